@@ -1,0 +1,53 @@
+# flipmeter: every target does its own set-up in .venv
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## Show what there is to make
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flipmeter needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(READY_DEV): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.PHONY: demo
+demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes, offline after set-up)
+	$(BIN)/flipmeter demo
+
+.PHONY: test
+test: $(READY_DEV)  ## Run the tests
+	$(BIN)/python -m pytest -n 2
+
+.PHONY: check
+check: $(READY_DEV)  ## Check format, lint, types and the architecture
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: fix
+fix: $(READY_DEV)  ## Format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: readme
+readme: $(READY_DEV)  ## Put the output of the last demo run into README.md
+	$(BIN)/python docs/readme.py
+
+.PHONY: clean
+clean:  ## Remove the virtual environment, caches and runs
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter

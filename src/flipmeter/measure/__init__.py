@@ -1,0 +1,48 @@
+"""Decision -> Estimate: flip rates, performance and what they are sure of."""
+
+from flipmeter.measure.flips import (
+    NoiseTest,
+    excess_disagreement,
+    flip_rate,
+    flip_rate_any,
+    noise_floor,
+    total_vs_noise,
+)
+from flipmeter.measure.inference import (
+    clopper_upper,
+    cochran_q,
+    holm,
+    mcnemar,
+    mcnemar_counts,
+    paper_round,
+    wilson,
+)
+from flipmeter.measure.judge import Verdict, verdict, verdicts
+from flipmeter.measure.phase0 import phase0_table
+from flipmeter.measure.scores import Performance, performance
+from flipmeter.measure.table import measure
+from flipmeter.measure.tokens import hidden_tokens
+
+__all__ = [
+    "NoiseTest",
+    "Performance",
+    "Verdict",
+    "clopper_upper",
+    "cochran_q",
+    "excess_disagreement",
+    "flip_rate",
+    "flip_rate_any",
+    "hidden_tokens",
+    "holm",
+    "mcnemar",
+    "mcnemar_counts",
+    "measure",
+    "noise_floor",
+    "paper_round",
+    "performance",
+    "phase0_table",
+    "total_vs_noise",
+    "verdict",
+    "verdicts",
+    "wilson",
+]

@@ -1,0 +1,42 @@
+"""Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
+
+from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.names import (
+    World,
+    identity_of,
+    interface_of,
+    is_reproducible,
+    local_models,
+    open_backend,
+    providers,
+    request_for,
+)
+from flipmeter.model.run import Asked, Ledger, ask_all
+from flipmeter.model.serve import run_forever, serve
+from flipmeter.model.sim import SIMS, Shown, SimSpec, latents, predict_flip_rate, sim_spec
+from flipmeter.model.store import Store
+
+__all__ = [
+    "SIMS",
+    "Asked",
+    "Backend",
+    "Ledger",
+    "Retry",
+    "Shown",
+    "SimSpec",
+    "Store",
+    "World",
+    "ask_all",
+    "identity_of",
+    "interface_of",
+    "is_reproducible",
+    "latents",
+    "local_models",
+    "open_backend",
+    "predict_flip_rate",
+    "providers",
+    "request_for",
+    "run_forever",
+    "serve",
+    "sim_spec",
+]

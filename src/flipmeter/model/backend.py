@@ -1,0 +1,37 @@
+"""The one seam to the outside: a request goes in, a reply comes out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from flipmeter.types import Reply, Request
+
+
+class Backend(Protocol):
+    """What answers. `identity` says what it is in every request key: never a secret.
+
+    `is_reproducible` claims that equal greedy requests get equal replies, whatever came between.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+    @property
+    def is_reproducible(self) -> bool: ...
+
+    async def ask(self, request: Request) -> Reply:
+        """Answer once. Raise Retry for what may pass, Problem for what the user must mend."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Retry(Exception):
+    """This attempt failed and another may succeed, not before `after` seconds if that is known."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after

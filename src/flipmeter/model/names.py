@@ -1,0 +1,170 @@
+"""Model names -> what answers, and how it is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from flipmeter.model.backend import Backend
+from flipmeter.model.http import Endpoint, HttpBackend
+from flipmeter.model.llama import Fetched, LlamaBackend, file_digest
+from flipmeter.model.llama import local_models as local_models
+from flipmeter.model.sim import SimRater, sim_spec
+from flipmeter.registry import suggestion
+from flipmeter.types import (
+    Decoding,
+    Interface,
+    Model,
+    Problem,
+    Prompt,
+    Request,
+    canonical_json,
+)
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment."""
+
+    base_url: str | None
+    needs_key: bool = False
+    concurrency: int = 8
+
+
+providers: dict[str, Provider] = {
+    "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True),
+    "openai": Provider("https://api.openai.com/v1", needs_key=True),
+    "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=32),
+    "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
+    "http": Provider(None),
+}
+FAMILIES = ("local", "llamacpp", "sim", *providers)
+
+
+@dataclass(frozen=True)
+class World:
+    """What simulated raters know: the latent score of every text, and the names of the classes."""
+
+    latents: Mapping[str, float]
+    names: tuple[str, ...]
+
+
+def family(model: Model) -> str:
+    """Return the part of an address before the first slash."""
+    head, slash, rest = model.address.partition("/")
+    if head not in FAMILIES or not (slash and rest):
+        raise Problem(
+            f"no model '{model.address}': an address is family/name{suggestion(head, [*FAMILIES])}"
+        )
+    return head
+
+
+def interface_of(model: Model) -> Interface:
+    """Return how a model is asked: what the study says, else what suits the model."""
+    if model.interface:
+        return model.interface
+    kind = family(model)
+    if kind == "local":
+        return local_models[_rest(model)].interface
+    return "completions" if kind == "llamacpp" else "chat"
+
+
+def identity_of(model: Model, world: World | None = None) -> str:
+    """Return what answers: the part of a request key that must change when the model does."""
+    kind, name = family(model), _rest(model)
+    if kind == "local":
+        return f"{model.address}@sha256:{local_models[name].sha256[:16]}"
+    if kind == "llamacpp":
+        return f"llamacpp/{Path(name).name}@sha256:{file_digest(Path(name))[:16]}"
+    if kind == "sim":
+        return _sim(model, world).identity
+    url = _base_url(model)
+    return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
+
+
+def is_reproducible(model: Model, decoding: Decoding) -> bool:
+    """Say whether equal requests get equal replies by construction: repeats then show only that."""
+    kind = family(model)
+    if kind == "sim":
+        return sim_spec(model.address).noise == 0
+    return decoding.is_greedy and kind in ("local", "llamacpp")
+
+
+def open_backend(
+    model: Model, world: World | None = None, *, progress: Fetched | None = None
+) -> Backend:
+    """Return what answers for a model; weights are fetched here, nothing is asked yet."""
+    kind, name = family(model), _rest(model)
+    identity = identity_of(model, world)
+    if kind == "local":
+        return LlamaBackend(local_models[name].fetch(progress), identity)
+    if kind == "llamacpp":
+        return LlamaBackend(Path(name), identity)
+    if kind == "sim":
+        return _sim(model, world)
+    return HttpBackend(
+        _endpoint(model), identity, concurrency=model.concurrency or providers[kind].concurrency
+    )
+
+
+def request_for(
+    model: Model, identity: str, prompt: Prompt, decoding: Decoding, repeat: int
+) -> Request:
+    """Return the request for a prompt: everything that can change the reply, and nothing else."""
+    return Request(
+        model=identity,
+        messages=prompt.messages,
+        params=params_for(model, decoding, repeat),
+        anchor=prompt.anchor,
+        repeat=repeat,
+    )
+
+
+def params_for(model: Model, decoding: Decoding, repeat: int) -> str:
+    """Return the body of a request but for model and messages, as canonical JSON.
+
+    Two repeats never share a sampling seed: a fixed seed would make them one reply.
+    """
+    interface = interface_of(model)
+    body = decoding.body() | {"interface": interface}
+    if model.max_tokens is not None:
+        body["max_tokens"] = model.max_tokens
+    if decoding.seed is not None and not decoding.is_greedy:
+        body["seed"] = decoding.seed + repeat
+    return canonical_json(body | dict(model.extra))
+
+
+def _rest(model: Model) -> str:
+    return model.address.partition("/")[2]
+
+
+def _sim(model: Model, world: World | None) -> SimRater:
+    spec = sim_spec(model.address)
+    if world is None:
+        raise Problem(f"{model.address} needs a dataset whose classes are known")
+    return SimRater(spec, world.latents, world.names)
+
+
+def _base_url(model: Model) -> str:
+    kind = family(model)
+    variable = f"{kind.upper()}_BASE_URL"
+    url = model.base_url or os.environ.get(variable) or providers[kind].base_url
+    if not url:
+        raise Problem(f"{model.address} has no address; set base_url in the study or {variable}")
+    if urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc:
+        raise Problem(
+            f"{variable} is {url.split('@')[-1]!r}; it must be http(s)://host without a key"
+        )
+    return url.rstrip("/")
+
+
+def _endpoint(model: Model) -> Endpoint:
+    kind = family(model)
+    variable = f"{kind.upper()}_API_KEY"
+    key = os.environ.get(variable) or None
+    if providers[kind].needs_key and key is None:
+        raise Problem(f"{model.address} needs a key; set the variable {variable}")
+    return Endpoint(_base_url(model), _rest(model), key, variable, model.timeout)

@@ -1,0 +1,277 @@
+"""HTTP -> Request, Reply -> HTTP: any backend behind an OpenAI-compatible address."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from aiohttp import web
+
+from flipmeter.model.backend import Backend, Retry
+from flipmeter.types import Interface, Message, Problem, Reply, Request, canonical_json
+
+ANY_MODEL = "*"
+PREFIXES = ("", "/v1", "/api/v1")
+LARGEST_BODY = 32 * 2**20
+ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+
+
+class Refused(Exception):
+    """A request that gets an error for an answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@asynccontextmanager
+async def serve(
+    backends: Mapping[str, Backend],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    delay: float = 0.0,
+    api_key: str | None = None,
+) -> AsyncIterator[str]:
+    """Serve backends by model name ("*" is any other name) and give the base URL.
+
+    Port 0 takes a free one. Every answer is held back for `delay` seconds, as a far endpoint would.
+    The backends stay open: who made them closes them.
+    """
+    front = Front(backends, delay=delay, api_key=api_key)
+    runner = web.AppRunner(front.application(), access_log=None)
+    await runner.setup()
+    try:
+        await _listen(runner, host, port)
+        yield f"http://{_bracketed(host)}:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+async def run_forever(
+    backends: Mapping[str, Backend],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    delay: float = 0.0,
+    api_key: str | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until cancelled; `on_ready` is told the base URL."""
+    async with serve(backends, host=host, port=port, delay=delay, api_key=api_key) as base_url:
+        if on_ready is not None:
+            on_ready(base_url)
+        await asyncio.Event().wait()
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        raise Problem(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Front:
+    """The routes, with one queue per backend."""
+
+    def __init__(
+        self, backends: Mapping[str, Backend], *, delay: float = 0.0, api_key: str | None = None
+    ) -> None:
+        self._backends = dict(backends)
+        self._turns = {
+            name: asyncio.Semaphore(max(1, backend.concurrency))
+            for name, backend in self._backends.items()
+        }
+        self._delay = delay
+        self._api_key = api_key
+        # A body has no repeat index: every request counts as another repeat, also after a restart.
+        self._repeats = itertools.count(int.from_bytes(os.urandom(6), "big"))
+
+    def application(self) -> web.Application:
+        """Return the server's routes, with and without a version before them."""
+        app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
+        app.router.add_get("/health", self._health)
+        for prefix in PREFIXES:
+            app.router.add_post(f"{prefix}/chat/completions", self._chat)
+            app.router.add_post(f"{prefix}/completions", self._completions)
+            app.router.add_get(f"{prefix}/models", self._models)
+        return app
+
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Any]
+    ) -> web.StreamResponse:
+        """Check the key, and put whatever goes wrong into the form that clients expect."""
+        try:
+            if request.path != "/health":
+                self._check_key(request.headers.get("Authorization", ""))
+            response: web.StreamResponse = await handler(request)
+        except Refused as refused:
+            return _error(refused.status, str(refused))
+        except web.HTTPException as error:
+            return _error(error.status, f"{request.method} {request.path}: {error.reason}")
+        except Problem as problem:
+            return _error(400, str(problem))
+        except Retry as retry:
+            return _error(503, str(retry), retry.after)
+        except Exception as error:
+            return _error(500, f"{type(error).__name__}: {error}")
+        return response
+
+    def _check_key(self, header: str) -> None:
+        wanted = f"Bearer {self._api_key}"
+        if self._api_key and not hmac.compare_digest(header.encode(), wanted.encode()):
+            raise Refused(401, "missing or wrong API key; send it as 'Authorization: Bearer KEY'")
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        names = [name for name in self._backends if name != ANY_MODEL]
+        rows = [{"id": name, "object": "model", "owned_by": "flipmeter"} for name in names]
+        return web.json_response({"object": "list", "data": rows})
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        body = _decode(await request.read())
+        messages = _messages(body.pop("messages", None))
+        model, reply = await self._answer(body, messages, "chat")
+        choice = {"message": {"role": "assistant", "content": reply.text, "refusal": None}}
+        return _completion("chat.completion", "chatcmpl", model, choice, reply)
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        body = _decode(await request.read())
+        messages = (Message("user", _prompt(body.pop("prompt", None))),)
+        model, reply = await self._answer(body, messages, "completions")
+        return _completion("text_completion", "cmpl", model, {"text": reply.text}, reply)
+
+    async def _answer(
+        self, body: dict[str, Any], messages: tuple[Message, ...], interface: Interface
+    ) -> tuple[str, Reply]:
+        """Ask the backend that the body names, when it is this request's turn."""
+        model = body.pop("model", None)
+        name = self._name(model)
+        backend = self._backends[name]
+        request = Request(
+            model=backend.identity,
+            messages=messages,
+            params=_params(body, interface),
+            repeat=0 if body.get("seed") is not None else next(self._repeats),
+        )
+        async with self._turns[name]:
+            reply = await backend.ask(request)
+        if self._delay:
+            await asyncio.sleep(self._delay)
+        if reply.error:
+            # A backend raises Retry for what may pass, so asking again would not help: not a 5xx.
+            raise Refused(400, reply.error)
+        return str(model), reply
+
+    def _name(self, model: object) -> str:
+        if not isinstance(model, str) or not model:
+            raise Refused(400, "the body needs 'model', a name")
+        for name in (model, ANY_MODEL):
+            if name in self._backends:
+                return name
+        raise Refused(404, f"no model '{model}'; there are: {', '.join(self._backends)}")
+
+
+def _decode(content: bytes) -> dict[str, Any]:
+    """Return the body of a request for one whole answer."""
+    try:
+        body = json.loads(content)
+    except ValueError as error:
+        raise Refused(400, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "the body must be a JSON object")
+    if body.pop("stream", None):
+        raise Refused(400, "'stream' is not supported; leave it out")
+    if body.pop("n", None) not in (None, 1):
+        raise Refused(400, "'n' must be 1; send the request again for another answer")
+    return body
+
+
+def _messages(rows: object) -> tuple[Message, ...]:
+    if not isinstance(rows, list) or not rows:
+        raise Refused(400, "the body needs 'messages', a list of role and content")
+    return tuple(_message(row) for row in rows)
+
+
+def _message(row: object) -> Message:
+    role = ROLES.get(str(row.get("role"))) if isinstance(row, dict) else None
+    if role is None or not isinstance(row, dict):
+        raise Refused(400, f"a message needs a role out of {', '.join(ROLES)}; got {str(row)[:80]}")
+    return Message(role, _text(row.get("content")))
+
+
+def _text(content: object) -> str:
+    """Return a content that is a string or a list of text parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [None]
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise Refused(400, f"a content must be text; got {str(content)[:80]}")
+    return "".join(map(str, texts))
+
+
+def _prompt(prompt: object) -> str:
+    text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
+    if not isinstance(text, str):
+        raise Refused(400, "the body needs 'prompt', one text")
+    return text
+
+
+def _params(body: Mapping[str, Any], interface: Interface) -> str:
+    try:
+        return canonical_json({**body, "interface": interface})
+    except ValueError as error:
+        raise Refused(400, f"the body holds a number that is not finite: {error}") from error
+
+
+def _completion(
+    kind: str, stem: str, model: str, choice: dict[str, Any], reply: Reply
+) -> web.Response:
+    """Return the answer as an OpenAI endpoint would write it."""
+    usage = reply.usage
+    prompt, completion = usage.prompt or 0, usage.completion or 0
+    answer = {
+        "id": f"{stem}-{os.urandom(12).hex()}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": model,
+        "choices": [
+            {"index": 0, **choice, "logprobs": None, "finish_reason": reply.finish or "stop"}
+        ],
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": usage.cached or 0},
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        },
+    }
+    return web.json_response(answer)
+
+
+def _error(status: int, message: str, after: float | None = None) -> web.Response:
+    kind = KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    headers = {} if after is None else {"Retry-After": f"{after:g}"}
+    error = {"message": message, "type": kind, "param": None, "code": status}
+    return web.json_response({"error": error}, status=status, headers=headers)

@@ -1,0 +1,169 @@
+"""The reply store: an append-only journal in SQLite. A key that is stored is never asked again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+
+from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
+
+SCHEMA = 1
+BATCH = 900
+"""SQLite takes at most 999 variables in one statement on old builds."""
+
+TABLES = """
+CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE replies (
+    key BLOB PRIMARY KEY,
+    model INTEGER NOT NULL,      -- texts: what was asked
+    prefix INTEGER NOT NULL,     -- texts: the shared part of the prompt, stored once
+    rest TEXT NOT NULL,          -- the part of the prompt behind the anchor
+    params INTEGER NOT NULL,     -- texts: decoding fields, answers, repeat
+    text TEXT NOT NULL,
+    finish TEXT NOT NULL,
+    scores TEXT,
+    prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
+    reasoning_tokens INTEGER,
+    seconds REAL NOT NULL,
+    answered_by INTEGER NOT NULL -- texts: model, provider and fingerprint as the reply names them
+) WITHOUT ROWID;
+"""
+
+Row = tuple[object, ...]
+
+
+class Store:
+    """Replies by request key. A reply is on disk before `put` returns."""
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        self.path = str(path)
+        with _explained(self.path):
+            if path != ":memory:":
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            self._open()
+        self._texts: dict[str, int] = {}
+
+    def _open(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        # WAL with NORMAL survives the death of the process at any moment.
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("BEGIN IMMEDIATE")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            for statement in TABLES.split(";\n"):
+                self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version={SCHEMA}")
+        self._db.execute("COMMIT")
+        if version > SCHEMA:
+            raise Problem(
+                f"the reply store {self.path} was written by a newer flipmeter "
+                f"(schema {version}, this one knows {SCHEMA}); upgrade, or name another --store"
+            )
+
+    def get(self, keys: Iterable[str]) -> dict[str, Reply]:
+        """Return the stored replies among these keys."""
+        found: dict[str, Reply] = {}
+        wanted = list(dict.fromkeys(keys))
+        with _explained(self.path):
+            for start in range(0, len(wanted), BATCH):
+                found.update(self._get(wanted[start : start + BATCH]))
+        return found
+
+    def _get(self, keys: list[str]) -> Iterator[tuple[str, Reply]]:
+        marks = ",".join("?" * len(keys))
+        rows = self._db.execute(
+            "SELECT key, replies.text, finish, scores, prompt_tokens, cached_tokens,"
+            " completion_tokens, reasoning_tokens, seconds, texts.text"
+            " FROM replies JOIN texts ON texts.id = answered_by"
+            f" WHERE key IN ({marks})",
+            [bytes.fromhex(key) for key in keys],
+        )
+        for key, text, finish, scores, *usage, seconds, answered in rows:
+            model, provider, fingerprint = answered.split("\x1f")
+            yield (
+                key.hex(),
+                Reply(
+                    text=text,
+                    finish=finish,
+                    scores=tuple(map(float, scores.split(","))) if scores else None,
+                    usage=Usage(*usage),
+                    seconds=seconds,
+                    model=model,
+                    provider=provider,
+                    fingerprint=fingerprint,
+                ),
+            )
+
+    def put(self, request: Request, reply: Reply) -> None:
+        """Store a reply; a key that is there already keeps its first reply."""
+        if reply.error:
+            raise ValueError("an error is not a reply; it must be asked again")
+        with _explained(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute(
+                    f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})",
+                    self._row(request, reply),
+                )
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                self._texts.clear()
+                raise
+
+    def _row(self, request: Request, reply: Reply) -> Row:
+        params = canonical_json([request.params, request.answers, request.repeat, request.anchor])
+        return (
+            bytes.fromhex(request.key),
+            self._text(request.model),
+            self._text(request.prefix),
+            request.messages[-1].content[request.anchor :],
+            self._text(params),
+            reply.text,
+            reply.finish,
+            ",".join(map(repr, reply.scores)) if reply.scores is not None else None,
+            *asdict(reply.usage).values(),
+            reply.seconds,
+            self._text("\x1f".join((reply.model, reply.provider, reply.fingerprint))),
+        )
+
+    def _text(self, text: str) -> int:
+        if text not in self._texts:
+            self._db.execute("INSERT OR IGNORE INTO texts(text) VALUES (?)", [text])
+            row = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
+            self._texts[text] = row[0]
+        return self._texts[text]
+
+    def __len__(self) -> int:
+        return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what SQLite and the file system say into what the user can do."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise Problem(
+            f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
+            "disk and the permissions, or name another file with --store"
+        ) from error

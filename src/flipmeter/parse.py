@@ -1,0 +1,114 @@
+"""Reply -> Answer: read the label, undo the order, name the fault."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from flipmeter.types import Answer, Fault, Prompt, Reply, Slot
+
+THOUGHTS = re.compile(
+    r"<(think|thinking|thought|reasoning)>.*?</\1>|\[THINK\].*?\[/THINK\]",
+    re.DOTALL | re.IGNORECASE,
+)
+OPEN_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>|\[THINK\]", re.IGNORECASE)
+REFUSAL = re.compile(
+    r"\b(i('m| am) (sorry|unable|not able)|i (can('|’)?t|cannot|won('|’)?t|must decline)"
+    r"|as an ai\b|not comfortable)",
+    re.IGNORECASE,
+)
+REFUSED = {"content_filter", "refusal", "safety"}
+
+
+def parse(reply: Reply, prompt: Prompt) -> Answer:
+    """Read a reply to a prompt. Why the reply ended is looked at before its text."""
+    if reply.error:
+        return Answer(fault="error")
+    if reply.finish in REFUSED:
+        return Answer(fault="refused")
+    text = THOUGHTS.sub("", reply.text)
+    was_cut = reply.finish == "length"
+    if OPEN_THOUGHT.search(text):
+        return Answer(fault="truncated" if was_cut else "unparsed")
+    found = read_slots(text, prompt.answers, only_first_line=was_cut)
+    if len(found) == 1:
+        slot = found.pop()
+        return Answer(slot=slot, rank=prompt.ranks[slot - 1])
+    return Answer(fault=_fault(text, found, was_cut))
+
+
+def _fault(text: str, found: set[Slot], was_cut: bool) -> Fault:
+    if was_cut:
+        return "truncated"
+    if found:
+        return "ambiguous"
+    return "refused" if REFUSAL.search(text) else "unparsed"
+
+
+def read_slots(text: str, answers: tuple[str, ...], *, only_first_line: bool = False) -> set[Slot]:
+    """Return the slots whose label a text names: one is an answer, more are ambiguous.
+
+    The first line decides when it names a label: a raw-text model goes on with another example.
+    A reply that was cut must begin with its label; a label further on may be part of a thought.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return set()
+    first = _slots_in(lines[0], answers)
+    if only_first_line:
+        return first if len(first) == 1 and _begins_with_label(lines[0], answers) else set()
+    return first or _slots_in("\n".join(lines), answers)
+
+
+def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
+    exact = _by_folded(answers).get(_bare(text))
+    if exact:
+        return {exact}
+    pattern, slots = _pattern(answers)
+    text = _out_of(len(answers)).sub(r"\1", text)
+    return {slots[_fold(match.group())] for match in pattern.finditer(text)}
+
+
+def _begins_with_label(line: str, answers: tuple[str, ...]) -> bool:
+    match = _pattern(answers)[0].search(line)
+    if match is None:
+        return False
+    before = re.sub(r"^\W*label\b", "", line[: match.start()], flags=re.IGNORECASE)
+    return re.search(r"\w", before) is None
+
+
+@lru_cache(maxsize=512)
+def _pattern(answers: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, Slot]]:
+    """Compile the labels, longest first, as whole words.
+
+    "very negative" must win over "negative", "non-hate" over "hate", "10" over "1"; "4.5" is no
+    label; a lower-case "a" in a sentence is an article.
+    """
+    longest_first = sorted(answers, key=len, reverse=True)
+    body = "|".join(_flexible(answer) for answer in longest_first)
+    flags = 0 if all(len(a) == 1 and a.isalpha() for a in answers) else re.IGNORECASE
+    pattern = re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{body})(?![\w-]|[.,]\d)", flags)
+    return pattern, _by_folded(answers)
+
+
+def _flexible(answer: str) -> str:
+    return r"[\s_]+".join(re.escape(part) for part in re.split(r"[\s_]+", answer))
+
+
+@lru_cache(maxsize=512)
+def _by_folded(answers: tuple[str, ...]) -> dict[str, Slot]:
+    return {_fold(answer): slot for slot, answer in enumerate(answers, 1)}
+
+
+@lru_cache(maxsize=32)
+def _out_of(n_classes: int) -> re.Pattern[str]:
+    return re.compile(rf"(\b\d+)\s*(?:/|out of)\s*{n_classes}\b", re.IGNORECASE)
+
+
+def _fold(label: str) -> str:
+    return re.sub(r"[\s_]+", " ", label).strip().casefold()
+
+
+def _bare(text: str) -> str:
+    text = re.sub(r"^\W*label\s*[:=]", "", text, flags=re.IGNORECASE)
+    return _fold(text.strip(" \t*`'\"“”.!()[]:"))

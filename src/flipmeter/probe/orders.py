@@ -1,0 +1,64 @@
+"""The orders in which the same demonstrations can be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flipmeter.chance import shuffled
+from flipmeter.registry import Registry
+from flipmeter.types import Item
+
+Demos = tuple[Item, ...]
+Order = Callable[[Demos, int], Demos]
+
+RANDOM_OFFSET = 1_000
+"""Added to the demo seed for the order `random`, so that it is independent of `base`."""
+TRIES = 64
+
+demo_orders: Registry[Order] = Registry("demo order")
+
+
+@demo_orders.register("base")
+def base(demos: Demos, seed: int) -> Demos:
+    """Keep the sampler's order: a class-blind shuffle under the demo seed."""
+    return demos
+
+
+@demo_orders.register("ascending")
+def ascending(demos: Demos, seed: int) -> Demos:
+    """Put the lowest class first; inside a class the sampler's order stays."""
+    return tuple(sorted(demos, key=_rank))
+
+
+@demo_orders.register("descending")
+def descending(demos: Demos, seed: int) -> Demos:
+    """Put the highest class first; inside a class the sampler's order stays."""
+    return tuple(sorted(demos, key=lambda demo: -_rank(demo)))
+
+
+@demo_orders.register("random")
+def random(demos: Demos, seed: int) -> Demos:
+    """Shuffle anew, drawn again while it equals another order.
+
+    With one demonstration of each of two classes there is no fourth order: the collision stays,
+    the prompts are equal, and the contrast is reported as "not identified".
+    """
+    taken = {base(demos, seed), ascending(demos, seed), descending(demos, seed)}
+    order = demos
+    for attempt in range(TRIES):
+        order = shuffled(
+            demos, "demo order", seed + RANDOM_OFFSET, attempt, name=lambda demo: demo.id
+        )
+        if order not in taken:
+            break
+    return order
+
+
+def order_demos(demos: Sequence[Item], order: str, seed: int) -> Demos:
+    """Return the demonstrations in a named order."""
+    return demo_orders[order](tuple(demos), seed)
+
+
+def _rank(demo: Item) -> int:
+    assert demo.gold is not None, f"demonstration {demo.id} has no class"
+    return demo.gold

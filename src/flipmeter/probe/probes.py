@@ -1,0 +1,121 @@
+"""The probes: each varies one positional axis and holds the others at their base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from flipmeter.registry import Registry
+from flipmeter.types import Contrast, Rank, View
+
+LabelOrder = tuple[Rank, ...]
+
+
+def natural(n_classes: int) -> LabelOrder:
+    return tuple(range(1, n_classes + 1))
+
+
+def reversed_order(n_classes: int) -> LabelOrder:
+    return tuple(range(n_classes, 0, -1))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A positional axis: its views, the base first, and the contrasts that they make."""
+
+    name: str
+    about: str
+    views: Callable[[int], tuple[View, ...]]
+    contrasts: tuple[Contrast, ...]
+    needs_demos: bool = True
+
+
+probes: Registry[Probe] = Registry("probe")
+
+
+def base_view(n_classes: int) -> View:
+    return View("base", natural(n_classes))
+
+
+def _label_order(n_classes: int) -> tuple[View, ...]:
+    return base_view(n_classes), View("reversed", reversed_order(n_classes))
+
+
+def _demo_order(n_classes: int) -> tuple[View, ...]:
+    order = natural(n_classes)
+    others = ("ascending", "descending", "random")
+    return base_view(n_classes), *(View(name, order, demo_order=name) for name in others)
+
+
+def _placement(n_classes: int) -> tuple[View, ...]:
+    order = natural(n_classes)
+    return (
+        base_view(n_classes),
+        View("after", order, placement="after"),
+        View("split", order, placement="split"),
+    )
+
+
+probes.add(
+    "label_order",
+    Probe(
+        "label_order",
+        "the label list as it is, and reversed",
+        _label_order,
+        (Contrast("P1", ("base", "reversed"), "label list reversed", "label_order"),),
+        needs_demos=False,
+    ),
+)
+probes.add(
+    "demo_order",
+    Probe(
+        "demo_order",
+        "the demonstrations in base, ascending, descending and random order",
+        _demo_order,
+        (
+            Contrast("P2a", ("random", "ascending"), "demos random / ascending", "demo_order"),
+            Contrast("P2b", ("random", "descending"), "demos random / descending", "demo_order"),
+            Contrast("P2c", ("base", "random"), "demos shuffled anew", "demo_order"),
+            Contrast(
+                "P2",
+                ("base", "ascending", "descending", "random"),
+                "any order of the demos",
+                "demo_order",
+            ),
+        ),
+    ),
+)
+probes.add(
+    "placement",
+    Probe(
+        "placement",
+        "the demonstrations before, after and around the query",
+        _placement,
+        (
+            Contrast("P3a", ("base", "after"), "demos after the query", "placement"),
+            Contrast("P3b", ("base", "split"), "demos around the query", "placement"),
+            Contrast("P3", ("base", "after", "split"), "any placement of the demos", "placement"),
+        ),
+    ),
+)
+
+
+def expand(
+    names: Sequence[str],
+    n_classes: int,
+    *,
+    shots: int = 1,
+    repeats: int = 1,
+    repeated: Sequence[str] = ("base", "reversed"),
+) -> tuple[View, ...]:
+    """Return the distinct views of some probes, the base first, repeats of a view after it."""
+    views = {"base": base_view(n_classes)}
+    for name in names:
+        probe = probes[name]
+        if shots or not probe.needs_demos:
+            views.update((view.name, view) for view in probe.views(n_classes))
+    return tuple(
+        replace(view, repeat=repeat)
+        for view in views.values()
+        for repeat in range(repeats if view.name in repeated or "all" in repeated else 1)
+    )

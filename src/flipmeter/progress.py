@@ -1,0 +1,84 @@
+"""A progress bar with rate and time left, drawn twice a second however many replies come."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from flipmeter.model import Ledger
+from flipmeter.types import Reply, Request
+
+QUIET_SECONDS = 30.0
+"""How often a line is written where there is no terminal to draw on."""
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.1f}/s" if speed else "-/s")
+
+
+class Meter:
+    """Show on stderr what a ledger counts."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._is_terminal = sys.stderr.isatty()
+        self._last_line = time.monotonic()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            refresh_per_second=2,
+            disable=not self._is_terminal,
+        )
+        self._asking = self._bar.add_task("asking", total=None, visible=False)
+        self._fetching = self._bar.add_task("fetching weights", total=None, visible=False)
+
+    def on_plan(self, n_requests: int) -> None:
+        """Say how many distinct requests the run needs."""
+        self._bar.update(self._asking, total=n_requests, visible=True)
+
+    def on_fetch(self, so_far: int, in_all: int) -> None:
+        self._bar.update(self._fetching, completed=so_far, total=in_all, visible=so_far < in_all)
+        self._line(f"fetching weights: {so_far / 1e6:.0f} of {in_all / 1e6:.0f} MB")
+
+    def on_reply(self, request: Request, reply: Reply) -> None:
+        done = self._ledger.stored + self._ledger.asked
+        self._bar.update(self._asking, completed=done)
+        self._line(f"asking: {done} of {self._ledger.wanted}")
+
+    def _line(self, text: str) -> None:
+        if not self._is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS:
+            self._last_line = time.monotonic()
+            print(f"flipmeter: {text}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Meter:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()

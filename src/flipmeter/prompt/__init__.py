@@ -1,0 +1,22 @@
+"""View -> Prompt: put a view of an item into words."""
+
+from flipmeter.prompt.levels import (
+    clarities,
+    connectors,
+    factors,
+    label_formats,
+    moods,
+    separators,
+)
+from flipmeter.prompt.pointwise import paradigms, render
+
+__all__ = [
+    "clarities",
+    "connectors",
+    "factors",
+    "label_formats",
+    "moods",
+    "paradigms",
+    "render",
+    "separators",
+]

@@ -1,0 +1,72 @@
+"""The pointwise prompt: a header, the demonstrations, and one query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flipmeter.prompt.levels import (
+    Shown,
+    clarities,
+    connectors,
+    label_formats,
+    moods,
+    separators,
+)
+from flipmeter.registry import Registry
+from flipmeter.types import Item, Message, Prompt, Style, Task, View
+
+Render = Callable[[Task, Style, View, Sequence[Item], Item, str], Prompt]
+
+paradigms: Registry[Render] = Registry("paradigm")
+
+FIELD = "Label"
+BREAK = "\n\n"
+
+
+def render(
+    task: Task, style: Style, view: View, demos: Sequence[Item], item: Item, part: str = ""
+) -> Prompt:
+    """Put one item under one view into words; `demos` come in the order to be shown."""
+    form = label_formats[style.label_format]
+    ranks = view.label_order
+    answers = form.answers(task.scale, ranks)
+    shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
+    header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
+    blocks = [
+        _block(task, style, demo.text, _label(task, style, view, answers, demo)) for demo in demos
+    ]
+    query = _block(task, style, item.text, "")
+    n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
+    shared = BREAK.join([header, *blocks[:n_before]])
+    rest = [query, *blocks[n_before:]]
+    if blocks[n_before:] and style.layout == "cued":
+        rest.append(_cue(task, style))
+    # The anchor stands before the blank line, never after it: a tokenizer that joins the blank line
+    # with what follows would end the shared part in other tokens than the whole prompt has there.
+    return Prompt(
+        messages=(Message("user", BREAK.join([shared, *rest])),),
+        answers=answers,
+        ranks=ranks,
+        anchor=len(shared),
+    )
+
+
+paradigms.add("pointwise", render)
+
+
+def _block(task: Task, style: Style, text: str, label: str) -> str:
+    separator, connector = separators[style.separator], connectors[style.connector]
+    block = f"{task.noun}{separator}{text}{connector}{FIELD}{separator}{label}"
+    return block if label else block.rstrip()
+
+
+def _label(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
+    assert demo.gold is not None, f"demonstration {demo.id} has no class"
+    if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
+        return task.scale.name(view.label_order[demo.gold - 1])
+    return answers[view.slot_of(demo.gold) - 1]
+
+
+def _cue(task: Task, style: Style) -> str:
+    """Ask again for the open query, so that the prompt ends where an answer belongs."""
+    return _block(task, style, f"the {task.noun.lower()} above that has no label yet", "")

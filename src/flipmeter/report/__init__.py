@@ -1,0 +1,21 @@
+"""Estimate -> page, tables: numbers for people, never without their interval."""
+
+from flipmeter.report.differ import side_by_side
+from flipmeter.report.tables import (
+    failures_line,
+    flip_table,
+    performance_table,
+    phase0_view,
+    tokens_table,
+    verdict_lines,
+)
+
+__all__ = [
+    "failures_line",
+    "flip_table",
+    "performance_table",
+    "phase0_view",
+    "side_by_side",
+    "tokens_table",
+    "verdict_lines",
+]

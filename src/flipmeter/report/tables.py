@@ -1,0 +1,182 @@
+"""Estimates as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.types import Contrast
+
+WORD_STYLE = {"flips": "bold red", "stable": "bold green", "inconclusive": "yellow"}
+KEYS = ("rater", "dataset", "level", "seed")
+Record = Mapping[str, Any]
+
+
+def interval(row: Record, *, percent: bool = True) -> str:
+    """Return "21.0 % [16.2, 26.9]", or why there is no number."""
+    if row["value"] is None:
+        return str(row["note"] or "undefined")
+    scale, form = (100.0, ".1f") if percent else (1.0, ".3f")
+    value = f"{scale * row['value']:{form}}" + (" %" if percent else "")
+    if row["low"] is None:
+        return value
+    return f"{value} [{scale * row['low']:{form}}, {scale * row['high']:{form}}]"
+
+
+def flip_table(
+    estimates: pl.DataFrame, verdicts: pl.DataFrame, contrasts: Sequence[Contrast]
+) -> Table:
+    """Return flip rates on complete pairs beside the noise floor, with n, failures and verdict."""
+    table = Table(
+        title="How often the answer changes when only positions change", title_justify="left"
+    )
+    keys = _varying(estimates)
+    for name in (*keys, "what moves", "flips [95 %]", "noise floor", "n", "faults", "p > noise"):
+        table.add_column(name, justify="right" if name in ("n", "faults") else "left")
+    table.add_column("verdict")
+    words = {(*_key(row, KEYS[:3]), row["contrast"]): row["word"] for row in verdicts.to_dicts()}
+    for group in _groups(estimates):
+        for contrast in contrasts:
+            table.add_row(*_flip_cells(group, keys, contrast, words))
+        table.add_section()
+    return table
+
+
+def _flip_cells(
+    group: pl.DataFrame,
+    keys: Sequence[str],
+    contrast: Contrast,
+    words: Mapping[tuple[Any, ...], str],
+) -> list[str | Text]:
+    row = group.filter(metric=contrast.name, policy="complete").to_dicts()[0]
+    test = group.filter(metric="mcnemar_p", view=contrast.name, policy="complete").to_dicts()
+    noise = group.filter(metric="noise", policy="complete").to_dicts()
+    word = words[*_key(row, KEYS[:3]), contrast.name]
+    is_measured = row["value"] is not None
+    return [
+        *(str(row[key]) for key in keys),
+        f"{contrast.name}  {contrast.about}",
+        interval(row),
+        _noise(noise[0]) if noise and contrast.is_pair else "",
+        str(row["n"]) if is_measured else "",
+        str(row["failed"]) if is_measured else "",
+        p_value(test[0]["p"]) if test and contrast.is_pair else "",
+        Text(word, style=WORD_STYLE[word]) if is_measured else "",
+    ]
+
+
+def _noise(row: Record) -> str:
+    return "0 by construction" if "by construction" in str(row["note"]) else interval(row)
+
+
+def performance_table(estimates: pl.DataFrame) -> Table:
+    """Return accuracy and the ordinal scores of every view."""
+    table = Table(title="How good the answers are, view by view", title_justify="left")
+    keys = _varying(estimates)
+    metrics = ("accuracy", "macro_f1", "spearman", "mae", "parse_failure")
+    for name in (*keys, "view", "accuracy [95 %]", "macro F1", "Spearman", "MAE", "parse failures"):
+        table.add_column(name)
+    for group in _groups(estimates):
+        scores = group.filter(pl.col("metric").is_in(metrics), policy="complete")
+        for view in scores["view"].unique(maintain_order=True):
+            rows = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
+            first = rows["accuracy"]
+            plain = (_plain(rows[metric]) for metric in metrics[1:4])
+            fails = rows["parse_failure"]
+            table.add_row(
+                *(str(first[key]) for key in keys),
+                view,
+                interval(first),
+                *plain,
+                f"{fails['k']} of {fails['n']}" if fails["k"] is not None else interval(fails),
+            )
+        table.add_section()
+    return table
+
+
+def _plain(row: Record) -> str:
+    return "undefined" if row["value"] is None else f"{row['value']:.3f}"
+
+
+def phase0_view(table: pl.DataFrame) -> Table:
+    """Return the paper's first table in its own form."""
+    shown = Table(title="Flip rates with Wilson 95 % intervals", title_justify="left")
+    names = ("Model", "P1", "P2", "P3", "Noise", "Total", "McNemar p", "Sig.")
+    for name in names:
+        shown.add_column(name)
+    for row in table.to_dicts():
+        cells = (_cell(row, name) for name in ("P1", "P2", "P3", "noise", "total"))
+        sig = {1: "yes", 0: "no", None: ""}[row["sig"]]
+        shown.add_row(row["model"], *cells, p_value(row["p"]), sig)
+    return shown
+
+
+def _cell(row: Record, name: str) -> str:
+    if row.get(name) is None:
+        return "–"
+    return f"{row[name]:.3f}\n[{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
+
+
+def tokens_table(estimates: pl.DataFrame) -> Table | None:
+    """Return output tokens and hidden tokens per model, where any model reports them."""
+    rows = estimates.filter(pl.col("metric").is_in(["output_tokens", "hidden_tokens"]))
+    if rows.is_empty():
+        return None
+    table = Table(title="Output tokens per reply", title_justify="left")
+    for name in ("model", "output tokens", "hidden tokens", "what the second number is"):
+        table.add_column(name)
+    for (rater,), group in rows.group_by("rater", maintain_order=True):
+        by_metric = {row["metric"]: row for row in group.to_dicts()}
+        hidden = by_metric.get("hidden_tokens")
+        output = by_metric.get("output_tokens")
+        table.add_row(
+            str(rater),
+            f"{output['value']:.1f}" if output and output["value"] is not None else "",
+            f"{hidden['value']:.1f}" if hidden and hidden["value"] is not None else "",
+            str(hidden["note"]) if hidden else "",
+        )
+    return table
+
+
+def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
+    """Return one sentence per rater, dataset and contrast that was measured."""
+    lines = []
+    for row in verdicts.filter(status="measured").to_dicts():
+        where = " · ".join(str(row[key]) for key in KEYS[:3] if row[key])
+        text = Text(f"{where} · {row['contrast']}: ")
+        text.append(row["word"], style=WORD_STYLE[row["word"]])
+        text.append(f" ({row['reason']})")
+        lines.append(text)
+    return lines
+
+
+def failures_line(decisions: pl.DataFrame) -> str:
+    """Return how many decisions have no class, by fault and view; empty when there are none."""
+    faults = decisions.filter(pl.col("fault") != "")
+    if faults.is_empty():
+        return ""
+    counts = faults.group_by("rater", "view", "fault").len().sort("rater", "view", "fault")
+    parts = [f"{r['rater']} {r['view']}: {r['len']} {r['fault']}" for r in counts.to_dicts()]
+    return f"no class in {len(faults)} of {len(decisions)} decisions ({'; '.join(parts)})"
+
+
+def p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _varying(estimates: pl.DataFrame) -> list[str]:
+    return [key for key in KEYS if key == "rater" or estimates[key].n_unique() > 1]
+
+
+def _groups(estimates: pl.DataFrame) -> list[pl.DataFrame]:
+    return estimates.partition_by(list(KEYS), maintain_order=True)
+
+
+def _key(row: Record, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)

@@ -1,0 +1,337 @@
+"""Study file -> Condition: one YAML file is one experiment, and this is its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from flipmeter.data import Balance, Sample, load, merge, sample
+from flipmeter.decide import pipelines
+from flipmeter.model import World, interface_of, is_reproducible, latents
+from flipmeter.probe import expand, probes
+from flipmeter.prompt import factors
+from flipmeter.registry import suggestion
+from flipmeter.types import (
+    Condition,
+    Contrast,
+    Dataset,
+    Decoding,
+    Interface,
+    Layout,
+    Mode,
+    Model,
+    Problem,
+    Rater,
+    Style,
+)
+
+REPEATED_ITEMS = 20
+"""How many items a rater repeats that is reproducible by construction: enough to show it."""
+
+
+BUNDLED = (
+    Path(__file__).parent / "studies",  # in a wheel
+    Path(__file__).parents[2] / "studies",  # in a checkout
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelEntry(_Strict):
+    """A model with its own name and overrides."""
+
+    model: str
+    name: str = ""
+    interface: Interface | None = None
+    base_url: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    reasoning: dict[str, Any] | None = None
+    provider: dict[str, Any] | None = None
+    extra_body: dict[str, Any] = {}
+    concurrency: int | None = Field(None, ge=1)
+    timeout: float = Field(120.0, gt=0)
+
+    def model_for(self, min_interval: float) -> Model:
+        sent = {"reasoning": self.reasoning, "provider": self.provider}
+        extra = {name: value for name, value in sent.items() if value is not None}
+        return Model(
+            address=self.model,
+            name=self.name,
+            interface=self.interface,
+            base_url=self.base_url,
+            max_tokens=self.max_tokens,
+            extra=extra | self.extra_body,
+            concurrency=self.concurrency,
+            min_interval=min_interval,
+            timeout=self.timeout,
+        )
+
+
+class DecodingEntry(_Strict):
+    """Sampling parameters; what is not named is not sent (temperature is 0 unless named)."""
+
+    temperature: float | None = Field(0.0, ge=0)
+    top_k: int | None = Field(None, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = None
+    repetition_penalty: float | None = Field(None, gt=0)
+    max_tokens: int = Field(32, ge=1)
+    stop: tuple[str, ...] | None = None
+
+
+class Study(_Strict):
+    """What is asked of whom: models x datasets x seeds x styles x views."""
+
+    name: str = "study"
+    mode: Mode = "recommended"
+    models: list[str | ModelEntry] = Field(min_length=1)
+    datasets: list[str | dict[str, Any]] = Field(min_length=1)
+    seeds: list[int] = Field([0], min_length=1)
+    test_size: int = Field(200, ge=1)
+    balance: Balance = "equal"
+    probes: list[str] = ["label_order", "demo_order", "placement"]
+    repeats: int = Field(2, ge=1)
+    repeat_views: list[str] = ["base", "reversed"]
+    base: dict[str, Any] = {}
+    vary: dict[str, list[Any]] = {}
+    design: Literal["one-at-a-time"] = "one-at-a-time"
+    pipeline: str = "pointwise"
+    decoding: DecodingEntry = DecodingEntry()
+    min_interval: float = Field(0.0, ge=0)
+    margin: float = Field(0.10, gt=0, lt=1)
+    folder: Path = Field(Path(), exclude=True)
+    data_dir: Path | None = Field(None, exclude=True)
+
+    @field_validator("models", "datasets", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | Mapping) else value
+
+    @field_validator("probes")
+    @classmethod
+    def _known_probes(cls, names: list[str]) -> list[str]:
+        for name in names:
+            probes[name]
+        return names
+
+    @field_validator("pipeline")
+    @classmethod
+    def _known_pipeline(cls, name: str) -> str:
+        pipelines[name]
+        return name
+
+    @field_validator("base")
+    @classmethod
+    def _known_levels(cls, base: dict[str, Any]) -> dict[str, Any]:
+        for name, value in base.items():
+            check_level(name, value)
+        return base
+
+    @field_validator("vary")
+    @classmethod
+    def _known_variations(cls, vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for name, values in vary.items():
+            for value in values:
+                check_level(name, value)
+        return vary
+
+    @property
+    def style(self) -> Style:
+        """Return the base style: the paper's baseline but for what the study names."""
+        layout: Layout = "paper" if self.mode == "paper" else "cued"
+        return replace(Style(layout=layout), **self.base)
+
+    @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return tuple(contrast for name in self.probes for contrast in probes[name].contrasts)
+
+    def styles(self) -> dict[str, Style]:
+        """Return every style by the name of its level; the base has the empty name."""
+        base = self.style
+        levels = {"": base}
+        for factor, values in self.vary.items():
+            for value in values:
+                style = replace(base, **{factor: value})
+                if style != base:
+                    levels[f"{factor}={value}"] = style
+        return levels
+
+    def raters(self, style: Style) -> list[Rater]:
+        entries = [ModelEntry(model=m) if isinstance(m, str) else m for m in self.models]
+        models = [entry.model_for(self.min_interval) for entry in entries]
+        titles = [model.title for model in models]
+        for title in titles:
+            if titles.count(title) > 1:
+                raise Problem(f"two models are called '{title}'; give each a `name` of its own")
+        return [Rater(model, style, self.pipeline, self._decoding(model)) for model in models]
+
+    def _decoding(self, model: Model) -> Decoding:
+        """Return the decoding; raw text stops at the end of the line unless the paper is followed.
+
+        A raw-text model goes on after its label with one more example.
+        """
+        entry = self.decoding.model_dump()
+        stop = entry.pop("stop")
+        if stop is None:
+            is_raw = interface_of(model) == "completions"
+            stop = ("\n",) if is_raw and self.mode == "recommended" else ()
+        return Decoding(**entry, stop=tuple(stop))
+
+    def limited(self, n_items: int) -> Study:
+        """Return the study on at most this many test items."""
+        return self.model_copy(update={"test_size": min(self.test_size, n_items)})
+
+    def load(self) -> list[Dataset]:
+        """Read the datasets."""
+        return [load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets]
+
+
+def check_level(factor: str, value: Any) -> None:
+    """Refuse a factor or level that there is not."""
+    known = [field.name for field in fields(Style)]
+    if factor not in known:
+        raise Problem(f"no factor named '{factor}'{suggestion(factor, known)}")
+    if factor in factors:
+        factors[factor][str(value)]
+    elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
+    elif factor == "cardinality" and value is not None and value not in range(2, 12):
+        raise Problem(f"cardinality is {value!r}; it is a number of classes")
+    elif factor == "layout" and value not in ("cued", "paper"):
+        raise Problem(f"no layout named '{value}'; there are: cued, paper")
+    elif factor == "word_reversal" and value not in ("header", "flipped"):
+        raise Problem(f"no word_reversal named '{value}'; there are: header, flipped")
+
+
+def find_study(name: str) -> Path:
+    """Return the file of a study: a path, or the name of one that comes with the package."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return path
+    known = {file.stem: file for folder in BUNDLED for file in sorted(folder.glob("*.yaml"))}
+    if name not in known:
+        raise Problem(f"no study file or bundled study '{name}'{suggestion(name, list(known))}")
+    return known[name]
+
+
+def read_study(
+    source: Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data_dir: Path | None = None,
+) -> Study:
+    """Read a study file (or its content) with some keys changed: `base.shots` reaches inside."""
+    folder = source.parent if isinstance(source, Path) else Path()
+    content = _content(source) if isinstance(source, Path) else dict(source)
+    for key, value in (changes or {}).items():
+        content = _changed(content, key.split("."), value)
+    try:
+        return Study(**content, folder=folder, data_dir=data_dir)
+    except ValidationError as error:
+        raise Problem(
+            _explained(error, str(source) if folder != Path() else "the study")
+        ) from error
+
+
+def _content(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise Problem(f"no study file {path}; write one, or try: flipmeter demo")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Problem(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise Problem(f"{path} holds no study; it needs at least `models:` and `datasets:`")
+    return content
+
+
+def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    inner = content.get(first) or {}
+    if rest and not isinstance(inner, Mapping):
+        raise Problem(f"cannot set '{'.'.join(path)}': '{first}' is {inner!r}, not a mapping")
+    return {**content, first: _changed(inner, rest, value) if rest else value}
+
+
+def _explained(error: ValidationError, source: str) -> str:
+    lines = []
+    for one in error.errors():
+        place = ".".join(str(part) for part in one["loc"])
+        if one["type"] == "extra_forbidden":
+            known = [*Study.model_fields, *ModelEntry.model_fields, *DecodingEntry.model_fields]
+            near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
+            hint = near if "did you mean" in near else ""
+            lines.append(f"no key named '{place}'{hint}")
+        else:
+            lines.append(f"{place}: {one['msg']}; got {one.get('input')!r:.80}")
+    return f"{source}: " + "\n".join(dict.fromkeys(lines))
+
+
+def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
+    """Return the grid: every rater on every dataset, seed and view, at every level."""
+    grid: list[Condition] = []
+    for dataset in datasets if datasets is not None else study.load():
+        for level, style in study.styles().items():
+            merged = merge(dataset, style.cardinality or len(dataset.task.scale))
+            for seed in study.seeds:
+                drawn = draw_sample(study, merged, style, seed)
+                for rater in study.raters(style):
+                    grid += _views(study, rater, merged, seed, drawn, level)
+    return grid
+
+
+def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
+    return sample(
+        dataset, test_size=study.test_size, shots=style.shots, seed=seed, balance=study.balance
+    )
+
+
+def _views(
+    study: Study, rater: Rater, dataset: Dataset, seed: int, drawn: Sample, level: str
+) -> Iterator[Condition]:
+    views = expand(
+        study.probes,
+        len(dataset.task.scale),
+        shots=rater.style.shots,
+        repeats=study.repeats,
+        repeated=study.repeat_views,
+    )
+    is_settled = is_reproducible(rater.model, rater.decoding)
+    for view in views:
+        items = drawn.test[:REPEATED_ITEMS] if view.repeat and is_settled else drawn.test
+        yield Condition(rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level)
+
+
+def worlds(study: Study, datasets: Sequence[Dataset]) -> dict[str, World]:
+    """Return what simulated raters know, by dataset: the latent score of every text in it."""
+    if not any(rater.model.address.startswith("sim/") for rater in study.raters(study.style)):
+        return {}
+    sizes = {style.cardinality for style in study.styles().values()}
+    merged = [merge(d, size or len(d.task.scale)) for d in datasets for size in sizes]
+    return {d.name: world(d) for d in merged}
+
+
+def world(dataset: Dataset) -> World:
+    """Return the latent score of every text that can be sampled, and the names of the classes."""
+    items = [item for item in (*dataset.pool, *dataset.test) if item.gold and item.text.strip()]
+    scale = dataset.task.scale
+    return World(latents(items, scale), scale.names)
+
+
+def base_conditions(grid: Sequence[Condition]) -> list[Condition]:
+    """Return the first rater, dataset, seed and level of a grid, all its views."""
+    first = grid[0]
+    return [
+        condition
+        for condition in grid
+        if (condition.rater, condition.dataset, condition.seed, condition.level)
+        == (first.rater, first.dataset, first.seed, first.level)
+    ]

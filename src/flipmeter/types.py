@@ -1,0 +1,408 @@
+"""The nouns. Every stage takes some of these and gives another: read this file first.
+
+data -> probe -> prompt -> plan -> model -> parse -> decide -> measure -> report
+Item    View     Prompt    Request Reply    Answer   Decision  Estimate   page, tables
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+Rank = int
+"""A class by its place on the scale, 1 (lowest) to M; 0 is "no class"."""
+
+Slot = int
+"""A place in the list that a prompt shows, 1 (first) to M; 0 is "no slot"."""
+
+NO_CLASS: Rank = 0
+
+Role = Literal["test", "demo", "calibration", "null"]
+Fault = Literal["unparsed", "ambiguous", "refused", "truncated", "error"]
+FAULTS: tuple[Fault, ...] = ("unparsed", "ambiguous", "refused", "truncated", "error")
+Policy = Literal["complete", "strict", "bounds"]
+Mode = Literal["recommended", "paper"]
+Placement = Literal["before", "after", "split"]
+Layout = Literal["cued", "paper"]
+Interface = Literal["chat", "completions"]
+
+
+def canonical_json(content: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
+    return json.dumps(
+        content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+class Problem(Exception):
+    """The user can mend this: the message names the thing, the value and the way out."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Ordered class names, lowest first, with the words for its two poles."""
+
+    names: tuple[str, ...]
+    low: str = "negative"
+    high: str = "positive"
+
+    def __post_init__(self) -> None:
+        if len(self.names) < 2:
+            raise Problem(f"a scale needs at least two classes; got {list(self.names)}")
+        folded = [name.strip().casefold() for name in self.names]
+        repeated = sorted({name for name in folded if folded.count(name) > 1})
+        if repeated:
+            raise Problem(
+                f"the scale names {repeated} more than once; give each class its own name"
+            )
+        if not all(folded):
+            raise Problem("a class name in the scale is empty; every class needs a name")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def ranks(self) -> range:
+        return range(1, len(self.names) + 1)
+
+    def name(self, rank: Rank) -> str:
+        return self.names[rank - 1]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale."""
+
+    scale: Scale
+    title: str = "Sentiment Classification"
+    noun: str = "Sentence"
+    aspect: str = "sentiment"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to be rated. `text` is the main field; a judge has a question and an answer."""
+
+    id: str
+    fields: Mapping[str, str] = field(hash=False)
+    gold: Rank | None = None
+    role: Role = "test"
+
+    @property
+    def text(self) -> str:
+        return self.fields["text"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Items with a task. `pool` gives the demonstrations, `test` is what is rated.
+
+    `left_out` counts the rows that were dropped while reading or must not be sampled, by reason.
+    """
+
+    name: str
+    task: Task
+    pool: tuple[Item, ...]
+    test: tuple[Item, ...]
+    source: str = ""
+    licence: str = ""
+    digest: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Style:
+    """The prompt factors; what is not named stays at the paper's baseline.
+
+    `layout` says how a prompt ends whose query is not last: `cued` asks again at the end,
+    `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
+    list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
+    too.
+    """
+
+    label_format: str = "numeric"
+    clarity: str = "explicit"
+    mood: str = "imperative"
+    separator: str = "colon"
+    connector: str = "newline"
+    shots: int = 5
+    cardinality: int | None = None
+    layout: Layout = "cued"
+    word_reversal: Literal["header", "flipped"] = "header"
+
+
+@dataclass(frozen=True)
+class View:
+    """Positions only: nothing in a view changes what a prompt means.
+
+    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed.
+    """
+
+    name: str
+    label_order: tuple[Rank, ...]
+    demo_order: str = "base"
+    placement: Placement = "before"
+    repeat: int = 0
+
+    @property
+    def is_natural(self) -> bool:
+        return self.label_order == tuple(sorted(self.label_order))
+
+    def slot_of(self, rank: Rank) -> Slot:
+        return self.label_order.index(rank) + 1
+
+    def rank_at(self, slot: Slot) -> Rank:
+        return self.label_order[slot - 1]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The views that must agree. Two are a pair, more are an aggregate."""
+
+    name: str
+    views: tuple[str, ...]
+    about: str = ""
+    probe: str = ""
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.views) == 2
+
+
+@dataclass(frozen=True)
+class Message:
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A view of an item in words.
+
+    `answers[s - 1]` is the text offered in slot s and `ranks[s - 1]` what it means. `anchor` is the
+    number of characters of the last message that every item behind the same demonstrations shares.
+    """
+
+    messages: tuple[Message, ...]
+    answers: tuple[str, ...]
+    ranks: tuple[Rank, ...]
+    anchor: int = 0
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(message.content for message in self.messages)
+
+    @cached_property
+    def digest(self) -> str:
+        """Equal digests are equal prompts: such a contrast is "not identified", never 0."""
+        shown = [[message.role, message.content] for message in self.messages]
+        return hashlib.sha256(canonical_json(shown).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a reply is drawn from a model. None means: not sent, the endpoint's own default."""
+
+    temperature: float | None = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repetition_penalty: float | None = None
+    max_tokens: int = 32
+    stop: tuple[str, ...] = ()
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0 or self.top_k == 1
+
+    def body(self) -> dict[str, Any]:
+        """Return the fields of a request, only those that are set."""
+        fields = {name: value for name, value in vars(self).items() if value not in (None, ())}
+        if self.stop:
+            fields["stop"] = list(self.stop)
+        return fields
+
+
+@dataclass(frozen=True)
+class Model:
+    """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
+
+    `name` is for tables only. `extra` goes into every request body as it is (reasoning effort,
+    provider pinning, response format).
+    """
+
+    address: str
+    name: str = ""
+    interface: Interface | None = None
+    base_url: str | None = None
+    max_tokens: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    concurrency: int | None = None
+    min_interval: float = 0.0
+    timeout: float = 120.0
+
+    @property
+    def title(self) -> str:
+        return self.name or self.address
+
+
+@dataclass(frozen=True)
+class Rater:
+    """What turns items under views into decisions: a model, a style, a pipeline and decoding."""
+
+    model: Model
+    style: Style = Style()
+    pipeline: str = "pointwise"
+    decoding: Decoding = Decoding()
+
+    @property
+    def name(self) -> str:
+        return self.model.title
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Rater x dataset x seed x view: the unit of the experiment, with what it is applied to.
+
+    `demos` stand in the sampler's order: the view says how they are shown. `level` names what
+    differs from the study's base style ("" for the base itself).
+    """
+
+    rater: Rater
+    dataset: str
+    task: Task
+    seed: int
+    view: View
+    demos: tuple[Item, ...]
+    items: tuple[Item, ...]
+    level: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that can change the reply and nothing else; `key` is its SHA-256.
+
+    `model` identifies what answers (endpoint or weights hash, interface), never a display name;
+    `params` is the canonical JSON of all other fields of the body.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    params: str = "{}"
+    anchor: int = 0
+    answers: tuple[str, ...] = ()
+    repeat: int = 0
+
+    @cached_property
+    def key(self) -> str:
+        content = [
+            self.model,
+            [[message.role, message.content] for message in self.messages],
+            self.params,
+            self.anchor,
+            self.answers,
+            self.repeat,
+        ]
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    @property
+    def prefix(self) -> str:
+        """Return the shared part: what requests of one group have in common."""
+        *before, last = self.messages
+        head = "".join(f"{m.role}\x1f{m.content}\x1e" for m in before)
+        return head + last.content[: self.anchor]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One prompt that a decision needs: which condition, which item, which part of it."""
+
+    condition: int
+    item: int
+    part: str
+    prompt: Prompt
+    request: Request
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests behind one shared prefix: the unit of scheduling."""
+
+    model: str
+    prefix: str
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one reply; None where the endpoint does not say."""
+
+    prompt: int | None = None
+    cached: int | None = None
+    completion: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back: text and why it ended, or an error. Log-probabilities are by slot."""
+
+    text: str = ""
+    finish: str = ""
+    scores: tuple[float, ...] | None = None
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    model: str = ""
+    provider: str = ""
+    fingerprint: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply as read: the slot, the class it means, or a named fault."""
+
+    slot: Slot = 0
+    rank: Rank = NO_CLASS
+    fault: Fault | None = None
+    probabilities: tuple[float, ...] | None = None
+    label_mass: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The class a rater settles on for an item under a view, and what it cost to know."""
+
+    rank: Rank
+    slot: Slot = 0
+    fault: Fault | None = None
+    tie_decided: bool = False
+    degenerate: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval, its n and its mode. NaN says "undefined", `note` says why."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    k: int | None = None
+    failed: int = 0
+    metric: str = ""
+    mode: str = ""
+    note: str = ""
+
+    def __str__(self) -> str:
+        if math.isnan(self.value):
+            return self.note or "undefined"
+        if math.isnan(self.low):
+            return f"{self.value:.3f}"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"

@@ -1,0 +1,55 @@
+"""Things that several tests need: a small task, a few items, the folder of the real data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flipmeter.types import Item, Scale, Task
+
+ROOT = Path(__file__).parents[1]
+
+FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task(Scale(FIVE))
+
+
+@pytest.fixture
+def demos() -> tuple[Item, ...]:
+    """One demonstration per class, not in the order of the classes."""
+    texts = {4: "Nice enough.", 1: "Dreadful.", 3: "It exists.", 5: "A wonder.", 2: "Rather dull."}
+    return tuple(
+        Item(f"d{rank}", {"text": text}, rank, role="demo") for rank, text in texts.items()
+    )
+
+
+@pytest.fixture
+def query() -> Item:
+    return Item("q1", {"text": "The soup was worth the wait."}, 4)
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder with the paper's datasets; they may not be redistributed, so it may be absent."""
+    folder = Path(os.environ.get("FLIPMETER_DATA") or ROOT.parent / "shared" / "data")
+    if not (folder / "sst5" / "test.txt").is_file():
+        pytest.skip("the paper's datasets are not here; name their folder in FLIPMETER_DATA")
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    """Return a function that writes a text into a file of the test's own folder."""
+
+    def put(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return put

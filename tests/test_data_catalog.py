@@ -1,0 +1,218 @@
+"""The paper's datasets are read whole from official files; an error says where to get them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flipmeter.data import datasets, load, sample
+from flipmeter.data.bundled import class_of_mean
+from flipmeter.types import Problem
+
+PAPER = ("sst5", "yelp5", "twitter", "hate", "offensive")
+SPLITS = {
+    ("sst5", "test"): [279, 633, 389, 510, 399],
+    ("sst5", "train"): [1092, 2218, 1624, 2322, 1288],
+    ("sst5", "dev"): [139, 289, 229, 279, 165],
+    ("yelp5", "test"): [127, 128, 127, 128, 126],
+    ("yelp5", "train"): [32] * 5,
+    ("yelp5", "open-dataset"): [722, 419, 545, 1073, 2241],
+    ("yelp5", "rl-prompt"): [160] * 5,
+    ("twitter", "test"): [3972, 5937, 2375],
+    ("twitter", "val"): [312, 869, 819],
+    ("twitter", "semeval2017"): [863 + 1458, 2043 + 4586, 3094 + 3640],
+    ("hate", "test"): [1718, 1252],
+    ("hate", "train"): [5217, 3783],
+    ("hate", "val"): [573, 427],
+    ("offensive", "test"): [620, 240],
+    ("offensive", "train"): [7975, 3941],
+    ("offensive", "val"): [865, 459],
+}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Path:
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("FLIPMETER_DATA", beside))
+    if not folder.is_dir():
+        pytest.skip("the real datasets are not here; name their folder with FLIPMETER_DATA")
+    return folder
+
+
+def put(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        stem, _, suffix = name.rpartition("_")
+        (folder / f"{stem}.{suffix}").write_bytes(content.encode())
+    return folder
+
+
+def tweets(folder: Path, text: str, labels: str, mapping: str = "0\tnot-hate\n1\thate") -> Path:
+    files = {f"{split}_text_txt": text for split in ("train", "test")}
+    files |= {f"{split}_labels_txt": labels for split in ("train", "test")}
+    put(folder / "hate", **files, mapping_txt=mapping)
+    return folder
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(("name", "split"), SPLITS)
+def test_every_row_of_the_official_files_is_read(shared: Path, name: str, split: str) -> None:
+    dataset = load({"catalog": name, "test": split}, data_dir=shared)
+    counts = Counter(item.gold for item in dataset.test)
+    assert [counts[rank] for rank in dataset.task.scale.ranks] == SPLITS[name, split]
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_sample_can_be_drawn(shared: Path, name: str) -> None:
+    dataset = load(name, data_dir=shared)
+    drawn = sample(dataset, test_size=200, shots=5, seed=42)
+    assert (len(drawn.test), len(drawn.demos)) == (200, 5 * len(dataset.task.scale))
+    assert not {item.text.casefold() for item in drawn.test} & {
+        d.text.casefold() for d in drawn.demos
+    }
+
+
+@pytest.mark.shared
+def test_sst5_tokens_are_restored(shared: Path) -> None:
+    dataset = load("sst5", data_dir=shared)
+    texts = [item.text for item in (*dataset.pool, *dataset.test)]
+    assert not [text for text in texts if re.search(r"-[LR][RSC]B-|\\[/*]", text)]
+    assert sum("(" in text for text in texts) > 300
+    assert sum("\u00a0" in text for text in texts) == 3
+
+
+@pytest.mark.shared
+def test_yelp_reviews_have_real_new_lines_and_quotes(shared: Path) -> None:
+    texts = [item.text for item in load("yelp5", data_dir=shared).test]
+    assert not [text for text in texts if "\\n" in text or '\\"' in text]
+    assert any("\n" in text for text in texts)
+
+
+@pytest.mark.shared
+def test_twitter_takes_its_demonstrations_from_val_where_train_is_missing(shared: Path) -> None:
+    has_train = (shared / "twitter" / "train_text.txt").exists()
+    expected = "train" if has_train else "val"
+    assert f"demonstrations: {expected})" in load("twitter", data_dir=shared).source
+
+
+@pytest.mark.shared
+def test_what_the_sampler_leaves_out_of_hate_is_counted(shared: Path) -> None:
+    drawn = sample(load("hate", data_dir=shared), seed=0)
+    assert drawn.left_out["empty"] == 7
+    assert drawn.left_out["leak"] >= 230
+    assert any("stands in the test set too" in note for note in drawn.notes)
+
+
+def test_a_tree_gives_its_tokens_and_its_root_label(tmp_path: Path) -> None:
+    tree = "(3 (2 (2 -LRB-) (2 and\\/or)) (4 (2 x\u00a0y) (2 -RRB-)) (1 \\*))\n"
+    put(tmp_path / "sst5", train_txt=tree, test_txt=tree)
+    item = load("sst5", data_dir=tmp_path).test[0]
+    assert (item.text, item.gold, item.id) == ("( and/or x\u00a0y ) *", 4, "sst5-test-1")
+
+
+@pytest.mark.parametrize("line", ["", "(5 (2 a))", "(3 (2 a)", "plain text", "3"])
+def test_a_line_that_is_no_tree_is_named(tmp_path: Path, line: str) -> None:
+    put(tmp_path / "sst5", train_txt="(3 (2 a) (2 b))\n", test_txt=f"(3 (2 a) (2 b))\n{line}\n")
+    with pytest.raises(Problem, match=r"test\.txt, row 2: .* is no tree"):
+        load("sst5", data_dir=tmp_path)
+
+
+def test_yelp_escapes_are_undone(tmp_path: Path) -> None:
+    row = '"4","He said \\""wow\\"".\\nTwice"\n'
+    put(tmp_path / "yelp5", train_csv=row, test_csv=row)
+    item = load("yelp5", data_dir=tmp_path).test[0]
+    assert (item.text, item.gold) == ('He said "wow".\nTwice', 4)
+
+
+@pytest.mark.parametrize(("row", "message"), [('"6","x"', "'6' is not 1..5"), ('"1"', "1 fields")])
+def test_a_bad_yelp_row_is_named(tmp_path: Path, row: str, message: str) -> None:
+    put(tmp_path / "yelp5", train_csv=row, test_csv=row)
+    with pytest.raises(Problem, match=re.escape(f"test.csv, row 1: {message}") + "|the label"):
+        load("yelp5", data_dir=tmp_path)
+
+
+def test_an_empty_tweet_keeps_its_place(tmp_path: Path) -> None:
+    folder = tweets(tmp_path, 'one \n\n"two\u2028lines" \n', "0\n1\n1\n")
+    items = load("hate", data_dir=folder).test
+    assert [(item.text, item.gold) for item in items] == [
+        ("one", 1),
+        ("", 2),
+        ('"two\u2028lines"', 2),
+    ]
+
+
+def test_tweets_and_labels_must_agree_in_number(tmp_path: Path) -> None:
+    folder = tweets(tmp_path, "one \ntwo \n", "0\n1\n1\n")
+    with pytest.raises(Problem, match=r"test_text\.txt has 2 lines, test_labels\.txt 3"):
+        load("hate", data_dir=folder)
+
+
+def test_another_order_of_classes_is_noticed(tmp_path: Path) -> None:
+    folder = tweets(tmp_path, "one \n", "0\n", mapping="0\thate\n1\tnot-hate\n")
+    with pytest.raises(Problem, match=r"mapping\.txt maps .* expected"):
+        load("hate", data_dir=folder)
+
+
+def test_a_tweet_label_off_the_scale_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"test_labels\.txt, row 2: the label '2' is not 0\.\.1"):
+        load("hate", data_dir=tweets(tmp_path, "one \ntwo \n", "0\n2\n"))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_missing_files_come_with_address_terms_and_names(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLIPMETER_DATA", raising=False)
+    entry = datasets[name]
+    for data_dir in (None, tmp_path, tmp_path / name):
+        (tmp_path / name / name).mkdir(parents=True, exist_ok=data_dir is not None)
+        with pytest.raises(Problem) as raised:
+            load(name, data_dir=data_dir)
+        for part in (entry.address, entry.terms, *entry.splits["test"].files, "--data-dir"):
+            assert part in str(raised.value)
+
+
+def test_a_split_that_is_not_there_is_suggested() -> None:
+    with pytest.raises(Problem, match="twitter has no split 'semeval'; did you mean 'semeval2017'"):
+        load({"catalog": "twitter", "pool": "semeval"}, data_dir=".")
+
+
+def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLIPMETER_DATA", str(tweets(tmp_path, "a \nb \n", "0\n1\n")))
+    assert len(load("hate").test) == 2
+
+
+def test_every_entry_says_where_it_comes_from() -> None:
+    for name, entry in datasets.items():
+        assert entry.name == name
+        assert all((entry.title, entry.address, entry.terms, entry.citation))
+        assert "test" in entry.splits
+
+
+def test_reviews_come_with_the_package() -> None:
+    dataset = load("reviews")
+    counts = Counter(item.gold for item in dataset.test)
+    assert (dataset.licence, dataset.pool) == ("CC0", ())
+    assert min(counts[rank] for rank in dataset.task.scale.ranks) >= 65
+    assert len(sample(dataset, test_size=200, shots=5, seed=0).test) == 200
+
+
+def test_a_mean_on_a_cut_goes_to_the_outer_class() -> None:
+    means = [-4, -2, -1.99, -0.5, -0.49, 0, 0.49, 0.5, 1.99, 2, 4]
+    assert [class_of_mean(mean) for mean in means] == [1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("vader-tweets", [316, 771, 768, 1624, 721]), ("vader-products", [283, 952, 723, 963, 787])],
+)
+def test_vader_comes_from_the_package_index(name: str, counts: list[int]) -> None:
+    dataset = load(name)
+    found = Counter(item.gold for item in dataset.test)
+    assert [found[rank] for rank in dataset.task.scale.ranks] == counts

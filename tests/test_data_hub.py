@@ -1,0 +1,124 @@
+"""Hugging Face datasets, built on the spot: saved to disk, as plain files, or out of reach."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flipmeter.data import load, load_hub
+from flipmeter.types import Problem
+
+NAMES = ["low", "medium", "high"]
+
+
+@pytest.fixture
+def hf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return datasets
+
+
+def rows(hf: Any, texts: str, label: list[Any], kind: Any = None) -> Any:
+    features = hf.Features({"text": hf.Value("string"), "label": kind}) if kind else None
+    return hf.Dataset.from_dict({"text": list(texts), "label": label}, features=features)
+
+
+def saved(hf: Any, folder: Path, kind: Any = None, label: tuple[Any, ...] = (2, 0, 1)) -> Path:
+    splits = {
+        "train": rows(hf, "abc", list(label), kind),
+        "test": rows(hf, "xyz", list(label), kind),
+    }
+    hf.DatasetDict(splits).save_to_disk(folder)
+    return folder
+
+
+def test_class_labels_bring_their_scale(hf: Any, tmp_path: Path) -> None:
+    dataset = load_hub(saved(hf, tmp_path / "d", hf.ClassLabel(names=NAMES)))
+    assert dataset.task.scale.names == tuple(NAMES)
+    assert [item.gold for item in dataset.test] == [3, 1, 2]
+    assert [item.text for item in dataset.pool] == ["a", "b", "c"]
+
+
+def test_class_labels_are_taken_by_name_where_they_can_be(hf: Any, tmp_path: Path) -> None:
+    folder = saved(hf, tmp_path / "d", hf.ClassLabel(names=["high", "low", "medium"]))
+    assert [item.gold for item in load_hub(folder, scale=NAMES).test] == [2, 3, 1]
+
+
+def test_class_labels_with_other_names_are_taken_by_place(hf: Any, tmp_path: Path) -> None:
+    folder = saved(hf, tmp_path / "d", hf.ClassLabel(names=["1 star", "3 star", "5 star"]))
+    assert [item.gold for item in load_hub(folder, scale=["bad", "fair", "good"]).test] == [3, 1, 2]
+
+
+def test_class_labels_that_do_not_fit_the_scale_need_a_mapping(hf: Any, tmp_path: Path) -> None:
+    folder = saved(hf, tmp_path / "d", hf.ClassLabel(names=["a", "b", "c"]))
+    with pytest.raises(Problem, match=r"the scale has 2 classes .* map them"):
+        load_hub(folder, scale=["bad", "good"])
+
+
+def test_plain_labels_are_read_like_those_of_a_file(hf: Any, tmp_path: Path) -> None:
+    folder = saved(hf, tmp_path / "d", label=("high", "low", "medium"))
+    assert [item.gold for item in load_hub(folder, scale=NAMES).test] == [3, 1, 2]
+    with pytest.raises(Problem, match="no scale given"):
+        load_hub(folder)
+
+
+def test_a_lone_split_is_the_test_set(hf: Any, tmp_path: Path) -> None:
+    rows(hf, "xyz", [1, 2, 3]).save_to_disk(tmp_path / "d")
+    dataset = load({"hub": "d", "scale": NAMES}, folder=tmp_path)
+    assert (len(dataset.test), dataset.pool) == (3, ())
+
+
+def test_a_folder_of_csv_files_is_a_dataset(hf: Any, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    for split, texts in (("train", "abc"), ("test", "xyz")):
+        body = "".join(f"{text},{rank}\n" for rank, text in enumerate(texts, start=1))
+        (tmp_path / "d" / f"{split}.csv").write_text("text,label\n" + body)
+    assert [item.gold for item in load_hub(tmp_path / "d", scale=NAMES).test] == [1, 2, 3]
+
+
+def test_a_missing_split_or_column_lists_what_there_is(hf: Any, tmp_path: Path) -> None:
+    folder = saved(hf, tmp_path / "d", hf.ClassLabel(names=NAMES))
+    with pytest.raises(
+        Problem, match=r"no split 'tset'; did you mean 'test'\? \(splits: train, tes"
+    ):
+        load_hub(folder, split_test="tset")
+    with pytest.raises(
+        Problem, match=r"no column 'txt'; did you mean 'text'\? \(there are: text, l"
+    ):
+        load_hub(folder, text="txt")
+
+
+def test_a_dataset_out_of_reach_is_said_quickly(
+    hf: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "ALL_PROXY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    start = time.perf_counter()
+    with pytest.raises(Problem, match="no/such-dataset is not in the local cache and could not"):
+        load_hub("no/such-dataset", scale=NAMES)
+    assert time.perf_counter() - start < 10
+
+
+def test_a_missing_folder_is_said_to_be_missing(hf: Any) -> None:
+    with pytest.raises(Problem, match=r"there is no folder \./nowhere; check the path"):
+        load_hub("./nowhere", scale=NAMES)
+
+
+def test_without_the_package_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(Problem, match=r"pip install 'flipmeter\[datasets\]'"):
+        load({"hub": "no/such-dataset", "scale": NAMES})

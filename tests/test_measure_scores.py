@@ -1,0 +1,175 @@
+"""Performance against scikit-learn and scipy, and what a failure does to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
+
+from flipmeter.measure import performance
+from flipmeter.measure.scores import confusion, intervals, score_estimates, scores
+from flipmeter.types import Problem
+
+patient = settings(deadline=None)
+
+
+@st.composite
+def rated(draw: st.DrawFn, lowest: int = 0) -> tuple[list[int], list[int], int]:
+    """Draw gold, predicted and the number of classes."""
+    n_classes = draw(st.integers(2, 6))
+    pair = st.tuples(st.integers(1, n_classes), st.integers(lowest, n_classes))
+    gold, predicted = zip(*draw(st.lists(pair, min_size=1, max_size=60)), strict=True)
+    return list(gold), list(predicted), n_classes
+
+
+@patient
+@given(rated())
+def test_strict_scores_agree_with_scikit_learn(case: tuple[list[int], list[int], int]) -> None:
+    gold, predicted, n_classes = case
+    found, labels = performance(gold, predicted, n_classes, "strict"), range(1, n_classes + 1)
+    options: dict[str, Any] = {"average": "macro", "zero_division": 0}
+    assert found.accuracy == pytest.approx(accuracy_score(gold, predicted))
+    assert found.macro_f1 == pytest.approx(f1_score(gold, predicted, labels=labels, **options))
+    present = f1_score(gold, predicted, labels=sorted(set(gold)), **options)
+    assert found.macro_f1_present == pytest.approx(present)
+    assert found.parse_failure == pytest.approx(predicted.count(0) / len(predicted))
+
+
+@patient
+@given(rated(lowest=1))
+def test_distances_and_correlations_agree_with_the_libraries(
+    case: tuple[list[int], list[int], int],
+) -> None:
+    gold, predicted, n_classes = case
+    found = performance(gold, predicted, n_classes)
+    assert found.mae == pytest.approx(mean_absolute_error(gold, predicted))
+    assert found.mae_normalised == pytest.approx(found.mae / (n_classes - 1))
+    if len(set(gold)) > 1 and len(set(predicted)) > 1:
+        assert found.spearman == pytest.approx(stats.spearmanr(gold, predicted).statistic)
+        assert found.kendall_tau_b == pytest.approx(stats.kendalltau(gold, predicted).statistic)
+    else:
+        assert math.isnan(found.spearman)
+        assert math.isnan(found.kendall_tau_b)
+    if len({*gold, *predicted}) > 1:
+        assert found.qwk == pytest.approx(
+            cohen_kappa_score(gold, predicted, labels=range(1, n_classes + 1), weights="quadratic")
+        )
+    else:
+        assert math.isnan(found.qwk)
+
+
+@patient
+@given(rated())
+def test_complete_scores_are_those_of_what_was_read(
+    case: tuple[list[int], list[int], int],
+) -> None:
+    gold, predicted, n_classes = case
+    read = [(g, p) for g, p in zip(gold, predicted, strict=True) if p]
+    found = performance(gold, predicted, n_classes)
+    assert found.n == len(read) == sum(found.support)
+    if read:
+        alone = performance([g for g, _ in read], [p for _, p in read], n_classes)
+        assert found.accuracy == alone.accuracy
+        assert found.macro_f1 == alone.macro_f1
+        assert found.mae == alone.mae
+
+
+def test_a_failure_is_left_out_or_wrong() -> None:
+    gold, predicted = [1, 2, 3, 3, 2], [1, 2, 3, 0, 0]
+    complete, strict = performance(gold, predicted, 3), performance(gold, predicted, 3, "strict")
+    assert (complete.accuracy, complete.n, complete.support) == (1.0, 3, (1, 1, 1))
+    assert (strict.accuracy, strict.n, strict.support) == (0.6, 5, (1, 2, 2))
+    assert complete.parse_failure == strict.parse_failure == 0.4
+    assert strict.mae == complete.mae == 0
+
+
+def test_macro_f1_runs_over_the_whole_scale() -> None:
+    found = performance([1, 1, 2], [1, 1, 1], 5)
+    assert found.macro_f1 == pytest.approx(0.16)
+    assert found.macro_f1_present == pytest.approx(0.40)
+
+
+def test_a_constant_answer_has_no_rank_correlation_but_a_kappa() -> None:
+    found = performance([1, 2, 3], [2, 2, 2], 3)
+    assert math.isnan(found.spearman)
+    assert found.qwk == 0
+
+
+def test_qwk_of_the_worked_example() -> None:
+    found = performance([1, 2, 3, 3, 2, 1, 4, 5], [1, 2, 3, 3, 2, 2, 4, 5], 5)
+    assert found.qwk == pytest.approx(0.960784, abs=1e-6)
+
+
+def test_a_rater_that_never_answers_has_no_accuracy() -> None:
+    complete, strict = performance([1, 2], [0, 0], 2), performance([1, 2], [0, 0], 2, "strict")
+    assert math.isnan(complete.accuracy)
+    assert math.isnan(complete.macro_f1)
+    assert math.isnan(complete.mae)
+    assert complete.parse_failure == 1
+    assert strict.accuracy == strict.macro_f1 == 0
+
+
+CHANCES = np.array([[2, 30, 12, 1], [3, 2, 9, 8], [1, 1, 2, 7]]) / 78
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1", "mae", "spearman", "parse_failure"])
+def test_intervals_cover_the_planted_score(metric: str) -> None:
+    rng = np.random.default_rng(3)
+    planted = rng.multinomial(10_000_000, CHANCES.ravel()).reshape(3, 4)
+    truth = score_estimates(planted[None].astype(float))[0]
+    target = next(estimate.value for estimate in truth if estimate.metric == metric)
+    tables = rng.multinomial(200, CHANCES.ravel(), size=3000).reshape(-1, 3, 4).astype(float)
+    low, high = intervals(tables)[metric]
+    assert 0.93 < ((low <= target) & (target <= high)).mean() < 0.97
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1", "mae", "spearman"])
+def test_intervals_are_as_wide_as_the_scores_scatter(metric: str) -> None:
+    rng = np.random.default_rng(4)
+    tables = rng.multinomial(400, CHANCES.ravel(), size=4000).reshape(-1, 3, 4).astype(float)
+    low, high = intervals(tables)[metric]
+    scatter = scores(tables)[metric].std()
+    assert (high - low).mean() / (2 * 1.96) == pytest.approx(scatter, rel=0.03)
+
+
+def test_the_interval_of_macro_f1_is_the_delta_method() -> None:
+    table, step = np.rint(CHANCES * 780), 1e-3
+    table[:, 0] = 0
+    nudges = step * np.eye(12).reshape(12, 3, 4)
+    up, down = (scores(table + sign * nudges)["macro_f1"] for sign in (1, -1))
+    slope, counts = (up - down) / (2 * step), table.ravel()
+    half = 1.959964 * np.sqrt((counts * slope**2).sum())  # a share has slope 0 in its total
+    low, high = intervals(table)["macro_f1"]
+    assert (high - low) / 2 == pytest.approx(half, rel=1e-5)
+
+
+def test_a_stack_of_tables_is_scored_as_each_alone() -> None:
+    rng = np.random.default_rng(5)
+    tables = np.stack(
+        [confusion(rng.integers(1, 4, 30), rng.integers(0, 4, 30), 3) for _ in range(4)]
+    )
+    together = score_estimates(tables)
+    assert repr([score_estimates(table[None])[0] for table in tables]) == repr(together)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: performance([1, 0], [1, 1], 2), "no gold class"),
+        (lambda: performance([1, 3], [1, 1], 2), "gold holds 3"),
+        (lambda: performance([1, 2], [1, 3], 2), "predicted holds 3"),
+        (lambda: performance([1, 2], [1], 2), "gold has 2, predicted has 1"),
+        (lambda: performance([], [], 2), "empty"),
+        (lambda: performance([1], [1], 1), "at least two classes"),
+        (lambda: performance([1], [1], 2, "bounds"), "no score policy"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wrong_question_gets_a_clear_answer(ask: Any, says: str) -> None:
+    with pytest.raises(Problem, match=says):
+        ask()

@@ -1,0 +1,56 @@
+"""Call -> Request."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+from flipmeter.plan import plan, price
+from flipmeter.types import Call, Message, Prompt, Request
+
+
+def call(text: str, *, anchor: int = 0, item: int = 0, repeat: int = 0, model: str = "m") -> Call:
+    messages = (Message("user", text),)
+    request = Request(model, messages, anchor=anchor, repeat=repeat)
+    return Call(0, item, "", Prompt(messages, ("1", "2"), (1, 2), anchor), request)
+
+
+def test_a_prompt_that_is_needed_twice_is_asked_once() -> None:
+    planned = plan([call("same", item=0), call("same", item=1), call("other")])
+    assert (planned.n_calls, len(planned.requests)) == (3, 2)
+
+
+def test_a_repeat_is_another_request() -> None:
+    assert len(plan([call("same"), call("same", repeat=1)]).requests) == 2
+
+
+def test_the_order_of_calls_changes_nothing() -> None:
+    calls = [call(f"{head} {k}", anchor=1) for head in "abc" for k in range(5)]
+    mixed = Random(0).sample(calls, len(calls))
+    assert plan(mixed).requests == plan(calls).requests
+
+
+def test_requests_behind_one_prefix_stay_together() -> None:
+    calls = [call(f"{head}{k}", anchor=1) for k in range(4) for head in "ba"]
+    prefixes = [request.prefix for request in plan(calls).requests]
+    assert sum(a != b for a, b in pairwise(prefixes)) == 1
+    assert [group.prefix for group in plan(calls).groups] == ["a", "b"]
+
+
+def test_a_price_counts_a_shared_prefix_once() -> None:
+    planned = plan([call("x" * 400 + tail, anchor=400) for tail in ("1111", "2222")])
+    cost = price(planned, max_tokens=8)
+    assert (cost.prompt_tokens, cost.prompt_tokens_shared) == (202, 102)
+    assert cost.completion_tokens_at_most == 16
+
+
+def test_what_is_stored_costs_nothing() -> None:
+    planned = plan([call("abcd" * 10), call("efgh" * 10)])
+    cost = price(planned, [planned.requests[0].key])
+    assert (cost.distinct, cost.stored, cost.prompt_tokens) == (2, 1, 10)
+
+
+def test_the_key_of_a_request_is_pinned() -> None:
+    """A key that changes by accident makes every store of every user worthless."""
+    request = Request("m@1", (Message("user", "Grüße 🙂"),), '{"max_tokens":8}', 3, (), 1)
+    assert request.key == "2c1aa20c56874d84b422da6518a7ae0e6114b484ba2020a9576b5678edc1d3d7"
