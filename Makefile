@@ -30,7 +30,7 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 
 .PHONY: test
 test: $(READY_DEV)  ## Run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .PHONY: check
 check: $(READY_DEV)  ## Check format, lint, types and the architecture

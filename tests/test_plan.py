@@ -11,7 +11,7 @@ from flipmeter.types import Call, Message, Prompt, Request
 
 def call(text: str, *, anchor: int = 0, item: int = 0, repeat: int = 0, model: str = "m") -> Call:
     messages = (Message("user", text),)
-    request = Request(model, messages, anchor=anchor, repeat=repeat)
+    request = Request(model, messages, '{"max_tokens":8}', anchor=anchor, repeat=repeat)
     return Call(0, item, "", Prompt(messages, ("1", "2"), (1, 2), anchor), request)
 
 
@@ -39,7 +39,7 @@ def test_requests_behind_one_prefix_stay_together() -> None:
 
 def test_a_price_counts_a_shared_prefix_once() -> None:
     planned = plan([call("x" * 400 + tail, anchor=400) for tail in ("1111", "2222")])
-    cost = price(planned, max_tokens=8)
+    cost = price(planned)
     assert (cost.prompt_tokens, cost.prompt_tokens_shared) == (202, 102)
     assert cost.completion_tokens_at_most == 16
 

@@ -11,6 +11,10 @@ THOUGHTS = re.compile(
     r"<(think|thinking|thought|reasoning)>.*?</\1>|\[THINK\].*?\[/THINK\]",
     re.DOTALL | re.IGNORECASE,
 )
+# A template that opens the thought in the prompt leaves only its end in the reply.
+END_OF_THOUGHT = re.compile(
+    r"\A.*(</(think|thinking|thought|reasoning)>|\[/THINK\])", re.DOTALL | re.IGNORECASE
+)
 OPEN_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning)>|\[THINK\]", re.IGNORECASE)
 REFUSAL = re.compile(
     r"\b(i('m| am) (sorry|unable|not able)|i (can('|’)?t|cannot|won('|’)?t|must decline)"
@@ -26,7 +30,7 @@ def parse(reply: Reply, prompt: Prompt) -> Answer:
         return Answer(fault="error")
     if reply.finish in REFUSED:
         return Answer(fault="refused")
-    text = THOUGHTS.sub("", reply.text)
+    text = END_OF_THOUGHT.sub("", THOUGHTS.sub("", reply.text))
     was_cut = reply.finish == "length"
     if OPEN_THOUGHT.search(text):
         return Answer(fault="truncated" if was_cut else "unparsed")
@@ -102,7 +106,11 @@ def _by_folded(answers: tuple[str, ...]) -> dict[str, Slot]:
 
 @lru_cache(maxsize=32)
 def _out_of(n_classes: int) -> re.Pattern[str]:
-    return re.compile(rf"(\b\d+)\s*(?:/|out of)\s*{n_classes}\b", re.IGNORECASE)
+    """Match "4/5", "4 stars out of 5" and "4 (on a scale of 1 to 5)"; group 1 is the label."""
+    limit = (
+        rf"(?:/|out of)\s*{n_classes}\b|\W*(?:on|from) a scale (?:of|from) 1 (?:to|-) {n_classes}\b"
+    )
+    return re.compile(rf"(\b\d+)\s*(?:stars?)?\s*(?:{limit})", re.IGNORECASE)
 
 
 def _fold(label: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 
 from flipmeter.types import Call, Group, Request
@@ -67,7 +69,7 @@ def _place(request: Request) -> tuple[str, str, str, int, str]:
     )
 
 
-def price(plan: Plan, stored: Sequence[str] = (), max_tokens: int = 0) -> Cost:
+def price(plan: Plan, stored: Sequence[str] = ()) -> Cost:
     """Return the size of a plan: what is asked in all, and what prefix caches can save."""
     requests = [request for request in plan.requests if request.key not in set(stored)]
     texts = [
@@ -81,8 +83,13 @@ def price(plan: Plan, stored: Sequence[str] = (), max_tokens: int = 0) -> Cost:
         stored=len(plan.requests) - len(requests),
         prompt_tokens=round(whole / CHARS_PER_TOKEN),
         prompt_tokens_shared=round((whole - shared) / CHARS_PER_TOKEN),
-        completion_tokens_at_most=len(requests) * max_tokens,
+        completion_tokens_at_most=sum(_max_tokens(request.params) for request in requests),
     )
+
+
+@lru_cache(maxsize=1024)
+def _max_tokens(params: str) -> int:
+    return int(json.loads(params).get("max_tokens", 0))
 
 
 def _n_shared(a: str, b: str) -> int:

@@ -189,7 +189,7 @@ def preview(study: Study, store: Store) -> tuple[list[Condition], Cost]:
     identities = {seat(c): identity_of(c.rater.model, known.get(c.dataset)) for c in grid}
     _, planned = first_round(grid, identities)
     stored = store.get(request.key for request in planned.requests)
-    return grid, price(planned, list(stored), study.decoding.max_tokens)
+    return grid, price(planned, list(stored))
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:

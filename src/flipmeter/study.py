@@ -122,6 +122,15 @@ class Study(_Strict):
             probes[name]
         return names
 
+    @field_validator("repeat_views")
+    @classmethod
+    def _known_views(cls, names: list[str]) -> list[str]:
+        known = [view.name for view in expand(list(probes), 2)] + ["all"]
+        for name in names:
+            if name not in known:
+                raise Problem(f"no view named '{name}'{suggestion(name, known)}")
+        return names
+
     @field_validator("pipeline")
     @classmethod
     def _known_pipeline(cls, name: str) -> str:

@@ -119,7 +119,7 @@ class Dataset:
 class Style:
     """The prompt factors; what is not named stays at the paper's baseline.
 
-    `layout` says how a prompt ends whose query is not last: `cued` asks again at the end,
+    `layout` says how a prompt ends whose query is not last: `cued` repeats the query at the end,
     `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
     list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
     too.

@@ -135,12 +135,16 @@ def pooled(tallies: Sequence[Tally]) -> Tally:
     noises = [one.noise for one in measured if one.noise]
     return Tally(
         "measured",
-        joined(f"{len(measured)} seeds pooled", *sorted({one.note for one in measured})),
+        joined(_pooled(len(measured)), *sorted({one.note for one in measured})),
         sum(one.k for one in measured),
         sum(one.n for one in measured),
         sum(one.failed for one in measured),
         (sum(b for b, _ in noises), sum(c for _, c in noises)) if noises else None,
     )
+
+
+def _pooled(n_seeds: int) -> str:
+    return f"{n_seeds} seeds pooled" if n_seeds > 1 else ""
 
 
 def _records(

@@ -110,7 +110,7 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
 def noise_runs(
     panel: Panel, contrast: Contrast, reproducible: Collection[str] = ()
 ) -> tuple[Run, Run] | None:
-    """Find two runs of one view to hold a contrast against: its own first view, else base.
+    """Find two runs of one view to hold a contrast against: of its own views, else of base.
 
     A rater known to be reproducible repeats a few items only; where these agree, the run itself
     stands for its repeat, which is noise 0 on every item.

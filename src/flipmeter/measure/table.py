@@ -44,7 +44,7 @@ from flipmeter.measure.scores import (
     confusion,
     score_estimates,
 )
-from flipmeter.measure.tokens import hidden_tokens
+from flipmeter.measure.tokens import hidden_tokens, output_tokens
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Estimate, Mode, Policy, Problem
 
@@ -133,7 +133,7 @@ def _rows(
         yield from _flip_rows(panel, contrast, found)
         if found.status == "measured":
             yield from _noise_test_rows(panel, contrast, found, mode, reproducible)
-            yield from _excess_rows(panel, contrast, found)
+            yield from _excess_rows(panel, contrast, found, reproducible)
             yield from _accuracy_test_rows(panel, contrast, found, mode)
     for view in panel.views:
         yield from _noise_rows(panel, view, reproducible)
@@ -257,12 +257,16 @@ def _noise_test_row(
     return Row(about, contrast.name, policy, chosen, b, c, mcnemar_statistic(b, c))
 
 
-def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Row]:
+def _excess_rows(
+    panel: Panel, contrast: Contrast, found: Compared, reproducible: Collection[str]
+) -> Iterator[Row]:
+    """Yield the excess over noise; without noise it is the flip rate itself, which stands above."""
     runs = [(view, repeat) for view in contrast.views for repeat in (0, 1)]
     if not contrast.is_pair or not all(run in panel.ranks for run in runs):
         return
     kept = found.items & panel.asked(*runs)
-    if kept.any():
+    is_settled = any(by_construction(panel, view, reproducible) for view in contrast.views)
+    if kept.any() and not is_settled:
         excess = excess_disagreement(*(panel.ranks[run][kept] for run in runs))
         yield Row(replace(excess, metric=f"excess:{contrast.name}"), policy="complete")
 
@@ -303,6 +307,9 @@ def _accuracy_test(
 
 
 def _token_rows(panel: Panel) -> Iterator[Row]:
-    hidden = hidden_tokens(panel.completion, panel.reasoning)
-    if not math.isnan(hidden.value):
-        yield Row(hidden)
+    for estimate in (
+        output_tokens(panel.completion),
+        hidden_tokens(panel.completion, panel.reasoning),
+    ):
+        if not math.isnan(estimate.value):
+            yield Row(estimate)

@@ -15,6 +15,12 @@ Tokens = npt.ArrayLike | Sequence[int | None]
 """A number per reply; None or NaN where the endpoint does not say."""
 
 
+def output_tokens(completion: Tokens) -> Estimate:
+    """Mean tokens per reply as the endpoint counts them, seen and hidden."""
+    written = _tokens(completion, "completion")
+    return mean_estimate(written[~np.isnan(written)], "output_tokens")
+
+
 def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estimate:
     """Mean hidden tokens per reply: the reported reasoning tokens, else completion minus one.
 

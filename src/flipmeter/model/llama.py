@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class LlamaBackend:
 
     async def close(self) -> None:
         with self._lock:
-            self._server = None
+            self._server, self._held = None, ""
 
     def _ask(self, request: Request) -> Reply:
         with self._lock:
@@ -94,16 +95,14 @@ class LlamaBackend:
                 self._return_to(text[:anchor])
                 answer = self._complete(text, body)
             except (RuntimeError, ValueError) as error:
+                self._held = ""
                 return Reply(error=f"llama.cpp: {error}")
-            if "error" in answer:
-                return Reply(error=f"llama.cpp: {answer['error'].get('message', answer['error'])}")
             return _reply(answer, time.perf_counter() - start)
 
     def _return_to(self, prefix: str) -> None:
         """Bring the slot to the state "holds this prefix", always by the same last step."""
-        if not prefix:
-            return
         if self._held != prefix:
+            self._held = ""
             self._complete(prefix, {"max_tokens": 0})
             self._held = prefix
         # The slot now holds the prefix and more: asking for it again drops the rest and computes
@@ -115,17 +114,20 @@ class LlamaBackend:
         answer: dict[str, Any] = self._server.handle_completions(
             {"prompt": text, "cache_prompt": True, "id_slot": 0, **fields}
         )
+        if "error" in answer:
+            raise ValueError(answer["error"].get("message", answer["error"]))
         return answer
 
     def _text(self, request: Request, interface: str) -> tuple[str, int]:
         """Return the text the engine sees and where its shared part ends."""
         *before, last = request.messages
+        anchor = request.anchor or _last_break(last.content)
         if interface == "completions":
             head = "".join(message.content + "\n\n" for message in before)
-            return head + last.content, len(head) + request.anchor
+            return head + last.content, len(head) + anchor
         whole = self._template([(m.role, m.content) for m in request.messages])
         start = whole.rfind(last.content)
-        return (whole, start + request.anchor) if start >= 0 else (whole, 0)
+        return whole, start + anchor if start >= 0 else _last_break(whole)
 
     def _template(self, messages: list[tuple[str, str]]) -> str:
         """Let the engine put messages into the chat template that the weights carry."""
@@ -137,6 +139,11 @@ class LlamaBackend:
         )
         with urllib.request.urlopen(query, timeout=60) as answer:
             return str(json.load(answer)["prompt"])
+
+
+def _last_break(text: str) -> int:
+    """Return where to split a text that marks no anchor: by its content, never by its history."""
+    return max(text.rfind("\n\n"), 1)
 
 
 def _start(path: Path, context: int) -> Any:
@@ -178,6 +185,11 @@ def _reply(answer: Mapping[str, Any], seconds: float) -> Reply:
         seconds=seconds,
         fingerprint=str(answer.get("system_fingerprint", "")),
     )
+
+
+def engine() -> str:
+    """Return the engine and its version: another build may round otherwise."""
+    return f"xllamacpp {version('xllamacpp')}"
 
 
 def file_digest(path: Path) -> str:

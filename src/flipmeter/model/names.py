@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from flipmeter.model.backend import Backend
 from flipmeter.model.http import Endpoint, HttpBackend
-from flipmeter.model.llama import Fetched, LlamaBackend, file_digest
+from flipmeter.model.llama import Fetched, LlamaBackend, engine, file_digest
 from flipmeter.model.llama import local_models as local_models
 from flipmeter.model.sim import SimRater, sim_spec
 from flipmeter.registry import suggestion
@@ -76,9 +76,9 @@ def identity_of(model: Model, world: World | None = None) -> str:
     """Return what answers: the part of a request key that must change when the model does."""
     kind, name = family(model), _rest(model)
     if kind == "local":
-        return f"{model.address}@sha256:{local_models[name].sha256[:16]}"
+        return f"{model.address}@sha256:{local_models[name].sha256[:16]} {engine()}"
     if kind == "llamacpp":
-        return f"llamacpp/{Path(name).name}@sha256:{file_digest(Path(name))[:16]}"
+        return f"llamacpp/{Path(name).name}@sha256:{file_digest(Path(name))[:16]} {engine()}"
     if kind == "sim":
         return _sim(model, world).identity
     url = _base_url(model)

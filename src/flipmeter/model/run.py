@@ -9,12 +9,33 @@ from dataclasses import dataclass, field
 
 from flipmeter.model.backend import Backend, Retry
 from flipmeter.model.store import Store
-from flipmeter.types import Reply, Request
-
-ATTEMPTS = 6
-LONGEST_PAUSE = 60.0
+from flipmeter.types import Problem, Reply, Request
 
 Asked = Callable[[Request, Reply], None]
+
+
+@dataclass(frozen=True)
+class Persistence:
+    """How often a request is tried and how long the pauses between are, in seconds.
+
+    Pauses double from `first_pause`, or from `crowded_pause` when the endpoint says that it gets
+    too much but not for how long, up to `longest_pause`. A pause that the endpoint tells is never
+    cut short: one beyond `patience` ends the run.
+    """
+
+    attempts: int = 6
+    first_pause: float = 0.25
+    crowded_pause: float = 2.0
+    longest_pause: float = 60.0
+    patience: float = 900.0
+
+    def pause(self, attempt: int, told: float | None) -> float:
+        """Return how long to wait after a failed attempt, counted from 0."""
+        first = self.crowded_pause if told == 0 else self.first_pause
+        return max(told or 0.0, min(first * 2.0 ** min(attempt, 50), self.longest_pause))
+
+
+PERSISTENCE = Persistence()
 
 
 @dataclass
@@ -47,6 +68,7 @@ async def ask_all(
     ledger: Ledger | None = None,
     min_interval: Mapping[str, float] | None = None,
     on_reply: Asked | None = None,
+    persistence: Persistence = PERSISTENCE,
 ) -> dict[str, Reply]:
     """Return a reply for every request, by key; what fails for good is a reply with an error.
 
@@ -71,8 +93,8 @@ async def ask_all(
     async with asyncio.TaskGroup() as tasks:
         for identity, mine in _by_model(missing).items():
             gap = (min_interval or {}).get(identity, 0.0)
-            pool = _Pool(backends[identity], iter(mine), keep, ledger, gap)
-            for _ in range(min(backends[identity].concurrency, len(mine))):
+            pool = _Pool(backends[identity], iter(mine), keep, ledger, gap, persistence)
+            for _ in range(min(max(1, backends[identity].concurrency), len(mine))):
                 tasks.create_task(pool.work())
     return replies
 
@@ -93,30 +115,53 @@ class _Pool:
     keep: Asked
     ledger: Ledger
     min_interval: float
+    persistence: Persistence
     next_start: float = 0.0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def work(self) -> None:
         for request in self.queue:
             self.keep(request, await self._persist(request))
 
     async def _persist(self, request: Request) -> Reply:
-        reason = ""
-        for attempt in range(ATTEMPTS):
-            await self._pace()
+        attempts, reason = self.persistence.attempts, ""
+        for attempt in range(attempts):
+            if attempt:
+                self.ledger.retried += 1
+            await self._wait_for_turn()
             try:
                 return await self.backend.ask(request)
             except Retry as retry:
-                reason = str(retry)
-                self.ledger.retried += 1
-                pause = retry.after if retry.after is not None else 0.25 * 2.0**attempt
-                if attempt + 1 < ATTEMPTS:
-                    await asyncio.sleep(min(pause, LONGEST_PAUSE))
-        return Reply(error=f"{reason} (given up after {ATTEMPTS} attempts)")
+                reason, told = str(retry), retry.after
+            pause = self._checked_pause(attempt, told, reason)
+            if told is not None:
+                self._hold(pause)
+            elif attempt + 1 < attempts:
+                await asyncio.sleep(pause)
+        return Reply(error=f"{reason} (given up after {attempts} attempts)")
 
-    async def _pace(self) -> None:
-        if not self.min_interval:
-            return
-        now = time.monotonic()
-        start = max(now, self.next_start)
-        self.next_start = start + self.min_interval
-        await asyncio.sleep(start - now)
+    def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
+        if (told or 0.0) > self.persistence.patience:
+            raise Problem(
+                f"{reason}; the endpoint asks for a pause of {told:g} s: run again after it, "
+                "what has been answered is stored and not asked again"
+            )
+        return self.persistence.pause(attempt, told)
+
+    def _hold(self, pause: float) -> None:
+        """Let no worker start for a while: what one is told holds for all."""
+        self.next_start = max(self.next_start, _now() + pause)
+
+    async def _wait_for_turn(self) -> None:
+        """Wait for the pause and the pace; the lock keeps the order in which requests came."""
+        async with self.turn:
+            wait = self.next_start - _now()
+            while wait > 0:
+                await asyncio.sleep(wait)
+                # Another worker may have been told to pause in the meantime.
+                wait = self.next_start - _now()
+            self.next_start = _now() + self.min_interval
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

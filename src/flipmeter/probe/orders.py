@@ -47,7 +47,7 @@ def random(demos: Demos, seed: int) -> Demos:
     order = demos
     for attempt in range(TRIES):
         order = shuffled(
-            demos, "demo order", seed + RANDOM_OFFSET, attempt, name=lambda demo: demo.id
+            demos, "demo order", seed + RANDOM_OFFSET, attempt, name=lambda demo: demo.text
         )
         if order not in taken:
             break

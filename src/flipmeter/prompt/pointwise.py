@@ -40,7 +40,7 @@ def render(
     shared = BREAK.join([header, *blocks[:n_before]])
     rest = [query, *blocks[n_before:]]
     if blocks[n_before:] and style.layout == "cued":
-        rest.append(_cue(task, style))
+        rest.append(query)  # asked again, so that the prompt ends where an answer belongs
     # The anchor stands before the blank line, never after it: a tokenizer that joins the blank line
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     return Prompt(
@@ -65,8 +65,3 @@ def _label(task: Task, style: Style, view: View, answers: tuple[str, ...], demo:
     if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
         return task.scale.name(view.label_order[demo.gold - 1])
     return answers[view.slot_of(demo.gold) - 1]
-
-
-def _cue(task: Task, style: Style) -> str:
-    """Ask again for the open query, so that the prompt ends where an answer belongs."""
-    return _block(task, style, f"the {task.noun.lower()} above that has no label yet", "")

@@ -1,0 +1,222 @@
+"""The verbs, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flipmeter.cli import main
+from flipmeter.model import Store
+from flipmeter.runs import Run
+
+Write = Callable[[str, str], Path]
+Cli = Callable[..., tuple[int, str, str]]
+
+TICKETS = "body,severity\n" + "".join(
+    f"ticket number {k} about thing {k * 7 % 11},{('low', 'medium', 'high')[k % 3]}\n"
+    for k in range(60)
+)
+STUDY = """
+name: tickets
+models: [sim/first-slot]
+datasets: [{file: tickets.csv, text: body, label: severity, scale: [low, medium, high]}]
+test_size: 24
+base: {shots: 2}
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Return a function that runs the command line in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["flipmeter", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def tickets(write: Write) -> Path:
+    write("tickets.csv", TICKETS)
+    return write("tickets.yaml", STUDY)
+
+
+def test_a_users_own_file_gives_a_table_and_a_run_folder(cli: Cli, tickets: Path) -> None:
+    code, out, _ = cli("run", str(tickets))
+    assert code == 0
+    assert "P1  label list reversed" in out
+    assert "run folder: runs/tickets" in out
+    assert Run(Path("runs/tickets")).decisions.height == 24 * 7 + 2 * 20
+
+
+def test_a_second_run_asks_nothing_and_says_the_same(cli: Cli, tickets: Path) -> None:
+    first = cli("run", str(tickets))
+    with Store(Path(".flipmeter/replies.sqlite")) as store:
+        n_replies = len(store)
+    assert cli("run", str(tickets)) == first
+    assert Run(Path("runs/tickets")).environment["asked"]["asked"] == 0
+    with Store(Path(".flipmeter/replies.sqlite")) as store:
+        assert len(store) == n_replies
+
+
+def test_measure_prints_the_same_numbers_for_a_machine(cli: Cli, tickets: Path) -> None:
+    cli("run", str(tickets))
+    code, out, _ = cli("measure", "runs/tickets", "--json")
+    rows = json.loads(out)["estimates"]
+    p1 = next(r for r in rows if r["metric"] == "P1" and r["policy"] == "complete")
+    assert code == 0
+    assert p1["n"] == 24
+    assert 0 < p1["low"] < p1["value"] < p1["high"] < 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_measure_writes_all_estimates(cli: Cli, tickets: Path, suffix: str) -> None:
+    cli("run", str(tickets))
+    assert cli("measure", "runs/tickets", "--out", f"all.{suffix}")[0] == 0
+    read = pl.read_csv if suffix == "csv" else pl.read_parquet
+    assert read(f"all.{suffix}").height == Run(Path("runs/tickets")).estimates.height
+
+
+def test_plan_sends_nothing_and_counts_what_is_shared(cli: Cli, tickets: Path) -> None:
+    code, out, _ = cli("plan", str(tickets), "--json")
+    numbers = json.loads(out)
+    assert code == 0
+    assert numbers["conditions"] == 9
+    assert numbers["distinct"] == 24 * 7 + 2 * 20
+    assert numbers["prompt_tokens_shared"] < numbers["prompt_tokens"] / 2
+    assert not Path(".flipmeter").exists()
+
+
+def test_plan_knows_what_is_stored(cli: Cli, tickets: Path) -> None:
+    cli("run", str(tickets))
+    numbers = json.loads(cli("plan", str(tickets), "--json")[1])
+    assert numbers["stored"] == numbers["distinct"]
+
+
+def test_show_marks_what_differs(cli: Cli, tickets: Path) -> None:
+    code, out, _ = cli("show", str(tickets), "--view", "reversed")
+    assert code == 0
+    assert "«high»" in out
+    assert "«low»" in out
+    assert "ascending" not in out
+
+
+def test_list_names_what_a_study_may_use(cli: Cli) -> None:
+    out = cli("list")[1]
+    assert all(name in out for name in ("sst5", "reviews", "local/smollm2-135m", "label_order"))
+
+
+def test_the_phase_0_table_has_the_papers_columns(cli: Cli, tickets: Path) -> None:
+    cli("run", str(tickets))
+    out = cli("measure", "runs/tickets", "--phase0")[1]
+    assert all(name in out for name in ("P1", "P2", "P3", "Noise", "Total", "McNemar p", "Sig."))
+
+
+def test_equal_prompts_are_not_identified(cli: Cli, tickets: Path) -> None:
+    """Words and a minimal header: reversing the label list changes nothing in the prompt."""
+    words = ["--set", "base={label_format: natural_language, clarity: minimal, shots: 1}"]
+    out = cli("run", str(tickets), *words, "--set", "probes=[label_order]")[1]
+    assert "not identified" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.yaml"], "no study file nowhere.yaml"),
+        (["run", "demos"], "did you mean 'demo'"),
+        (["measure", "nowhere"], "not a run folder"),
+        (["list", "dataset"], "did you mean 'datasets'"),
+        (["run", "tickets.yaml", "--set", "nonsense"], "write KEY=VALUE"),
+        (["run", "tickets.yaml", "-m", "openai/gpt-9"], "OPENAI_API_KEY"),
+        (["run", "tickets.yaml", "-d", "sst5"], "nlp.stanford.edu"),
+        (["show", "tickets.yaml", "--item", "999"], "the test set has 24 items"),
+        (["show", "tickets.yaml", "--view", "reversd"], "did you mean 'reversed'"),
+        (["run", "tickets.yaml", "--set", "test_size=59"], "the largest equal test_size is 36"),
+    ],
+)
+def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
+    cli: Cli, tickets: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    for name in ("OPENAI_API_KEY", "FLIPMETER_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
+
+
+SLOW = """
+import asyncio, sys
+from flipmeter.data import load
+from flipmeter.model import open_backend, serve
+from flipmeter.study import world
+from flipmeter.types import Model
+
+async def go():
+    backend = open_backend(Model("sim/first-slot"), world(load("reviews")))
+    async with serve({"*": backend}, delay=0.05) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(go())
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_goes_on_where_it_was(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: signal.Signals
+) -> None:
+    server = subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        monkeypatch.setenv("HTTP_BASE_URL", server.stdout.readline().strip())
+        command = ["run", "demo", "-m", "http/any", "--set", "probes=[label_order]"]
+        command += ["--set", "repeats=1", "--set", "base={shots: 1}"]
+        code, err = _interrupted([*command], tmp_path / ".flipmeter" / "replies.sqlite", stop)
+        if stop is signal.SIGINT:
+            assert code == 4
+            assert "run the same command again" in err
+        with Store(tmp_path / ".flipmeter" / "replies.sqlite") as store:
+            kept = len(store)
+        assert 0 < kept < 120
+        assert cli(*command)[0] == 0
+        asked = Run(Path("runs/demo")).environment["asked"]
+        assert (asked["stored"], asked["asked"]) == (kept, 120 - kept)
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _interrupted(command: list[str], store: Path, stop: signal.Signals) -> tuple[int, str]:
+    """Start a run, stop it once ten replies are stored, and return how it ended."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", "from flipmeter.cli import main; main()", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    while run.poll() is None:
+        if store.exists():
+            with Store(store) as replies:
+                if len(replies) >= 10:
+                    break
+    run.send_signal(stop)
+    _, err = run.communicate()
+    return run.returncode, err

@@ -1,0 +1,97 @@
+"""The documents stay true: what is registered is described, and links lead somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import is_dataclass
+from pathlib import Path
+
+import pytest
+
+from flipmeter import types
+from flipmeter.data import datasets
+from flipmeter.probe import natural, probes
+from flipmeter.prompt import clarities, factors, label_formats, moods, render
+from flipmeter.types import FAULTS, Item, Style, View
+
+ROOT = Path(__file__).parents[1]
+METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+NOUNS = (ROOT / "docs" / "nouns.md").read_text(encoding="utf-8")
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+LEVELS = [level for registry in factors.values() for level in registry]
+VIEWS = sorted({view.name for probe in probes for view in probes[probe].views(3)})
+CONTRASTS = [contrast.name for probe in probes for contrast in probes[probe].contrasts]
+CLASSES = [
+    name
+    for name, kind in inspect.getmembers(types, inspect.isclass)
+    if kind.__module__ == types.__name__ and is_dataclass(kind)
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:work|home|root|tmp|var|mnt|Users)/|\b[A-Z]:\\")
+
+QUERY = Item("q", {"text": "The soup was worth the wait."})
+DEMO = Item("d", {"text": "Everything about it is dull."}, 2, role="demo")
+
+
+@pytest.mark.parametrize("name", [*factors, *LEVELS, *probes, *VIEWS, *FAULTS, *datasets])
+def test_the_method_names_what_a_study_may_use(name: str) -> None:
+    assert f"`{name}`" in METHOD
+
+
+@pytest.mark.parametrize("name", CONTRASTS)
+def test_the_method_lists_every_contrast_with_its_views(name: str) -> None:
+    (contrast,) = (c for p in probes for c in probes[p].contrasts if c.name == name)
+    views = ", ".join(f"`{view}`" for view in contrast.views)
+    assert f"| `{contrast.probe}` | {name} | {views} |" in METHOD
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_noun_is_in_the_dictionary(name: str) -> None:
+    assert f"`{name}` in `types.py`" in NOUNS
+
+
+def test_the_method_shows_the_baseline_prompt() -> None:
+    task = datasets["sst5"].task
+    text = render(task, Style(), View("base", natural(5)), [DEMO], QUERY).text
+    assert "\n".join(f"    {line}".rstrip() for line in text.splitlines()) in METHOD
+
+
+@pytest.mark.parametrize("clarity", list(clarities))
+@pytest.mark.parametrize("mood", list(moods))
+def test_the_method_quotes_every_header(clarity: str, mood: str) -> None:
+    task, style = datasets["sst5"].task, Style(clarity=clarity, mood=mood)
+    header = render(task, style, View("base", natural(5)), (), QUERY).text.partition("\n\n")[0]
+    first, *rest = re.sub(r"\[.*\]", "[…]", header).splitlines()
+    assert f"| `{clarity}` | `{mood}` | `{first}` |" in METHOD
+    assert all(f"`{line}`" in METHOD for line in rest)
+
+
+@pytest.mark.parametrize("name", list(label_formats))
+def test_the_method_quotes_every_label_list(name: str) -> None:
+    listing = label_formats[name].listing(datasets["sst5"].task.scale, natural(5))
+    assert f"| `{name}` | `[{listing}]` |" in METHOD
+
+
+def _place(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_place)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if ":" not in link]
+    for path, _, section in (target.partition("#") for target in targets):
+        linked = page.parent / path if path else page
+        assert linked.exists(), f"{path} is not there"
+        assert not section or section in _sections(linked), f"{path} has no section {section}"
+
+
+def _sections(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_place)
+def test_no_page_names_a_place_on_one_machine(page: Path) -> None:
+    assert not MACHINE_PATH.search(page.read_text(encoding="utf-8"))

@@ -1,0 +1,472 @@
+"""The runner over a real server that fails, dies and comes back: nothing is lost or asked twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flipmeter.model import Backend, Ledger, Retry, Store, ask_all
+from flipmeter.model.run import Persistence
+from flipmeter.types import Problem, Reply, Request, Usage
+from misbehaving import (
+    KEY,
+    QUICK,
+    Behaviour,
+    Server,
+    answer,
+    breaks_off,
+    client,
+    echo,
+    fails,
+    misbehaving,
+    never_ends,
+    question,
+    resets,
+    run_at_once,
+    says,
+)
+from misbehaving import tidy as tidy
+
+pytestmark = pytest.mark.usefixtures("tidy")
+
+TIRELESS = replace(QUICK, attempts=1_000)
+
+
+def questions(n: int) -> list[Request]:
+    return [question(f"question {k}") for k in range(n)]
+
+
+async def ask(
+    server: Server | str, requests: Sequence[Request], store: Store, **options: Any
+) -> dict[str, Reply]:
+    """Ask everything over HTTP; `concurrency` and `timeout` are the model's, the rest the run's."""
+    fields = {name: options.pop(name) for name in ("concurrency", "timeout") if name in options}
+    options.setdefault("persistence", QUICK)
+    url = server if isinstance(server, str) else server.url
+    async with client(url, **fields) as backend:
+        return await ask_all(requests, {"acme": backend}, store, **options)
+
+
+def asked_of(
+    *script: Behaviour, requests: Sequence[Request], rule: Any = echo, **options: Any
+) -> tuple[list[Reply], Server]:
+    """Ask a server that behaves by the script, then by the rule."""
+
+    async def run() -> tuple[list[Reply], Server]:
+        async with misbehaving(*script, rule=rule) as server:
+            with Store() as store:
+                replies = await ask(server, requests, store, **options)
+                return [replies[request.key] for request in requests], server
+
+    return asyncio.run(run())
+
+
+def texts(replies: Sequence[Reply]) -> list[str]:
+    return [reply.text for reply in replies]
+
+
+# One request
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fails(429),
+        fails(429, Retry_After="0.01"),
+        fails(500),
+        fails(502),
+        fails(503),
+        resets,
+        breaks_off,
+        says(b'{"choices": [{"mess'),
+        says({"choices": []}),
+        says({"error": {"code": 502, "message": "upstream"}}),
+    ],
+)
+def test_what_passes_is_asked_again_and_answered(fault: Behaviour) -> None:
+    ledger = Ledger()
+    replies, server = asked_of(fault, fault, requests=questions(1), ledger=ledger)
+    assert texts(replies) == ["question 0"]
+    assert (len(server.bodies), ledger.retried, ledger.asked, ledger.failed) == (3, 2, 1, 0)
+
+
+def test_an_answer_that_never_ends_is_asked_again() -> None:
+    replies, server = asked_of(never_ends, requests=questions(1), timeout=0.5)
+    assert texts(replies) == ["question 0"]
+    assert len(server.bodies) >= 2
+
+
+def test_what_does_not_pass_is_an_error_with_a_name() -> None:
+    replies, server = asked_of(requests=questions(1), rule=lambda _: fails(503, "overloaded"))
+    assert replies[0].error.endswith("overloaded (given up after 4 attempts)")
+    assert len(server.bodies) == QUICK.attempts
+
+
+def test_what_is_final_is_not_asked_again() -> None:
+    replies, server = asked_of(fails(400, "maximum context length"), requests=questions(1))
+    assert replies[0].error.endswith("maximum context length")
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
+def test_a_server_that_is_not_there_is_an_error_with_its_address(host: str) -> None:
+    url = f"http://{host}:{free_port()}/v1"
+    with Store() as store:
+        twice = replace(QUICK, attempts=2)
+        (reply,) = asyncio.run(ask(url, questions(1), store, persistence=twice)).values()
+        assert reply.error.startswith(url)
+        assert reply.error.endswith("(given up after 2 attempts)")
+        assert len(store) == 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+# Many requests
+
+
+def test_equal_requests_are_asked_once() -> None:
+    replies, server = asked_of(requests=questions(3) * 4)
+    assert texts(replies) == ["question 0", "question 1", "question 2"] * 4
+    assert len(server.bodies) == 3
+
+
+def test_repeats_are_asked_each() -> None:
+    _, server = asked_of(requests=[question(repeat=k) for k in range(3)])
+    assert len(server.bodies) == 3
+
+
+def test_requests_are_sent_in_the_order_given() -> None:
+    requests = questions(20)
+    _, server = asked_of(requests=requests, concurrency=1)
+    assert server.asked == [f"question {k}" for k in range(20)]
+
+
+def test_the_ledger_counts_what_was_asked_and_what_it_took() -> None:
+    cached = {"prompt_tokens_details": {"cached_tokens": 8}}
+    good = says(answer(usage={"prompt_tokens": 9, "completion_tokens": 2, **cached}))
+    ledger = Ledger()
+    asked_of(fails(400), requests=questions(5), rule=lambda _: good, ledger=ledger)
+    assert (ledger.wanted, ledger.stored, ledger.asked, ledger.failed) == (5, 0, 5, 1)
+    assert (ledger.prompt_tokens, ledger.cached_tokens, ledger.completion_tokens) == (36, 32, 8)
+
+
+def test_a_second_run_asks_nothing() -> None:
+    async def run() -> tuple[list[str], Ledger]:
+        ledger = Ledger()
+        async with misbehaving() as server:
+            with Store() as store:
+                first = await ask(server, questions(30), store)
+                assert await ask(server, questions(30), store, ledger=ledger) == first
+                return server.asked, ledger
+
+    asked, ledger = asyncio.run(run())
+    assert len(asked) == len(set(asked)) == 30
+    assert (ledger.stored, ledger.asked) == (30, 0)
+
+
+def test_the_next_run_asks_only_what_failed() -> None:
+    async def run() -> list[str]:
+        failing = [fails(400)] * 3
+        async with misbehaving(*failing) as server:
+            with Store() as store:
+                await ask(server, questions(10), store, concurrency=1)
+                replies = await ask(server, questions(10), store)
+                assert not any(reply.error for reply in replies.values())
+                return server.asked[10:]
+
+    assert sorted(asyncio.run(run())) == ["question 0", "question 1", "question 2"]
+
+
+FAULTS: Sequence[Behaviour] = (
+    fails(429),
+    fails(500),
+    fails(502),
+    fails(503),
+    resets,
+    breaks_off,
+    says(b"<html>"),
+    says({"choices": []}),
+    says({"error": {"code": 502, "message": "upstream"}}),
+)
+
+
+def chaos(seed: int) -> Callable[[Any], Behaviour]:
+    """Return a rule by which every tenth request fails, and some prompts always do."""
+    chance = random.Random(seed)
+
+    def rule(body: Any) -> Behaviour:
+        number = int(body["messages"][-1]["content"].split()[1])
+        if number % 100 == 7:
+            return fails(400, "maximum context length")
+        if number % 100 == 8:
+            return fails(500, "always")
+        return chance.choice(FAULTS) if chance.random() < 0.1 else echo(body)
+
+    return rule
+
+
+def ask_a_thousand(rule: Callable[[Any], Behaviour], store: Store) -> tuple[dict[str, Reply], int]:
+    """Return the replies, and how many requests it took."""
+
+    async def run() -> tuple[dict[str, Reply], int]:
+        async with misbehaving(rule=rule) as server:
+            patient = replace(QUICK, attempts=12)
+            replies = await ask(server, questions(1_000), store, persistence=patient)
+            return replies, len(server.bodies)
+
+    return asyncio.run(run())
+
+
+def test_every_request_ends_as_one_stored_reply_or_one_named_fault() -> None:
+    with Store() as store:
+        replies, n_sent = ask_a_thousand(chaos(5), store)
+        faults = Counter(r.error.split(": ")[1] for r in replies.values() if r.error)
+        assert faults == {"maximum context length": 10, "always (given up after 12 attempts)": 10}
+        assert set(store.get(replies)) == {key for key, r in replies.items() if not r.error}
+        assert (len(replies), len(store)) == (1_000, 980)
+        assert n_sent > 1_100 + 50
+
+
+def test_a_thousand_replies_are_the_same_with_faults_and_without() -> None:
+    with Store() as clean, Store() as store:
+        wanted, _ = ask_a_thousand(echo, clean)
+        ask_a_thousand(chaos(6), store)
+        replies, n_asked_again = ask_a_thousand(echo, store)
+        assert n_asked_again == 20
+        assert [replies[key].text for key in wanted] == texts([*wanted.values()])
+
+
+def test_a_server_that_dies_and_comes_back_costs_nothing() -> None:
+    async def run() -> list[str]:
+        async with misbehaving() as server:
+            ledger, died = Ledger(), asyncio.Event()
+
+            def watch(request: Request, reply: Reply) -> None:
+                if ledger.asked == 10:
+                    died.set()
+
+            with Store() as store:
+                options: dict[str, Any] = {"ledger": ledger, "on_reply": watch}
+                running = asyncio.create_task(
+                    ask(server, questions(60), store, persistence=TIRELESS, **options)
+                )
+                await died.wait()
+                await server.stop()
+                while not (ledger.retried or running.done()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await server.restart()
+                return texts([*(await running).values()])
+
+    assert sorted(asyncio.run(run())) == sorted(f"question {k}" for k in range(60))
+
+
+# What stops a run
+
+
+@pytest.mark.parametrize(("status", "named"), [(401, "HTTP_API_KEY"), (404, "acme/rater")])
+def test_what_the_user_must_mend_stops_the_run_and_keeps_what_was_answered(
+    status: int, named: str
+) -> None:
+    async def run() -> tuple[int, int]:
+        script = [says(answer())] * 20 + [fails(status)] * 99
+        async with misbehaving(*script) as server:
+            with Store() as store:
+                with pytest.raises(ExceptionGroup) as caught:
+                    await ask(server, questions(60), store, concurrency=4)
+                assert all(named in str(problem) for problem in caught.value.exceptions)
+                return len(store), len(server.bodies)
+
+    n_stored, n_sent = asyncio.run(run())
+    assert n_stored >= 17  # three of the twenty may be under way when the fourth worker stops
+    assert n_sent <= 24
+
+
+def test_a_problem_is_raised_as_it_is_said() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        asked_of(fails(401, "who?"), requests=questions(1))
+    (problem,) = caught.value.exceptions
+    assert isinstance(problem, Problem)
+    assert "HTTP_API_KEY is set but not accepted" in str(problem)
+
+
+def test_a_run_that_is_cancelled_keeps_what_was_answered_and_asks_the_rest(tmp_path: Path) -> None:
+    async def stop_after(n_answers: int, server: Server, store: Store) -> None:
+        enough, ledger = asyncio.Event(), Ledger()
+
+        def watch(request: Request, reply: Reply) -> None:
+            if ledger.asked == n_answers:
+                enough.set()
+
+        running = asyncio.create_task(
+            ask(server, questions(200), store, ledger=ledger, on_reply=watch)
+        )
+        await enough.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    async def run() -> tuple[int, list[str]]:
+        async with misbehaving() as server:
+            with Store(tmp_path / "r.sqlite") as store:
+                await stop_after(50, server, store)
+            with Store(tmp_path / "r.sqlite") as store:
+                n_stored, n_sent = len(store), len(server.bodies)
+                await ask(server, questions(200), store)
+                return n_stored, server.asked[n_sent:]
+
+    n_stored, rest = asyncio.run(run())
+    assert 50 <= n_stored < 200
+    assert len(rest) == len(set(rest)) == 200 - n_stored
+
+
+def test_the_store_never_holds_the_key(tmp_path: Path) -> None:
+    script = [fails(500, KEY), says(answer(f"my key is {KEY}", model=KEY)), fails(400, KEY)]
+
+    async def run() -> dict[str, Reply]:
+        async with misbehaving(*script) as server:
+            with Store(tmp_path / "r.sqlite") as store:
+                return await ask(server, questions(4), store, concurrency=1)
+
+    assert KEY not in repr(asyncio.run(run()))
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"my key is [key]" in content
+    assert KEY.encode() not in content
+
+
+# Pace and pause, on a clock that jumps
+
+
+class Scripted:
+    """A backend that answers or raises by a script, and keeps when it was asked what."""
+
+    identity = "acme"
+    is_reproducible = False
+
+    def __init__(self, *script: Exception, concurrency: int = 4, seconds: float = 0.0) -> None:
+        self.concurrency = concurrency
+        self.starts: list[float] = []
+        self.asked: list[str] = []
+        self._script = list(script)
+        self._seconds = seconds
+
+    async def ask(self, request: Request) -> Reply:
+        self.starts.append(asyncio.get_running_loop().time())
+        self.asked.append(request.messages[-1].content)
+        failure = self._script.pop(0) if self._script else None
+        await asyncio.sleep(self._seconds)
+        if failure is not None:
+            raise failure
+        return Reply("2", "stop", usage=Usage(1, 0, 1, 0))
+
+    async def close(self) -> None: ...
+
+
+def starts(backend: Scripted, n: int, gap: float = 0.0, **options: Any) -> list[float]:
+    """Return when each request was sent, the first at 0."""
+    with Store() as store:
+        backends: dict[str, Backend] = {"acme": backend}
+        run_at_once(ask_all(questions(n), backends, store, min_interval={"acme": gap}, **options))
+    return [round(start - backend.starts[0], 6) for start in backend.starts]
+
+
+def test_requests_start_no_closer_than_the_interval() -> None:
+    assert starts(Scripted(seconds=10, concurrency=4), 6, gap=3) == [0, 3, 6, 9, 12, 15]
+
+
+def test_the_pace_keeps_the_order() -> None:
+    backend = Scripted(seconds=10, concurrency=8)
+    starts(backend, 40, gap=3)
+    assert backend.asked == [f"question {k}" for k in range(40)]
+
+
+def test_tries_are_paced_like_requests() -> None:
+    backend = Scripted(Retry("busy"), Retry("busy"))
+    assert starts(backend, 4, gap=5) == [0, 5, 10, 15, 20, 25]
+
+
+def test_without_an_interval_all_workers_start_at_once() -> None:
+    assert starts(Scripted(seconds=10, concurrency=3), 6) == [0, 0, 0, 10, 10, 10]
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    backend = Scripted(*[Retry("busy")] * 5)
+    persistence = Persistence(attempts=6, first_pause=1, longest_pause=5)
+    assert starts(backend, 1, persistence=persistence) == [0, 1, 3, 7, 12, 17]
+
+
+def test_a_pause_that_is_told_is_not_cut_short() -> None:
+    assert starts(Scripted(Retry("busy", after=300)), 1) == [0, 300]
+
+
+def test_a_failure_of_one_request_does_not_hold_the_others() -> None:
+    persistence = Persistence(first_pause=7)
+    found = starts(Scripted(Retry("broken"), concurrency=2, seconds=1), 4, persistence=persistence)
+    assert found == [0, 0, 1, 2, 8]
+
+
+def test_what_one_worker_is_told_holds_for_all() -> None:
+    backend = Scripted(Retry("slow down", after=30), concurrency=3, seconds=1)
+    assert starts(backend, 6) == [0, 0, 0, 31, 31, 31, 32]
+
+
+def test_a_crowded_endpoint_without_a_time_slows_all_workers_more_and_more() -> None:
+    backend = Scripted(*[Retry("slow down", after=0)] * 6, concurrency=2)
+    persistence = Persistence(attempts=6, crowded_pause=2)
+    assert starts(backend, 2, persistence=persistence) == [0, 0, 2, 2, 6, 6, 14, 14]
+
+
+class Staggered(Scripted):
+    """A backend that takes a second longer for each request than for the one before."""
+
+    async def ask(self, request: Request) -> Reply:
+        self._seconds = len(self.starts)
+        return await super().ask(request)
+
+
+def test_a_pause_can_be_made_longer_while_it_is_waited_for() -> None:
+    told = [Retry("slow down", after=pause) for pause in (10, 20)]
+    assert starts(Staggered(*told, concurrency=2), 2) == [0, 0, 21, 21]
+
+
+def test_a_short_pause_does_not_end_a_long_one() -> None:
+    told = [Retry("slow down", after=pause) for pause in (5, 100, 1)]
+    assert starts(Staggered(*told, concurrency=3), 3) == [0, 0, 0, 101, 101, 101]
+
+
+def test_a_pause_beyond_all_patience_ends_the_run() -> None:
+    with pytest.raises(ExceptionGroup) as caught:
+        starts(Scripted(Retry("daily limit", after=86_400)), 1)
+    assert "daily limit; the endpoint asks for a pause of 86400 s" in str(caught.value.exceptions)
+
+
+def test_a_pause_over_http_is_not_shorter_than_told() -> None:
+    told, moments = 0.4, list[float]()
+
+    def rule(body: Any) -> Behaviour:
+        moments.append(asyncio.get_running_loop().time())
+        return fails(429, Retry_After=str(told)) if len(moments) == 1 else echo(body)
+
+    asked_of(requests=questions(1), rule=rule)
+    assert moments[1] - moments[0] >= told
+
+
+def test_two_backends_do_not_hold_each_other() -> None:
+    slow, free = Scripted(Retry("slow down", after=30), concurrency=1), Scripted(concurrency=1)
+    other = [replace(request, model="other") for request in questions(3)]
+    with Store() as store:
+        backends: dict[str, Backend] = {"acme": slow, "other": free}
+        run_at_once(ask_all([*questions(1), *other], backends, store))
+    assert [start - slow.starts[0] for start in free.starts] == [0, 0, 0]

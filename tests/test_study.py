@@ -1,0 +1,145 @@
+"""Study file -> Condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flipmeter.study import Study, conditions, find_study, read_study
+from flipmeter.types import Problem
+
+Write = Callable[[str, str], Path]
+SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 30}
+
+
+def test_what_is_not_named_stays_at_the_baseline() -> None:
+    study = read_study({**SMALL, "base": {"shots": 2}})
+    assert (study.style.label_format, study.style.shots, study.style.layout) == (
+        "numeric",
+        2,
+        "cued",
+    )
+
+
+def test_the_paper_mode_uses_the_papers_layout() -> None:
+    assert read_study({**SMALL, "mode": "paper"}).style.layout == "paper"
+
+
+def test_the_grid_has_every_view_once_and_repeats_of_two() -> None:
+    views = [(c.view.name, c.view.repeat) for c in conditions(read_study({**SMALL}))]
+    assert len(views) == len(set(views)) == 9
+    assert [view for view in views if view[1]] == [("base", 1), ("reversed", 1)]
+
+
+def test_a_reproducible_rater_repeats_twenty_items_only() -> None:
+    grid = conditions(read_study({**SMALL}))
+    assert {len(c.items) for c in grid if c.view.repeat} == {20}
+    noisy = conditions(read_study({**SMALL, "models": ["sim/noisy"]}))
+    assert {len(c.items) for c in noisy if c.view.repeat} == {30}
+
+
+def test_every_model_rates_the_same_items_with_the_same_demonstrations() -> None:
+    grid = conditions(read_study({**SMALL, "models": ["sim/honest", "sim/noisy"]}))
+    assert len({tuple(i.id for i in c.items) for c in grid if not c.view.repeat}) == 1
+    assert len({tuple(d.id for d in c.demos) for c in grid}) == 1
+
+
+def test_seeds_change_the_demonstrations_and_not_the_test_set() -> None:
+    grid = conditions(read_study({**SMALL, "seeds": [0, 1]}))
+    assert len({tuple(d.id for d in c.demos) for c in grid}) == 2
+    assert len({tuple(i.id for i in c.items) for c in grid if not c.view.repeat}) == 1
+
+
+def test_three_classes_around_the_middle() -> None:
+    grid = conditions(read_study({**SMALL, "base": {"cardinality": 3, "shots": 1}}))
+    assert grid[0].task.scale.names == ("negative", "neutral", "positive")
+    assert sorted(d.gold or 0 for d in grid[0].demos) == [1, 2, 3]
+
+
+def test_two_classes_leave_the_middle_out() -> None:
+    grid = conditions(read_study({**SMALL, "base": {"cardinality": 2}}))
+    assert {item.gold for item in grid[0].items} == {1, 2}
+
+
+def test_raw_text_stops_at_the_end_of_the_line_but_not_in_paper_mode() -> None:
+    local = {**SMALL, "models": ["local/smollm2-135m"]}
+    recommended, paper = read_study(local), read_study({**local, "mode": "paper"})
+    assert recommended.raters(recommended.style)[0].decoding.stop == ("\n",)
+    assert paper.raters(paper.style)[0].decoding.stop == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modles": []}, "no key named 'modles'; did you mean 'models'"),
+        ({"probes": ["label_ordr"]}, "no probe named 'label_ordr'; did you mean 'label_order'"),
+        ({"base": {"seperator": "tab"}}, "no factor named 'seperator'; did you mean 'separator'"),
+        ({"base": {"mood": "imperativ"}}, "no mood named 'imperativ'; did you mean 'imperative'"),
+        ({"base": {"shots": -1}}, "shots is -1"),
+        ({"base": {"cardinality": 4}}, "cannot be merged to 4"),
+        ({"datasets": ["sst6"]}, "no dataset named 'sst6'; did you mean 'sst5'"),
+        ({"models": ["locl/x"]}, "no model 'locl/x'.*did you mean 'local'"),
+        ({"models": ["local/smollm3"]}, "no local model named 'smollm3'"),
+        ({"models": []}, "models: .*at least 1"),
+        ({"models": ["sim/honest", "sim/honest"]}, "two models are called 'sim/honest'"),
+        ({"test_size": 0}, "test_size"),
+        ({"test_size": 100_000}, "test_size|items"),
+        ({"decoding": {"temprature": 1}}, "no key named 'decoding.temprature'.*'temperature'"),
+        ({"pipeline": "pairwize"}, "no pipeline named 'pairwize'"),
+        ({"repeat_views": ["bse"]}, "no view named 'bse'; did you mean 'base'"),
+        ({"mode": "papr"}, "mode"),
+    ],
+)
+def test_a_wrong_study_is_refused_with_a_way_out(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(Problem, match=message):
+        conditions(read_study({**SMALL, **change}))
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "models: [", "\x00"])
+def test_a_file_that_is_no_study_is_refused(write: Write, text: str) -> None:
+    with pytest.raises(Problem, match=r"s\.yaml"):
+        read_study(write("s.yaml", text))
+
+
+def test_a_change_reaches_inside() -> None:
+    study = read_study({**SMALL, "base": {"shots": 5}}, {"base.shots": 1, "test_size": 7})
+    assert (study.style.shots, study.test_size) == (1, 7)
+
+
+def test_a_study_survives_being_written_and_read() -> None:
+    study = read_study({**SMALL, "base": {"shots": 2}, "decoding": {"temperature": 0.7}})
+    again = read_study(yaml.safe_load(yaml.safe_dump(study.model_dump(mode="json"))))
+    assert again.model_dump() == study.model_dump()
+
+
+@pytest.mark.parametrize("name", ["demo", "phase0a", "phase0b"])
+def test_the_studies_that_come_along_are_valid(name: str) -> None:
+    assert isinstance(read_study(find_study(name)), Study)
+
+
+def test_phase_0_sends_what_the_paper_lists() -> None:
+    study = read_study(find_study("phase0a"))
+    assert len(study.models) == 10
+    pro = next(r for r in study.raters(study.style) if r.name == "Gemini 3.1 Pro")
+    assert pro.model.max_tokens == 2048
+    assert pro.model.extra == {"reasoning": {"effort": "minimal"}}
+    assert pro.decoding.body() == {
+        "temperature": 0,
+        "top_k": 1,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "seed": 42,
+        "repetition_penalty": 1.0,
+        "max_tokens": 512,
+    }
+
+
+def test_phase_0b_leaves_seed_and_top_k_unset() -> None:
+    study = read_study(find_study("phase0b"))
+    body = study.raters(study.style)[0].decoding.body()
+    assert body["temperature"] == 0.7
+    assert not {"seed", "top_k"} & set(body)
