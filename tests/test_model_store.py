@@ -110,6 +110,27 @@ def test_kill_9_loses_no_reply_that_was_acknowledged(tmp_path: Path) -> None:
         assert set(store.get(keys)) == set(keys)
 
 
+OPENER = """
+import sys
+from flipmeter.model import Store
+sys.stdin.readline()
+Store(sys.argv[1]).close()
+"""
+
+
+def test_many_processes_may_create_one_store_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OPENER, str(tmp_path / "r.sqlite")]
+    openers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    for opener in openers:
+        assert opener.stdin is not None
+        opener.stdin.write("go\n")
+        opener.stdin.flush()
+    assert [opener.communicate()[1] for opener in openers] == [""] * 8
+
+
 def test_two_processes_share_one_store(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     writers = [start_writer(path, name) for name in ("one", "two")]

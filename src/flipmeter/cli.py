@@ -36,6 +36,7 @@ from flipmeter.progress import Meter
 from flipmeter.prompt import factors
 from flipmeter.registry import load_extensions, suggestion
 from flipmeter.report import (
+    accuracy_tests_table,
     failures_line,
     flip_table,
     performance_table,
@@ -418,10 +419,10 @@ def _print_run(done: Run, study: Study) -> None:
     _print("", flip_table(estimates, done.verdicts, study.contrasts))
     for warning in _warnings(done):
         _print(f"! {warning}")
-    _print("", performance_table(estimates))
-    hidden = tokens_table(estimates)
-    if hidden is not None:
-        _print("", hidden)
+    _print("", performance_table(estimates, done.views))
+    for table in (accuracy_tests_table(estimates), tokens_table(estimates)):
+        if table is not None:
+            _print("", table)
     _print("", *verdict_lines(done.verdicts))
     _print(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
 

@@ -99,21 +99,29 @@ class Run:
     @cached_property
     def estimates(self) -> pl.DataFrame:
         study = self.study
-        return measure(
+        measured = measure(
             self.decisions,
             study.contrasts,
             mode=study.mode,
             reproducible=self.environment["reproducible"],
         )
+        return in_order(measured, self.decisions)
 
     @cached_property
     def verdicts(self) -> pl.DataFrame:
-        return verdicts(
+        # "Any view differs" grows with the number of views and with noise: it gets no verdict.
+        judged = verdicts(
             self.decisions,
-            self.study.contrasts,
+            [contrast for contrast in self.study.contrasts if contrast.is_pair],
             reproducible=self.environment["reproducible"],
             margin=self.study.margin,
         )
+        return in_order(judged, self.decisions)
+
+    @property
+    def views(self) -> list[str]:
+        """Return the views in the order in which the study shows them."""
+        return self.decisions["view"].unique(maintain_order=True).to_list()
 
     def _file(self, name: str) -> Path:
         path = self.folder / name
@@ -190,6 +198,20 @@ def preview(study: Study, store: Store) -> tuple[list[Condition], Cost]:
     _, planned = first_round(grid, identities)
     stored = store.get(request.key for request in planned.requests)
     return grid, price(planned, list(stored))
+
+
+def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows as the study names raters, datasets and levels, not by the alphabet."""
+    places = {
+        name: {
+            value: place for place, value in enumerate(decisions[name].unique(maintain_order=True))
+        }
+        for name in ("rater", "dataset", "level")
+    }
+    keys = [
+        pl.col(name).replace_strict(known, return_dtype=pl.Int64) for name, known in places.items()
+    ]
+    return table.sort(keys, maintain_order=True)
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -34,6 +35,7 @@ CREATE TABLE replies (
 """
 
 Row = tuple[object, ...]
+WAIT_SECONDS = 60
 
 
 class Store:
@@ -44,12 +46,12 @@ class Store:
         with _explained(self.path):
             if path != ":memory:":
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            self._db = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
             self._open()
         self._texts: dict[str, int] = {}
 
     def _open(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._switch_to_wal()
         # WAL with NORMAL survives the death of the process at any moment.
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.execute("BEGIN IMMEDIATE")
@@ -64,6 +66,18 @@ class Store:
                 f"the reply store {self.path} was written by a newer flipmeter "
                 f"(schema {version}, this one knows {SCHEMA}); upgrade, or name another --store"
             )
+
+    def _switch_to_wal(self) -> None:
+        """Set the journal mode; SQLite does not wait here when another process does the same."""
+        for _ in range(WAIT_SECONDS * 20):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+                time.sleep(0.05)
+        raise Problem(f"the reply store {self.path} is locked by another program; try again")
 
     def get(self, keys: Iterable[str]) -> dict[str, Reply]:
         """Return the stored replies among these keys."""

@@ -2,6 +2,7 @@
 
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.tables import (
+    accuracy_tests_table,
     failures_line,
     flip_table,
     performance_table,
@@ -11,6 +12,7 @@ from flipmeter.report.tables import (
 )
 
 __all__ = [
+    "accuracy_tests_table",
     "failures_line",
     "flip_table",
     "performance_table",

@@ -31,9 +31,8 @@ def flip_table(
     estimates: pl.DataFrame, verdicts: pl.DataFrame, contrasts: Sequence[Contrast]
 ) -> Table:
     """Return flip rates on complete pairs beside the noise floor, with n, failures and verdict."""
-    table = Table(
-        title="How often the answer changes when only positions change", title_justify="left"
-    )
+    title = f"How often the answer changes when only positions change{_about(estimates)}"
+    table = Table(title=title, title_justify="left")
     keys = _varying(estimates)
     for name in (*keys, "what moves", "flips [95 %]", "noise floor", "n", "faults", "p > noise"):
         table.add_column(name, justify="right" if name in ("n", "faults") else "left")
@@ -55,7 +54,7 @@ def _flip_cells(
     row = group.filter(metric=contrast.name, policy="complete").to_dicts()[0]
     test = group.filter(metric="mcnemar_p", view=contrast.name, policy="complete").to_dicts()
     noise = group.filter(metric="noise", policy="complete").to_dicts()
-    word = words[*_key(row, KEYS[:3]), contrast.name]
+    word = words.get((*_key(row, KEYS[:3]), contrast.name), "")
     is_measured = row["value"] is not None
     return [
         *(str(row[key]) for key in keys),
@@ -65,7 +64,7 @@ def _flip_cells(
         str(row["n"]) if is_measured else "",
         str(row["failed"]) if is_measured else "",
         p_value(test[0]["p"]) if test and contrast.is_pair else "",
-        Text(word, style=WORD_STYLE[word]) if is_measured else "",
+        Text(word, style=WORD_STYLE[word]) if is_measured and word else "",
     ]
 
 
@@ -73,17 +72,21 @@ def _noise(row: Record) -> str:
     return "0 by construction" if "by construction" in str(row["note"]) else interval(row)
 
 
-def performance_table(estimates: pl.DataFrame) -> Table:
+def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     """Return accuracy and the ordinal scores of every view."""
-    table = Table(title="How good the answers are, view by view", title_justify="left")
+    table = Table(
+        title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
+    )
     keys = _varying(estimates)
     metrics = ("accuracy", "macro_f1", "spearman", "mae", "parse_failure")
     for name in (*keys, "view", "accuracy [95 %]", "macro F1", "Spearman", "MAE", "parse failures"):
         table.add_column(name)
     for group in _groups(estimates):
         scores = group.filter(pl.col("metric").is_in(metrics), policy="complete")
-        for view in scores["view"].unique(maintain_order=True):
+        for view in views:
             rows = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
+            if not rows:
+                continue
             first = rows["accuracy"]
             plain = (_plain(rows[metric]) for metric in metrics[1:4])
             fails = rows["parse_failure"]
@@ -95,6 +98,25 @@ def performance_table(estimates: pl.DataFrame) -> Table:
                 f"{fails['k']} of {fails['n']}" if fails["k"] is not None else interval(fails),
             )
         table.add_section()
+    return table
+
+
+def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
+    """Return whether accuracy itself moves: McNemar for a pair of views, Cochran's Q for more."""
+    tests = {"accuracy_mcnemar": "McNemar, two-sided", "accuracy_cochran": "Cochran's Q"}
+    chosen = estimates.filter(pl.col("metric").is_in(list(tests)), policy="complete")
+    rows = chosen.filter(pl.col("p").is_not_null()).to_dicts()
+    if not rows:
+        return None
+    table = Table(title=f"Does accuracy move too?{_about(estimates)}", title_justify="left")
+    keys = _varying(estimates)
+    for name in (*keys, "contrast", "test", "statistic", "p", "n"):
+        table.add_column(name)
+    for row in rows:
+        statistic = "" if row["statistic"] is None else f"{row['statistic']:.2f}"
+        counts = f"b = {row['b']}, c = {row['c']}" if row["b"] is not None else statistic
+        cells = (row["view"], tests[row["metric"]], counts, p_value(row["p"]), str(row["n"]))
+        table.add_row(*(str(row[key]) for key in keys), *cells)
     return table
 
 
@@ -143,7 +165,7 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
 
 
 def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
-    """Return one sentence per rater, dataset and contrast that was measured."""
+    """Return one sentence for every pair of views that was measured."""
     lines = []
     for row in verdicts.filter(status="measured").to_dicts():
         where = " · ".join(str(row[key]) for key in KEYS[:3] if row[key])
@@ -171,7 +193,13 @@ def p_value(p: float | None) -> str:
 
 
 def _varying(estimates: pl.DataFrame) -> list[str]:
-    return [key for key in KEYS if key == "rater" or estimates[key].n_unique() > 1]
+    return [key for key in KEYS if estimates[key].n_unique() > 1]
+
+
+def _about(estimates: pl.DataFrame) -> str:
+    """Return what is the same in all rows, for the title."""
+    same = [key for key in KEYS[:3] if estimates[key].n_unique() == 1 and estimates[key][0]]
+    return ": " + ", ".join(str(estimates[key][0]) for key in same) if same else ""
 
 
 def _groups(estimates: pl.DataFrame) -> list[pl.DataFrame]:
