@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+READY_HUB := $(VENV)/.ready-hub
 
 .DEFAULT_GOAL := help
 
@@ -24,6 +25,10 @@ $(READY_DEV): $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
+$(READY_HUB): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,datasets]'
+	touch $@
+
 .PHONY: demo
 demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes, offline after set-up)
 	$(BIN)/flipmeter demo
@@ -31,6 +36,10 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 .PHONY: test
 test: $(READY_DEV)  ## Run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+.PHONY: test-hub
+test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package
+	$(BIN)/python -m pytest tests/test_data_hub.py
 
 .PHONY: check
 check: $(READY_DEV)  ## Check format, lint, types and the architecture

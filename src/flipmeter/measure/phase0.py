@@ -35,9 +35,9 @@ def phase0_table(
     tests = runs.filter(metric="mcnemar_p", view="P1", policy=policy)
     table = cells[0]
     for more in (*cells[1:], tests.select(*keys, "p", "b", "c")):
-        table = table.join(more, on=keys, how="full", coalesce=True)
+        table = table.join(more, on=keys, how="full", coalesce=True, maintain_order="left_right")
     is_paper = "paper" in runs["mode"].unique().to_list()
-    table = _with_significance(table.sort(keys), is_paper, alpha)
+    table = _with_significance(table, is_paper, alpha)
     last = ("p", "sig", "b", "c", "p_holm")
     return table.select(pl.exclude(last), *last).rename({"rater": "model"})
 
