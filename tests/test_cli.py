@@ -93,6 +93,13 @@ def test_measure_writes_all_estimates(cli: Cli, tickets: Path, suffix: str) -> N
     assert read(f"all.{suffix}").height == Run(Path("runs/tickets")).estimates.height
 
 
+def test_a_run_that_cannot_start_leaves_the_last_one_alone(cli: Cli, tickets: Path) -> None:
+    cli("run", str(tickets))
+    before = cli("measure", "runs/tickets")
+    assert cli("run", str(tickets), "-m", "http/nobody", "--set", "probes=[label_order]")[0] == 2
+    assert cli("measure", "runs/tickets") == before
+
+
 def test_plan_sends_nothing_and_counts_what_is_shared(cli: Cli, tickets: Path) -> None:
     code, out, _ = cli("plan", str(tickets), "--json")
     numbers = json.loads(out)

@@ -126,9 +126,10 @@ class Run:
     def _file(self, name: str) -> Path:
         path = self.folder / name
         if not path.is_file():
-            there = "it was stopped before its end: run it again, nothing is asked twice"
-            missing = there if (self.folder / STUDY).is_file() else "it is not a run folder"
-            raise Problem(f"{self.folder} has no {name}; {missing}")
+            raise Problem(
+                f"{self.folder} has no {name}: it is not a run folder, or its run was stopped "
+                "before the end; run the study again, nothing is asked twice"
+            )
         return path
 
 
@@ -145,8 +146,6 @@ def perform(
     """Ask what is missing, decide, measure, and write the run folder."""
     datasets = study.load()
     grid = conditions(study, datasets)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     ledger = ledger or Ledger()
 
     async def ask() -> tuple[list[Rated], dict[str, str]]:
@@ -158,6 +157,9 @@ def perform(
             return rated, identities
 
     rated, identities = asyncio.run(ask())
+    # Written together and only now: a run that fails leaves the results of the last one alone.
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     _write_table(folder / DECISIONS, decision_table(rated))
     _write_table(folder / CALLS, call_table(rated))
     environment = describe(study, datasets, grid, identities, ledger)

@@ -55,7 +55,7 @@ def _flip_cells(
     test = group.filter(metric="mcnemar_p", view=contrast.name, policy="complete").to_dicts()
     noise = group.filter(metric="noise", policy="complete").to_dicts()
     word = words.get((*_key(row, KEYS[:3]), contrast.name), "")
-    is_measured = row["value"] is not None
+    is_measured = not str(row["note"]).startswith(("not applicable", "not identified"))
     return [
         *(str(row[key]) for key in keys),
         f"{contrast.name}  {contrast.about}",
