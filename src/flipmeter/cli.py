@@ -26,14 +26,22 @@ from flipmeter.model import (
     SIMS,
     Ledger,
     Store,
+    explain,
+    export,
+    identity_of,
     local_models,
     open_backend,
+    open_stored,
+    plan_prune,
     providers,
+    prune,
     run_forever,
+    stored_among,
 )
 from flipmeter.probe import demo_orders, probes
 from flipmeter.progress import Meter
 from flipmeter.prompt import factors
+from flipmeter.rate import first_round, seat
 from flipmeter.registry import load_extensions, suggestion
 from flipmeter.report import (
     accuracy_tests_table,
@@ -46,8 +54,16 @@ from flipmeter.report import (
     verdict_lines,
 )
 from flipmeter.runs import Run, perform, preview
-from flipmeter.study import Study, base_conditions, conditions, find_study, read_study, world
-from flipmeter.types import Model, Problem
+from flipmeter.study import (
+    Study,
+    base_conditions,
+    conditions,
+    find_study,
+    read_study,
+    world,
+    worlds,
+)
+from flipmeter.types import Model, Problem, Request
 
 ASKED_WRONGLY, INCOMPLETE = 2, 4
 DEFAULT_STORE = Path(".flipmeter") / "replies.sqlite"
@@ -409,6 +425,82 @@ def _served(text: str) -> tuple[str, str]:
     name, equals, address = text.partition("=")
     is_pair = bool(equals) and "?" not in name  # sim/first-slot?strength=1 is an address
     return (name, address) if is_pair else (text, text)
+
+
+# --- the reply store --------------------------------------------------------------------------
+
+cache = typer.Typer(help="Look into the reply store, export it, prune it.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("explain")
+def cache_explain(
+    study: StudyName,
+    changes: Changes = None,
+    model: Models = None,
+    dataset: Data = None,
+    limit: Limit = None,
+    data_dir: DataDir = None,
+    store: StorePath = DEFAULT_STORE,
+) -> None:
+    """Say why the requests of a study are new: what differs from the nearest stored ones."""
+    chosen = _study(study, changes, model, dataset, limit, data_dir)
+    with Store(store if store.exists() else ":memory:") as replies:
+        typer.echo("\n".join(explain(_requests(chosen), replies).lines()))
+
+
+def _requests(study: Study) -> tuple[Request, ...]:
+    loaded = study.load()
+    grid, known = conditions(study, loaded), worlds(study, loaded)
+    identities = {seat(c): identity_of(c.rater.model, known.get(c.dataset)) for c in grid}
+    return first_round(grid, identities)[1].requests
+
+
+@cache.command("export")
+def cache_export(
+    source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
+    out: Annotated[Path, typer.Argument(help="The file to write (.jsonl, .parquet).")],
+    store: Annotated[
+        Path, typer.Option("--store", help="The reply store of the run folder.")
+    ] = DEFAULT_STORE,
+) -> None:
+    """Write every request with its reply; of a run folder, only those that it rests on."""
+    keys = _keys(source) if source.is_dir() else None
+    path = source if keys is None else store
+    with open_stored(path) as replies:
+        n_written = export(replies, out, keys)
+    typer.echo(f"{n_written:,} requests with their replies: {out}")
+    if keys is not None and n_written < len(keys):
+        n_absent = len(keys) - n_written
+        typer.echo(f"! {n_absent:,} replies of {source} are not in {path}: --store", err=True)
+
+
+def _keys(folder: Path) -> list[str]:
+    answered = Run(folder).calls.filter(pl.col("error") == "")
+    return answered["key"].unique(maintain_order=True).to_list()
+
+
+@cache.command("prune")
+def cache_prune(
+    keep: Annotated[
+        list[Path], typer.Option("--keep", help="Keep what this run folder rests on (repeatable).")
+    ],
+    store: StorePath = DEFAULT_STORE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else only say what would go.")] = False,
+) -> None:
+    """Remove the replies that none of the named runs rests on, and give the space back."""
+    runs = {folder: _keys(folder) for folder in keep}
+    keys = [key for found in runs.values() for key in found]
+    with open_stored(store) as replies:
+        planned = plan_prune(replies, keys)
+        for folder, found in runs.items():
+            n_stored = len(stored_among(replies, found))
+            typer.echo(f"{folder}: {n_stored:,} of its {len(found):,} replies are stored")
+    done = prune(store, keys) if yes else planned
+    typer.echo(
+        f"{'removed' if yes else 'would remove'} {done.n_removed:,} replies from {store}, "
+        f"{done.n_kept:,} stay{'' if yes else '; add --yes to do it'}"
+    )
 
 
 # --- printing a run ---------------------------------------------------------------------------

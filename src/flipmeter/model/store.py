@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
@@ -115,14 +116,21 @@ class Store:
 
     def put(self, request: Request, reply: Reply) -> None:
         """Store a reply; a key that is there already keeps its first reply."""
-        if reply.error:
+        self.put_many([(request, reply)])
+
+    def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> None:
+        """Store some replies, all or none."""
+        answered = list(pairs)
+        if any(reply.error for _, reply in answered):
             raise ValueError("an error is not a reply; it must be asked again")
+        if not answered:
+            return
         with _explained(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.execute(
+                self._db.executemany(
                     f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})",
-                    self._row(request, reply),
+                    [self._row(request, reply) for request, reply in answered],
                 )
                 self._db.execute("COMMIT")
             except BaseException:
@@ -131,7 +139,7 @@ class Store:
                 raise
 
     def _row(self, request: Request, reply: Reply) -> Row:
-        params = canonical_json([request.params, request.answers, request.repeat, request.anchor])
+        params = _params(request.params, request.answers, request.repeat, request.anchor)
         return (
             bytes.fromhex(request.key),
             self._text(request.model),
@@ -141,7 +149,7 @@ class Store:
             reply.text,
             reply.finish,
             ",".join(map(repr, reply.scores)) if reply.scores is not None else None,
-            *asdict(reply.usage).values(),
+            *vars(reply.usage).values(),
             reply.seconds,
             self._text("\x1f".join((reply.model, reply.provider, reply.fingerprint))),
         )
@@ -152,6 +160,11 @@ class Store:
             row = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
             self._texts[text] = row[0]
         return self._texts[text]
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, for verbs that look at the whole store."""
+        with _explained(self.path):
+            yield from self._db.execute(sql, values)
 
     def __len__(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
@@ -169,6 +182,11 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@lru_cache(maxsize=1024)
+def _params(params: str, answers: tuple[str, ...], repeat: int, anchor: int) -> str:
+    return canonical_json([params, answers, repeat, anchor])
 
 
 @contextmanager

@@ -41,7 +41,8 @@ def flip_table(
     for group in _groups(estimates):
         for contrast in contrasts:
             table.add_row(*_flip_cells(group, keys, contrast, words))
-        table.add_section()
+        if len(contrasts) > 1:
+            table.add_section()
     return table
 
 

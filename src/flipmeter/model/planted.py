@@ -1,0 +1,209 @@
+"""Name -> SimSpec: the tilt that is planted in a rater, and the flip rate that it must give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from statistics import NormalDist
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.registry import Registry, suggestion
+from flipmeter.types import Problem, Rank, Slot
+
+FloatArray = npt.NDArray[np.float64]
+Latent = TypeVar("Latent", float, FloatArray)
+
+SPREAD = 0.6
+"""Standard deviation of the latent scores around their gold ranks."""
+GRID = 20_001
+"""Points of the numeric integral over the latent scores."""
+
+
+@dataclass(frozen=True)
+class SimSpec:
+    """The tilt of a simulated rater; everything is in log-odds and 0 switches it off.
+
+    The log-odds of slot s, which stands for rank r, are
+    `-sharpness * (latent - r)**2 + first*[s = 1] + last*[s = M] + slope*(s - 1) + recency*[s = d]`,
+    where d is the slot that the last demonstration of the prompt shows. The answer is the best slot
+    (ties go to the lower class) or, with noise, a draw from their softmax at temperature `noise`,
+    which is the argmax under Gumbel noise of that size.
+    """
+
+    name: str = "custom"
+    sharpness: float = 2.0
+    """How fast log-odds fall with the squared distance between a class and the latent score."""
+    first: float = 0.0
+    """Bonus for the first slot."""
+    last: float = 0.0
+    """Bonus for the last slot."""
+    slope: float = 0.0
+    """Bonus per slot from the second on: positive prefers late slots, negative early ones."""
+    recency: float = 0.0
+    """Bonus for the label shown on the last demonstration."""
+    noise: float = 0.0
+    """Temperature of a fresh draw for each prompt, repeat and seed; the request's is ignored."""
+    refuse: float = 0.0
+    """Share of texts, picked by their hash, that are answered with `REFUSAL`."""
+    hidden: int = 0
+    """Reasoning tokens that are counted in the usage and against max_tokens, but not shown."""
+
+    def __post_init__(self) -> None:
+        numbers = self.numbers()
+        bad = [name for name, value in numbers.items() if not math.isfinite(value)]
+        bad += [name for name in ("sharpness", "noise", "refuse", "hidden") if numbers[name] < 0]
+        bad += ["refuse"] if self.refuse > 1 else []
+        if bad:
+            raise Problem(
+                f"'sim/{self.name}' cannot have {bad[0]}={numbers[bad[0]]:g}; sharpness, noise and "
+                "hidden are at least 0, refuse is a share, all are finite"
+            )
+
+    def numbers(self) -> dict[str, float]:
+        """Return the fields that a name may set."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "name"}
+
+    def tilt(self, n_slots: int, demo_slot: Slot) -> list[float]:
+        """Return the bonus of each slot; a `demo_slot` of 0 says that there is no demonstration."""
+        bonus = [self.slope * k for k in range(n_slots)]
+        bonus[0] += self.first
+        bonus[-1] += self.last
+        if demo_slot:
+            bonus[demo_slot - 1] += self.recency
+        return bonus
+
+    def log_odds(self, latent: Latent, ranks: Sequence[Rank], demo_slot: Slot) -> list[Latent]:
+        """Return the log-odds of the slots, up to a constant."""
+        tilt = self.tilt(len(ranks), demo_slot)
+        pairs = zip(ranks, tilt, strict=True)
+        return [bonus - self.sharpness * (latent - rank) ** 2 for rank, bonus in pairs]
+
+    def __str__(self) -> str:
+        """Return the name with every setting that is not off."""
+        on = [(key, f"{value!r}") for key, value in self.numbers().items() if value]
+        return f"sim/{self.name}?" + "&".join(
+            f"{key}={text.removesuffix('.0')}" for key, text in on
+        )
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named tilt, and the field that `strength` sets."""
+
+    spec: SimSpec
+    strength: str
+    about: str
+
+
+SIMS: Registry[Preset] = Registry("simulated rater")
+
+
+def _preset(name: str, strength: str, about: str, **numbers: float) -> None:
+    SIMS.add(name, Preset(_set(SimSpec(name), numbers), strength, about))
+
+
+def _set(spec: SimSpec, numbers: Mapping[str, float]) -> SimSpec:
+    """Return the specification with some numbers changed; `hidden` is a whole number."""
+    whole = {"hidden": int(numbers["hidden"])} if "hidden" in numbers else {}
+    return replace(spec, **{**numbers, **whole})  # type: ignore[arg-type]
+
+
+_preset("honest", "", "no tilt and no noise: whatever flips is the instrument's fault")
+_preset("first-slot", "first", "1.5 log-odds for whatever stands first in the list", first=1.5)
+_preset("last-slot", "last", "1.5 log-odds for whatever stands last in the list", last=1.5)
+_preset("recency", "recency", "2 log-odds for the label of the last demonstration", recency=2.0)
+_preset("noisy", "noise", "no tilt; every request draws at temperature 1", noise=1.0)
+_preset("refusing", "refuse", "no tilt; one text in five is refused, whatever the view", refuse=0.2)
+_preset("biased-noisy", "first", "1.5 log-odds for slot 1, temperature 0.5", first=1.5, noise=0.5)
+
+
+def sim_spec(name: str) -> SimSpec:
+    """Read `sim/NAME?field=number&...`; `strength` sets what the preset is named for."""
+    stem, _, query = name.removeprefix("sim/").partition("?")
+    preset = SIMS[stem]
+    settings: dict[str, float] = {}
+    for part in filter(None, query.split("&")):
+        key, _, value = part.partition("=")
+        field = _field(key, preset)
+        if field in settings:
+            raise Problem(f"'{name}' sets {field} twice; keep one")
+        settings[field] = _number(field, value, name)
+    return _set(preset.spec, settings)
+
+
+def _field(key: str, preset: Preset) -> str:
+    field = preset.strength if key == "strength" else key
+    known = list(preset.spec.numbers())
+    if not field:
+        raise Problem(f"'sim/{preset.spec.name}' has no strength; set one of: {', '.join(known)}")
+    if field not in known:
+        raise Problem(f"a simulated rater has no '{key}'{suggestion(key, [*known, 'strength'])}")
+    return field
+
+
+def _number(field: str, value: str, name: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise Problem(f"{field}='{value}' in '{name}' is not a number") from None
+    if field == "hidden" and not number.is_integer():
+        raise Problem(f"hidden={value} in '{name}' is not a whole number of tokens")
+    return number
+
+
+# ---------------------------------------------------------------------- the planted value
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a view shows: the rank of each slot, and the class of the last demonstration, if any."""
+
+    label_order: tuple[Rank, ...]
+    last_demo: Rank | None = None
+
+
+def predict_flip_rate(
+    spec: SimSpec,
+    n_classes: int,
+    a: Shown,
+    b: Shown,
+    *,
+    spread: float = SPREAD,
+    gold_shares: Sequence[float] | None = None,
+) -> float:
+    """Return the share of texts whose class differs between two views, by numeric integration.
+
+    The integral runs over the latent scores that `latents` draws: a normal around each gold rank,
+    clipped at half a rank beyond the scale. With noise the two views are drawn independently, so
+    `a == b` gives the flips between two repeats of one prompt. Refusals do not depend on the latent
+    score: this is the rate among texts that are answered.
+    """
+    shares = np.array([1.0] * n_classes if gold_shares is None else gold_shares, dtype=np.float64)
+    if len(shares) != n_classes or sorted(a.label_order) != sorted(b.label_order):
+        raise Problem(f"both views and the gold shares must cover the {n_classes} classes")
+    normal = NormalDist()
+    z = np.array([normal.inv_cdf((k + 0.5) / GRID) for k in range(GRID)])
+    total = 0.0
+    for gold, share in enumerate(shares / shares.sum(), start=1):
+        latent = np.clip(gold + spread * z, 0.5, n_classes + 0.5)
+        agree = (_class_shares(spec, latent, a) * _class_shares(spec, latent, b)).sum(axis=0)
+        total += float(share * (1 - agree).mean())
+    return max(total, 0.0)
+
+
+def _class_shares(spec: SimSpec, latent: FloatArray, shown: Shown) -> FloatArray:
+    """Return the probability of each class (rows) at each latent score (columns)."""
+    order = shown.label_order
+    demo_slot = order.index(shown.last_demo) + 1 if shown.last_demo else 0
+    by_slot = np.stack(spec.log_odds(latent, order, demo_slot))
+    odds = by_slot[np.argsort(order)]
+    if not spec.noise:
+        best: FloatArray = np.eye(len(order))[odds.argmax(axis=0)].T
+        return best
+    weights = np.exp((odds - odds.max(axis=0)) / spec.noise)
+    shares: FloatArray = weights / weights.sum(axis=0)
+    return shares
