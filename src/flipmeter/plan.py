@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -69,9 +69,9 @@ def _place(request: Request) -> tuple[str, str, str, int, str]:
     )
 
 
-def price(plan: Plan, stored: Sequence[str] = ()) -> Cost:
+def price(plan: Plan, stored: Collection[str] = frozenset()) -> Cost:
     """Return the size of a plan: what is asked in all, and what prefix caches can save."""
-    requests = [request for request in plan.requests if request.key not in set(stored)]
+    requests = [request for request in plan.requests if request.key not in stored]
     texts = [
         request.prefix + request.messages[-1].content[request.anchor :] for request in requests
     ]

@@ -94,12 +94,9 @@ def seat(condition: Condition) -> Seat:
     return condition.rater.model, condition.dataset
 
 
-def first_round(
-    conditions: Sequence[Condition], identities: Mapping[Seat, str]
-) -> tuple[list[Call], Plan]:
+def first_round(conditions: Sequence[Condition], identities: Mapping[Seat, str]) -> Plan:
     """Return what would be asked first, without asking."""
-    calls = list(Rating(conditions, identities).calls())
-    return calls, plan(calls)
+    return plan(Rating(conditions, identities).calls())
 
 
 async def rate(

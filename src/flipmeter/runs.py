@@ -27,10 +27,11 @@ from flipmeter.model import (
     identity_of,
     is_reproducible,
     open_backend,
+    stored_among,
 )
 from flipmeter.model.llama import Fetched
 from flipmeter.model.run import Asked
-from flipmeter.plan import Cost, price
+from flipmeter.plan import Cost, Plan, price
 from flipmeter.rate import Rated, Seat, first_round, rate, seat
 from flipmeter.study import Study, conditions, draw_sample, read_study, worlds
 from flipmeter.types import Condition, Dataset, Problem, Usage
@@ -192,14 +193,19 @@ async def opened(
             await backend.close()
 
 
-def preview(study: Study, store: Store) -> tuple[list[Condition], Cost]:
-    """Return the grid and what it would cost; nothing is sent."""
+def plan_first_round(study: Study) -> tuple[list[Condition], Plan]:
+    """Return the grid and what it asks before anything is known; nothing is sent."""
     datasets = study.load()
     grid, known = conditions(study, datasets), worlds(study, datasets)
     identities = {seat(c): identity_of(c.rater.model, known.get(c.dataset)) for c in grid}
-    _, planned = first_round(grid, identities)
-    stored = store.get(request.key for request in planned.requests)
-    return grid, price(planned, list(stored))
+    return grid, first_round(grid, identities)
+
+
+def preview(study: Study, store: Store) -> tuple[list[Condition], Cost]:
+    """Return the grid and what it would cost; nothing is sent."""
+    grid, planned = plan_first_round(study)
+    stored = stored_among(store, [request.key for request in planned.requests])
+    return grid, price(planned, stored)
 
 
 def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,180 @@
+"""The verbs around a study: demo, run, plan, show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+from rich.table import Table
+
+from flipmeter.cli.app import (
+    DEFAULT_STORE,
+    INCOMPLETE,
+    AsJson,
+    Changes,
+    Data,
+    DataDir,
+    Limit,
+    Models,
+    Out,
+    StorePath,
+    StudyName,
+    app,
+    fail,
+    say,
+    study_of,
+)
+from flipmeter.cli.printing import print_flip, print_run
+from flipmeter.look import views_of_item
+from flipmeter.model import (
+    Ledger,
+    Store,
+)
+from flipmeter.progress import Meter
+from flipmeter.registry import suggestion
+from flipmeter.report import (
+    side_by_side,
+)
+from flipmeter.runs import Run, perform, preview
+from flipmeter.study import (
+    Study,
+    base_conditions,
+    conditions,
+)
+from flipmeter.types import Problem
+
+
+@app.command()
+def demo(out: Out = None, store: StorePath = DEFAULT_STORE, limit: Limit = None) -> None:
+    """Run the whole job offline: embedded model, bundled data, a few minutes."""
+    study = study_of("demo", None, None, None, limit, None)
+    _do(study, out or Path("runs") / study.name, store, show_flip=True)
+
+
+@app.command()
+def run(
+    study: StudyName,
+    changes: Changes = None,
+    model: Models = None,
+    dataset: Data = None,
+    limit: Limit = None,
+    data_dir: DataDir = None,
+    out: Out = None,
+    store: StorePath = DEFAULT_STORE,
+) -> None:
+    """Ask what is missing, then measure. Stop and start as you like: nothing is asked twice."""
+    chosen = study_of(study, changes, model, dataset, limit, data_dir)
+    _do(chosen, out or Path("runs") / chosen.name, store)
+
+
+def _do(study: Study, folder: Path, store_path: Path, *, show_flip: bool = False) -> None:
+    ledger = Ledger()
+    with Store(store_path) as store, _resumable(ledger, store_path), Meter(ledger) as meter:
+        done = perform(
+            study,
+            folder,
+            store,
+            ledger=ledger,
+            on_reply=meter.on_reply,
+            on_fetch=meter.on_fetch,
+            on_plan=meter.on_plan,
+        )
+    print_run(done, study)
+    if show_flip:
+        print_flip(done, study)
+    say(f"\nrun folder: {folder}")
+    if ledger.failed:
+        fail(
+            f"{ledger.failed} requests failed for good ({_first_error(done)}); the tables count "
+            "them as errors: run again to ask only those",
+            INCOMPLETE,
+        )
+
+
+@contextmanager
+def _resumable(ledger: Ledger, store: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        fail(
+            f"stopped; {ledger.asked} new replies are kept in {store}: "
+            "run the same command again to go on",
+            INCOMPLETE,
+        )
+
+
+def _first_error(done: Run) -> str:
+    errors = done.calls.filter(pl.col("error") != "")["error"]
+    return str(errors[0]) if len(errors) else "see calls.parquet"
+
+
+@app.command()
+def plan(
+    study: StudyName,
+    changes: Changes = None,
+    model: Models = None,
+    dataset: Data = None,
+    limit: Limit = None,
+    data_dir: DataDir = None,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a study would ask, before anything is sent."""
+    chosen = study_of(study, changes, model, dataset, limit, data_dir)
+    with Store(store if store.exists() else ":memory:") as replies:
+        grid, cost = preview(chosen, replies)
+    numbers = {"conditions": len(grid), **cost.as_dict()}
+    if as_json:
+        typer.echo(json.dumps(numbers))
+        return
+    table = Table(title=f"Plan of {chosen.name}: nothing has been sent", title_justify="left")
+    table.add_column("what")
+    table.add_column("number", justify="right")
+    for name, number in numbers.items():
+        table.add_row(_PLAN_WORDS[name], f"{number:,}")
+    say(table)
+
+
+_PLAN_WORDS = {
+    "conditions": "conditions (rater x dataset x seed x level x view)",
+    "calls": "prompts that the decisions need",
+    "distinct": "distinct requests",
+    "stored": "of these already stored",
+    "prompt_tokens": "prompt tokens to send (estimate, 4 characters each)",
+    "prompt_tokens_shared": "of these new to a prefix cache",
+    "completion_tokens_at_most": "completion tokens at most",
+}
+
+
+@app.command()
+def show(
+    study: StudyName,
+    item: Annotated[int, typer.Option(help="Which test item, 1 is the first.", min=1)] = 1,
+    view: Annotated[list[str] | None, typer.Option(help="Only these views (repeatable).")] = None,
+    changes: Changes = None,
+    dataset: Data = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Print the views of one item side by side, differences marked: look before you spend."""
+    chosen = study_of(study, changes, None, dataset, None, data_dir)
+    grid = base_conditions(conditions(chosen))
+    if item > len(grid[0].items):
+        raise Problem(f"--item {item}: the test set has {len(grid[0].items)} items")
+    prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
+    base = prompts.pop("base")
+    for name in view or []:
+        if name not in prompts:
+            raise Problem(f"no view named '{name}'{suggestion(name, list(prompts))}")
+    for name, text in prompts.items():
+        if not view or name in view:
+            if text == base:
+                say(f"{name}: the prompt is equal to base, so this contrast is not identified")
+            else:
+                say(side_by_side(["base", name], [base, text]))
+    if not prompts:
+        say(side_by_side(["base"], [base]))

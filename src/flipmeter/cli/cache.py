@@ -1,0 +1,98 @@
+"""The verbs of the reply store: explain, export, prune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import polars as pl
+import typer
+
+from flipmeter.cli.app import (
+    DEFAULT_STORE,
+    Changes,
+    Data,
+    DataDir,
+    Limit,
+    Models,
+    StorePath,
+    StudyName,
+    app,
+    study_of,
+)
+from flipmeter.model import (
+    Store,
+    explain,
+    export,
+    open_stored,
+    plan_prune,
+    prune,
+    stored_among,
+)
+from flipmeter.runs import Run, plan_first_round
+
+cache = typer.Typer(help="Look into the reply store, export it, prune it.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
+
+
+@cache.command("explain")
+def cache_explain(
+    study: StudyName,
+    changes: Changes = None,
+    model: Models = None,
+    dataset: Data = None,
+    limit: Limit = None,
+    data_dir: DataDir = None,
+    store: StorePath = DEFAULT_STORE,
+) -> None:
+    """Say why the requests of a study are new: what differs from the nearest stored ones."""
+    chosen = study_of(study, changes, model, dataset, limit, data_dir)
+    with Store(store if store.exists() else ":memory:") as replies:
+        typer.echo("\n".join(explain(plan_first_round(chosen)[1].requests, replies).lines()))
+
+
+@cache.command("export")
+def cache_export(
+    source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
+    out: Annotated[Path, typer.Argument(help="The file to write (.jsonl, .parquet).")],
+    store: Annotated[
+        Path, typer.Option("--store", help="The reply store of the run folder.")
+    ] = DEFAULT_STORE,
+) -> None:
+    """Write every request with its reply; of a run folder, only those that it rests on."""
+    keys = _keys(source) if source.is_dir() else None
+    path = source if keys is None else store
+    with open_stored(path) as replies:
+        n_written = export(replies, out, keys)
+    typer.echo(f"{n_written:,} requests with their replies: {out}")
+    if keys is not None and n_written < len(keys):
+        n_absent = len(keys) - n_written
+        typer.echo(f"! {n_absent:,} replies of {source} are not in {path}: --store", err=True)
+
+
+def _keys(folder: Path) -> list[str]:
+    answered = Run(folder).calls.filter(pl.col("error") == "")
+    return answered["key"].unique(maintain_order=True).to_list()
+
+
+@cache.command("prune")
+def cache_prune(
+    keep: Annotated[
+        list[Path], typer.Option("--keep", help="Keep what this run folder rests on (repeatable).")
+    ],
+    store: StorePath = DEFAULT_STORE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; else only say what would go.")] = False,
+) -> None:
+    """Remove the replies that none of the named runs rests on, and give the space back."""
+    runs = {folder: _keys(folder) for folder in keep}
+    keys = [key for found in runs.values() for key in found]
+    with open_stored(store) as replies:
+        planned = plan_prune(replies, keys)
+        for folder, found in runs.items():
+            n_stored = len(stored_among(replies, found))
+            typer.echo(f"{folder}: {n_stored:,} of its {len(found):,} replies are stored")
+    done = prune(store, keys) if yes else planned
+    typer.echo(
+        f"{'removed' if yes else 'would remove'} {done.n_removed:,} replies from {store}, "
+        f"{done.n_kept:,} stay{'' if yes else '; add --yes to do it'}"
+    )

@@ -1,0 +1,55 @@
+"""A run on stdout: tables, warnings, one flipped item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flipmeter.cli.app import say
+from flipmeter.look import flipped_pair
+from flipmeter.report import (
+    accuracy_tests_table,
+    failures_line,
+    flip_table,
+    performance_table,
+    side_by_side,
+    tokens_table,
+    verdict_lines,
+)
+from flipmeter.runs import Run
+from flipmeter.study import (
+    Study,
+    conditions,
+)
+
+
+def print_run(done: Run, study: Study) -> None:
+    estimates = done.estimates
+    say("", flip_table(estimates, done.verdicts, study.contrasts))
+    for warning in _warnings(done):
+        say(f"! {warning}")
+    say("", performance_table(estimates, done.views))
+    for table in (accuracy_tests_table(estimates), tokens_table(estimates)):
+        if table is not None:
+            say("", table)
+    say("", *verdict_lines(done.verdicts))
+    say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
+
+
+def _warnings(done: Run) -> list[str]:
+    lines = [failures_line(done.decisions)]
+    notes: Mapping[str, Any] = done.environment["datasets"]
+    lines += [f"{name}: {note}" for name, about in notes.items() for note in about["notes"]]
+    return [line for line in lines if line]
+
+
+def print_flip(done: Run, study: Study) -> None:
+    pair = flipped_pair(conditions(study), done.decisions, study.contrasts)
+    if pair is None:
+        say("\nno item flipped")
+        return
+    say(
+        f"\nOne item that flipped ({pair.contrast.name}, {pair.contrast.about}); "
+        f"people call it {pair.gold}:",
+        side_by_side(pair.views, pair.prompts, [f"answer: {answer}" for answer in pair.answers]),
+    )
