@@ -46,6 +46,10 @@ PLANTED = [
 ]
 
 
+# One engine answers for ten rows: one request of each at a time, and patience.
+RAW = {"interface": "completions", "max_tokens": 8, "concurrency": 1, "timeout": 900.0}
+
+
 def rows() -> dict[str, str]:
     """Return the ten model names as the endpoint knows them, with the rater that stands in."""
     study = read_study(find_study("phase0a"))
@@ -87,7 +91,7 @@ def study_for(name: str, data_dir: Path, is_embedded: bool) -> Study:
     changes: dict[str, Any] = {"mode": "recommended", "test_size": 20, "base.shots": 1}
     study = read_study(path, changes, data_dir=data_dir)
     raw = [
-        entry.model_copy(update={"interface": "completions", "max_tokens": 8})
+        entry.model_copy(update=RAW)
         for entry in study.models
         if not isinstance(entry, str)
     ]

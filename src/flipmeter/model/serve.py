@@ -52,7 +52,7 @@ async def serve(
     The backends stay open: who made them closes them.
     """
     front = Front(backends, delay=delay, api_key=api_key)
-    runner = web.AppRunner(front.application(), access_log=None)
+    runner = web.AppRunner(front.application(), access_log=None, handler_cancellation=True)
     await runner.setup()
     try:
         await _listen(runner, host, port)
