@@ -90,11 +90,7 @@ def study_for(name: str, data_dir: Path, is_embedded: bool) -> Study:
         return read_study(path, data_dir=data_dir)
     changes: dict[str, Any] = {"mode": "recommended", "test_size": 20, "base.shots": 1}
     study = read_study(path, changes, data_dir=data_dir)
-    raw = [
-        entry.model_copy(update=RAW)
-        for entry in study.models
-        if not isinstance(entry, str)
-    ]
+    raw = [entry.model_copy(update=RAW) for entry in study.models if not isinstance(entry, str)]
     return study.model_copy(update={"models": raw})
 
 

@@ -227,3 +227,13 @@ def _interrupted(command: list[str], store: Path, stop: signal.Signals) -> tuple
     run.send_signal(stop)
     _, err = run.communicate()
     return run.returncode, err
+
+
+def test_a_budget_stops_a_run_cleanly_and_a_larger_one_goes_on(cli: Cli, tickets: Path) -> None:
+    code, _, err = cli("run", str(tickets), "--set", "budget={calls: 50}")
+    assert code == 4
+    assert "budget" in err
+    with Store(Path(".flipmeter/replies.sqlite")) as store:
+        assert len(store) == 50
+    assert cli("run", str(tickets), "--set", "budget={calls: 500}")[0] == 0
+    assert Run(Path("runs/tickets")).environment["asked"]["stored"] == 50

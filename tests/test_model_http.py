@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.model.backend import Retry
-from flipmeter.model.http import Endpoint, HttpBackend
+from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.http import Endpoint, HttpBackend, Unreachable
+from flipmeter.model.limiter import FIRST_PERMITS
 from flipmeter.model.names import params_for
 from flipmeter.types import Decoding, Model, Problem, Reply, Request, Usage
 from misbehaving import (
@@ -431,3 +432,29 @@ def test_a_closed_backend_can_be_closed_and_asked_again() -> None:
             return [first.text, (await backend.ask(question("two"))).text]
 
     assert asyncio.run(run()) == ["one", "two"]
+
+
+def test_a_server_is_unreachable_only_until_its_first_answer() -> None:
+    async def run() -> list[type[Exception]]:
+        async with misbehaving(fails(500)) as server, client(server.url) as backend:
+            await server.stop()
+            failures = [await failure_of(backend)]
+            await server.restart()
+            failures.append(await failure_of(backend))
+            await server.stop()
+            return [*failures, await failure_of(backend)]
+
+    assert asyncio.run(run()) == [Unreachable, Retry, Retry]
+
+
+async def failure_of(backend: Backend) -> type[Exception]:
+    with pytest.raises(Retry) as caught:
+        await backend.ask(question())
+    return caught.type
+
+
+def test_a_limit_is_learnt_unless_it_is_set() -> None:
+    endpoint = Endpoint("http://127.0.0.1", MODEL)
+    learnt = HttpBackend(endpoint, "acme", concurrency=64)
+    fixed = HttpBackend(endpoint, "acme", concurrency=64, is_adaptive=False)
+    assert (learnt.limiter.permits, fixed.limiter.permits) == (FIRST_PERMITS, 64)

@@ -7,6 +7,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from flipmeter.model import Backend, Ledger, Retry, Store, ask_all
+from flipmeter.model.budget import Budget, OutOfBudget
+from flipmeter.model.limiter import FIRST_PERMITS, Limiter
 from flipmeter.model.run import Persistence
 from flipmeter.types import Problem, Reply, Request, Usage
 from misbehaving import (
@@ -117,14 +120,29 @@ def test_what_is_final_is_not_asked_again() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
-def test_a_server_that_is_not_there_is_an_error_with_its_address(host: str) -> None:
+def test_a_server_that_was_never_there_stops_the_run_with_its_address(host: str) -> None:
     url = f"http://{host}:{free_port()}/v1"
-    with Store() as store:
-        twice = replace(QUICK, attempts=2)
-        (reply,) = asyncio.run(ask(url, questions(1), store, persistence=twice)).values()
-        assert reply.error.startswith(url)
-        assert reply.error.endswith("(given up after 2 attempts)")
-        assert len(store) == 0
+    twice, ledger = replace(QUICK, attempts=2), Ledger()
+    with Store() as store, pytest.raises(ExceptionGroup) as caught:
+        asyncio.run(ask(url, questions(300), store, persistence=twice, ledger=ledger))
+    said = str(caught.value.exceptions[0])
+    assert said.startswith(url)
+    assert said.endswith("(2 attempts); is the server running?")
+    assert ledger.spent.calls <= 2 * FIRST_PERMITS
+
+
+def test_a_server_that_goes_away_for_good_is_an_error_per_request() -> None:
+    async def run() -> list[Reply]:
+        async with misbehaving() as server, client(server.url) as backend:
+            with Store() as store:
+                await ask_all(questions(1), {"acme": backend}, store)
+                await server.stop()
+                replies = await ask_all(questions(3), {"acme": backend}, store, persistence=QUICK)
+                return [*replies.values()]
+
+    faults = [reply.error for reply in asyncio.run(run()) if reply.error]
+    assert len(faults) == 2
+    assert all(fault.endswith("(given up after 4 attempts)") for fault in faults)
 
 
 def free_port() -> int:
@@ -470,3 +488,122 @@ def test_two_backends_do_not_hold_each_other() -> None:
         backends: dict[str, Backend] = {"acme": slow, "other": free}
         run_at_once(ask_all([*questions(1), *other], backends, store))
     assert [start - slow.starts[0] for start in free.starts] == [0, 0, 0]
+
+
+# A limit that is learnt
+
+
+class Crowded(Scripted):
+    """A backend that refuses what exceeds its room, and keeps the most it had at a time."""
+
+    def __init__(self, room: int, limit: int) -> None:
+        super().__init__(concurrency=limit, seconds=1)
+        self.limiter = Limiter(limit)
+        self.room, self.n_inside, self.n_most, self.n_refused = room, 0, 0, 0
+
+    async def ask(self, request: Request) -> Reply:
+        self.n_inside += 1
+        self.n_most = max(self.n_most, self.n_inside)
+        try:
+            if self.n_inside > self.room:
+                self.n_refused += 1
+                raise Retry("slow down", after=0)
+            return await super().ask(request)
+        finally:
+            self.n_inside -= 1
+
+
+def test_a_run_begins_small_and_reaches_the_limit() -> None:
+    backend = Crowded(room=1_000, limit=32)
+    at = starts(backend, 400)
+    assert [at.count(second) for second in range(5)] == [4, 8, 16, 32, 32]
+
+
+def test_a_run_settles_near_what_the_endpoint_takes() -> None:
+    backend = Crowded(room=20, limit=256)
+    assert len(starts(backend, 2_000, persistence=TIRELESS)) == 2_000
+    assert 10 <= backend.limiter.permits <= 24
+    assert backend.n_most <= 32
+    assert backend.n_refused < 150
+
+
+def test_what_was_learnt_about_an_endpoint_is_kept_for_the_next_round() -> None:
+    backend = Crowded(room=1_000, limit=32)
+    starts(backend, 100)
+    backend.starts.clear()
+    assert starts(backend, 100).count(0) == 32
+
+
+def test_nothing_is_in_use_after_a_run_that_failed() -> None:
+    backend = Crowded(room=0, limit=32)
+    starts(backend, 9, persistence=replace(QUICK, attempts=2))
+    assert (backend.limiter.in_use, backend.limiter.permits) == (0, 1)
+
+
+# A budget
+
+
+def spend(backend: Scripted, store: Store, n: int, **limits: Any) -> Ledger:
+    """Ask within a budget until it is used up, and return what was counted."""
+    ledger, backends = Ledger(), dict[str, Backend](acme=backend)
+    with pytest.raises(OutOfBudget):
+        run_at_once(ask_all(questions(n), backends, store, ledger=ledger, budget=Budget(**limits)))
+    return ledger
+
+
+def test_a_budget_of_calls_is_used_to_the_last_and_all_is_stored() -> None:
+    with Store() as store:
+        ledger = spend(Scripted(Retry("busy"), seconds=1), store, 20, calls=10)
+        assert (ledger.spent.calls, ledger.asked, len(store)) == (10, 9, 9)
+
+
+def test_a_budget_of_tokens_waits_for_what_is_under_way_before_it_gives_up() -> None:
+    with Store() as store:
+        worst = 12  # a question of 10 or 11 bytes, and what a template puts around it
+        ledger = spend(Scripted(seconds=1), store, 100, tokens=2 * worst + 20)
+        assert 30 < ledger.spent.tokens <= 2 * worst + 20
+        assert ledger.asked == len(store) > 10
+
+
+def test_a_larger_budget_asks_the_rest_and_what_is_stored_costs_nothing() -> None:
+    with Store() as store:
+        spend(Scripted(), store, 20, calls=12)
+        again, ledger = Scripted(), Ledger()
+        run_at_once(
+            ask_all(questions(20), {"acme": again}, store, ledger=ledger, budget=Budget(calls=8))
+        )
+        assert (len(again.asked), ledger.spent.calls, len(store)) == (8, 8, 20)
+
+
+def test_a_budget_holds_over_rounds_that_share_a_ledger() -> None:
+    ledger, budget = Ledger(), Budget(calls=12)
+    with Store() as store:
+        for n in (10, 20):
+            rounds = ask_all(
+                questions(n), {"acme": Scripted()}, store, ledger=ledger, budget=budget
+            )
+            with nullcontext() if n == 10 else pytest.raises(OutOfBudget, match="8 requests"):
+                run_at_once(rounds)
+
+
+def test_two_backends_share_a_budget() -> None:
+    other = [replace(request, model="other") for request in questions(9)]
+    backends: dict[str, Backend] = {"acme": Scripted(seconds=1), "other": Scripted(seconds=2)}
+    with Store() as store:
+        with pytest.raises(OutOfBudget, match=r"12 calls of 12.* 6 requests are left"):
+            run_at_once(ask_all([*questions(9), *other], backends, store, budget=Budget(calls=12)))
+        assert len(store) == 12
+
+
+# Replies that come together
+
+
+def test_a_reply_is_stored_before_it_is_handed_on() -> None:
+    with Store() as store:
+
+        def watch(request: Request, reply: Reply) -> None:
+            assert store.get([request.key])
+
+        backends: dict[str, Backend] = {"acme": Scripted(seconds=1, concurrency=16)}
+        run_at_once(ask_all(questions(100), backends, store, on_reply=watch))
+        assert len(store) == 100

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flipmeter.decide import pipelines
-from flipmeter.model import Asked, Backend, Ledger, Store, ask_all, request_for
+from flipmeter.model import Asked, Backend, Budget, Ledger, Store, ask_all, request_for
 from flipmeter.parse import parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
@@ -107,11 +107,13 @@ async def rate(
     ledger: Ledger | None = None,
     on_reply: Asked | None = None,
     on_plan: Callable[[int], None] | None = None,
+    budget: Budget | None = None,
 ) -> list[Rated]:
     """Rate every item of every condition: ask, look, and ask again until all is settled."""
     rating = Rating(conditions, {seat: backend.identity for seat, backend in backends.items()})
     by_identity = {backend.identity: backend for backend in backends.values()}
     pace = {backend.identity: model.min_interval for (model, _), backend in backends.items()}
+    ledger = ledger or Ledger()  # one for all rounds: the budget is for the whole run
     n_planned = 0
     while calls := list(rating.calls()):
         requests = plan(calls).requests
@@ -125,6 +127,7 @@ async def rate(
             ledger=ledger,
             min_interval=pace,
             on_reply=on_reply,
+            budget=budget,
         )
         rating.hear(calls, replies)
     return list(rating.settle())

@@ -152,7 +152,13 @@ def perform(
     async def ask() -> tuple[list[Rated], dict[str, str]]:
         async with opened(grid, worlds(study, datasets), on_fetch) as backends:
             rated = await rate(
-                grid, backends, store, ledger=ledger, on_reply=on_reply, on_plan=on_plan
+                grid,
+                backends,
+                store,
+                ledger=ledger,
+                on_reply=on_reply,
+                on_plan=on_plan,
+                budget=study.allowance,
             )
             identities = {model.title: b.identity for (model, _), b in backends.items()}
             return rated, identities

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from flipmeter.data import Balance, Sample, load, merge, sample
 from flipmeter.decide import pipelines
-from flipmeter.model import World, interface_of, is_reproducible, latents
+from flipmeter.model import Budget, Price, World, interface_of, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import suggestion
@@ -87,6 +87,22 @@ class DecodingEntry(_Strict):
     stop: tuple[str, ...] | None = None
 
 
+class PriceEntry(_Strict):
+    """US dollars per million tokens."""
+
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+
+
+class BudgetEntry(_Strict):
+    """The most that one run may spend; it stops before the limit and resumes with a larger one."""
+
+    calls: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1)
+    usd: float | None = Field(None, gt=0)
+    price: PriceEntry | None = None
+
+
 class Study(_Strict):
     """What is asked of whom: models x datasets x seeds x styles x views."""
 
@@ -106,6 +122,7 @@ class Study(_Strict):
     pipeline: str = "pointwise"
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
+    budget: BudgetEntry | None = None
     margin: float = Field(0.10, gt=0, lt=1)
     folder: Path = Field(Path(), exclude=True)
     data_dir: Path | None = Field(None, exclude=True)
@@ -161,6 +178,19 @@ class Study(_Strict):
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
         return tuple(contrast for name in self.probes for contrast in probes[name].contrasts)
+
+    @property
+    def allowance(self) -> Budget | None:
+        """Return the budget of a run, None for no limit."""
+        if self.budget is None:
+            return None
+        price = self.budget.price
+        return Budget(
+            self.budget.calls,
+            self.budget.tokens,
+            self.budget.usd,
+            Price(price.prompt, price.completion) if price else None,
+        )
 
     def styles(self) -> dict[str, Style]:
         """Return every style by the name of its level; the base has the empty name."""

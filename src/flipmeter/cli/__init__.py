@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from flipmeter.cli import asking, cache, measuring, names, serving  # noqa: F401 - each adds verbs
-from flipmeter.cli.app import app, fail
+from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
+from flipmeter.model import OutOfBudget
 from flipmeter.registry import load_extensions
 from flipmeter.types import Problem
 
@@ -16,12 +19,16 @@ def main() -> None:
         load_extensions()
         app()
     except Problem as problem:
-        fail(str(problem))
+        _end(problem)
     except ExceptionGroup as group:
         found = _first_problem(group)
         if found is None:
             raise
-        fail(str(found))
+        _end(found)
+
+
+def _end(problem: Problem) -> NoReturn:
+    fail(str(problem), INCOMPLETE if isinstance(problem, OutOfBudget) else ASKED_WRONGLY)
 
 
 def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:

@@ -1,6 +1,7 @@
 """Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
 
 from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.budget import Budget, OutOfBudget, Price
 from flipmeter.model.cache import (
     explain,
     export,
@@ -29,7 +30,10 @@ __all__ = [
     "SIMS",
     "Asked",
     "Backend",
+    "Budget",
     "Ledger",
+    "OutOfBudget",
+    "Price",
     "Retry",
     "Shown",
     "SimSpec",

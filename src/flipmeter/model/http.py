@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
 
 from flipmeter.model.backend import Retry
+from flipmeter.model.limiter import Limiter
 from flipmeter.types import Problem, Reply, Request, Usage
 
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
@@ -51,17 +53,25 @@ class Trouble:
     kinds: frozenset[str] = frozenset()
 
 
+class Unreachable(Retry):
+    """No connection, and there has never been one: a wrong address, or a server not started."""
+
+
 class HttpBackend:
     """A client of one model behind one base URL."""
 
     is_reproducible = False
 
-    def __init__(self, endpoint: Endpoint, identity: str, *, concurrency: int = 8) -> None:
+    def __init__(
+        self, endpoint: Endpoint, identity: str, *, concurrency: int = 8, is_adaptive: bool = True
+    ) -> None:
         self.identity = identity
         self.concurrency = concurrency
+        self.limiter = Limiter(concurrency, is_adaptive)
         self._endpoint = endpoint
         self._key = (endpoint.key or "").strip()
         self._session: aiohttp.ClientSession | None = None
+        self._was_reached = False
 
     async def ask(self, request: Request) -> Reply:
         interface, body = self._body(request)
@@ -88,6 +98,7 @@ class HttpBackend:
             async with session.post(
                 base_url.rstrip("/") + path, data=body, allow_redirects=False
             ) as response:
+                self._was_reached = True
                 content = await _read(response)
                 return response.status, response.headers, self._hidden(content)
         except TimeoutError:
@@ -98,7 +109,8 @@ class HttpBackend:
             failure = Problem(f"{base_url} has a certificate that is not trusted: {error}")
         except (aiohttp.ClientError, OSError) as error:
             said = self._without_key(str(error)) or type(error).__name__
-            failure = Retry(f"{base_url}: {_start(said)}")
+            is_there = self._was_reached or not isinstance(error, aiohttp.ClientConnectorError)
+            failure = (Retry if is_there else Unreachable)(f"{base_url}: {_start(said)}")
         # Not inside the handler: the errors of aiohttp hold the request's headers, and so the key.
         raise failure
 
@@ -114,6 +126,7 @@ class HttpBackend:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout),
                 connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
@@ -128,14 +141,12 @@ class HttpBackend:
         return self._hidden(text.encode("utf-8", "replace")).decode()
 
     def _body(self, request: Request) -> tuple[str, bytes]:
-        fields = json.loads(request.params)
-        interface = fields.pop("interface", "chat")
-        messages = [{"role": m.role, "content": m.content} for m in request.messages]
+        interface, head = _head(self._endpoint.model, request.params)
         if interface == "chat":
-            fields["messages"] = messages
-        else:
-            fields["prompt"] = "\n\n".join(message["content"] for message in messages)
-        return interface, json.dumps({"model": self._endpoint.model, **fields}).encode()
+            messages = [{"role": m.role, "content": m.content} for m in request.messages]
+            return interface, f'{head}, "messages": {json.dumps(messages)}}}'.encode()
+        prompt = "\n\n".join(message.content for message in request.messages)
+        return interface, f'{head}, "prompt": {json.dumps(prompt)}}}'.encode()
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
@@ -164,13 +175,21 @@ class HttpBackend:
         return f"the variable {variable} {state}"
 
 
+@lru_cache(maxsize=1024)
+def _head(model: str, params: str) -> tuple[str, str]:
+    """Return the interface and the start of a body: all that the requests of a run share."""
+    fields = json.loads(params)
+    interface = fields.pop("interface", "chat")
+    return interface, json.dumps({"model": model, **fields}).removesuffix("}")
+
+
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    content = bytearray()
-    async for chunk in response.content.iter_chunked(2**16):
+    content = b""
+    while chunk := await response.content.readany():
         content += chunk
         if len(content) > LARGEST_ANSWER:
             raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
-    return bytes(content)
+    return content
 
 
 def _decoded(content: bytes) -> dict[str, Any]:

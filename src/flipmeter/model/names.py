@@ -27,17 +27,20 @@ from flipmeter.types import (
 
 @dataclass(frozen=True)
 class Provider:
-    """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment."""
+    """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment.
+
+    `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
+    """
 
     base_url: str | None
     needs_key: bool = False
-    concurrency: int = 8
+    concurrency: int = 64
 
 
 providers: dict[str, Provider] = {
-    "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True),
-    "openai": Provider("https://api.openai.com/v1", needs_key=True),
-    "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=32),
+    "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True, concurrency=256),
+    "openai": Provider("https://api.openai.com/v1", needs_key=True, concurrency=256),
+    "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=128),
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
 }
@@ -106,7 +109,10 @@ def open_backend(
     if kind == "sim":
         return _sim(model, world)
     return HttpBackend(
-        _endpoint(model), identity, concurrency=model.concurrency or providers[kind].concurrency
+        _endpoint(model),
+        identity,
+        concurrency=model.concurrency or providers[kind].concurrency,
+        is_adaptive=model.concurrency is None,
     )
 
 

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.budget import Budget, Purse, Spent
+from flipmeter.model.http import Unreachable
+from flipmeter.model.limiter import Limiter
 from flipmeter.model.store import Store
 from flipmeter.types import Problem, Reply, Request
 
@@ -51,6 +54,7 @@ class Ledger:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     started: float = field(default_factory=time.monotonic)
+    spent: Spent = field(default_factory=Spent)
 
     def note(self, reply: Reply) -> None:
         self.asked += 1
@@ -69,11 +73,14 @@ async def ask_all(
     min_interval: Mapping[str, float] | None = None,
     on_reply: Asked | None = None,
     persistence: Persistence = PERSISTENCE,
+    budget: Budget | None = None,
 ) -> dict[str, Reply]:
     """Return a reply for every request, by key; what fails for good is a reply with an error.
 
     Requests of one backend are sent in the order given. Every reply is stored before it is used;
-    an error is not stored, so the next run asks again.
+    an error is not stored, so the next run asks again. A budget holds for all calls that share a
+    ledger: before it is exceeded nothing more is sent, and OutOfBudget is raised when everything
+    under way is stored.
     """
     ledger = ledger or Ledger()
     distinct = {request.key: request for request in requests}
@@ -81,21 +88,27 @@ async def ask_all(
     ledger.wanted += len(distinct)
     ledger.stored += len(replies)
     missing = [request for key, request in distinct.items() if key not in replies]
-
-    def keep(request: Request, reply: Reply) -> None:
-        if not reply.error:
-            store.put(request, reply)
-        replies[request.key] = reply
-        ledger.note(reply)
-        if on_reply is not None:
-            on_reply(request, reply)
-
-    async with asyncio.TaskGroup() as tasks:
-        for identity, mine in _by_model(missing).items():
-            gap = (min_interval or {}).get(identity, 0.0)
-            pool = _Pool(backends[identity], iter(mine), keep, ledger, gap, persistence)
-            for _ in range(min(max(1, backends[identity].concurrency), len(mine))):
-                tasks.create_task(pool.work())
+    journal = _Journal(store, ledger, replies, on_reply)
+    till = _Till(Purse(budget or Budget(), ledger.spent))
+    pools = [
+        _Pool(
+            backends[identity],
+            mine,
+            journal,
+            till,
+            (min_interval or {}).get(identity, 0.0),
+            persistence,
+        )
+        for identity, mine in _by_model(missing).items()
+    ]
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for pool in pools:
+                pool.hire(tasks)
+    finally:
+        journal.flush()
+    if any(pool.is_out for pool in pools):
+        raise till.purse.out(len(distinct) - len(replies))
     return replies
 
 
@@ -107,38 +120,137 @@ def _by_model(requests: Iterable[Request]) -> dict[str, list[Request]]:
 
 
 @dataclass
+class _Journal:
+    """Store replies, those that come together in one transaction, and hand them on after it."""
+
+    store: Store
+    ledger: Ledger
+    replies: dict[str, Reply]
+    on_reply: Asked | None
+    pending: list[tuple[Request, Reply]] = field(default_factory=list)
+
+    async def keep(self, request: Request, reply: Reply) -> None:
+        self.pending.append((request, reply))
+        if len(self.pending) == 1:
+            # The first waits until all workers whose answers are there have had their turn.
+            await asyncio.sleep(0)
+            self.flush()
+
+    def flush(self) -> None:
+        pending, self.pending = self.pending, []
+        self.store.put_many((request, reply) for request, reply in pending if not reply.error)
+        for request, reply in pending:
+            self.replies[request.key] = reply
+            self.ledger.note(reply)
+            if self.on_reply is not None:
+                self.on_reply(request, reply)
+
+
+@dataclass
+class _Bell:
+    """Wake those who wait for something to end."""
+
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    async def wait(self) -> None:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        await self.waiting[-1]
+
+    def ring(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+@dataclass
+class _Till:
+    """The purse that all pools of a run share."""
+
+    purse: Purse
+    bell: _Bell = field(default_factory=_Bell)
+
+    def settle(self, worst: Spent, reply: Reply | None) -> None:
+        self.purse.settle(worst, None if reply is None or reply.error else reply.usage)
+        self.bell.ring()
+
+
+@dataclass
 class _Pool:
-    """Workers of one backend that share a queue, a pace and a pause."""
+    """Workers of one backend that share a queue, a limit, a pace and a pause."""
 
     backend: Backend
-    queue: Iterator[Request]
-    keep: Asked
-    ledger: Ledger
+    requests: Sequence[Request]
+    journal: _Journal
+    till: _Till
     min_interval: float
     persistence: Persistence
     next_start: float = 0.0
+    n_workers: int = 0
+    is_out: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    freed: _Bell = field(default_factory=_Bell)
 
-    async def work(self) -> None:
+    def __post_init__(self) -> None:
+        self.queue: Iterator[Request] = iter(self.requests)
+        # What an endpoint takes is learnt once: its limiter outlives a round.
+        known = getattr(self.backend, "limiter", None)
+        self.limiter: Limiter = known or Limiter(self.backend.concurrency, is_adaptive=False)
+
+    def hire(self, tasks: asyncio.TaskGroup) -> None:
+        """Start workers, as many as there are permits by now."""
+        while self.n_workers < min(self.limiter.permits, len(self.requests)):
+            self.n_workers += 1
+            tasks.create_task(self._work(tasks))
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
         for request in self.queue:
-            self.keep(request, await self._persist(request))
+            reply = await self._persist(request)
+            if reply is None:
+                return
+            self.hire(tasks)
+            await self.journal.keep(request, reply)
 
-    async def _persist(self, request: Request) -> Reply:
-        attempts, reason = self.persistence.attempts, ""
+    async def _persist(self, request: Request) -> Reply | None:
+        """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
+        attempts, failure = self.persistence.attempts, Retry("not asked")
         for attempt in range(attempts):
-            if attempt:
-                self.ledger.retried += 1
-            await self._wait_for_turn()
+            worst = await self._enter(request)
+            if worst is None:
+                return None
+            self.journal.ledger.retried += bool(attempt)
             try:
-                return await self.backend.ask(request)
+                return await self._attempt(request, worst)
             except Retry as retry:
-                reason, told = str(retry), retry.after
-            pause = self._checked_pause(attempt, told, reason)
-            if told is not None:
+                failure = retry
+            pause = self._checked_pause(attempt, failure.after, str(failure))
+            if failure.after is not None:
                 self._hold(pause)
             elif attempt + 1 < attempts:
                 await asyncio.sleep(pause)
-        return Reply(error=f"{reason} (given up after {attempts} attempts)")
+        if isinstance(failure, Unreachable):
+            raise Problem(f"{failure} ({attempts} attempts); is the server running?")
+        return Reply(error=f"{failure} (given up after {attempts} attempts)")
+
+    async def _attempt(self, request: Request, worst: Spent) -> Reply:
+        """Ask once, and tell the limiter and the purse how it went."""
+        window, reply = self.limiter.start(), None
+        try:
+            reply = await self.backend.ask(request)
+            self.limiter.answered(window)
+            return reply
+        except Retry as retry:
+            if retry.after is None:
+                self.limiter.stumbled()
+            else:
+                self.limiter.crowded(window)
+            raise
+        except BaseException:
+            self.limiter.left()
+            raise
+        finally:
+            self.till.settle(worst, reply)
+            self.freed.ring()
 
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
         if (told or 0.0) > self.persistence.patience:
@@ -152,15 +264,28 @@ class _Pool:
         """Let no worker start for a while: what one is told holds for all."""
         self.next_start = max(self.next_start, _now() + pause)
 
-    async def _wait_for_turn(self) -> None:
-        """Wait for the pause and the pace; the lock keeps the order in which requests came."""
+    async def _enter(self, request: Request) -> Spent | None:
+        """Wait for pause, pace, permit and budget; the lock keeps the order of the requests.
+
+        The worst case of the call that may begin is set aside; None is a budget used up.
+        """
+        purse = self.till.purse
         async with self.turn:
-            wait = self.next_start - _now()
-            while wait > 0:
-                await asyncio.sleep(wait)
-                # Another worker may have been told to pause in the meantime.
+            # Each wait may be outdated by the next: another worker may be told to pause meanwhile.
+            while not self.is_out:
                 wait = self.next_start - _now()
-            self.next_start = _now() + self.min_interval
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                elif self.limiter.is_full:
+                    await self.freed.wait()
+                elif worst := purse.reserve(request):
+                    self.next_start = _now() + self.min_interval
+                    return worst
+                elif purse.held.calls:
+                    await self.till.bell.wait()
+                else:
+                    self.is_out = True
+        return None
 
 
 def _now() -> float:

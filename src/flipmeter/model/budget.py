@@ -1,0 +1,146 @@
+"""What a run may spend: it stops before the limit, with everything answered on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from flipmeter.types import Problem, Request, Usage
+
+BYTES_PER_TOKEN = 3
+"""Fewer than any language of a prompt has on average, so that estimates err upwards."""
+TOKENS_PER_MESSAGE = 8
+"""What a chat template puts around a message."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per million tokens."""
+
+    prompt: float
+    completion: float
+
+    def of(self, prompt: int, completion: int) -> float:
+        return (prompt * self.prompt + completion * self.completion) / 1e6
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a run may spend; None is no limit. Replies from the store cost nothing.
+
+    Every attempt is a call. Dollars need a `price`: the dearest of the run's models.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    price: Price | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("calls", "tokens", "usd"):
+            if (limit := getattr(self, name)) is not None and not limit > 0:
+                raise Problem(f"the budget's {name} is {limit!r}; it must be more than 0")
+        if self.usd is not None and self.price is None:
+            raise Problem(f"a budget of ${self.usd:g} needs `price`: dollars per million tokens")
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self.tokens is not None or self.usd is not None
+
+
+class OutOfBudget(Problem):
+    """The next request could exceed the budget."""
+
+
+@dataclass
+class Spent:
+    """What was sent and what it took, or at most took where the endpoint does not say."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def add(self, other: Spent, sign: int = 1) -> None:
+        self.calls += sign * other.calls
+        self.prompt_tokens += sign * other.prompt_tokens
+        self.completion_tokens += sign * other.completion_tokens
+
+    def within(self, budget: Budget, more: Spent) -> bool:
+        """Say whether a budget also covers something more."""
+        price = budget.price or Price(0.0, 0.0)
+        prompt = self.prompt_tokens + more.prompt_tokens
+        completion = self.completion_tokens + more.completion_tokens
+        totals = (
+            (budget.calls, self.calls + more.calls),
+            (budget.tokens, prompt + completion),
+            (budget.usd, price.of(prompt, completion)),
+        )
+        return all(limit is None or total <= limit for limit, total in totals)
+
+
+@dataclass
+class Purse:
+    """A budget with what is spent of it; what is under way counts with its worst case."""
+
+    budget: Budget
+    spent: Spent
+    held: Spent = field(default_factory=Spent)
+
+    def reserve(self, request: Request) -> Spent | None:
+        """Put the worst case of a call aside; None if it is not covered."""
+        worst = worst_case(request) if self.budget.counts_tokens else Spent(1)
+        self.held.add(worst)
+        if self.spent.within(self.budget, self.held):
+            return worst
+        self.held.add(worst, -1)
+        return None
+
+    def settle(self, worst: Spent, usage: Usage | None) -> None:
+        """Book what a call took: None is a call that failed, whose tokens nobody bills."""
+        self.held.add(worst, -1)
+        self.spent.add(Spent(1) if usage is None else _taken(usage, worst))
+
+    def out(self, n_left: int) -> OutOfBudget:
+        """Return the problem that says what was spent and how to go on."""
+        return OutOfBudget(
+            f"the budget is used up: {self._so_far()}; {n_left} requests are left to ask, and the "
+            "next could exceed it. What was answered is stored: a larger budget asks the rest"
+        )
+
+    def _so_far(self) -> str:
+        spent, budget = self.spent, self.budget
+        parts = [f"{spent.calls} calls{_limit(budget.calls)}"]
+        parts.append(f"{spent.tokens} tokens{_limit(budget.tokens)}")
+        if budget.usd is not None and budget.price is not None:
+            dollars = budget.price.of(spent.prompt_tokens, spent.completion_tokens)
+            parts.append(f"${dollars:.4f} of ${budget.usd:g}")
+        return ", ".join(parts)
+
+
+def worst_case(request: Request) -> Spent:
+    """Return the most that a request is expected to take."""
+    n_bytes = sum(len(message.content.encode()) for message in request.messages)
+    prompt = -(-n_bytes // BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * len(request.messages)
+    return Spent(1, prompt, _max_tokens(request.params))
+
+
+def _taken(usage: Usage, worst: Spent) -> Spent:
+    prompt = worst.prompt_tokens if usage.prompt is None else usage.prompt
+    completion = worst.completion_tokens if usage.completion is None else usage.completion
+    return Spent(1, prompt, completion)
+
+
+def _limit(limit: int | None) -> str:
+    return "" if limit is None else f" of {limit}"
+
+
+@lru_cache(maxsize=1024)
+def _max_tokens(params: str) -> int:
+    body = json.loads(params)
+    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
+    return max((n for n in named if isinstance(n, int)), default=0)
