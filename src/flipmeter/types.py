@@ -311,7 +311,7 @@ class Request:
         ]
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
-    @property
+    @cached_property
     def prefix(self) -> str:
         """Return the shared part: what requests of one group have in common."""
         *before, last = self.messages

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -129,6 +130,7 @@ def request_for(
     )
 
 
+@lru_cache(maxsize=1024)
 def params_for(model: Model, decoding: Decoding, repeat: int) -> str:
     """Return the body of a request but for model and messages, as canonical JSON.
 

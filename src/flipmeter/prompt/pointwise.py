@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from flipmeter.prompt.levels import (
     Shown,
@@ -23,32 +25,46 @@ FIELD = "Label"
 BREAK = "\n\n"
 
 
+@dataclass(frozen=True)
+class Frame:
+    """What all items under one view share: the text before the query and the blocks after it."""
+
+    answers: tuple[str, ...]
+    before: str
+    after: tuple[str, ...]
+
+
 def render(
     task: Task, style: Style, view: View, demos: Sequence[Item], item: Item, part: str = ""
 ) -> Prompt:
     """Put one item under one view into words; `demos` come in the order to be shown."""
-    form = label_formats[style.label_format]
-    ranks = view.label_order
-    answers = form.answers(task.scale, ranks)
-    shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
-    header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
-    blocks = [
-        _block(task, style, demo.text, _label(task, style, view, answers, demo)) for demo in demos
-    ]
+    frame = _frame(task, style, view, tuple(demos))
     query = _block(task, style, item.text, "")
-    n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
-    shared = BREAK.join([header, *blocks[:n_before]])
-    rest = [query, *blocks[n_before:]]
-    if blocks[n_before:] and style.layout == "cued":
+    rest = [query, *frame.after]
+    if frame.after and style.layout == "cued":
         rest.append(query)  # asked again, so that the prompt ends where an answer belongs
     # The anchor stands before the blank line, never after it: a tokenizer that joins the blank line
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     return Prompt(
-        messages=(Message("user", BREAK.join([shared, *rest])),),
-        answers=answers,
-        ranks=ranks,
-        anchor=len(shared),
+        messages=(Message("user", BREAK.join([frame.before, *rest])),),
+        answers=frame.answers,
+        ranks=view.label_order,
+        anchor=len(frame.before),
     )
+
+
+@lru_cache(maxsize=256)
+def _frame(task: Task, style: Style, view: View, demos: tuple[Item, ...]) -> Frame:
+    form, ranks = label_formats[style.label_format], view.label_order
+    answers = form.answers(task.scale, ranks)
+    shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
+    header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
+    labels = (_label(task, style, view, answers, demo) for demo in demos)
+    blocks = tuple(
+        _block(task, style, demo.text, label) for demo, label in zip(demos, labels, strict=True)
+    )
+    n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
+    return Frame(answers, BREAK.join([header, *blocks[:n_before]]), blocks[n_before:])
 
 
 paradigms.add("pointwise", render)
