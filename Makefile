@@ -15,7 +15,7 @@ help:  ## Show what there is to make
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flipmeter needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(READY): $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
@@ -30,7 +30,7 @@ $(READY_HUB): $(READY_DEV)
 	touch $@
 
 .PHONY: demo
-demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes, offline after set-up)
+demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes; fetches 98 MB of weights once)
 	$(BIN)/flipmeter demo
 
 .PHONY: test

@@ -106,7 +106,7 @@ def test_plan_sends_nothing_and_counts_what_is_shared(cli: Cli, tickets: Path) -
     assert code == 0
     assert numbers["conditions"] == 9
     assert numbers["distinct"] == 24 * 7 + 2 * 20
-    assert numbers["prompt_tokens_shared"] < numbers["prompt_tokens"] / 2
+    assert numbers["prompt_tokens_new"] < numbers["prompt_tokens"] / 2
     assert not Path(".flipmeter").exists()
 
 
@@ -237,3 +237,11 @@ def test_a_budget_stops_a_run_cleanly_and_a_larger_one_goes_on(cli: Cli, tickets
         assert len(store) == 50
     assert cli("run", str(tickets), "--set", "budget={calls: 500}")[0] == 0
     assert Run(Path("runs/tickets")).environment["asked"]["stored"] == 50
+
+
+def test_names_with_brackets_stay_what_they_are(cli: Cli, tickets: Path) -> None:
+    models = "models=[{name: 'G [high]', model: sim/honest}, {name: 'G [/low]', model: sim/noisy}]"
+    code, out, _ = cli("run", str(tickets), "--set", models, "--set", "probes=[label_order]")
+    assert code == 0
+    assert "G [high]" in out
+    assert "G [/low]" in out

@@ -169,7 +169,7 @@ def test_the_end_of_a_budget_says_what_was_spent_and_how_to_go_on() -> None:
     said = Purse(budget, Spent(3, 500_000, 10_000)).out(7)
     assert isinstance(said, OutOfBudget)
     assert "3 calls of 3, 510000 tokens, $0.6000 of $2; 7 requests are left" in str(said)
-    assert str(said).endswith("a larger budget asks the rest")
+    assert str(said).endswith("with the same budget anew")
 
 
 @pytest.mark.parametrize("fields", [{"calls": 0}, {"tokens": -1}, {"usd": 1.0}])

@@ -40,7 +40,7 @@ def test_requests_behind_one_prefix_stay_together() -> None:
 def test_a_price_counts_a_shared_prefix_once() -> None:
     planned = plan([call("x" * 400 + tail, anchor=400) for tail in ("1111", "2222")])
     cost = price(planned)
-    assert (cost.prompt_tokens, cost.prompt_tokens_shared) == (202, 102)
+    assert (cost.prompt_tokens, cost.prompt_tokens_new) == (202, 102)
     assert cost.completion_tokens_at_most == 16
 
 

@@ -92,6 +92,11 @@ def test_raw_text_stops_at_the_end_of_the_line_but_not_in_paper_mode() -> None:
         ({"pipeline": "pairwize"}, "no pipeline named 'pairwize'"),
         ({"repeat_views": ["bse"]}, "no view named 'bse'; did you mean 'base'"),
         ({"mode": "papr"}, "mode"),
+        ({"seeds": [0, 0]}, "seeds: 0 stands there more than once"),
+        ({"datasets": ["reviews", "reviews"]}, "'reviews' stands there more than once"),
+        ({"repeats": 3}, "repeats"),
+        ({"base": {"cardinality": 3.0}}, "cardinality is 3.0"),
+        ({"data_dir": "x"}, "--data-dir"),
     ],
 )
 def test_a_wrong_study_is_refused_with_a_way_out(change: dict[str, Any], message: str) -> None:

@@ -21,6 +21,11 @@ REFUSAL = re.compile(
     r"|as an ai\b|not comfortable)",
     re.IGNORECASE,
 )
+DASHES = re.compile("[\u2010-\u2015\u2212]")
+GAP = re.compile(r"[\s_-]+")
+NEGATION = re.compile(
+    r"\b(?:not|no|non|never|isn['’]t|neither|nor)\s+(?:an?\s+|the\s+)?$", re.IGNORECASE
+)
 REFUSED = {"content_filter", "refusal", "safety"}
 
 
@@ -68,13 +73,18 @@ def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
     exact = _by_folded(answers).get(_bare(text))
     if exact:
         return {exact}
-    pattern, slots = _pattern(answers)
-    text = _out_of(len(answers)).sub(r"\1", text)
-    return {slots[_fold(match.group())] for match in pattern.finditer(text)}
+    text = _out_of(len(answers)).sub(r"\1", DASHES.sub("-", text))
+    found = [match for match in _pattern(answers).finditer(text) if not _is_negated(text, match)]
+    return {int(str(match.lastgroup)[1:]) for match in found}
+
+
+def _is_negated(text: str, match: re.Match[str]) -> bool:
+    """Say whether a label is denied: "not hate" names no class, and certainly not hate."""
+    return NEGATION.search(text, 0, match.start()) is not None
 
 
 def _begins_with_label(line: str, answers: tuple[str, ...]) -> bool:
-    match = _pattern(answers)[0].search(line)
+    match = _pattern(answers).search(line)
     if match is None:
         return False
     before = re.sub(r"^\W*label\b", "", line[: match.start()], flags=re.IGNORECASE)
@@ -82,21 +92,21 @@ def _begins_with_label(line: str, answers: tuple[str, ...]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _pattern(answers: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, Slot]]:
-    """Compile the labels, longest first, as whole words.
+def _pattern(answers: tuple[str, ...]) -> re.Pattern[str]:
+    """Compile the labels, longest first, as whole words; group s3 is the label of slot 3.
 
     "very negative" must win over "negative", "non-hate" over "hate", "10" over "1"; "4.5" is no
     label; a lower-case "a" in a sentence is an article.
     """
-    longest_first = sorted(answers, key=len, reverse=True)
-    body = "|".join(_flexible(answer) for answer in longest_first)
+    longest_first = sorted(enumerate(answers, 1), key=lambda pair: len(pair[1]), reverse=True)
+    body = "|".join(f"(?P<s{slot}>{_flexible(answer)})" for slot, answer in longest_first)
     flags = 0 if all(len(a) == 1 and a.isalpha() for a in answers) else re.IGNORECASE
-    pattern = re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{body})(?![\w-]|[.,]\d)", flags)
-    return pattern, _by_folded(answers)
+    return re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{body})(?![\w-]|[.,]\d)", flags)
 
 
 def _flexible(answer: str) -> str:
-    return r"[\s_]+".join(re.escape(part) for part in re.split(r"[\s_]+", answer))
+    parts = GAP.split(DASHES.sub("-", answer))
+    return r"[\s_-]+".join(re.escape(part) for part in parts if part) or re.escape(answer)
 
 
 @lru_cache(maxsize=512)
@@ -114,7 +124,7 @@ def _out_of(n_classes: int) -> re.Pattern[str]:
 
 
 def _fold(label: str) -> str:
-    return re.sub(r"[\s_]+", " ", label).strip().casefold()
+    return GAP.sub(" ", DASHES.sub("-", label)).strip().casefold()
 
 
 def _bare(text: str) -> str:

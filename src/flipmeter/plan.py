@@ -34,7 +34,7 @@ class Cost:
     distinct: int
     stored: int
     prompt_tokens: int
-    prompt_tokens_shared: int
+    prompt_tokens_new: int
     completion_tokens_at_most: int
 
     def as_dict(self) -> dict[str, int]:
@@ -82,7 +82,7 @@ def price(plan: Plan, stored: Collection[str] = frozenset()) -> Cost:
         distinct=len(plan.requests),
         stored=len(plan.requests) - len(requests),
         prompt_tokens=round(whole / CHARS_PER_TOKEN),
-        prompt_tokens_shared=round((whole - shared) / CHARS_PER_TOKEN),
+        prompt_tokens_new=round((whole - shared) / CHARS_PER_TOKEN),
         completion_tokens_at_most=sum(_max_tokens(request.params) for request in requests),
     )
 

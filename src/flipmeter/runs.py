@@ -34,7 +34,7 @@ from flipmeter.model.run import Asked
 from flipmeter.plan import Cost, Plan, price
 from flipmeter.rate import Rated, Seat, first_round, rate, seat
 from flipmeter.study import Study, conditions, draw_sample, read_study, worlds
-from flipmeter.types import Condition, Dataset, Problem, Usage
+from flipmeter.types import Condition, Dataset, Model, Problem, Usage
 
 STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
 ESTIMATES, ENVIRONMENT = "estimates.parquet", "environment.json"
@@ -176,6 +176,17 @@ def perform(
     return run
 
 
+def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
+    """Refuse a second model behind one endpoint whose limits differ: one client serves both."""
+    for (other, _), backend in backends.items():
+        limits = [(m.timeout, m.concurrency, m.min_interval) for m in (model, other)]
+        if backend is mine and limits[0] != limits[1]:
+            raise Problem(
+                f"'{model.title}' and '{other.title}' are the same model behind one endpoint; "
+                "give both the same timeout and concurrency"
+            )
+
+
 @asynccontextmanager
 async def opened(
     grid: Sequence[Condition], known: Mapping[str, World], on_fetch: Fetched | None = None
@@ -188,7 +199,9 @@ async def opened(
             if seat(condition) not in backends:
                 model, dataset = seat(condition)
                 identity = identity_of(model, known.get(dataset))
-                if identity not in by_identity:
+                if identity in by_identity:
+                    _refuse_other_limits(model, backends, by_identity[identity])
+                else:
                     by_identity[identity] = open_backend(
                         model, known.get(dataset), progress=on_fetch
                     )

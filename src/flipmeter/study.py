@@ -95,7 +95,7 @@ class PriceEntry(_Strict):
 
 
 class BudgetEntry(_Strict):
-    """The most that one run may spend; it stops before the limit and resumes with a larger one."""
+    """The most that one run of the command may spend; it stops before, and the next goes on."""
 
     calls: int | None = Field(None, ge=1)
     tokens: int | None = Field(None, ge=1)
@@ -114,7 +114,7 @@ class Study(_Strict):
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
     probes: list[str] = ["label_order", "demo_order", "placement"]
-    repeats: int = Field(2, ge=1)
+    repeats: int = Field(2, ge=1, le=2)
     repeat_views: list[str] = ["base", "reversed"]
     base: dict[str, Any] = {}
     vary: dict[str, list[Any]] = {}
@@ -242,8 +242,8 @@ def check_level(factor: str, value: Any) -> None:
         factors[factor][str(value)]
     elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
-    elif factor == "cardinality" and value is not None and value not in range(2, 12):
-        raise Problem(f"cardinality is {value!r}; it is a number of classes")
+    elif factor == "cardinality" and value is not None and not isinstance(value, int):
+        raise Problem(f"cardinality is {value!r}; it is a whole number of classes, 2 or more")
     elif factor == "layout" and value not in ("cued", "paper"):
         raise Problem(f"no layout named '{value}'; there are: cued, paper")
     elif factor == "word_reversal" and value not in ("header", "flipped"):
@@ -253,7 +253,7 @@ def check_level(factor: str, value: Any) -> None:
 def find_study(name: str) -> Path:
     """Return the file of a study: a path, or the name of one that comes with the package."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or path.is_file():
         return path
     known = {file.stem: file for folder in BUNDLED for file in sorted(folder.glob("*.yaml"))}
     if name not in known:
@@ -272,6 +272,11 @@ def read_study(
     content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
+    for key in content:
+        if key in ("folder", "data_dir") or not isinstance(key, str):
+            raise Problem(
+                f"no key named '{key}' in a study; the data folder is named by --data-dir"
+            )
     try:
         return Study(**content, folder=folder, data_dir=data_dir)
     except ValidationError as error:
@@ -317,7 +322,10 @@ def _explained(error: ValidationError, source: str) -> str:
 def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
     """Return the grid: every rater on every dataset, seed and view, at every level."""
     grid: list[Condition] = []
-    for dataset in datasets if datasets is not None else study.load():
+    datasets = study.load() if datasets is None else datasets
+    _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
+    _refuse_repeats(study.seeds, "seeds", "name each seed once")
+    for dataset in datasets:
         for level, style in study.styles().items():
             merged = merge(dataset, style.cardinality or len(dataset.task.scale))
             for seed in study.seeds:
@@ -325,6 +333,12 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
                 for rater in study.raters(style):
                     grid += _views(study, rater, merged, seed, drawn, level)
     return grid
+
+
+def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
 
 
 def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:

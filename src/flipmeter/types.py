@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,7 +55,7 @@ class Scale:
     def __post_init__(self) -> None:
         if len(self.names) < 2:
             raise Problem(f"a scale needs at least two classes; got {list(self.names)}")
-        folded = [name.strip().casefold() for name in self.names]
+        folded = [" ".join(re.split(r"[\s_-]+", name.strip().casefold())) for name in self.names]
         repeated = sorted({name for name in folded if folded.count(name) > 1})
         if repeated:
             raise Problem(

@@ -20,20 +20,7 @@ def main() -> None:
         app()
     except Problem as problem:
         _end(problem)
-    except ExceptionGroup as group:
-        found = _first_problem(group)
-        if found is None:
-            raise
-        _end(found)
 
 
 def _end(problem: Problem) -> NoReturn:
     fail(str(problem), INCOMPLETE if isinstance(problem, OutOfBudget) else ASKED_WRONGLY)
-
-
-def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
-    for error in group.exceptions:
-        found = _first_problem(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, Problem):
-            return found
-    return None

@@ -65,7 +65,7 @@ def say(*things: RenderableType) -> None:
     # A pipe has no width: give tables room instead of folding them at 80 columns.
     console = Console() if sys.stdout.isatty() else Console(width=160)
     for thing in things:
-        console.print(thing, highlight=False)
+        console.print(thing, highlight=False, markup=False)
 
 
 @app.callback(invoke_without_command=True)

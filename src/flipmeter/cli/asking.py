@@ -146,7 +146,7 @@ _PLAN_WORDS = {
     "distinct": "distinct requests",
     "stored": "of these already stored",
     "prompt_tokens": "prompt tokens to send (estimate, 4 characters each)",
-    "prompt_tokens_shared": "of these new to a prefix cache",
+    "prompt_tokens_new": "of these new to a prefix cache",
     "completion_tokens_at_most": "completion tokens at most",
 }
 

@@ -40,6 +40,8 @@ def _kinds() -> dict[str, dict[str, str]]:
     levels = {factor: ", ".join(registry) for factor, registry in factors.items()} | {
         "shots": "demonstrations per class: 0, 1, 2, ...",
         "layout": "cued, paper",
+        "word_reversal": "header, flipped",
+        "cardinality": "2 or 3: neighbouring classes are merged",
     }
     return {
         "datasets": {name: entry.title for name, entry in datasets.items()},

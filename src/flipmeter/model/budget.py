@@ -109,7 +109,8 @@ class Purse:
         """Return the problem that says what was spent and how to go on."""
         return OutOfBudget(
             f"the budget is used up: {self._so_far()}; {n_left} requests are left to ask, and the "
-            "next could exceed it. What was answered is stored: a larger budget asks the rest"
+            "next could exceed it. What was answered is stored: run again to ask the rest, "
+            "with the same budget anew"
         )
 
     def _so_far(self) -> str:

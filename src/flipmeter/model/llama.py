@@ -94,7 +94,7 @@ class LlamaBackend:
             try:
                 self._return_to(text[:anchor])
                 answer = self._complete(text, body)
-            except (RuntimeError, ValueError) as error:
+            except (RuntimeError, ValueError, OSError) as error:
                 self._held = ""
                 return Reply(error=f"llama.cpp: {error}")
             return _reply(answer, time.perf_counter() - start)
@@ -137,7 +137,9 @@ class LlamaBackend:
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(query, timeout=60) as answer:
+        # A proxy of the user's is not for this process's own loopback address.
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(query, timeout=60) as answer:
             return str(json.load(answer)["prompt"])
 
 

@@ -105,11 +105,22 @@ async def ask_all(
         async with asyncio.TaskGroup() as tasks:
             for pool in pools:
                 pool.hire(tasks)
+    except BaseExceptionGroup as group:
+        raise _first_problem(group) or group from None
     finally:
         journal.flush()
     if any(pool.is_out for pool in pools):
         raise till.purse.out(len(distinct) - len(replies))
     return replies
+
+
+def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
+    """Return the first problem of a group: a caller need not know that there are workers."""
+    for error in group.exceptions:
+        found = _first_problem(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, Problem):
+            return found
+    return None
 
 
 def _by_model(requests: Iterable[Request]) -> dict[str, list[Request]]:

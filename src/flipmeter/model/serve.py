@@ -264,7 +264,7 @@ def _completion(
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": usage.cached or 0},
-            "completion_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+            "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
         },
     }
     return web.json_response(answer)

@@ -25,7 +25,13 @@ def side_by_side(titles: Sequence[str], texts: Sequence[str], footers: Sequence[
     feet = list(footers) or [""] * len(texts)
     marked = [_marked(text, texts[0] if place else texts[-1]) for place, text in enumerate(texts)]
     panels = [
-        Panel(text, title=title, subtitle=foot or None, title_align="left", subtitle_align="left")
+        Panel(
+            text,
+            title=Text(title),
+            subtitle=Text(foot) if foot else None,
+            title_align="left",
+            subtitle_align="left",
+        )
         for text, title, foot in zip(marked, titles, feet, strict=True)
     ]
     grid.add_row(*panels)

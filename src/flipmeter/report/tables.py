@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -58,7 +59,7 @@ def _flip_cells(
     word = words.get((*_key(row, KEYS[:3]), contrast.name), "")
     is_measured = not str(row["note"]).startswith(("not applicable", "not identified"))
     return [
-        *(str(row[key]) for key in keys),
+        *(Text(str(row[key])) for key in keys),
         f"{contrast.name}  {contrast.about}",
         interval(row),
         _noise(noise[0]) if noise and contrast.is_pair else "",
@@ -92,7 +93,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
             plain = (_plain(rows[metric]) for metric in metrics[1:4])
             fails = rows["parse_failure"]
             table.add_row(
-                *(str(first[key]) for key in keys),
+                *(Text(str(first[key])) for key in keys),
                 view,
                 interval(first),
                 *plain,
@@ -117,7 +118,7 @@ def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
         statistic = "" if row["statistic"] is None else f"{row['statistic']:.2f}"
         counts = f"b = {row['b']}, c = {row['c']}" if row["b"] is not None else statistic
         cells = (row["view"], tests[row["metric"]], counts, p_value(row["p"]), str(row["n"]))
-        table.add_row(*(str(row[key]) for key in keys), *cells)
+        table.add_row(*(Text(str(row[key])) for key in keys), *cells)
     return table
 
 
@@ -134,7 +135,7 @@ def phase0_view(table: pl.DataFrame) -> Table:
     for row in table.to_dicts():
         cells = (_cell(row, name) for name in ("P1", "P2", "P3", "noise", "total"))
         sig = {1: "yes", 0: "no", None: ""}[row["sig"]]
-        shown.add_row(row["model"], *cells, p_value(row["p"]), sig)
+        shown.add_row(Text(row["model"]), *cells, p_value(row["p"]), sig)
     return shown
 
 
@@ -157,7 +158,7 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
         hidden = by_metric.get("hidden_tokens")
         output = by_metric.get("output_tokens")
         table.add_row(
-            str(rater),
+            Text(str(rater)),
             f"{output['value']:.1f}" if output and output["value"] is not None else "",
             f"{hidden['value']:.1f}" if hidden and hidden["value"] is not None else "",
             str(hidden["note"]) if hidden else "",
@@ -200,7 +201,7 @@ def _varying(estimates: pl.DataFrame) -> list[str]:
 def _about(estimates: pl.DataFrame) -> str:
     """Return what is the same in all rows, for the title."""
     same = [key for key in KEYS[:3] if estimates[key].n_unique() == 1 and estimates[key][0]]
-    return ": " + ", ".join(str(estimates[key][0]) for key in same) if same else ""
+    return ": " + ", ".join(escape(str(estimates[key][0])) for key in same) if same else ""
 
 
 def _groups(estimates: pl.DataFrame) -> list[pl.DataFrame]:
