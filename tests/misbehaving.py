@@ -1,24 +1,39 @@
-"""A real server on loopback that misbehaves on purpose, and a loop that does not wait."""
+"""A real server on loopback that misbehaves on purpose, and a loop that does not wait.
+
+    python tests/misbehaving.py LOG [--port 0] [--faults 0.1] [--seed 0]
+
+serves from a process of its own, which can be killed: it prints its port, and writes a line to LOG
+for every request, "=" or "!" (answered, misbehaved) and the receipt.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
+import hashlib
 import json
+import os
+import random
 import selectors
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from aiohttp import web
 
 from flipmeter.model import Backend, open_backend
-from flipmeter.model.run import Persistence
-from flipmeter.types import Message, Model, Request
+from flipmeter.model.pool import Persistence
+from flipmeter.types import Message, Model, Request, Script
 
 T = TypeVar("T")
 Behaviour = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Rule = Callable[[Any], Behaviour]
 
 KEY = "sk-or-v1-0badc0de/5eed+5ecret"
 MODEL = "acme/rater"
@@ -36,7 +51,7 @@ def tidy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> I
 
 
 def question(text: str = "How bad is it?", params: str = "{}", **fields: Any) -> Request:
-    return Request("acme", (Message("user", text),), params, **fields)
+    return Request("acme", Script.of([Message("user", text)]), params, **fields)
 
 
 def answer(content: Any = "2", **fields: Any) -> dict[str, Any]:
@@ -106,15 +121,29 @@ async def garbles(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def repeats_itself(request: web.Request) -> web.StreamResponse:
+    """Send the same answer twice, as two responses to one request; the second comes late."""
+    body = json.dumps(echoed(json.loads(await request.read()))).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    assert request.transport is not None
+    # One connection is left to itself: what aiohttp would send at the end of a handler must not be.
+    request.transport.write(head + body)
+    await asyncio.sleep(0.05)
+    request.transport.write(head + body)
+    await asyncio.sleep(0.2)
+    request.transport.abort()
+    return web.Response()
+
+
 class Server:
     """What a server has been sent, and how it behaves: by the script first, then by the rule."""
 
-    def __init__(self, script: Iterable[Behaviour], rule: Callable[[Any], Behaviour]) -> None:
+    def __init__(self, script: Iterable[Behaviour], rule: Rule) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.url = ""
         self._script = list(script)
-        self._rule = rule
+        self.rule = rule
         self._runner: web.AppRunner | None = None
 
     @property
@@ -136,25 +165,75 @@ class Server:
             self._runner = None
 
     async def restart(self) -> None:
-        await self.start(int(self.url.removesuffix("/v1").rpartition(":")[2]))
+        await self.start(self.port)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.removesuffix("/v1").rpartition(":")[2])
 
     async def _behave(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
         self.bodies.append(body)
         self.paths.append(request.path)
-        behaviour = self._script.pop(0) if self._script else self._rule(body)
+        behaviour = self._script.pop(0) if self._script else self.rule(body)
         return await behaviour(request)
 
 
 def echo(body: Any) -> Behaviour:
     """Answer with the prompt itself."""
-    return says(answer(body["messages"][-1]["content"]))
+    return says(echoed(body))
+
+
+def echoed(body: Any) -> dict[str, Any]:
+    return answer(body["messages"][-1]["content"])
+
+
+def receipt(body: Any) -> int:
+    """Return a number that only this prompt has, for every server the same."""
+    content = body["messages"][-1]["content"].encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:6])
+
+
+def rates(body: Any) -> Behaviour:
+    """Answer with one of five classes, by the whole prompt; the prompt tokens are the receipt."""
+    number = receipt(body)
+    usage = {"prompt_tokens": number, "completion_tokens": 1}
+    return says(answer(str(1 + number % 5), usage=usage))
+
+
+FAULTS: tuple[Behaviour, ...] = (
+    fails(500),
+    fails(502),
+    fails(503),
+    resets,
+    breaks_off,
+    garbles,
+    says(b""),
+    says(b"<html>Bad gateway</html>"),
+    says(json.dumps(answer("5")).encode()[:-9]),
+    says(2 * json.dumps(answer("5")).encode()),
+    says({"choices": []}),
+    says({"error": {"code": 502, "message": "upstream"}}),
+)
+"""What passes: each request of a run may meet any of them."""
+PAUSES: tuple[Behaviour, ...] = (fails(429), fails(429, Retry_After="0.02"), never_ends)
+"""What passes too, but holds a whole run, or one connection until it times out."""
+
+
+def chaos(seed: int, share: float = 0.1, n_pauses: float = 0.02) -> Rule:
+    """Return a rule by which a share of all requests fails, a few of them with a pause."""
+    chance = random.Random(seed)
+
+    def rule(body: Any) -> Behaviour:
+        if chance.random() >= share:
+            return rates(body)
+        return chance.choice(PAUSES if chance.random() < n_pauses else FAULTS)
+
+    return rule
 
 
 @asynccontextmanager
-async def misbehaving(
-    *script: Behaviour, rule: Callable[[Any], Behaviour] = echo
-) -> AsyncIterator[Server]:
+async def misbehaving(*script: Behaviour, rule: Rule = echo) -> AsyncIterator[Server]:
     """Serve: the first requests get the script, later ones what the rule says for their body."""
     server = Server(script, rule)
     await server.start()
@@ -162,6 +241,70 @@ async def misbehaving(
         yield server
     finally:
         await server.stop()
+
+
+@contextmanager
+def serving(rule: Rule = rates) -> Iterator[Server]:
+    """Serve from a thread, for what has a loop of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = Server((), rule)
+
+    def wait_for(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    wait_for(server.start())
+    try:
+        yield server
+    finally:
+        wait_for(server.stop())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+class Process:
+    """A server in a process of its own, which can be killed and comes back on the same port."""
+
+    def __init__(self, log: Path, share: float = 0.0) -> None:
+        self.log = log
+        self._share = share
+        self._port = 0
+        self._n_starts = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    def start(self) -> None:
+        options = {"port": self._port, "faults": self._share, "seed": self._n_starts}
+        named = [f"--{name}={value}" for name, value in options.items()]
+        self._n_starts += 1
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(self.log), *named], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self._port = int(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        """Kill it with -9, in the middle of whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def lines(self) -> list[tuple[bool, int]]:
+        """Return for every request whether it was answered, and its receipt."""
+        return [(line[0] == "=", int(line[1:])) for line in self.log.read_text().splitlines()]
+
+    def __enter__(self) -> Process:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 @asynccontextmanager
@@ -197,3 +340,36 @@ def run_at_once(work: Coroutine[Any, Any, T]) -> T:
     """Run on a clock that jumps over every pause; not for work that waits for sockets."""
     with asyncio.Runner(loop_factory=_Timeless) as runner:
         return runner.run(work)
+
+
+async def _serve(log: Path, port: int, rule: Rule) -> None:
+    journal = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    async def behave(request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        behaviour = rule(body)
+        is_good = behaviour not in FAULTS + PAUSES
+        os.write(journal, f"{'=' if is_good else '!'}{receipt(body)}\n".encode())
+        return await behaviour(request)
+
+    app = web.Application()
+    app.router.add_post("/{path:.*}", behave)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True, backlog=1024).start()
+    print(runner.addresses[0][1], flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--faults", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    asyncio.run(_serve(options.log, options.port, chaos(options.seed, options.faults, 0.001)))
+
+
+if __name__ == "__main__":
+    main()

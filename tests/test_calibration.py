@@ -9,6 +9,7 @@ import pytest
 
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import (
+    Engine,
     Shown,
     Store,
     latents,
@@ -19,7 +20,7 @@ from flipmeter.model import (
 from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
 from flipmeter.rate import rate
-from flipmeter.runs import decision_table
+from flipmeter.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 NAMES = ("awful", "poor", "fair", "good", "superb")
@@ -45,9 +46,16 @@ def decisions_of(
     ]
     world = World(latents((*items, *demos), TASK.scale), NAMES)
     backend = open_backend(rater.model, world)
-    with Store() as store:
-        rated = asyncio.run(rate(grid, {(rater.model, "planted"): backend}, store))
-    return decision_table(rated)
+
+    async def decisions() -> pl.DataFrame:
+        with Store() as store:
+            engine = Engine({backend.identity: backend}, store)
+            identities = {(rater.model, "planted"): backend.identity}
+            return pl.concat(
+                [decision_table(rated) async for rated in rate(grid, engine, identities)]
+            )
+
+    return asyncio.run(decisions())
 
 
 NATURAL, REVERSED = Shown((1, 2, 3, 4, 5)), Shown((5, 4, 3, 2, 1))

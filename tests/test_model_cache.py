@@ -13,7 +13,7 @@ import pytest
 
 from flipmeter.cli import main
 from flipmeter.model import Store, explain, export, open_stored, plan_prune, prune, stored_among
-from flipmeter.types import Message, Problem, Reply, Request, Usage, canonical_json
+from flipmeter.types import Message, Problem, Reply, Request, Script, Usage, canonical_json
 
 Cli = Callable[..., tuple[int, str, str]]
 HEAD = "Rate it.\n\nSentence: Nice.\nLabel: 2\n\n"
@@ -25,7 +25,7 @@ def request(
 ) -> Request:
     text = f"{head}Sentence: {query}\nLabel:"
     body = canonical_json({"max_tokens": 32, "temperature": 0.0} | params)
-    return Request(model, (Message("user", text),), body, len(head), repeat=repeat)
+    return Request(model, Script.of([Message("user", text)], len(head)), body, repeat=repeat)
 
 
 def stored(*requests: Request) -> Store:
@@ -78,18 +78,20 @@ def test_the_reason_names_the_field_that_differs(new: Request, reason: str) -> N
 
 
 def test_another_anchor_in_the_same_prompt_is_named() -> None:
-    new = Request("m@1", request().messages, request().params, anchor=3)
+    new = Request("m@1", Script.of(request().script.messages, 3), request().params)
     assert why(new, request()) == f"anchor is 3, stored: {len(HEAD)}"
 
 
 def test_other_wanted_answers_are_named() -> None:
-    new = Request("m@1", request().messages, request().params, len(HEAD), ("A", "B"))
+    new = Request("m@1", request().script, request().params, ("A", "B"))
     assert why(new, request()) == 'answers is ["A", "B"], stored: []'
 
 
 def test_another_role_is_the_last_explanation() -> None:
     new = Request(
-        "m@1", (Message("system", request().messages[0].content),), request().params, len(HEAD)
+        "m@1",
+        Script.of([Message("system", request().script.messages[0].content)], len(HEAD)),
+        request().params,
     )
     assert why(new, request()) == "the role of a message differs"
 
@@ -144,7 +146,7 @@ def test_an_export_has_every_request_with_its_reply(replies: Store, tmp_path: Pa
     assert export(replies, tmp_path / "all.jsonl") == 3
     rows = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     row = next(row for row in rows if row["key"] == request("b").key)
-    assert (row["model"], row["prompt"]) == ("m@1", request("b").messages[0].content)
+    assert (row["model"], row["prompt"]) == ("m@1", request("b").script.messages[0].content)
     assert (row["reply"], row["finish"], row["scores"]) == ("2", "stop", [-0.1, None])
     assert (row["cached_tokens"], row["reasoning_tokens"], row["seconds"]) == (90, None, 0.5)
     assert (row["answered_by"], row["provider"], row["fingerprint"]) == ("m", "p", "f")
@@ -166,7 +168,7 @@ def test_an_export_of_some_keys_keeps_their_order(replies: Store, tmp_path: Path
 
 def test_the_messages_before_the_last_are_part_of_the_prompt(tmp_path: Path) -> None:
     messages = (Message("system", "Be brief."), Message("user", "Sentence: a"))
-    with stored(Request("m", messages, anchor=4)) as store:
+    with stored(Request("m", Script.of(messages, 4))) as store:
         export(store, tmp_path / "one.jsonl")
     row = json.loads((tmp_path / "one.jsonl").read_text())
     assert row["prompt"] == "Be brief.\n\nSentence: a"

@@ -19,7 +19,7 @@ from flipmeter.probe import expand
 from flipmeter.prompt import render
 from flipmeter.runs import perform
 from flipmeter.study import read_study
-from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Style
+from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script, Style
 
 MODEL = Model("local/smollm2-135m")
 GREEDY = Decoding(max_tokens=4, stop=("\n",))
@@ -78,7 +78,7 @@ def test_a_shared_prefix_is_computed_once(engine: Backend) -> None:
 
 
 def test_the_chat_template_of_the_weights_is_used(engine: Backend) -> None:
-    prompt = Prompt((Message("user", "Say the word blue."),), ("1", "2"), (1, 2))
+    prompt = Prompt(Script.of([Message("user", "Say the word blue.")]), ("1", "2"), (1, 2))
     chat, raw = (
         request_for(replace(MODEL, interface=kind), engine.identity, prompt, GREEDY, 0)
         for kind in ("chat", "completions")
@@ -89,7 +89,7 @@ def test_the_chat_template_of_the_weights_is_used(engine: Backend) -> None:
 
 
 def test_a_prompt_longer_than_the_context_is_a_named_error(engine: Backend) -> None:
-    prompt = Prompt((Message("user", "far too long " * 9_000),), ("1", "2"), (1, 2))
+    prompt = Prompt(Script.of([Message("user", "far too long " * 9_000)]), ("1", "2"), (1, 2))
     reply = ask_each(engine, [request := request_for(MODEL, engine.identity, prompt, GREEDY, 0)])
     assert "llama.cpp" in reply[request.key].error
 
@@ -97,7 +97,7 @@ def test_a_prompt_longer_than_the_context_is_a_named_error(engine: Backend) -> N
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "no.gguf").write_bytes(b"not a model")
     backend = open_backend(Model(f"llamacpp/{tmp_path / 'no.gguf'}"))
-    request = Request(backend.identity, (Message("user", "x"),))
+    request = Request(backend.identity, Script.of([Message("user", "x")]))
     with pytest.raises(Problem, match="is it a GGUF file"):
         ask_each(backend, [request])
 

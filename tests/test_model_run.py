@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from flipmeter.model import Backend, Ledger, Retry, Store, ask_all
+from flipmeter.model import Backend, Engine, Ledger, Retry, Store, ask_all
 from flipmeter.model.budget import Budget, OutOfBudget
 from flipmeter.model.limiter import FIRST_PERMITS, Limiter
-from flipmeter.model.run import Persistence
+from flipmeter.model.pool import Persistence
 from flipmeter.types import Problem, Reply, Request, Usage
 from misbehaving import (
     KEY,
@@ -29,6 +30,7 @@ from misbehaving import (
     client,
     echo,
     fails,
+    good,
     misbehaving,
     never_ends,
     question,
@@ -131,18 +133,79 @@ def test_a_server_that_was_never_there_stops_the_run_with_its_address(host: str)
     assert ledger.spent.calls <= 2 * FIRST_PERMITS
 
 
-def test_a_server_that_goes_away_for_good_is_an_error_per_request() -> None:
-    async def run() -> list[Reply]:
+def test_a_server_that_goes_away_for_good_stops_the_run_with_all_answers_kept() -> None:
+    async def run() -> None:
         async with misbehaving() as server, client(server.url) as backend:
-            with Store() as store:
-                await ask_all(questions(1), {"acme": backend}, store)
-                await server.stop()
-                replies = await ask_all(questions(3), {"acme": backend}, store, persistence=QUICK)
-                return [*replies.values()]
+            engine = Engine({"acme": backend}, store, persistence=QUICK)
+            await engine.ask(questions(1))
+            await server.stop()
+            await engine.ask(questions(300))
 
-    faults = [reply.error for reply in asyncio.run(run()) if reply.error]
-    assert len(faults) == 2
-    assert all(fault.endswith("(given up after 4 attempts)") for fault in faults)
+    with Store() as store:
+        with pytest.raises(Problem, match="gone away: run again when it is back"):
+            asyncio.run(run())
+        assert len(store) == 1
+
+
+def test_a_request_whose_sender_gave_up_is_sent_by_who_waits_for_it() -> None:
+    async def run() -> dict[str, Reply]:
+        async with misbehaving(never_ends) as server, client(server.url) as backend:
+            engine = Engine({"acme": backend}, store, persistence=QUICK)
+            first = asyncio.create_task(engine.ask(questions(1)))
+            await asyncio.sleep(0.2)
+            second = asyncio.create_task(engine.ask(questions(1)))
+            await asyncio.sleep(0.05)
+            first.cancel()
+            return await second
+
+    with Store() as store:
+        assert texts([*asyncio.run(run()).values()]) == ["question 0"]
+
+
+def test_the_first_requests_refused_one_and_all_stop_the_run() -> None:
+    ledger = Ledger()
+    with pytest.raises(Problem, match=r"refused the first 3 requests.*decoding"):
+        asked_of(requests=questions(300), rule=lambda _: fails(400, "no top_k"), ledger=ledger)
+    assert ledger.spent.calls <= FIRST_PERMITS + 3
+
+
+def test_models_behind_one_local_server_share_what_it_takes() -> None:
+    most, n_now = 0, 0
+
+    async def counted(_: web.Request) -> web.StreamResponse:
+        nonlocal most, n_now
+        n_now += 1
+        most = max(most, n_now)
+        await asyncio.sleep(0.01)
+        n_now -= 1
+        return web.json_response(answer())
+
+    async def run() -> None:
+        async with (
+            misbehaving(rule=lambda _: counted) as server,
+            client(server.url, concurrency=3) as one,
+            client(server.url) as other,
+        ):
+            both = [*questions(10), *(replace(r, model="other") for r in questions(10))]
+            await ask_all(both, {"acme": one, "other": other}, store)
+
+    with Store() as store:
+        asyncio.run(run())
+    assert most == 3
+
+
+def test_equal_requests_under_way_are_one_call() -> None:
+    async def run() -> tuple[list[dict[str, Reply]], int]:
+        async with misbehaving() as server, client(server.url) as backend:
+            engine = Engine({"acme": backend}, store, persistence=QUICK)
+            found = await asyncio.gather(*(engine.ask(questions(n)) for n in (3, 5, 2)))
+            return found, len(server.bodies)
+
+    with Store() as store:
+        found, n_sent = asyncio.run(run())
+    assert n_sent == 5
+    assert [len(replies) for replies in found] == [3, 5, 2]
+    assert found[1] | found[0] | found[2] == found[1]
 
 
 def free_port() -> int:
@@ -197,15 +260,14 @@ def test_a_second_run_asks_nothing() -> None:
 
 def test_the_next_run_asks_only_what_failed() -> None:
     async def run() -> list[str]:
-        failing = [fails(400)] * 3
-        async with misbehaving(*failing) as server:
+        async with misbehaving(good(), *[fails(400)] * 3) as server:
             with Store() as store:
                 await ask(server, questions(10), store, concurrency=1)
                 replies = await ask(server, questions(10), store)
                 assert not any(reply.error for reply in replies.values())
                 return server.asked[10:]
 
-    assert sorted(asyncio.run(run())) == ["question 0", "question 1", "question 2"]
+    assert sorted(asyncio.run(run())) == ["question 1", "question 2", "question 3"]
 
 
 FAULTS: Sequence[Behaviour] = (
@@ -380,7 +442,7 @@ class Scripted:
 
     async def ask(self, request: Request) -> Reply:
         self.starts.append(asyncio.get_running_loop().time())
-        self.asked.append(request.messages[-1].content)
+        self.asked.append(request.script.messages[-1].content)
         failure = self._script.pop(0) if self._script else None
         await asyncio.sleep(self._seconds)
         if failure is not None:

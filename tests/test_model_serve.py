@@ -115,7 +115,7 @@ def test_a_body_becomes_a_request() -> None:
     messages = [{"role": "developer", "content": "c"}, {"role": "user", "content": parts}]
     one({"m": backend}, "chat/completions", {"model": "m", "messages": messages, "top_k": 1})
     (request,) = backend.requests
-    assert [(message.role, message.content) for message in request.messages] == [
+    assert [(message.role, message.content) for message in request.script.messages] == [
         ("system", "c"),
         ("user", "ab"),
     ]

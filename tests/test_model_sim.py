@@ -22,7 +22,7 @@ from flipmeter.model.sim import (
     predict_flip_rate,
     sim_spec,
 )
-from flipmeter.types import Item, Message, Problem, Reply, Request, Scale
+from flipmeter.types import Item, Message, Problem, Reply, Request, Scale, Script
 
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
 TWO = Scale(("non-hate", "hate"))
@@ -130,7 +130,7 @@ def understands(rater: SimRater, query: Item = PLAIN, **levels: Any) -> bool:
 
 
 def ask(rater: SimRater, text: str, params: str = "{}", **fields: Any) -> Reply:
-    request = Request(rater.identity, (Message("user", text),), params, **fields)
+    request = Request(rater.identity, Script.of([Message("user", text)]), params, **fields)
     return asyncio.run(rater.ask(request))
 
 
@@ -211,7 +211,7 @@ def test_the_last_demonstration_is_the_last_in_the_prompt() -> None:
 def test_the_header_may_be_a_message_of_its_own() -> None:
     header, _, rest = prompt(order=MIXED).partition("\n\n")
     messages = (Message("system", header), Message("user", rest))
-    assert asyncio.run(honest().ask(Request("", messages))).text == "1"
+    assert asyncio.run(honest().ask(Request("", Script.of(messages)))).text == "1"
 
 
 def test_an_unknown_text_is_an_error_that_names_it() -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from flipmeter.model import Store
-from flipmeter.types import Message, Problem, Reply, Request, Usage
+from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
 
 
-def request(text: str, **fields: int) -> Request:
-    return Request("model@1", (Message("user", text),), '{"temperature":0}', **fields)  # type: ignore[arg-type]
+def request(text: str, *, anchor: int = 0, repeat: int = 0) -> Request:
+    script = Script.of([Message("user", text)], anchor)
+    return Request("model@1", script, '{"temperature":0}', repeat=repeat)
 
 
 REPLY = Reply("4", "stop", (-0.1, -2.5), Usage(100, 90, 2, 0), 0.5, "m", "p", "f")
@@ -84,10 +85,10 @@ def test_a_folder_that_cannot_be_written_gives_a_clear_error(tmp_path: Path) -> 
 WRITER = """
 import sys
 from flipmeter.model import Store
-from flipmeter.types import Message, Reply, Request
+from flipmeter.types import Message, Reply, Request, Script, Script
 store = Store(sys.argv[1])
 for k in range(100_000):
-    request = Request("m", (Message("user", f"{sys.argv[2]} {k}"),))
+    request = Request("m", Script.of([Message("user", f"{sys.argv[2]} {k}")]))
     store.put(request, Reply(str(k), "stop"))
     print(request.key, flush=True)
 """

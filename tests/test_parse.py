@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from flipmeter.parse import parse
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import label_formats, render
-from flipmeter.types import Item, Prompt, Reply, Scale, Style, Task, View
+from flipmeter.types import Head, Item, Prompt, Reply, Scale, Script, Style, Task, View
 
 CASES = json.loads((Path(__file__).parent / "cases" / "parse.json").read_text(encoding="utf-8"))
 
 
 def prompt_with(answers: list[str], *, is_reversed: bool = False) -> Prompt:
     n = len(answers)
-    return Prompt((), tuple(answers), reversed_order(n) if is_reversed else natural(n))
+    return Prompt(
+        Script(Head(), ""), tuple(answers), reversed_order(n) if is_reversed else natural(n)
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["about"])

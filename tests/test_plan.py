@@ -6,13 +6,13 @@ from itertools import pairwise
 from random import Random
 
 from flipmeter.plan import plan, price
-from flipmeter.types import Call, Message, Prompt, Request
+from flipmeter.types import Call, Message, Prompt, Request, Script
 
 
 def call(text: str, *, anchor: int = 0, item: int = 0, repeat: int = 0, model: str = "m") -> Call:
-    messages = (Message("user", text),)
-    request = Request(model, messages, '{"max_tokens":8}', anchor=anchor, repeat=repeat)
-    return Call(0, item, "", Prompt(messages, ("1", "2"), (1, 2), anchor), request)
+    script = Script.of([Message("user", text)], anchor)
+    request = Request(model, script, '{"max_tokens":8}', repeat=repeat)
+    return Call(0, item, "", Prompt(script, ("1", "2"), (1, 2)), request)
 
 
 def test_a_prompt_that_is_needed_twice_is_asked_once() -> None:
@@ -32,25 +32,26 @@ def test_the_order_of_calls_changes_nothing() -> None:
 
 def test_requests_behind_one_prefix_stay_together() -> None:
     calls = [call(f"{head}{k}", anchor=1) for k in range(4) for head in "ba"]
-    prefixes = [request.prefix for request in plan(calls).requests]
+    prefixes = [request.script.head.text for request in plan(calls).requests]
     assert sum(a != b for a, b in pairwise(prefixes)) == 1
-    assert [group.prefix for group in plan(calls).groups] == ["a", "b"]
+    assert [group.head.text for group in plan(calls).groups] == ["a", "b"]
 
 
 def test_a_price_counts_a_shared_prefix_once() -> None:
     planned = plan([call("x" * 400 + tail, anchor=400) for tail in ("1111", "2222")])
-    cost = price(planned)
+    cost = price(planned)["m"]
     assert (cost.prompt_tokens, cost.prompt_tokens_new) == (202, 102)
     assert cost.completion_tokens_at_most == 16
 
 
 def test_what_is_stored_costs_nothing() -> None:
     planned = plan([call("abcd" * 10), call("efgh" * 10)])
-    cost = price(planned, [planned.requests[0].key])
+    cost = price(planned, [planned.requests[0].key])["m"]
     assert (cost.distinct, cost.stored, cost.prompt_tokens) == (2, 1, 10)
 
 
 def test_the_key_of_a_request_is_pinned() -> None:
     """A key that changes by accident makes every store of every user worthless."""
-    request = Request("m@1", (Message("user", "Grüße 🙂"),), '{"max_tokens":8}', 3, (), 1)
-    assert request.key == "2c1aa20c56874d84b422da6518a7ae0e6114b484ba2020a9576b5678edc1d3d7"
+    script = Script.of([Message("user", "Grüße 🙂")], 3)
+    request = Request("m@1", script, '{"max_tokens":8}', (), 1)
+    assert request.key == "7584a9a30b6b7574875fd53d0c8465546766f56fc105cdac8804bcdcf97a35f1"

@@ -149,6 +149,6 @@ def test_two_items_share_what_stands_before_the_anchor(
     view = View("v", natural(5), placement=placement)  # type: ignore[arg-type]
     one = render(task, Style(), view, demos, query)
     other = render(task, Style(), view, demos, Item("x", {"text": "Another."}))
-    assert one.anchor == other.anchor > 0
-    assert one.text[: one.anchor] == other.text[: other.anchor]
-    assert one.text[one.anchor :].startswith("\n\n")
+    assert one.script.head == other.script.head
+    assert one.script.anchor > 0
+    assert one.script.rest.startswith("\n\n")

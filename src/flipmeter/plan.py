@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import groupby, pairwise
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, lru_cache
 
-from flipmeter.types import Call, Group, Request
+from flipmeter.types import Call, Group, Head, Request, Script
 
 CHARS_PER_TOKEN = 4.0
 """A rule of thumb for English, for estimates before anything is sent."""
@@ -16,80 +16,116 @@ CHARS_PER_TOKEN = 4.0
 
 @dataclass(frozen=True)
 class Plan:
-    """The distinct requests of some calls, in prefix order, and what they would cost."""
+    """The distinct requests of some calls, in prefix order; calls are counted by model."""
 
     groups: tuple[Group, ...]
-    n_calls: int
+    calls_of: Mapping[str, int]
 
     @property
+    def n_calls(self) -> int:
+        return sum(self.calls_of.values())
+
+    @cached_property
     def requests(self) -> tuple[Request, ...]:
         return tuple(request for group in self.groups for request in group.requests)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known before anything is sent; tokens are estimates from characters."""
+    """What is known before anything is sent; characters are exact, tokens come from them."""
 
-    calls: int
-    distinct: int
-    stored: int
-    prompt_tokens: int
-    prompt_tokens_new: int
-    completion_tokens_at_most: int
+    calls: int = 0
+    distinct: int = 0
+    stored: int = 0
+    characters: int = 0
+    characters_new: int = 0
+    completion_tokens_at_most: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        names = [field.name for field in fields(self)]
+        return Cost(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    @property
+    def to_ask(self) -> int:
+        return self.distinct - self.stored
+
+    @property
+    def prompt_tokens(self) -> int:
+        return round(self.characters / CHARS_PER_TOKEN)
+
+    @property
+    def prompt_tokens_new(self) -> int:
+        """Return what is left of the prompt tokens where a prefix cache holds what was sent."""
+        return round(self.characters_new / CHARS_PER_TOKEN)
 
     def as_dict(self) -> dict[str, int]:
-        return asdict(self)
+        tokens = {
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_new": self.prompt_tokens_new,
+        }
+        return asdict(self) | tokens
 
 
 def plan(calls: Iterable[Call]) -> Plan:
     """Return each distinct request once, requests with a common prefix together.
 
-    The sort is the walk of the prefix tree: neighbours share the longest prefix there is.
+    The order is the walk of the prefix tree: heads are sorted, and the rests behind each head, so
+    that neighbours share the longest prefix there is.
     """
-    distinct: dict[str, Request] = {}
-    n_calls = 0
+    found: dict[tuple[str, Head], dict[str, Request]] = {}
+    calls_of: Counter[str] = Counter()
     for call in calls:
-        n_calls += 1
-        distinct.setdefault(call.request.key, call.request)
-    ordered = sorted(distinct.values(), key=_place)
+        request = call.request
+        calls_of[request.model] += 1
+        found.setdefault((request.model, request.script.head), {})[request.key] = request
     groups = tuple(
-        Group(model, prefix, tuple(members))
-        for (model, prefix), members in groupby(ordered, key=lambda r: (r.model, r.prefix))
+        Group(model, head, tuple(sorted(found[model, head].values(), key=_place)))
+        for model, head in sorted(found, key=lambda place: (place[0], place[1].text))
     )
-    return Plan(groups, n_calls)
+    return Plan(groups, calls_of)
 
 
-def _place(request: Request) -> tuple[str, str, str, int, str]:
-    return (
-        request.model,
-        request.prefix,
-        request.messages[-1].content,
-        request.repeat,
-        request.params,
-    )
+def _place(request: Request) -> tuple[str, int, str]:
+    return request.script.rest, request.repeat, request.params
 
 
-def price(plan: Plan, stored: Collection[str] = frozenset()) -> Cost:
-    """Return the size of a plan: what is asked in all, and what prefix caches can save."""
-    requests = [request for request in plan.requests if request.key not in stored]
-    texts = [
-        request.prefix + request.messages[-1].content[request.anchor :] for request in requests
-    ]
-    whole = sum(map(len, texts))
-    shared = sum(_n_shared(before, after) for before, after in pairwise(texts))
+def price(plan: Plan, stored: Collection[str] = frozenset()) -> dict[str, Cost]:
+    """Return the size of a plan by model: what is asked in all, and what prefix caches can save."""
+    costs = {model: Cost(calls=n_calls) for model, n_calls in plan.calls_of.items()}
+    last: dict[str, Script] = {}
+    for group in plan.groups:
+        missing = [request for request in group.requests if request.key not in stored]
+        n_stored = len(group.requests) - len(missing)
+        costs[group.model] += Cost(distinct=len(group.requests), stored=n_stored)
+        if missing:
+            costs[group.model] += _cost_of(missing, last.get(group.model))
+            last[group.model] = missing[-1].script
+    return costs
+
+
+def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:
+    """Return what the requests of one group take, behind what was sent before."""
+    whole = shared = completion = 0
+    for request in requests:
+        script = request.script
+        whole += len(script.head.text) + len(script.rest)
+        completion += _max_tokens(request.params)
+        shared += 0 if before is None else _n_shared_scripts(before, script)
+        before = script
     return Cost(
-        calls=plan.n_calls,
-        distinct=len(plan.requests),
-        stored=len(plan.requests) - len(requests),
-        prompt_tokens=round(whole / CHARS_PER_TOKEN),
-        prompt_tokens_new=round((whole - shared) / CHARS_PER_TOKEN),
-        completion_tokens_at_most=sum(_max_tokens(request.params) for request in requests),
+        characters=whole, characters_new=whole - shared, completion_tokens_at_most=completion
     )
 
 
 @lru_cache(maxsize=1024)
 def _max_tokens(params: str) -> int:
     return int(json.loads(params).get("max_tokens", 0))
+
+
+def _n_shared_scripts(a: Script, b: Script) -> int:
+    if a.head == b.head:
+        return len(a.head.text) + _n_shared(a.rest, b.rest)
+    return _n_shared(a.head.text + a.rest, b.head.text + b.rest)
 
 
 def _n_shared(a: str, b: str) -> int:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from flipmeter.decide import pipelines
-from flipmeter.model import Asked, Backend, Budget, Ledger, Store, ask_all, request_for
+from flipmeter.model import Engine, request_for
 from flipmeter.parse import parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
 from flipmeter.prompt import paradigms
 from flipmeter.types import Answer, Call, Condition, Decision, Item, Model, Prompt, Reply
+
+LOT = 50_000
+"""How many decisions are held in memory with all that they rest on."""
 
 Place = tuple[int, int]
 """Which condition, which of its items."""
@@ -99,35 +103,47 @@ def first_round(conditions: Sequence[Condition], identities: Mapping[Seat, str])
     return plan(Rating(conditions, identities).calls())
 
 
+def lots(conditions: Sequence[Condition], block: int | None) -> Iterator[Sequence[Condition]]:
+    """Cut a grid into what is asked, decided and let go of before the next.
+
+    A run that may stop early takes a block of items under all conditions at a time, so that every
+    contrast stays paired: any beginning of a test set is seeded and class-mixed. Any other run
+    keeps the items of a condition together, which shares most.
+    """
+    if block is not None:
+        longest = max((len(condition.items) for condition in conditions), default=0)
+        for start in range(0, longest, block):
+            cut = [replace(c, items=c.items[start : start + block]) for c in conditions]
+            yield [condition for condition in cut if condition.items]
+        return
+    lot: list[Condition] = []
+    for _, some in groupby(conditions, key=lambda c: (c.dataset, c.level, c.seed)):
+        lot += some
+        if sum(len(condition.items) for condition in lot) >= LOT:
+            yield lot
+            lot = []
+    if lot:
+        yield lot
+
+
 async def rate(
     conditions: Sequence[Condition],
-    backends: Mapping[Seat, Backend],
-    store: Store,
+    engine: Engine,
+    identities: Mapping[Seat, str],
     *,
-    ledger: Ledger | None = None,
-    on_reply: Asked | None = None,
+    block: int | None = None,
     on_plan: Callable[[int], None] | None = None,
-    budget: Budget | None = None,
-) -> list[Rated]:
-    """Rate every item of every condition: ask, look, and ask again until all is settled."""
-    rating = Rating(conditions, {seat: backend.identity for seat, backend in backends.items()})
-    by_identity = {backend.identity: backend for backend in backends.values()}
-    pace = {backend.identity: model.min_interval for (model, _), backend in backends.items()}
-    ledger = ledger or Ledger()  # one for all rounds: the budget is for the whole run
-    n_planned = 0
-    while calls := list(rating.calls()):
-        requests = plan(calls).requests
-        n_planned += len(requests)
-        if on_plan is not None:
-            on_plan(n_planned)
-        replies = await ask_all(
-            requests,
-            by_identity,
-            store,
-            ledger=ledger,
-            min_interval=pace,
-            on_reply=on_reply,
-            budget=budget,
-        )
-        rating.hear(calls, replies)
-    return list(rating.settle())
+) -> AsyncIterator[list[Rated]]:
+    """Rate every item of every condition, lot by lot: ask, look, and ask again until settled."""
+    n_planned = n_seen = 0
+    n_decisions = sum(len(condition.items) for condition in conditions)
+    for lot in lots(conditions, block):
+        rating = Rating(lot, identities)
+        n_seen += sum(len(condition.items) for condition in lot)
+        while calls := list(rating.calls()):
+            requests = plan(calls).requests
+            n_planned += len(requests)
+            if on_plan is not None:
+                on_plan(round(n_planned * n_decisions / n_seen))
+            rating.hear(calls, await engine.ask(requests))
+        yield list(rating.settle())

@@ -6,13 +6,14 @@ import asyncio
 import json
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import yaml
@@ -20,8 +21,11 @@ import yaml
 from flipmeter.data import merge
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import (
+    Asked,
     Backend,
+    Engine,
     Ledger,
+    OutOfBudget,
     Store,
     World,
     identity_of,
@@ -30,48 +34,15 @@ from flipmeter.model import (
     stored_among,
 )
 from flipmeter.model.llama import Fetched
-from flipmeter.model.run import Asked
 from flipmeter.plan import Cost, Plan, price
-from flipmeter.rate import Rated, Seat, first_round, rate, seat
+from flipmeter.rate import Seat, first_round, rate, seat
+from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
 from flipmeter.study import Study, conditions, draw_sample, read_study, worlds
-from flipmeter.types import Condition, Dataset, Model, Problem, Usage
+from flipmeter.types import Condition, Dataset, Model, Problem
 
+T = TypeVar("T")
 STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
 ESTIMATES, ENVIRONMENT = "estimates.parquet", "environment.json"
-
-SCHEMA: dict[str, type[pl.DataType]] = {
-    "rater": pl.String,
-    "dataset": pl.String,
-    "level": pl.String,
-    "seed": pl.Int64,
-    "view": pl.String,
-    "repeat": pl.Int64,
-    "item": pl.String,
-    "gold": pl.Int64,
-    "rank": pl.Int64,
-    "slot": pl.Int64,
-    "fault": pl.String,
-    "tie_decided": pl.Boolean,
-    "prompt": pl.String,
-    "n_classes": pl.Int64,
-    "n_calls": pl.Int64,
-    "prompt_tokens": pl.Int64,
-    "cached_tokens": pl.Int64,
-    "completion_tokens": pl.Int64,
-    "reasoning_tokens": pl.Int64,
-    "seconds": pl.Float64,
-}
-CALL_SCHEMA: dict[str, type[pl.DataType]] = {
-    **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
-    "item": pl.String,
-    "part": pl.String,
-    "key": pl.String,
-    "reply": pl.String,
-    "finish": pl.String,
-    "answered_by": pl.String,
-    "provider": pl.String,
-    "error": pl.String,
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +77,25 @@ class Run:
             mode=study.mode,
             reproducible=self.environment["reproducible"],
         )
-        return in_order(measured, self.decisions)
+        return in_order(measured, self.decisions).with_columns(
+            warning=pl.col("rater").replace_strict(
+                self.warnings, default="", return_dtype=pl.String
+            )
+        )
+
+    @property
+    def stopped(self) -> str:
+        """Return why the run ended before all items were rated, "" if it did not."""
+        return str(self.environment.get("stopped", ""))
+
+    @cached_property
+    def warnings(self) -> dict[str, str]:
+        """Return by rater what a reader of its numbers must know, only those with a warning."""
+        found = {rater: list(lines) for rater, lines in changes_of_model(self.calls).items()}
+        if self.stopped:
+            for rater in self.decisions["rater"].unique(maintain_order=True):
+                found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
+        return {rater: "; ".join(lines) for rater, lines in found.items()}
 
     @cached_property
     def verdicts(self) -> pl.DataFrame:
@@ -144,36 +133,61 @@ def perform(
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
 ) -> Run:
-    """Ask what is missing, decide, measure, and write the run folder."""
+    """Ask what is missing, decide, measure, and write the run folder.
+
+    A run that its budget stops holds the blocks of items that were finished, and says so in
+    `stopped`; if there is none, it raises OutOfBudget.
+    """
     datasets = study.load()
     grid = conditions(study, datasets)
     ledger = ledger or Ledger()
+    decisions, calls = [decision_table([])], [call_table([])]
+    identities: dict[Seat, str] = {}
 
-    async def ask() -> tuple[list[Rated], dict[str, str]]:
+    async def ask() -> str:
         async with opened(grid, worlds(study, datasets), on_fetch) as backends:
-            rated = await rate(
-                grid,
-                backends,
+            identities.update({seat: backend.identity for seat, backend in backends.items()})
+            engine = Engine(
+                {backend.identity: backend for backend in backends.values()},
                 store,
-                ledger=ledger,
-                on_reply=on_reply,
-                on_plan=on_plan,
-                budget=study.allowance,
+                ledger,
+                study.allowance,
+                {b.identity: model.min_interval for (model, _), b in backends.items()},
+                on_reply,
             )
-            identities = {model.title: b.identity for (model, _), b in backends.items()}
-            return rated, identities
+            try:
+                async for rated in rate(
+                    grid, engine, identities, block=study.block, on_plan=on_plan
+                ):
+                    decisions.append(decision_table(rated))
+                    calls.append(call_table(rated))
+            except OutOfBudget as stop:
+                if len(decisions) == 1:
+                    raise
+                return str(stop)
+            return ""
 
-    rated, identities = asyncio.run(ask())
+    stopped = _wait_for(ask())
     # Written together and only now: a run that fails leaves the results of the last one alone.
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
-    _write_table(folder / DECISIONS, decision_table(rated))
-    _write_table(folder / CALLS, call_table(rated))
-    environment = describe(study, datasets, grid, identities, ledger)
+    _write_table(folder / DECISIONS, in_grid_order(pl.concat(decisions), grid))
+    _write_table(folder / CALLS, in_grid_order(pl.concat(calls), grid))
+    environment = describe(study, datasets, grid, identities, ledger, stopped)
     _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)
     return run
+
+
+def _wait_for(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where a loop is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
@@ -220,96 +234,20 @@ def plan_first_round(study: Study) -> tuple[list[Condition], Plan]:
     return grid, first_round(grid, identities)
 
 
-def preview(study: Study, store: Store) -> tuple[list[Condition], Cost]:
-    """Return the grid and what it would cost; nothing is sent."""
+def preview(study: Study, store: Store) -> tuple[list[Condition], dict[str, Cost]]:
+    """Return the grid and what it would cost, by model; nothing is sent."""
     grid, planned = plan_first_round(study)
     stored = stored_among(store, [request.key for request in planned.requests])
     return grid, price(planned, stored)
-
-
-def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
-    """Sort rows as the study names raters, datasets and levels, not by the alphabet."""
-    places = {
-        name: {
-            value: place for place, value in enumerate(decisions[name].unique(maintain_order=True))
-        }
-        for name in ("rater", "dataset", "level")
-    }
-    keys = [
-        pl.col(name).replace_strict(known, return_dtype=pl.Int64) for name, known in places.items()
-    ]
-    return table.sort(keys, maintain_order=True)
-
-
-def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
-    """Return one row per decision."""
-    return pl.DataFrame([_decision_row(one) for one in rated], schema=SCHEMA, orient="row")
-
-
-def _decision_row(one: Rated) -> tuple[object, ...]:
-    condition, decision = one.condition, one.decision
-    usage = _total([found.reply.usage for found in one.evidence])
-    return (
-        *_where(condition),
-        one.item.id,
-        one.item.gold,
-        decision.rank,
-        decision.slot,
-        decision.fault or "",
-        decision.tie_decided,
-        "+".join(found.call.prompt.digest for found in one.evidence),
-        len(condition.task.scale),
-        len(one.evidence),
-        usage.prompt,
-        usage.cached,
-        usage.completion,
-        usage.reasoning,
-        sum(found.reply.seconds for found in one.evidence),
-    )
-
-
-def _where(condition: Condition) -> tuple[object, ...]:
-    view = condition.view
-    name = condition.rater.name
-    return name, condition.dataset, condition.level, condition.seed, view.name, view.repeat
-
-
-def _total(usages: Sequence[Usage]) -> Usage:
-    def total(name: str) -> int | None:
-        known = [getattr(usage, name) for usage in usages if getattr(usage, name) is not None]
-        return sum(known) if known else None
-
-    return Usage(*(total(name) for name in ("prompt", "cached", "completion", "reasoning")))
-
-
-def call_table(rated: Sequence[Rated]) -> pl.DataFrame:
-    """Return one row per call: which stored reply each decision rests on."""
-    return pl.DataFrame(list(_call_rows(rated)), schema=CALL_SCHEMA, orient="row")
-
-
-def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
-    for one in rated:
-        for found in one.evidence:
-            reply = found.reply
-            yield (
-                *_where(one.condition),
-                one.item.id,
-                found.call.part,
-                found.call.request.key,
-                reply.text,
-                reply.finish,
-                reply.model,
-                reply.provider,
-                reply.error,
-            )
 
 
 def describe(
     study: Study,
     datasets: Sequence[Dataset],
     grid: Sequence[Condition],
-    identities: Mapping[str, str],
+    identities: Mapping[Seat, str],
     ledger: Ledger,
+    stopped: str,
 ) -> dict[str, Any]:
     """Return what a reader needs to trust or repeat a run; no secret is in it."""
     return {
@@ -317,12 +255,13 @@ def describe(
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in ("numpy", "scipy", "polars", "xllamacpp")},
-        "models": dict(identities),
+        "models": {model.title: identity for (model, _), identity in identities.items()},
         "reproducible": sorted(
             {c.rater.name for c in grid if is_reproducible(c.rater.model, c.rater.decoding)}
         ),
         "datasets": {d.name: _described(study, d) for d in datasets},
         "asked": {name: n for name, n in asdict(ledger).items() if name != "started"},
+        "stopped": stopped,
     }
 
 

@@ -123,6 +123,7 @@ class Study(_Strict):
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
     budget: BudgetEntry | None = None
+    block_size: int = Field(50, ge=1)
     margin: float = Field(0.10, gt=0, lt=1)
     folder: Path = Field(Path(), exclude=True)
     data_dir: Path | None = Field(None, exclude=True)
@@ -191,6 +192,11 @@ class Study(_Strict):
             self.budget.usd,
             Price(price.prompt, price.completion) if price else None,
         )
+
+    @property
+    def block(self) -> int | None:
+        """Return how many items are finished at a time, None for a run that cannot stop early."""
+        return None if self.budget is None else self.block_size
 
     def styles(self) -> dict[str, Style]:
         """Return every style by the name of its level; the base has the empty name."""

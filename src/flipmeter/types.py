@@ -10,9 +10,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 Rank = int
@@ -31,6 +31,7 @@ Mode = Literal["recommended", "paper"]
 Placement = Literal["before", "after", "split"]
 Layout = Literal["cued", "paper"]
 Interface = Literal["chat", "completions"]
+Speaker = Literal["system", "user", "assistant"]
 
 
 def canonical_json(content: Any) -> str:
@@ -177,32 +178,85 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Message:
-    role: Literal["system", "user", "assistant"]
+    role: Speaker
     content: str
+
+
+@dataclass(frozen=True)
+class Head:
+    """What prompts behind the same demonstrations share: whole messages, and the start of one."""
+
+    before: tuple[Message, ...] = ()
+    role: Speaker = "user"
+    start: str = ""
+
+    @cached_property
+    def text(self) -> str:
+        """Return the shared part as one text."""
+        return "".join(f"{m.role}\x1f{m.content}\x1e" for m in self.before) + self.start
+
+
+@dataclass(frozen=True)
+class Script:
+    """The messages of a prompt, kept as a head that many prompts share and the rest of the last.
+
+    A study has a million prompts and a few hundred heads: what is long is there once, hashed once
+    and sent to the encoder once.
+    """
+
+    head: Head
+    rest: str
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], anchor: int = 0) -> Script:
+        """Split messages at a number of characters of the last one."""
+        *before, last = messages
+        head = Head(tuple(before), last.role, last.content[:anchor])
+        return cls(head, last.content[anchor:])
+
+    @property
+    def anchor(self) -> int:
+        return len(self.head.start)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return (*self.head.before, Message(self.head.role, self.head.start + self.rest))
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the SHA-256 of the messages; where the head ends does not change it."""
+        state = _hashed(self.head).copy()
+        state.update(self.rest.encode())
+        return state.hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _hashed(head: Head) -> hashlib._Hash:
+    """Return the state of a hash after a head; the JSON has no line break, so none is ambiguous."""
+    shown = canonical_json([[[m.role, m.content] for m in head.before], head.role])
+    return hashlib.sha256(f"{shown}\n{head.start}".encode())
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A view of an item in words.
 
-    `answers[s - 1]` is the text offered in slot s and `ranks[s - 1]` what it means. `anchor` is the
-    number of characters of the last message that every item behind the same demonstrations shares.
+    `answers[s - 1]` is the text offered in slot s and `ranks[s - 1]` what it means. The head of the
+    script is what every item behind the same demonstrations shares.
     """
 
-    messages: tuple[Message, ...]
+    script: Script
     answers: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    anchor: int = 0
 
     @property
     def text(self) -> str:
-        return "\n\n".join(message.content for message in self.messages)
+        return "\n\n".join(message.content for message in self.script.messages)
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Equal digests are equal prompts: such a contrast is "not identified", never 0."""
-        shown = [[message.role, message.content] for message in self.messages]
-        return hashlib.sha256(canonical_json(shown).encode()).hexdigest()[:16]
+        return self.script.digest[:16]
 
 
 @dataclass(frozen=True)
@@ -290,34 +344,26 @@ class Request:
     """Everything that can change the reply and nothing else; `key` is its SHA-256.
 
     `model` identifies what answers (endpoint or weights hash, interface), never a display name;
-    `params` is the canonical JSON of all other fields of the body.
+    `params` is the canonical JSON of all other fields of the body. Where the head of the script
+    ends is in the key: local engines split the prompt there, and that moves the last bits.
     """
 
     model: str
-    messages: tuple[Message, ...]
+    script: Script
     params: str = "{}"
-    anchor: int = 0
     answers: tuple[str, ...] = ()
     repeat: int = 0
 
     @cached_property
     def key(self) -> str:
-        content = [
-            self.model,
-            [[message.role, message.content] for message in self.messages],
-            self.params,
-            self.anchor,
-            self.answers,
-            self.repeat,
-        ]
-        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+        script = self.script
+        asked = _asked(self.model, script.anchor, self.params, self.answers, self.repeat)
+        return hashlib.sha256(f"{script.digest} {asked}".encode()).hexdigest()
 
-    @cached_property
-    def prefix(self) -> str:
-        """Return the shared part: what requests of one group have in common."""
-        *before, last = self.messages
-        head = "".join(f"{m.role}\x1f{m.content}\x1e" for m in before)
-        return head + last.content[: self.anchor]
+
+@lru_cache(maxsize=1024)
+def _asked(model: str, anchor: int, params: str, answers: tuple[str, ...], repeat: int) -> str:
+    return canonical_json([model, anchor, params, answers, repeat])
 
 
 @dataclass(frozen=True)
@@ -336,7 +382,7 @@ class Group:
     """Requests behind one shared prefix: the unit of scheduling."""
 
     model: str
-    prefix: str
+    head: Head
     requests: tuple[Request, ...]
 
 

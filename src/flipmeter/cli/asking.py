@@ -35,6 +35,7 @@ from flipmeter.model import (
     Ledger,
     Store,
 )
+from flipmeter.plan import Cost
 from flipmeter.progress import Meter
 from flipmeter.registry import suggestion
 from flipmeter.report import (
@@ -88,6 +89,8 @@ def _do(study: Study, folder: Path, store_path: Path, *, show_flip: bool = False
     if show_flip:
         print_flip(done, study)
     say(f"\nrun folder: {folder}")
+    if done.stopped:
+        fail(done.stopped, INCOMPLETE)
     if ledger.failed:
         fail(
             f"{ledger.failed} requests failed for good ({_first_error(done)}); the tables count "
@@ -127,7 +130,8 @@ def plan(
     """Say what a study would ask, before anything is sent."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     with Store(store if store.exists() else ":memory:") as replies:
-        grid, cost = preview(chosen, replies)
+        grid, costs = preview(chosen, replies)
+    cost = sum(costs.values(), Cost())
     numbers = {"conditions": len(grid), **cost.as_dict()}
     if as_json:
         typer.echo(json.dumps(numbers))

@@ -12,9 +12,7 @@ import typer
 from flipmeter.cli.app import AsJson, RunFolder, app, say
 from flipmeter.cli.printing import print_run
 from flipmeter.measure import phase0_table
-from flipmeter.report import (
-    phase0_view,
-)
+from flipmeter.report import phase0_view, warned
 from flipmeter.runs import Run
 from flipmeter.types import Problem
 
@@ -39,7 +37,8 @@ def measure(
     elif csv:
         typer.echo(done.estimates.write_csv(), nl=False)
     elif phase0 or greedy is not None:
-        say(phase0_view(_phase0(done, greedy)))
+        beside = Run(greedy).warnings if greedy is not None else {}
+        say(warned(phase0_view(_phase0(done, greedy)), beside | done.warnings))
     else:
         print_run(done, done.study)
 
@@ -54,6 +53,7 @@ def _plain(done: Run) -> dict[str, Any]:
     return {
         "study": done.study.name,
         "mode": done.study.mode,
+        "warnings": done.warnings,
         "estimates": done.estimates.to_dicts(),
         "verdicts": done.verdicts.to_dicts(),
     }

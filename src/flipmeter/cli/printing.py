@@ -15,6 +15,7 @@ from flipmeter.report import (
     side_by_side,
     tokens_table,
     verdict_lines,
+    warned,
 )
 from flipmeter.runs import Run
 from flipmeter.study import (
@@ -25,18 +26,22 @@ from flipmeter.study import (
 
 def print_run(done: Run, study: Study) -> None:
     estimates = done.estimates
-    say("", flip_table(estimates, done.verdicts, study.contrasts))
-    for warning in _warnings(done):
-        say(f"! {warning}")
-    say("", performance_table(estimates, done.views))
-    for table in (accuracy_tests_table(estimates), tokens_table(estimates)):
+    say("", warned(flip_table(estimates, done.verdicts, study.contrasts), done.warnings))
+    for note in _notes(done):
+        say(f"! {note}")
+    tables = (
+        performance_table(estimates, done.views),
+        accuracy_tests_table(estimates),
+        tokens_table(estimates),
+    )
+    for table in tables:
         if table is not None:
-            say("", table)
+            say("", warned(table, done.warnings))
     say("", *verdict_lines(done.verdicts))
     say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
 
 
-def _warnings(done: Run) -> list[str]:
+def _notes(done: Run) -> list[str]:
     lines = [failures_line(done.decisions)]
     notes: Mapping[str, Any] = done.environment["datasets"]
     lines += [f"{name}: {note}" for name, about in notes.items() for note in about["notes"]]

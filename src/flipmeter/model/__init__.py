@@ -10,6 +10,7 @@ from flipmeter.model.cache import (
     prune,
     stored_among,
 )
+from flipmeter.model.ledger import Ledger
 from flipmeter.model.names import (
     World,
     identity_of,
@@ -21,7 +22,7 @@ from flipmeter.model.names import (
     request_for,
 )
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
-from flipmeter.model.run import Asked, Ledger, ask_all
+from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import latents
 from flipmeter.model.store import Store
@@ -31,6 +32,7 @@ __all__ = [
     "Asked",
     "Backend",
     "Budget",
+    "Engine",
     "Ledger",
     "OutOfBudget",
     "Price",

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from flipmeter.types import Problem, Request, Usage
+from flipmeter.types import Head, Problem, Request, Usage
 
 BYTES_PER_TOKEN = 3
 """Fewer than any language of a prompt has on average, so that estimates err upwards."""
@@ -125,9 +125,16 @@ class Purse:
 
 def worst_case(request: Request) -> Spent:
     """Return the most that a request is expected to take."""
-    n_bytes = sum(len(message.content.encode()) for message in request.messages)
-    prompt = -(-n_bytes // BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * len(request.messages)
+    head, rest = request.script.head, request.script.rest
+    n_bytes = _n_bytes(head) + len(rest.encode("utf-8", "replace"))
+    prompt = -(-n_bytes // BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(head.before) + 1)
     return Spent(1, prompt, _max_tokens(request.params))
+
+
+@lru_cache(maxsize=1024)
+def _n_bytes(head: Head) -> int:
+    texts = (*(message.content for message in head.before), head.start)
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def _taken(usage: Usage, worst: Spent) -> Spent:

@@ -175,9 +175,9 @@ class _Index:
 
     def _places_of(self, request: Request) -> list[Place]:
         """Return where to look for the nearest stored request, best first."""
-        rest = request.messages[-1].content[request.anchor :]
-        model, prefix = self._id(request.model), self._id(request.prefix)
-        return _places(model, prefix, rest, _digest(_hashed(request.prefix), rest))
+        head, rest = request.script.head.text, request.script.rest
+        model, prefix = self._id(request.model), self._id(head)
+        return _places(model, prefix, rest, _digest(_hashed(head), rest))
 
     def _add(self, model: int, prefix: int, rest: str, params: int) -> None:
         ask, anchor = _read_params(self._text(model), self._text(params))
@@ -198,17 +198,17 @@ class _Index:
         """Return the fields that differ, in words, equal for requests that differ alike."""
         old, shown = near
         told = [*self._prompt_differs(request, shown), *_differences(_ask(request), old)]
-        if not told and request.anchor != shown.anchor:
-            told = [f"anchor is {request.anchor}, stored: {shown.anchor}"]
+        if not told and request.script.anchor != shown.anchor:
+            told = [f"anchor is {request.script.anchor}, stored: {shown.anchor}"]
         return tuple(told) or ("the role of a message differs",)
 
     def _prompt_differs(self, request: Request, shown: _Shown) -> list[str]:
         new, old = _prompt(request), self._prompt(shown)
         if new == old:
             return []
-        if self._id(request.prefix) == shown.prefix:
+        if self._id(request.script.head.text) == shown.prefix:
             return ["the prompt differs behind the shared part"]
-        if request.messages[-1].content[request.anchor :] == shown.rest:
+        if request.script.rest == shown.rest:
             return ["the prompt differs in the shared part"]
         return ["the prompt differs"]
 
@@ -271,7 +271,7 @@ def _n_shared(a: str, b: str) -> int:
 
 
 def _prompt(request: Request) -> str:
-    return request.prefix + request.messages[-1].content[request.anchor :]
+    return request.script.head.text + request.script.rest
 
 
 def _ask(request: Request) -> _Ask:

@@ -11,20 +11,25 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
 from flipmeter.model.backend import Retry
 from flipmeter.model.limiter import Limiter
-from flipmeter.types import Problem, Reply, Request, Usage
+from flipmeter.types import Head, Problem, Reply, Request, Usage
 
+BREAK = "\n\n"
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 MENDABLE = {301, 302, 303, 307, 308, 401, 402, 403, 404}
 PASSING = {408, 409, 425, 429}
 CROWDED = 429
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 NO_CREDIT = {"insufficient_quota", "billing_hard_limit_reached"}
 NO_MODEL = {"model_not_found"}
 MODERATED = {"content_filter", "content_policy_violation", "refusal"}
+PATIENCE = 3
+"""How many requests may be refused at the beginning before all are taken to be."""
 LARGEST_ANSWER = 16 * 2**20
 SHORTEST_SECRET = 8
 """Servers without accounts take any key ("EMPTY", "1"); hiding such a word would change replies."""
@@ -54,7 +59,7 @@ class Trouble:
 
 
 class Unreachable(Retry):
-    """No connection, and there has never been one: a wrong address, or a server not started."""
+    """No connection: a wrong address, a server not started, or one that has gone away."""
 
 
 class HttpBackend:
@@ -68,10 +73,13 @@ class HttpBackend:
         self.identity = identity
         self.concurrency = concurrency
         self.limiter = Limiter(concurrency, is_adaptive)
+        # A server of one's own has one queue for all its models; a vendor has one for each.
+        is_own = urlsplit(endpoint.base_url).hostname in LOOPBACK
+        self.server = endpoint.base_url if is_own else identity
         self._endpoint = endpoint
         self._key = (endpoint.key or "").strip()
         self._session: aiohttp.ClientSession | None = None
-        self._was_reached = False
+        self._n_refused: int | None = 0  # None once anything was answered
 
     async def ask(self, request: Request) -> Reply:
         interface, body = self._body(request)
@@ -81,6 +89,7 @@ class HttpBackend:
         trouble = _trouble(status, answer, content)
         if trouble is not None:
             return self._refused(trouble, headers)
+        self._n_refused = None
         return _reply(answer, time.perf_counter() - start)
 
     async def close(self) -> None:
@@ -98,7 +107,6 @@ class HttpBackend:
             async with session.post(
                 base_url.rstrip("/") + path, data=body, allow_redirects=False
             ) as response:
-                self._was_reached = True
                 content = await _read(response)
                 return response.status, response.headers, self._hidden(content)
         except TimeoutError:
@@ -109,8 +117,8 @@ class HttpBackend:
             failure = Problem(f"{base_url} has a certificate that is not trusted: {error}")
         except (aiohttp.ClientError, OSError) as error:
             said = self._without_key(str(error)) or type(error).__name__
-            is_there = self._was_reached or not isinstance(error, aiohttp.ClientConnectorError)
-            failure = (Retry if is_there else Unreachable)(f"{base_url}: {_start(said)}")
+            kind = Unreachable if isinstance(error, aiohttp.ClientConnectorError) else Retry
+            failure = kind(f"{base_url}: {_start(said)}")
         # Not inside the handler: the errors of aiohttp hold the request's headers, and so the key.
         raise failure
 
@@ -141,12 +149,10 @@ class HttpBackend:
         return self._hidden(text.encode("utf-8", "replace")).decode()
 
     def _body(self, request: Request) -> tuple[str, bytes]:
-        interface, head = _head(self._endpoint.model, request.params)
-        if interface == "chat":
-            messages = [{"role": m.role, "content": m.content} for m in request.messages]
-            return interface, f'{head}, "messages": {json.dumps(messages)}}}'.encode()
-        prompt = "\n\n".join(message.content for message in request.messages)
-        return interface, f'{head}, "prompt": {json.dumps(prompt)}}}'.encode()
+        interface, fields = _fields(self._endpoint.model, request.params)
+        start = _start_of(interface, request.script.head)
+        end = '"}]}' if interface == "chat" else '"}'
+        return interface, f"{fields}, {start}{_inside(request.script.rest)}{end}".encode()
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
@@ -160,6 +166,13 @@ class HttpBackend:
         if status in PASSING or status >= 500 or status < 300:
             told = _told(headers)
             raise Retry(said, 0.0 if told is None and status == CROWDED else told)
+        if self._n_refused is not None:
+            self._n_refused += 1
+            if self._n_refused >= PATIENCE:
+                raise Problem(
+                    f"{said}; the endpoint refused the first {PATIENCE} requests and answered "
+                    "none: check `decoding`, `max_tokens` and `extra_body` in the study"
+                )
         return Reply(error=said)
 
     def _remedy(self, trouble: Trouble, headers: Mapping[str, str]) -> str:
@@ -176,11 +189,27 @@ class HttpBackend:
 
 
 @lru_cache(maxsize=1024)
-def _head(model: str, params: str) -> tuple[str, str]:
+def _fields(model: str, params: str) -> tuple[str, str]:
     """Return the interface and the start of a body: all that the requests of a run share."""
     fields = json.loads(params)
     interface = fields.pop("interface", "chat")
     return interface, json.dumps({"model": model, **fields}).removesuffix("}")
+
+
+@lru_cache(maxsize=256)
+def _start_of(interface: str, head: Head) -> str:
+    """Return the JSON of a head, up to where the rest of the last message goes on."""
+    if interface == "chat":
+        before = "".join(f"{json.dumps(vars(message))}, " for message in head.before)
+        last = f'{{"role": "{head.role}", "content": "{_inside(head.start)}'
+        return f'"messages": [{before}{last}'
+    texts = [*(message.content for message in head.before), head.start]
+    return f'"prompt": "{_inside(BREAK.join(texts))}'
+
+
+def _inside(text: str) -> str:
+    """Return a text as it stands inside the quotes of a JSON string."""
+    return json.dumps(text)[1:-1]
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -120,12 +120,12 @@ class LlamaBackend:
 
     def _text(self, request: Request, interface: str) -> tuple[str, int]:
         """Return the text the engine sees and where its shared part ends."""
-        *before, last = request.messages
-        anchor = request.anchor or _last_break(last.content)
+        *before, last = request.script.messages
+        anchor = request.script.anchor or _last_break(last.content)
         if interface == "completions":
             head = "".join(message.content + "\n\n" for message in before)
             return head + last.content, len(head) + anchor
-        whole = self._template([(m.role, m.content) for m in request.messages])
+        whole = self._template([(m.role, m.content) for m in request.script.messages])
         start = whole.rfind(last.content)
         return whole, start + anchor if start >= 0 else _last_break(whole)
 

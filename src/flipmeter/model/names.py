@@ -123,9 +123,8 @@ def request_for(
     """Return the request for a prompt: everything that can change the reply, and nothing else."""
     return Request(
         model=identity,
-        messages=prompt.messages,
+        script=prompt.script,
         params=params_for(model, decoding, repeat),
-        anchor=prompt.anchor,
         repeat=repeat,
     )
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from flipmeter.model.backend import Backend, Retry
-from flipmeter.types import Interface, Message, Problem, Reply, Request, canonical_json
+from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
 
 ANY_MODEL = "*"
 PREFIXES = ("", "/v1", "/api/v1")
@@ -170,7 +170,7 @@ class Front:
         backend = self._backends[name]
         request = Request(
             model=backend.identity,
-            messages=messages,
+            script=Script.of(messages),
             params=_params(body, interface),
             repeat=0 if body.get("seed") is not None else next(self._repeats),
         )

@@ -126,7 +126,7 @@ class SimRater:
     async def ask(self, request: Request) -> Reply:
         """Answer a request; a prompt that cannot be read or a text not in the table is an error."""
         params = json.loads(request.params)
-        text = BREAK.join(message.content for message in request.messages)
+        text = BREAK.join(message.content for message in request.script.messages)
         try:
             question = self._understand(text)
         except Problem as problem:

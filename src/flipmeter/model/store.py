@@ -47,8 +47,14 @@ class Store:
         with _explained(self.path):
             if path != ":memory:":
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=WAIT_SECONDS, isolation_level=None)
-            self._open()
+            self._db = sqlite3.connect(
+                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
         self._texts: dict[str, int] = {}
 
     def _open(self) -> None:
@@ -118,33 +124,39 @@ class Store:
         """Store a reply; a key that is there already keeps its first reply."""
         self.put_many([(request, reply)])
 
-    def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> None:
-        """Store some replies, all or none."""
+    def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> dict[str, Reply]:
+        """Store some replies, all or none, and return those that were there before."""
         answered = list(pairs)
         if any(reply.error for _, reply in answered):
             raise ValueError("an error is not a reply; it must be asked again")
         if not answered:
-            return
+            return {}
         with _explained(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.executemany(
+                inserted = self._db.executemany(
                     f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})",
                     [self._row(request, reply) for request, reply in answered],
                 )
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                # SQLite itself rolls back when a disk is full: a second time would hide the reason.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
                 self._texts.clear()
                 raise
+        if inserted.rowcount == len(answered):
+            return {}
+        return self.get(request.key for request, _ in answered)
 
     def _row(self, request: Request, reply: Reply) -> Row:
-        params = _params(request.params, request.answers, request.repeat, request.anchor)
+        script = request.script
+        params = _params(request.params, request.answers, request.repeat, script.anchor)
         return (
             bytes.fromhex(request.key),
             self._text(request.model),
-            self._text(request.prefix),
-            request.messages[-1].content[request.anchor :],
+            self._text(script.head.text),
+            script.rest,
             self._text(params),
             reply.text,
             reply.finish,
@@ -167,7 +179,8 @@ class Store:
             yield from self._db.execute(sql, values)
 
     def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
+        with _explained(self.path):
+            return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def close(self) -> None:
         self._db.close()
@@ -194,8 +207,13 @@ def _explained(path: str) -> Iterator[None]:
     """Turn what SQLite and the file system say into what the user can do."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.OperationalError, OSError) as error:
         raise Problem(
             f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
             "disk and the permissions, or name another file with --store"
+        ) from error
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the reply store {path} cannot be used: it is damaged, or no store ({error}); put "
+            "a copy back, save what .recover of sqlite3 can read, or name another file with --store"
         ) from error

@@ -15,7 +15,7 @@ from flipmeter.prompt.levels import (
     separators,
 )
 from flipmeter.registry import Registry
-from flipmeter.types import Item, Message, Prompt, Style, Task, View
+from flipmeter.types import Head, Item, Prompt, Script, Style, Task, View
 
 Render = Callable[[Task, Style, View, Sequence[Item], Item, str], Prompt]
 
@@ -30,7 +30,7 @@ class Frame:
     """What all items under one view share: the text before the query and the blocks after it."""
 
     answers: tuple[str, ...]
-    before: str
+    head: Head
     after: tuple[str, ...]
 
 
@@ -43,14 +43,10 @@ def render(
     rest = [query, *frame.after]
     if frame.after and style.layout == "cued":
         rest.append(query)  # asked again, so that the prompt ends where an answer belongs
-    # The anchor stands before the blank line, never after it: a tokenizer that joins the blank line
+    # The head ends before the blank line, never after it: a tokenizer that joins the blank line
     # with what follows would end the shared part in other tokens than the whole prompt has there.
-    return Prompt(
-        messages=(Message("user", BREAK.join([frame.before, *rest])),),
-        answers=frame.answers,
-        ranks=view.label_order,
-        anchor=len(frame.before),
-    )
+    script = Script(frame.head, BREAK + BREAK.join(rest))
+    return Prompt(script, frame.answers, view.label_order)
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +60,8 @@ def _frame(task: Task, style: Style, view: View, demos: tuple[Item, ...]) -> Fra
         _block(task, style, demo.text, label) for demo, label in zip(demos, labels, strict=True)
     )
     n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
-    return Frame(answers, BREAK.join([header, *blocks[:n_before]]), blocks[n_before:])
+    head = Head(start=BREAK.join([header, *blocks[:n_before]]))
+    return Frame(answers, head, blocks[n_before:])
 
 
 paradigms.add("pointwise", render)

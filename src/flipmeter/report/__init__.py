@@ -9,6 +9,7 @@ from flipmeter.report.tables import (
     phase0_view,
     tokens_table,
     verdict_lines,
+    warned,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "side_by_side",
     "tokens_table",
     "verdict_lines",
+    "warned",
 ]

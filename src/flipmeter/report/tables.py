@@ -166,6 +166,14 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
     return table
 
 
+def warned(table: Table, warnings: Mapping[str, str]) -> Table:
+    """Put under a table what a reader of its numbers must know, by rater."""
+    lines = [f"! {rater}: {warning}" for rater, warning in warnings.items()]
+    if lines:
+        table.caption, table.caption_justify = Text("\n".join(lines), style="yellow"), "left"
+    return table
+
+
 def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
     """Return one sentence for every pair of views that was measured."""
     lines = []

@@ -1,0 +1,201 @@
+"""Workers of one backend: pace, permits, pauses and retries, in one layer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.budget import Purse, Spent
+from flipmeter.model.http import Unreachable
+from flipmeter.model.ledger import Ledger
+from flipmeter.model.limiter import Limiter
+from flipmeter.types import Problem, Reply, Request
+
+Keep = Callable[[Request, Reply], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Persistence:
+    """How often a request is tried and how long the pauses between are, in seconds.
+
+    Pauses double from `first_pause`, or from `crowded_pause` when the endpoint says that it gets
+    too much but not for how long, up to `longest_pause`. A pause that the endpoint tells is never
+    cut short: one beyond `patience` ends the run.
+    """
+
+    attempts: int = 8
+    first_pause: float = 0.25
+    crowded_pause: float = 2.0
+    longest_pause: float = 60.0
+    patience: float = 900.0
+
+    def pause(self, attempt: int, told: float | None) -> float:
+        """Return how long to wait after a failed attempt, counted from 0."""
+        first = self.crowded_pause if told == 0 else self.first_pause
+        return max(told or 0.0, min(first * 2.0 ** min(attempt, 50), self.longest_pause))
+
+
+PERSISTENCE = Persistence()
+
+
+@dataclass
+class Bell:
+    """Wake those who wait for something to end."""
+
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    async def wait(self) -> None:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        await self.waiting[-1]
+
+    def ring(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+@dataclass
+class Till:
+    """The purse that all pools of a run share."""
+
+    purse: Purse
+    bell: Bell = field(default_factory=Bell)
+
+    def settle(self, worst: Spent, reply: Reply | None) -> None:
+        self.purse.settle(worst, None if reply is None or reply.error else reply.usage)
+        self.bell.ring()
+
+
+@dataclass
+class Gate:
+    """The way to one server: whoever asks it waits for the same pause, pace and permits."""
+
+    limiter: Limiter
+    min_interval: float = 0.0
+    next_start: float = 0.0
+    n_answered: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    freed: Bell = field(default_factory=Bell)
+
+    def hold(self, pause: float) -> None:
+        """Let nobody start for a while: what one is told holds for all."""
+        self.next_start = max(self.next_start, _now() + pause)
+
+    async def enter(self, request: Request, till: Till) -> Spent | None:
+        """Wait for pause, permit and budget; the lock keeps the order of the requests.
+
+        The worst case of the call that may begin is set aside; None is a budget used up.
+        """
+        async with self.turn:
+            # Each wait may be outdated by the next: another worker may be told to pause meanwhile.
+            while True:
+                wait = self.next_start - _now()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                elif self.limiter.is_full:
+                    await self.freed.wait()
+                elif worst := till.purse.reserve(request):
+                    self.next_start = _now() + self.min_interval
+                    return worst
+                elif till.purse.held.calls:
+                    await till.bell.wait()
+                else:
+                    return None
+
+
+@dataclass
+class Pool:
+    """Workers that share a queue of requests to one backend."""
+
+    backend: Backend
+    requests: Sequence[Request]
+    keep: Keep
+    gate: Gate
+    till: Till
+    ledger: Ledger
+    persistence: Persistence
+    n_workers: int = 0
+    is_out: bool = False
+
+    def __post_init__(self) -> None:
+        self.queue: Iterator[Request] = iter(self.requests)
+
+    def hire(self, tasks: asyncio.TaskGroup) -> None:
+        """Start workers, as many as there are permits by now."""
+        while self.n_workers < min(self.gate.limiter.permits, len(self.requests)):
+            self.n_workers += 1
+            tasks.create_task(self._work(tasks))
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        for request in self.queue:
+            reply = await self._persist(request)
+            if reply is None:
+                self.is_out = True
+                return
+            self.hire(tasks)
+            await self.keep(request, reply)
+
+    async def _persist(self, request: Request) -> Reply | None:
+        """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
+        attempts, failure = self.persistence.attempts, Retry("not asked")
+        n_before = self.gate.n_answered
+        for attempt in range(attempts):
+            worst = None if self.is_out else await self.gate.enter(request, self.till)
+            if worst is None:
+                return None
+            self.ledger.retried += bool(attempt)
+            try:
+                return await self._attempt(request, worst)
+            except Retry as retry:
+                failure = retry
+            pause = self._checked_pause(attempt, failure.after, str(failure))
+            if failure.after is not None:
+                self.gate.hold(pause)
+            elif attempt + 1 < attempts:
+                await asyncio.sleep(pause)
+        if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
+            raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
+        return Reply(error=f"{failure} (given up after {attempts} attempts)")
+
+    async def _attempt(self, request: Request, worst: Spent) -> Reply:
+        """Ask once, and tell the gate and the purse how it went."""
+        gate, reply = self.gate, None
+        window = gate.limiter.start()
+        try:
+            reply = await self.backend.ask(request)
+            gate.limiter.answered(window)
+            gate.n_answered += 1
+            return reply
+        except Retry as retry:
+            if retry.after is None:
+                gate.limiter.stumbled()
+            else:
+                gate.limiter.crowded(window)
+            raise
+        except BaseException:
+            gate.limiter.left()
+            raise
+        finally:
+            self.till.settle(worst, reply)
+            gate.freed.ring()
+
+    def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
+        if (told or 0.0) > self.persistence.patience:
+            raise Problem(
+                f"{reason}; the endpoint asks for a pause of {told:g} s: run again after it, "
+                "what has been answered is stored and not asked again"
+            )
+        return self.persistence.pause(attempt, told)
+
+
+def _remedy(n_answered: int) -> str:
+    if not n_answered:
+        return "is the server running?"
+    return "the server has gone away: run again when it is back, what was answered is stored"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

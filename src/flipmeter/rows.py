@@ -1,0 +1,154 @@
+"""Rated -> rows: the decisions of a run and the calls they rest on, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from flipmeter.rate import Rated
+from flipmeter.types import Condition, Usage
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "rater": pl.String,
+    "dataset": pl.String,
+    "level": pl.String,
+    "seed": pl.Int64,
+    "view": pl.String,
+    "repeat": pl.Int64,
+    "item": pl.String,
+    "gold": pl.Int64,
+    "rank": pl.Int64,
+    "slot": pl.Int64,
+    "fault": pl.String,
+    "tie_decided": pl.Boolean,
+    "prompt": pl.String,
+    "n_classes": pl.Int64,
+    "n_calls": pl.Int64,
+    "prompt_tokens": pl.Int64,
+    "cached_tokens": pl.Int64,
+    "completion_tokens": pl.Int64,
+    "reasoning_tokens": pl.Int64,
+    "seconds": pl.Float64,
+}
+CALL_SCHEMA: dict[str, type[pl.DataType]] = {
+    **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
+    "item": pl.String,
+    "part": pl.String,
+    "key": pl.String,
+    "reply": pl.String,
+    "finish": pl.String,
+    "answered_by": pl.String,
+    "provider": pl.String,
+    "fingerprint": pl.String,
+    "error": pl.String,
+}
+
+
+def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows as the study names raters, datasets and levels, not by the alphabet."""
+    places = {
+        name: {
+            value: place for place, value in enumerate(decisions[name].unique(maintain_order=True))
+        }
+        for name in ("rater", "dataset", "level")
+    }
+    keys = [
+        pl.col(name).replace_strict(known, return_dtype=pl.Int64) for name, known in places.items()
+    ]
+    return table.sort(keys, maintain_order=True)
+
+
+def in_grid_order(table: pl.DataFrame, grid: Sequence[Condition]) -> pl.DataFrame:
+    """Sort rows as the grid has its conditions, however it was cut into lots."""
+    names = list(SCHEMA)[:6]
+    places = pl.DataFrame([_where(condition) for condition in grid], schema=names, orient="row")
+    places = places.cast({name: SCHEMA[name] for name in names}).with_row_index("place")
+    joined = table.join(places, on=names, how="left", maintain_order="left")
+    return joined.sort("place", maintain_order=True).drop("place")
+
+
+def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
+    """Return one row per decision."""
+    return pl.DataFrame([_decision_row(one) for one in rated], schema=SCHEMA, orient="row")
+
+
+def _decision_row(one: Rated) -> tuple[object, ...]:
+    condition, decision = one.condition, one.decision
+    usage = _total([found.reply.usage for found in one.evidence])
+    return (
+        *_where(condition),
+        one.item.id,
+        one.item.gold,
+        decision.rank,
+        decision.slot,
+        decision.fault or "",
+        decision.tie_decided,
+        "+".join(found.call.prompt.digest for found in one.evidence),
+        len(condition.task.scale),
+        len(one.evidence),
+        usage.prompt,
+        usage.cached,
+        usage.completion,
+        usage.reasoning,
+        sum(found.reply.seconds for found in one.evidence),
+    )
+
+
+def _where(condition: Condition) -> tuple[object, ...]:
+    view = condition.view
+    name = condition.rater.name
+    return name, condition.dataset, condition.level, condition.seed, view.name, view.repeat
+
+
+def _total(usages: Sequence[Usage]) -> Usage:
+    def total(name: str) -> int | None:
+        known = [getattr(usage, name) for usage in usages if getattr(usage, name) is not None]
+        return sum(known) if known else None
+
+    return Usage(*(total(name) for name in ("prompt", "cached", "completion", "reasoning")))
+
+
+def call_table(rated: Sequence[Rated]) -> pl.DataFrame:
+    """Return one row per call: which stored reply each decision rests on."""
+    return pl.DataFrame(list(_call_rows(rated)), schema=CALL_SCHEMA, orient="row")
+
+
+def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
+    for one in rated:
+        for found in one.evidence:
+            reply = found.reply
+            yield (
+                *_where(one.condition),
+                one.item.id,
+                found.call.part,
+                found.call.request.key,
+                reply.text,
+                reply.finish,
+                reply.model,
+                reply.provider,
+                reply.fingerprint,
+                reply.error,
+            )
+
+
+def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:
+    """Say by rater what changed under its name: the model that answered, provider, fingerprint.
+
+    An endpoint that does not say is not a change.
+    """
+    found: dict[str, list[str]] = {}
+    for name, words in _ANSWERED.items():
+        told = calls.filter(pl.col(name) != "").group_by("rater", name, maintain_order=True).len()
+        for (rater,), group in told.group_by("rater", maintain_order=True):
+            if len(group) > 1:
+                shown = ", ".join(f"{value} ({n})" for value, n in group.select(name, "len").rows())
+                found.setdefault(str(rater), []).append(f"{words} changed during the run: {shown}")
+    return found
+
+
+_ANSWERED = {
+    "answered_by": "the model that answers",
+    "provider": "the provider",
+    "fingerprint": "the system fingerprint",
+}
