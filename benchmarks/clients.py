@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import aiohttp
-from throughput import Cost, mock, show, timed
+from endpoint import Cost, mock, show, timed
 
 Send = Callable[[], Awaitable[object]]
 BODY: dict[str, Any] = {

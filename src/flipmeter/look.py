@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipmeter.decide import pipelines
-from flipmeter.probe import order_demos
-from flipmeter.prompt import paradigms
+from flipmeter.rate import writer
 from flipmeter.types import NO_CLASS, Condition, Contrast, Prompt
 
 
@@ -33,11 +32,8 @@ def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, 
 
 def prompt_of(condition: Condition, place: int) -> Prompt:
     """Return the first prompt that a condition shows for one of its items."""
-    pipeline = pipelines[condition.rater.pipeline]
-    demos = order_demos(condition.demos, condition.view.demo_order, condition.seed)
-    part = pipeline.parts({})[0]
-    style, item = condition.rater.style, condition.items[place]
-    return paradigms[pipeline.paradigm](condition.task, style, condition.view, demos, item, part)
+    part = pipelines[condition.rater.pipeline].parts({})[0]
+    return writer(condition)(condition.items[place], part)
 
 
 def flipped_pair(

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 from flipmeter.types import Call, Group, Head, Request, Script
-
-CHARS_PER_TOKEN = 4.0
-"""A rule of thumb for English, for estimates before anything is sent."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known before anything is sent; characters are exact, tokens come from them."""
+    """What is known before anything is sent; `characters_new` are new to a prefix cache."""
 
     calls: int = 0
     distinct: int = 0
@@ -48,22 +45,6 @@ class Cost:
     @property
     def to_ask(self) -> int:
         return self.distinct - self.stored
-
-    @property
-    def prompt_tokens(self) -> int:
-        return round(self.characters / CHARS_PER_TOKEN)
-
-    @property
-    def prompt_tokens_new(self) -> int:
-        """Return what is left of the prompt tokens where a prefix cache holds what was sent."""
-        return round(self.characters_new / CHARS_PER_TOKEN)
-
-    def as_dict(self) -> dict[str, int]:
-        tokens = {
-            "prompt_tokens": self.prompt_tokens,
-            "prompt_tokens_new": self.prompt_tokens_new,
-        }
-        return asdict(self) | tokens
 
 
 def plan(calls: Iterable[Call]) -> Plan:
@@ -119,7 +100,9 @@ def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:
 
 @lru_cache(maxsize=1024)
 def _max_tokens(params: str) -> int:
-    return int(json.loads(params).get("max_tokens", 0))
+    body = json.loads(params)
+    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
+    return max((n for n in named if isinstance(n, int)), default=0)
 
 
 def _n_shared_scripts(a: Script, b: Script) -> int:

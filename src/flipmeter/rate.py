@@ -11,7 +11,7 @@ from flipmeter.model import Engine, request_for
 from flipmeter.parse import parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
-from flipmeter.prompt import paradigms
+from flipmeter.prompt import Write, paradigms
 from flipmeter.types import Answer, Call, Condition, Decision, Item, Model, Prompt, Reply
 
 LOT = 50_000
@@ -55,11 +55,10 @@ class Rating:
         """Yield what the pipelines ask next."""
         for number, condition in enumerate(self.conditions):
             pipeline = pipelines[condition.rater.pipeline]
-            demos = order_demos(condition.demos, condition.view.demo_order, condition.seed)
+            write = writer(condition)
             for place, item in enumerate(condition.items):
                 for part in pipeline.parts(self._answers((number, place))):
-                    prompt = _render(condition, pipeline.paradigm, demos, item, part)
-                    yield self._call(number, place, part, prompt)
+                    yield self._call(number, place, part, write(item, part))
 
     def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
         """Read the replies to some calls."""
@@ -77,7 +76,8 @@ class Rating:
                 yield Rated(condition, item, decision, evidence)
 
     def _answers(self, place: Place) -> dict[str, Answer]:
-        return {part: found.answer for part, found in self.evidence.get(place, {}).items()}
+        found = self.evidence.get(place)
+        return {part: one.answer for part, one in found.items()} if found else {}
 
     def _call(self, number: int, place: int, part: str, prompt: Prompt) -> Call:
         condition = self.conditions[number]
@@ -87,11 +87,11 @@ class Rating:
         return Call(number, place, part, prompt, request)
 
 
-def _render(
-    condition: Condition, paradigm: str, demos: Sequence[Item], item: Item, part: str
-) -> Prompt:
-    style = condition.rater.style
-    return paradigms[paradigm](condition.task, style, condition.view, demos, item, part)
+def writer(condition: Condition) -> Write:
+    """Return what puts the items of a condition into words."""
+    paradigm = paradigms[pipelines[condition.rater.pipeline].paradigm]
+    demos = order_demos(condition.demos, condition.view.demo_order, condition.seed)
+    return paradigm(condition.task, condition.rater.style, condition.view, demos)
 
 
 def seat(condition: Condition) -> Seat:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryFile
+from typing import Any
 
 import polars as pl
 import yaml
 
+from flipmeter.adapt import Known, adapted, learn
 from flipmeter.data import merge
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import (
@@ -31,16 +33,14 @@ from flipmeter.model import (
     identity_of,
     is_reproducible,
     open_backend,
-    stored_among,
 )
-from flipmeter.model.llama import Fetched
-from flipmeter.plan import Cost, Plan, price
-from flipmeter.rate import Seat, first_round, rate, seat
+from flipmeter.model.weights import Fetched
+from flipmeter.rate import Seat, rate, seat
 from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
 from flipmeter.study import Study, conditions, draw_sample, read_study, worlds
 from flipmeter.types import Condition, Dataset, Model, Problem
+from flipmeter.waiting import wait_for
 
-T = TypeVar("T")
 STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
 ESTIMATES, ENVIRONMENT = "estimates.parquet", "environment.json"
 
@@ -91,7 +91,10 @@ class Run:
     @cached_property
     def warnings(self) -> dict[str, str]:
         """Return by rater what a reader of its numbers must know, only those with a warning."""
-        found = {rater: list(lines) for rater, lines in changes_of_model(self.calls).items()}
+        found: dict[str, list[str]] = {}
+        for told in (self.environment.get("fallbacks", {}), changes_of_model(self.calls)):
+            for rater, lines in told.items():
+                found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
@@ -139,8 +142,11 @@ def perform(
     `stopped`; if there is none, it raises OutOfBudget.
     """
     datasets = study.load()
-    grid = conditions(study, datasets)
     ledger = ledger or Ledger()
+    grid = conditions(study, datasets)
+    _claim(folder)
+    known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
+    grid, fallbacks = adapted(grid, known)
     decisions, calls = [decision_table([])], [call_table([])]
     identities: dict[Seat, str] = {}
 
@@ -167,27 +173,18 @@ def perform(
                 return str(stop)
             return ""
 
-    stopped = _wait_for(ask())
+    stopped = wait_for(ask())
     # Written together and only now: a run that fails leaves the results of the last one alone.
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     _write_table(folder / DECISIONS, in_grid_order(pl.concat(decisions), grid))
     _write_table(folder / CALLS, in_grid_order(pl.concat(calls), grid))
     environment = describe(study, datasets, grid, identities, ledger, stopped)
+    environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
     _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)
     return run
-
-
-def _wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop is running already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
@@ -226,21 +223,6 @@ async def opened(
             await backend.close()
 
 
-def plan_first_round(study: Study) -> tuple[list[Condition], Plan]:
-    """Return the grid and what it asks before anything is known; nothing is sent."""
-    datasets = study.load()
-    grid, known = conditions(study, datasets), worlds(study, datasets)
-    identities = {seat(c): identity_of(c.rater.model, known.get(c.dataset)) for c in grid}
-    return grid, first_round(grid, identities)
-
-
-def preview(study: Study, store: Store) -> tuple[list[Condition], dict[str, Cost]]:
-    """Return the grid and what it would cost, by model; nothing is sent."""
-    grid, planned = plan_first_round(study)
-    stored = stored_among(store, [request.key for request in planned.requests])
-    return grid, price(planned, stored)
-
-
 def describe(
     study: Study,
     datasets: Sequence[Dataset],
@@ -265,6 +247,16 @@ def describe(
     }
 
 
+def _listed(known: Known) -> dict[str, dict[str, Any]]:
+    """Return by model what was found of it, as far as the run needed to know."""
+    return {
+        model.title: {
+            name: {"is_there": one.is_there, "how": one.how} for name, one in found.items()
+        }
+        for model, found in known.items()
+    }
+
+
 def _described(study: Study, dataset: Dataset) -> dict[str, Any]:
     style = study.style
     merged = merge(dataset, style.cardinality or len(dataset.task.scale))
@@ -285,13 +277,34 @@ def _version(package: str) -> str:
         return "not installed"
 
 
+def _claim(folder: Path) -> None:
+    """Say that a run folder cannot be written to before anything is paid for."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    try:
+        with TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise Problem(
+            f"cannot write to the run folder {folder} ({error.strerror}); name another with --out"
+        ) from error
+
+
+@contextmanager
+def _fresh(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which then takes the place of another, all at once."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        yield fresh
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
 def _write(path: Path, text: str) -> None:
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text + "\n", encoding="utf-8")
-    fresh.replace(path)
+    with _fresh(path) as fresh:
+        fresh.write_text(text + "\n", encoding="utf-8")
 
 
 def _write_table(path: Path, table: pl.DataFrame) -> None:
-    fresh = path.with_name(path.name + ".new")
-    table.write_parquet(fresh)
-    fresh.replace(path)
+    with _fresh(path) as fresh:
+        table.write_parquet(fresh)

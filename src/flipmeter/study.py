@@ -12,7 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from flipmeter.data import Balance, Sample, load, merge, sample
 from flipmeter.decide import pipelines
-from flipmeter.model import Budget, Price, World, interface_of, is_reproducible, latents
+from flipmeter.model import (
+    Budget,
+    Price,
+    World,
+    interface_of,
+    is_in_process,
+    is_reproducible,
+    latents,
+)
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import suggestion
@@ -44,6 +52,18 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class PriceEntry(_Strict):
+    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
+
+    prompt: float = Field(ge=0, allow_inf_nan=False)
+    completion: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.completion, self.cached)
+
+
 class ModelEntry(_Strict):
     """A model with its own name and overrides."""
 
@@ -57,6 +77,7 @@ class ModelEntry(_Strict):
     extra_body: dict[str, Any] = {}
     concurrency: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
+    price: PriceEntry | None = None
 
     def model_for(self, min_interval: float) -> Model:
         sent = {"reasoning": self.reasoning, "provider": self.provider}
@@ -85,13 +106,6 @@ class DecodingEntry(_Strict):
     repetition_penalty: float | None = Field(None, gt=0)
     max_tokens: int = Field(32, ge=1)
     stop: tuple[str, ...] | None = None
-
-
-class PriceEntry(_Strict):
-    """US dollars per million tokens."""
-
-    prompt: float = Field(ge=0)
-    completion: float = Field(ge=0)
 
 
 class BudgetEntry(_Strict):
@@ -185,12 +199,34 @@ class Study(_Strict):
         """Return the budget of a run, None for no limit."""
         if self.budget is None:
             return None
-        price = self.budget.price
-        return Budget(
-            self.budget.calls,
-            self.budget.tokens,
-            self.budget.usd,
-            Price(price.prompt, price.completion) if price else None,
+        limits = self.budget.calls, self.budget.tokens, self.budget.usd
+        price = self.budget.price.price if self.budget.price else None
+        if price is None and self.budget.usd is not None:
+            price = self._dearest(self.budget.usd)
+        return Budget(*limits, price)
+
+    @property
+    def entries(self) -> list[ModelEntry]:
+        return [ModelEntry(model=m) if isinstance(m, str) else m for m in self.models]
+
+    @property
+    def prices(self) -> dict[str, Price]:
+        """Return what the study says that its models cost, by title."""
+        return {e.name or e.model: e.price.price for e in self.entries if e.price}
+
+    def _dearest(self, usd: float) -> Price:
+        """Return the most that a token of any model costs; those in this process cost nothing."""
+        prices = [entry.price for entry in self.entries if entry.price]
+        for entry in self.entries:
+            if entry.price is None and not is_in_process(entry.model_for(self.min_interval)):
+                raise Problem(
+                    f"a budget of ${usd:g} needs the price of '{entry.name or entry.model}'; add "
+                    "`price: {prompt: …, completion: …}` to the model or to the budget: "
+                    "dollars per million tokens"
+                )
+        return Price(
+            max((price.prompt for price in prices), default=0.0),
+            max((price.completion for price in prices), default=0.0),
         )
 
     @property
@@ -210,8 +246,7 @@ class Study(_Strict):
         return levels
 
     def raters(self, style: Style) -> list[Rater]:
-        entries = [ModelEntry(model=m) if isinstance(m, str) else m for m in self.models]
-        models = [entry.model_for(self.min_interval) for entry in entries]
+        models = [entry.model_for(self.min_interval) for entry in self.entries]
         titles = [model.title for model in models]
         for title in titles:
             if titles.count(title) > 1:
@@ -314,9 +349,12 @@ def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dic
 def _explained(error: ValidationError, source: str) -> str:
     lines = []
     for one in error.errors():
-        place = ".".join(str(part) for part in one["loc"])
+        if one["loc"][-1:] == ("str",) and isinstance(one["input"], Mapping):
+            continue  # a model may be a name too: what is wrong inside the mapping says more
+        place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
         if one["type"] == "extra_forbidden":
-            known = [*Study.model_fields, *ModelEntry.model_fields, *DecodingEntry.model_fields]
+            kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
+            known = [name for kind in kinds for name in kind.model_fields]
             near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
             hint = near if "did you mean" in near else ""
             lines.append(f"no key named '{place}'{hint}")

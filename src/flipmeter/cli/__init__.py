@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from flipmeter.cli import asking, cache, measuring, names, serving  # noqa: F401 - each adds verbs
+from flipmeter.cli import (  # noqa: F401 - each adds verbs
+    asking,
+    cache,
+    examining,
+    measuring,
+    names,
+    planning,
+    serving,
+)
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
 from flipmeter.model import OutOfBudget
 from flipmeter.registry import load_extensions

@@ -1,8 +1,7 @@
-"""The verbs around a study: demo, run, plan, show."""
+"""The verbs around a study: demo, run, show."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,12 +9,10 @@ from typing import Annotated
 
 import polars as pl
 import typer
-from rich.table import Table
 
 from flipmeter.cli.app import (
     DEFAULT_STORE,
     INCOMPLETE,
-    AsJson,
     Changes,
     Data,
     DataDir,
@@ -35,13 +32,12 @@ from flipmeter.model import (
     Ledger,
     Store,
 )
-from flipmeter.plan import Cost
 from flipmeter.progress import Meter
 from flipmeter.registry import suggestion
 from flipmeter.report import (
     side_by_side,
 )
-from flipmeter.runs import Run, perform, preview
+from flipmeter.runs import Run, perform
 from flipmeter.study import (
     Study,
     base_conditions,
@@ -114,45 +110,6 @@ def _resumable(ledger: Ledger, store: Path) -> Iterator[None]:
 def _first_error(done: Run) -> str:
     errors = done.calls.filter(pl.col("error") != "")["error"]
     return str(errors[0]) if len(errors) else "see calls.parquet"
-
-
-@app.command()
-def plan(
-    study: StudyName,
-    changes: Changes = None,
-    model: Models = None,
-    dataset: Data = None,
-    limit: Limit = None,
-    data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
-    """Say what a study would ask, before anything is sent."""
-    chosen = study_of(study, changes, model, dataset, limit, data_dir)
-    with Store(store if store.exists() else ":memory:") as replies:
-        grid, costs = preview(chosen, replies)
-    cost = sum(costs.values(), Cost())
-    numbers = {"conditions": len(grid), **cost.as_dict()}
-    if as_json:
-        typer.echo(json.dumps(numbers))
-        return
-    table = Table(title=f"Plan of {chosen.name}: nothing has been sent", title_justify="left")
-    table.add_column("what")
-    table.add_column("number", justify="right")
-    for name, number in numbers.items():
-        table.add_row(_PLAN_WORDS[name], f"{number:,}")
-    say(table)
-
-
-_PLAN_WORDS = {
-    "conditions": "conditions (rater x dataset x seed x level x view)",
-    "calls": "prompts that the decisions need",
-    "distinct": "distinct requests",
-    "stored": "of these already stored",
-    "prompt_tokens": "prompt tokens to send (estimate, 4 characters each)",
-    "prompt_tokens_new": "of these new to a prefix cache",
-    "completion_tokens_at_most": "completion tokens at most",
-}
 
 
 @app.command()

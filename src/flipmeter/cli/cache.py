@@ -29,7 +29,8 @@ from flipmeter.model import (
     prune,
     stored_among,
 )
-from flipmeter.runs import Run, plan_first_round
+from flipmeter.preview import plan_first_round
+from flipmeter.runs import Run
 
 cache = typer.Typer(help="Look into the reply store, export it, prune it.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
@@ -48,7 +49,9 @@ def cache_explain(
     """Say why the requests of a study are new: what differs from the nearest stored ones."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     with Store(store if store.exists() else ":memory:") as replies:
-        typer.echo("\n".join(explain(plan_first_round(chosen)[1].requests, replies).lines()))
+        typer.echo(
+            "\n".join(explain(plan_first_round(chosen, replies).plan.requests, replies).lines())
+        )
 
 
 @cache.command("export")

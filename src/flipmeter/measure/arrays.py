@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flipmeter.types import Problem
 
 Ranks = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
@@ -41,6 +42,12 @@ def booleans(values: npt.ArrayLike, what: str, n_axes: int) -> Booleans:
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
         raise Problem(f"{what} must be true or false for every item; got {_example(array)}")
     return array.astype(np.bool_)
+
+
+def ratio(part: npt.ArrayLike, whole: npt.ArrayLike) -> Floats:
+    """Divide, with NaN where there is nothing to divide by."""
+    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
 
 
 def share(value: float, what: str) -> float:

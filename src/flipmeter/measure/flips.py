@@ -9,8 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.arrays import Ranks, rank_table, ranks, same_length
-from flipmeter.measure.inference import METHODS, Z95, mcnemar, wilson
+from flipmeter.measure.arrays import Ints, Ranks, rank_table, ranks, ratio, same_length
+from flipmeter.measure.groups import (
+    Estimates,
+    Groups,
+    estimates,
+    joined,
+    mean_estimates,
+    one_group,
+)
+from flipmeter.measure.inference import METHODS, mcnemar, wilson
 from flipmeter.registry import suggestion
 from flipmeter.types import Estimate, Policy, Problem
 
@@ -53,7 +61,8 @@ def flip_rate(
     """
     first, second = ranks(a, "a", n_classes), ranks(b, "b", n_classes)
     same_length(a=first, b=second)
-    return estimate_flips(count_flips([first, second]), policy, level=level)
+    counts = count_flips([first, second], one_group(len(first)))
+    return estimate_flips(counts, policy, level=level).only()
 
 
 def flip_rate_any(
@@ -69,28 +78,25 @@ def flip_rate_any(
     read differ whatever a third failure hides, so `complete` may lie below the lower bound.
     """
     table = rank_table(matrix, "matrix", n_classes)
-    return estimate_flips(count_flips(list(table.T)), policy, level=level)
+    counts = count_flips(list(table.T), one_group(len(table)))
+    return estimate_flips(counts, policy, level=level).only()
 
 
 def noise_floor(a: npt.ArrayLike, a_prime: npt.ArrayLike, policy: Policy = "complete") -> Estimate:
     """Share of items whose class differs between two runs of the same prompts."""
     first, second = ranks(a, "a"), ranks(a_prime, "a_prime")
     same_length(a=first, a_prime=second)
-    counts = count_flips([first, second])
-    rate = estimate_flips(counts, policy, "noise")
-    return replace(rate, note=joined(rate.note, silent_noise(counts)))
+    counts = count_flips([first, second], one_group(len(first)))
+    rate = estimate_flips(counts, policy, "noise").only()
+    silent = silent_noise(len(first), int(counts.n_complete[0]), int(counts.strict[0]))
+    return replace(rate, note=joined(rate.note, silent))
 
 
-def silent_noise(counts: FlipCounts) -> str:
+def silent_noise(n: int, n_complete: int, strict: int) -> str:
     """Warn of noise that is exactly 0: a cached reply looks like a model that never wavers."""
-    if counts.strict or not counts.n_complete:
+    if strict or not n_complete:
         return ""
-    return f"0 of {counts.n} differ; at a temperature above 0 look for cached replies"
-
-
-def joined(*notes: str) -> str:
-    """Put several notes into one."""
-    return "; ".join(note for note in notes if note)
+    return f"0 of {n} differ; at a temperature above 0 look for cached replies"
 
 
 def total_vs_noise(
@@ -111,15 +117,16 @@ def compare_with_noise(
     """Test the flips between two views against those between two runs, of whichever view."""
     (x, y), (u, v) = [ranks(side, "views") for side in views], [ranks(run, "runs") for run in runs]
     same_length(base=x, other=y, run=u, repeat=v)
-    n, b, c = count_discordant((x, y), (u, v), policy)
+    counts = count_discordant((x, y), (u, v), policy, one_group(len(x)))
+    n, b, c = (int(count[0]) for count in counts)
     p = [mcnemar(b, c, method) if n else math.nan for method in METHODS]
     total = replace(flip_rate(x, y, policy), metric="total")
     return NoiseTest(noise_floor(u, v, policy), total, n, b, c, *p)
 
 
 def count_discordant(
-    views: tuple[Ranks, Ranks], runs: tuple[Ranks, Ranks], policy: Policy
-) -> tuple[int, int, int]:
+    views: tuple[Ranks, Ranks], runs: tuple[Ranks, Ranks], policy: Policy, groups: Groups
+) -> tuple[Ints, Ints, Ints]:
     """Count the items compared, those only the views flip (b) and those only the runs flip (c)."""
     if policy == "bounds":
         raise Problem("a test needs one answer per item; use policy 'complete' or 'strict'")
@@ -127,8 +134,8 @@ def count_discordant(
     kept = np.ones_like(moved)
     if policy == "complete":
         kept = np.min([*views, *runs], axis=0) > 0
-    b, c = kept & moved & ~noisy, kept & noisy & ~moved
-    return int(np.count_nonzero(kept)), int(np.count_nonzero(b)), int(np.count_nonzero(c))
+    only_moved, only_noisy = kept & moved & ~noisy, kept & noisy & ~moved
+    return groups.count(kept), groups.count(only_moved), groups.count(only_noisy)
 
 
 def excess_disagreement(
@@ -147,24 +154,19 @@ def excess_disagreement(
     """
     runs = [ranks(run, "runs") for run in (a, a_prime, b, b_prime)]
     same_length(a=runs[0], a_prime=runs[1], b=runs[2], b_prime=runs[3])
+    return excess_estimates(runs, one_group(len(runs[0])), ordinal=ordinal).only()
+
+
+def excess_estimates(
+    runs: Sequence[Ranks], groups: Groups, metric: str = "excess", *, ordinal: bool = False
+) -> Estimates:
+    """Compute `excess_disagreement` of every group: two runs of one view, then two of another."""
     kept = np.min(runs, axis=0) > 0
     x, x2, y, y2 = (run[kept] for run in runs)
     across = (_apart(x, y, ordinal) + _apart(x, y2, ordinal)) / 4
     across += (_apart(x2, y, ordinal) + _apart(x2, y2, ordinal)) / 4
     excess = across - (_apart(x, x2, ordinal) + _apart(y, y2, ordinal)) / 2
-    return mean_estimate(excess, "excess", failed=int((~kept).sum()))
-
-
-def mean_estimate(
-    values: npt.NDArray[np.float64], metric: str, failed: int = 0, note: str = ""
-) -> Estimate:
-    """Mean of a number per item, with the normal 95 % interval; fewer than two items have none."""
-    n = len(values)
-    if n == 0:
-        return Estimate(math.nan, failed=failed, metric=metric, note=note or "no complete item")
-    mean = float(values.mean())
-    half = Z95 * float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Estimate(mean, mean - half, mean + half, n, failed=failed, metric=metric, note=note)
+    return mean_estimates(excess, groups.among(kept), metric, failed=groups.count(~kept))
 
 
 def _apart(x: Ranks, y: Ranks, ordinal: bool) -> npt.NDArray[np.float64]:
@@ -173,17 +175,17 @@ def _apart(x: Ranks, y: Ranks, ordinal: bool) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class FlipCounts:
-    """Everything the three policies need to know: a rate is a division away."""
+    """Everything the three policies need to know of each group: a rate is a division away."""
 
-    n: int
-    n_complete: int
-    flipped: int
-    strict: int
-    surely: int
-    possibly: int
+    n: Ints
+    n_complete: Ints
+    flipped: Ints
+    strict: Ints
+    surely: Ints
+    possibly: Ints
 
 
-def count_flips(conditions: Sequence[Ranks]) -> FlipCounts:
+def count_flips(conditions: Sequence[Ranks], groups: Groups) -> FlipCounts:
     """Count the items that differ between conditions, failures set apart.
 
     An item surely differs once two different classes were read, whatever its failures hide.
@@ -194,44 +196,44 @@ def count_flips(conditions: Sequence[Ranks]) -> FlipCounts:
     lowest_read = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
     surely = lowest_read < highest
     return FlipCounts(
-        n=table.shape[1],
-        n_complete=int(np.count_nonzero(complete)),
-        flipped=int(np.count_nonzero(complete & strict)),
-        strict=int(np.count_nonzero(strict)),
-        surely=int(np.count_nonzero(surely)),
-        possibly=int(np.count_nonzero(surely | ~complete)),
+        n=groups.count(),
+        n_complete=groups.count(complete),
+        flipped=groups.count(complete & strict),
+        strict=groups.count(strict),
+        surely=groups.count(surely),
+        possibly=groups.count(surely | ~complete),
     )
 
 
 def estimate_flips(
     counts: FlipCounts, policy: Policy, metric: str = "flip_rate", level: float = 0.95
-) -> Estimate:
-    """Turn counts into a rate under one policy."""
+) -> Estimates:
+    """Turn counts into rates under one policy."""
     if policy == "complete":
         return _complete(counts, metric, level)
     if policy == "strict":
-        low, high = wilson(counts.strict, counts.n, level)
-        value, failed = counts.strict / counts.n, counts.n - counts.n_complete
-        return Estimate(value, low, high, counts.n, counts.strict, failed, metric)
+        k, n, failed = counts.strict, counts.n, counts.n - counts.n_complete
+        return estimates(metric, ratio(k, n), wilson(k, n, level), n=n, k=k, failed=failed)
     if policy == "bounds":
         return _bounds(counts, metric)
     raise Problem(f"no policy named '{policy}'{suggestion(policy, list(POLICIES))}")
 
 
-def _complete(counts: FlipCounts, metric: str, level: float) -> Estimate:
+def _complete(counts: FlipCounts, metric: str, level: float) -> Estimates:
     k, n, failed = counts.flipped, counts.n_complete, counts.n - counts.n_complete
-    if n == 0:
-        note = "no complete pair: every item has a failure"
-        return Estimate(math.nan, k=0, failed=failed, metric=metric, note=note)
-    low, high = wilson(k, n, level)
-    return Estimate(k / n, low, high, n, k, failed, metric)
+    low, high = (np.where(n > 0, end, np.nan) for end in wilson(k, n, level))
+    note = ["" if size else "no complete pair: every item has a failure" for size in n.tolist()]
+    return estimates(metric, ratio(k, n), (low, high), n=n, k=k, failed=failed, note=note)
 
 
-def _bounds(counts: FlipCounts, metric: str) -> Estimate:
-    n, n_complete = counts.n, counts.n_complete
-    low, high = counts.surely / n, counts.possibly / n
+def _bounds(counts: FlipCounts, metric: str) -> Estimates:
+    n, k, failed = counts.n, counts.flipped, counts.n - counts.n_complete
+    low, high = ratio(counts.surely, n), ratio(counts.possibly, n)
+    note = [_width_note(width) for width in (high - low).tolist()]
+    value = ratio(k, counts.n_complete)
+    return estimates(metric, value, (low, high), n=n, k=k, failed=failed, note=note)
+
+
+def _width_note(width: float) -> str:
     note = "bounds, not a confidence interval"
-    if high - low > WIDE:
-        note += f"; failures leave {100 * (high - low):.1f} pts open"
-    value = counts.flipped / n_complete if n_complete else math.nan
-    return Estimate(value, low, high, n, counts.flipped, n - n_complete, metric, note=note)
+    return note + (f"; failures leave {100 * width:.1f} pts open" if width > WIDE else "")

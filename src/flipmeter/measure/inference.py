@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.arrays import Floats, booleans, same_length, share
+from flipmeter.measure.arrays import Floats, Ints, booleans, same_length, share
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
@@ -36,8 +36,8 @@ def wilson(
     z = float(special.ndtri(0.5 + share(level, "level") / 2))
     if isinstance(k, int) and isinstance(n, int):
         _check_count(k, n)
-        low, high = _wilson_ends(k, max(n, 1), z**2)
-        return 0.0 if k == 0 else low, 1.0 if k == n else high
+        low, high = _wilson_ends(float(k), float(max(n, 1)), z**2)
+        return 0.0 if k == 0 else float(low), 1.0 if k == n else float(high)
     hits, size = _counts(k, n)
     lows, highs = _wilson_ends(hits, np.maximum(size, 1), z**2)
     return np.where(hits == 0, 0.0, lows), np.where(hits == size, 1.0, highs)
@@ -63,16 +63,23 @@ def mcnemar(
     _known(alternative, ALTERNATIVES, "alternative")
     if b < 0 or c < 0:
         raise Problem(f"discordant counts cannot be negative; got b = {b} and c = {c}")
-    if b + c == 0:
-        return 1.0
+    return float(mcnemar_p(b, c, method, alternative))
+
+
+def mcnemar_p(
+    b: int | Ints, c: int | Ints, method: Method = "mid-p", alternative: Alternative = "greater"
+) -> Floats:
+    """Compute `mcnemar` for every pair of counts."""
     if alternative == "greater":
-        return _upper_tail(b, c, method)
-    return min(1.0, 2 * _upper_tail(max(b, c), min(b, c), method))
+        tail = _upper_tail(b, c, method)
+    else:
+        tail = np.minimum(1.0, 2 * _upper_tail(np.maximum(b, c), np.minimum(b, c), method))
+    return np.where(b + c == 0, 1.0, tail)
 
 
-def mcnemar_statistic(b: int, c: int) -> float:
+def mcnemar_statistic(b: int | Ints, c: int | Ints) -> Floats:
     """Continuity-corrected chi-square of the discordant counts, (|b - c| - 1)^2 / (b + c)."""
-    return (abs(b - c) - 1) ** 2 / (b + c) if b + c else 0.0
+    return np.where(b + c == 0, 0.0, (np.abs(b - c) - 1) ** 2 / np.maximum(b + c, 1))
 
 
 def mcnemar_counts(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[int, int]:
@@ -91,14 +98,22 @@ def cochran_q(matrix: npt.ArrayLike) -> tuple[float, int, float]:
     n_conditions = table.shape[1]
     if n_conditions < 2:
         raise Problem("Cochran's Q compares conditions; the matrix has only one column")
-    df = n_conditions - 1
-    columns, rows = table.sum(axis=0), table.sum(axis=1)
-    within = float((rows * (n_conditions - rows)).sum())
-    if within == 0:
-        return 0.0, df, 1.0
-    between = float(((columns - columns.mean()) ** 2).sum())
-    q = df * n_conditions * between / within
-    return q, df, float(special.chdtrc(df, q))
+    rows = table.sum(axis=1)
+    q, p = cochran_p(table.sum(axis=0), np.asarray((rows * (n_conditions - rows)).sum()))
+    return float(q), n_conditions - 1, float(p)
+
+
+def cochran_p(hits: Floats, within: Floats) -> tuple[Floats, Floats]:
+    """Compute Cochran's Q and its p from counts, for one group or many.
+
+    `hits` counts the items that hold under each condition (the last axis); `within` adds up, over
+    items, the conditions that hold times those that do not.
+    """
+    n_conditions = hits.shape[-1]
+    between = ((hits - hits.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1)
+    q = (n_conditions - 1) * n_conditions * between / np.where(within == 0, 1, within)
+    q = np.where(within == 0, 0.0, q)
+    return q, np.asarray(special.chdtrc(n_conditions - 1, q))
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
@@ -120,14 +135,14 @@ def paper_round(x: float) -> float:
     return float(once.quantize(Decimal("0.001"), rounding=ROUND_HALF_UP))
 
 
-def _upper_tail(b: int, c: int, method: Method) -> float:
+def _upper_tail(b: int | Ints, c: int | Ints, method: Method) -> Floats:
     if method == "paper":
-        half = float(special.chdtrc(1, mcnemar_statistic(b, c))) / 2
-        return half if b >= c else 1 - half
-    at_least = float(special.bdtrc(b - 1, b + c, 0.5))
+        half = special.chdtrc(1, mcnemar_statistic(b, c)) / 2
+        return np.where(b >= c, half, 1 - half)
+    at_least = special.bdtrc(b - 1, b + c, 0.5)
     if method == "exact":
-        return at_least
-    return (at_least + float(special.bdtrc(b, b + c, 0.5))) / 2
+        return np.asarray(at_least)
+    return np.asarray((at_least + special.bdtrc(b, b + c, 0.5)) / 2)
 
 
 N = TypeVar("N", float, Floats)
@@ -136,7 +151,7 @@ N = TypeVar("N", float, Floats)
 def _wilson_ends(k: N, n: N, z_squared: float) -> tuple[N, N]:
     weight, rate = z_squared / n, k / n
     middle = rate + weight / 2
-    half = (rate * (1 - rate) * weight + weight * weight / 4) ** 0.5
+    half = np.sqrt(rate * (1 - rate) * weight + weight * weight / 4)
     return (middle - half) / (1 + weight), (middle + half) / (1 + weight)
 
 

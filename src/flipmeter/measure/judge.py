@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
 
 from flipmeter.measure.arrays import share
-from flipmeter.measure.flips import count_flips, joined
+from flipmeter.measure.flips import count_flips
+from flipmeter.measure.groups import joined
 from flipmeter.measure.inference import clopper_upper, mcnemar, wilson
-from flipmeter.measure.panel import Panel, Status, compared, noise_runs, panels
-from flipmeter.measure.table import conditions, discordant
+from flipmeter.measure.panel import (
+    Compared,
+    Panel,
+    Status,
+    compared,
+    conditions,
+    discordant,
+    noise_runs,
+    read_panel,
+)
 from flipmeter.types import Contrast, Problem
 
 Word = Literal["flips", "stable", "inconclusive"]
@@ -99,32 +108,46 @@ def verdicts(
     says so; `pool=False` judges each seed alone. `status` tells a contrast that was measured from
     one that could not be; the word of the second is always `inconclusive`.
     """
-    groups: dict[tuple[object, ...], list[tuple[int, list[Tally]]]] = {}
-    for panel in panels(decisions):
-        *where, seed = panel.key
-        key = tuple(where) if pool else panel.key
-        tallies = [tally(panel, contrast, reproducible) for contrast in contrasts]
-        groups.setdefault(key, []).append((seed, tallies))
+    panel = read_panel(decisions, reproducible)
+    counted = [tallies(panel, contrast) for contrast in contrasts]
+    pools: dict[tuple[object, ...], list[int]] = {}
+    for group, key in enumerate(panel.keys.iter_rows()):
+        pools.setdefault(key[:3] if pool else key, []).append(group)
+    seeds = panel.keys["seed"].to_list()
     records = [
-        (*key[:3], [seed for seed, _ in parts], *record)
-        for key, parts in groups.items()
-        for record in _records([tallies for _, tallies in parts], contrasts, margin, alpha)
+        (
+            *(*key[:3], [seeds[group] for group in groups], contrast.name),
+            *_record(pooled([of[group] for group in groups]), margin, alpha),
+        )
+        for key, groups in pools.items()
+        for contrast, of in zip(contrasts, counted, strict=True)
     ]
     return pl.DataFrame(records, schema=SCHEMA, orient="row")
 
 
-def tally(panel: Panel, contrast: Contrast, reproducible: Collection[str] = ()) -> Tally:
-    """Count strict flips, failures and McNemar's discordant items of one contrast."""
+def tallies(panel: Panel, contrast: Contrast) -> list[Tally]:
+    """Count strict flips, failures and McNemar's discordant items of one contrast in each group."""
     found = compared(panel, contrast)
-    if found.status != "measured":
-        return Tally(found.status, found.note)
-    counts = count_flips(conditions(panel, contrast, found.items))
-    noise, runs = None, noise_runs(panel, contrast, reproducible) if contrast.is_pair else None
-    if runs is not None:
-        n, b, c = discordant(panel, contrast, found.items, runs, "strict")
-        noise = (b, c) if n else None
+    views = conditions(panel, contrast, found.items)
+    counts = count_flips(views, panel.groups.among(found.items))
     failed = counts.n - counts.n_complete
-    return Tally("measured", found.note, counts.strict, counts.n, failed, noise)
+    numbers = zip(counts.strict.tolist(), counts.n.tolist(), failed.tolist(), strict=True)
+    noises = _noises(panel, contrast, found)
+    columns = zip(found.status, found.note, numbers, noises, strict=True)
+    return [
+        Tally(status, note, *each, noise) if status == "measured" else Tally(status, note)
+        for status, note, each, noise in columns
+    ]
+
+
+def _noises(panel: Panel, contrast: Contrast, found: Compared) -> list[tuple[int, int] | None]:
+    """Return McNemar's (b, c) for each group; None where no view was run twice."""
+    if not contrast.is_pair:
+        return [None] * panel.groups.n
+    noise = noise_runs(panel, contrast)
+    counts = discordant(panel, contrast, found.items, noise, "strict")
+    columns = zip(*(count.tolist() for count in counts), strict=True)
+    return [(b, c) if n else None for n, b, c in columns]
 
 
 def pooled(tallies: Sequence[Tally]) -> Tally:
@@ -147,13 +170,9 @@ def _pooled(n_seeds: int) -> str:
     return f"{n_seeds} seeds pooled" if n_seeds > 1 else ""
 
 
-def _records(
-    parts: Sequence[Sequence[Tally]], contrasts: Sequence[Contrast], margin: float, alpha: float
-) -> Iterator[tuple[object, ...]]:
-    for contrast, tallies in zip(contrasts, zip(*parts, strict=True), strict=True):
-        total = pooled(tallies)
-        judged = _judged(total, margin, alpha)
-        yield (contrast.name, judged.word, judged.reason, total.status, *_numbers(total))
+def _record(total: Tally, margin: float, alpha: float) -> tuple[object, ...]:
+    judged = _judged(total, margin, alpha)
+    return (judged.word, judged.reason, total.status, *_numbers(total))
 
 
 def _judged(total: Tally, margin: float, alpha: float) -> Verdict:

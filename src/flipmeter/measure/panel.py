@@ -1,236 +1,274 @@
-"""Decisions -> panels: one rater on one dataset, level and seed, as items x runs."""
+"""Decisions -> a panel: the items of every group under every run, and what a contrast finds there.
+
+A group is one rater on one dataset, level and seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipmeter.measure.arrays import Booleans, Floats, Ranks
-from flipmeter.types import Contrast, Problem
+from flipmeter.measure.arrays import Booleans, Floats, Ints, Ranks
+from flipmeter.measure.flips import count_discordant
+from flipmeter.measure.frame import checked, quoted
+from flipmeter.measure.groups import Groups
+from flipmeter.types import Contrast, Policy, Problem
 
-Key = tuple[str, str, str, int]
 Run = tuple[str, int]
 """A view and which repeat of it."""
 
+Hashes = npt.NDArray[np.uint64]
+Status = Literal["measured", "not identified", "not applicable"]
+
 KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
-UNKNOWN = -1
-
-NEEDED = {
-    "rater": pl.String,
-    "dataset": pl.String,
-    "level": pl.String,
-    "seed": pl.Int64,
-    "view": pl.String,
-    "repeat": pl.Int64,
-    "item": pl.String,
-    "rank": pl.Int64,
-    "n_classes": pl.Int64,
-}
-OPTIONAL = {
-    "gold": pl.Int64,
-    "prompt": pl.String,
-    "completion_tokens": pl.Int64,
-    "reasoning_tokens": pl.Int64,
-}
-
-Status = Literal["measured", "not identified", "not applicable"]
+UNKNOWN = 0
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Classes and prompts of the same items under every run; -1 where an item was not asked.
+    """Classes and prompts of all items under every run; -1 where an item was not asked.
 
-    `gold` is 0 where there is none. Prompts are numbers: equal numbers are equal prompts.
+    An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
+    in the order of the keys, and so has `reproducible`: the rater is said to be. `gold` is 0 where
+    there is none. Prompts are hashes: equal hashes are equal prompts, 0 is none. The tokens are
+    those of single replies, grouped by `replies`.
     """
 
-    key: Key
-    n_classes: int
+    keys: pl.DataFrame
+    n_classes: Ints
+    reproducible: Booleans
+    groups: Groups
     gold: Ranks
     ranks: dict[Run, Ranks]
-    prompts: dict[Run, npt.NDArray[np.int64]]
+    prompts: dict[Run, Hashes]
+    replies: Groups
     completion: Floats
     reasoning: Floats
 
     @property
     def views(self) -> list[str]:
+        """Return the views that some group was asked, in the order of their names."""
         return [view for view, repeat in self.ranks if repeat == 0]
+
+    def classes(self, run: Run) -> Ranks:
+        """Return the class of each item under a run, which nobody may have been asked."""
+        return self.ranks[run] if run in self.ranks else np.full(len(self.gold), ABSENT)
 
     def asked(self, *runs: Run) -> Booleans:
         """Mark the items that were asked in all of these runs."""
-        return np.asarray(np.min([self.ranks[run] for run in runs], axis=0) != ABSENT)
+        return np.asarray(np.min([self.classes(run) for run in runs], axis=0) != ABSENT)
+
+    def has(self, *runs: Run) -> Booleans:
+        """Mark the groups that know all of these runs, though maybe not for the same items."""
+        nobody = np.zeros(self.groups.n, dtype=np.bool_)
+        return np.asarray(np.all([self._known.get(run, nobody) for run in runs], axis=0))
+
+    @cached_property
+    def _known(self) -> dict[Run, Booleans]:
+        return {run: self.groups.count(self.asked(run)) > 0 for run in self.ranks}
+
+
+# --- contrasts --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The items of a panel that a contrast can speak about, as a mask, or why there are none."""
+    """The items that a contrast can speak about, as a mask, and each group's status and note."""
 
-    status: Status
-    note: str
     items: Booleans
+    status: list[Status]
+    note: list[str]
 
-
-def panels(decisions: pl.DataFrame) -> Iterator[Panel]:
-    """Split a frame of decisions into panels, sorted by rater, dataset, level and seed."""
-    frame = _checked(decisions).sort(KEY, maintain_order=True)
-    sizes = frame.group_by(KEY, maintain_order=True).agg(pl.len().alias("n_rows"))
-    columns = _columns(frame)
-    views = frame["view"].unique().sort().to_list()
-    start = 0
-    for *key, n_rows in sizes.iter_rows():
-        part = {name: column[start : start + n_rows] for name, column in columns.items()}
-        yield _panel((key[0], key[1], key[2], key[3]), part, views)
-        start += n_rows
+    @property
+    def measured(self) -> Booleans:
+        return np.array([status == "measured" for status in self.status])
 
 
 def compared(panel: Panel, contrast: Contrast) -> Compared:
     """Find the items asked under all views of a contrast, whose prompts are not all one prompt."""
     if len(contrast.views) < 2:
         raise Problem(f"contrast '{contrast.name}' names {len(contrast.views)} view; it needs two")
-    nobody = np.zeros(len(panel.gold), dtype=np.bool_)
-    missing = [view for view in contrast.views if (view, 0) not in panel.ranks]
-    if missing:
-        return Compared("not applicable", f"not applicable: no view {_quoted(missing)}", nobody)
     runs = [(view, 0) for view in contrast.views]
     asked, equal = panel.asked(*runs), _equal_prompts(panel, runs)
-    if not asked.any():
-        return Compared("not applicable", "not applicable: the views share no item", nobody)
-    n_equal = int((asked & equal).sum())
-    if n_equal == asked.sum():
-        return Compared("not identified", "not identified: the prompts are byte-equal", nobody)
-    note = f"{n_equal} items left out: their prompts are byte-equal" if n_equal else ""
-    return Compared("measured", note, asked & ~equal)
+    known = np.stack([panel.has(run) for run in runs], axis=1)
+    counts = panel.groups.count(asked).tolist(), panel.groups.count(asked & equal).tolist()
+    found = [_standing(contrast, *each) for each in zip(known.tolist(), *counts, strict=True)]
+    return Compared(asked & ~equal, [status for status, _ in found], [note for _, note in found])
 
 
-def noise_runs(
-    panel: Panel, contrast: Contrast, reproducible: Collection[str] = ()
-) -> tuple[Run, Run] | None:
-    """Find two runs of one view to hold a contrast against: of its own views, else of base.
-
-    A rater known to be reproducible repeats a few items only; where these agree, the run itself
-    stands for its repeat, which is noise 0 on every item.
-    """
-    for view in (*contrast.views, "base"):
-        if (view, 0) in panel.ranks and (view, 1) in panel.ranks:
-            if by_construction(panel, view, reproducible):
-                return (view, 0), (view, 0)
-            return (view, 0), (view, 1)
-    return None
-
-
-def by_construction(panel: Panel, view: str, reproducible: Collection[str]) -> bool:
-    """A rater called reproducible gave every repeated item the same class again."""
-    both = panel.asked((view, 0), (view, 1))
-    same = panel.ranks[view, 0][both] == panel.ranks[view, 1][both]
-    return panel.key[0] in reproducible and bool(both.any()) and bool(same.all())
+def _standing(
+    contrast: Contrast, known: Sequence[bool], n_asked: int, n_equal: int
+) -> tuple[Status, str]:
+    if not all(known):
+        missing = [
+            view for view, is_known in zip(contrast.views, known, strict=True) if not is_known
+        ]
+        return "not applicable", f"not applicable: no view {quoted(missing)}"
+    if not n_asked:
+        return "not applicable", "not applicable: the views share no item"
+    if n_equal == n_asked:
+        return "not identified", "not identified: the prompts are byte-equal"
+    return "measured", f"{n_equal} items left out: their prompts are byte-equal" if n_equal else ""
 
 
 def _equal_prompts(panel: Panel, runs: Sequence[Run]) -> Booleans:
     """Mark the items whose prompts are known and the same in all runs."""
-    prompts = np.array([panel.prompts[run] for run in runs])
-    return np.asarray((prompts == prompts[0]).all(axis=0) & (prompts[0] != UNKNOWN))
+    nowhere = np.full(len(panel.gold), UNKNOWN, dtype=np.uint64)
+    prompts = [panel.prompts.get(run, nowhere) for run in runs]
+    same = np.all([other == prompts[0] for other in prompts[1:]], axis=0)
+    return np.asarray(same & (prompts[0] != UNKNOWN))
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
+@dataclass(frozen=True)
+class Noise:
+    """For each group the view whose two runs a contrast is held against, "" where there is none.
+
+    `runs` are the classes of all items in the first run and in the second.
+    """
+
+    view: list[str]
+    runs: tuple[Ranks, Ranks]
+
+    @property
+    def known(self) -> Booleans:
+        return np.array([view != "" for view in self.view])
 
 
-def _panel(key: Key, part: dict[str, npt.NDArray[np.float64]], views: Sequence[str]) -> Panel:
-    _, row = _dense(part["item"])
-    names, column = _dense(part["repeat"] * len(views) + part["view"])
-    shape = (len(names), int(row.max()) + 1)
-    cell = column * shape[1] + row
-    if np.bincount(cell).max() > 1:
-        raise Problem(f"{_where(key)} decides an item twice in one view and repeat; keep one")
-    runs = [(views[name % len(views)], name // len(views)) for name in names.tolist()]
-    gold = np.zeros(shape[1], dtype=np.int64)
-    np.maximum.at(gold, row, part["gold"].astype(np.int64))
-    ranks = _filled(shape, cell, part["rank"], ABSENT)
-    prompts = _filled(shape, cell, part["prompt"], UNKNOWN)
+def noise_runs(panel: Panel, contrast: Contrast) -> Noise:
+    """Find two runs of one view to hold a contrast against: of its own views, else of base.
+
+    A rater said to be reproducible repeats a few items only; where these agree, the run itself
+    stands for its repeat, which is noise 0 on every item.
+    """
+    chosen = np.full(panel.groups.n, "", dtype=object)
+    first = second = np.full(len(panel.gold), ABSENT)
+    for view in ("base", *reversed(contrast.views)):  # the last one that is repeated stays
+        repeated = panel.has((view, 0), (view, 1))
+        settled = by_construction(panel, view)
+        run, again = panel.classes((view, 0)), panel.classes((view, 1))
+        first = np.where(repeated[panel.groups.of], run, first)
+        again = np.where(settled[panel.groups.of], run, again)
+        second = np.where(repeated[panel.groups.of], again, second)
+        chosen[repeated] = view
+    return Noise(chosen.tolist(), (first, second))
+
+
+def by_construction(panel: Panel, view: str) -> Booleans:
+    """Mark the groups whose rater is called reproducible and gave every repeated item its class."""
+    if not panel.reproducible.any():
+        return panel.reproducible
+    both = panel.asked((view, 0), (view, 1))
+    moved = both & (panel.classes((view, 0)) != panel.classes((view, 1)))
+    agrees = (panel.groups.count(both) > 0) & (panel.groups.count(moved) == 0)
+    return np.asarray(agrees & panel.reproducible)
+
+
+def conditions(panel: Panel, contrast: Contrast, items: Booleans) -> list[Ranks]:
+    """Return the classes of some items under each view of a contrast."""
+    return [panel.classes((view, 0))[items] for view in contrast.views]
+
+
+def discordant(
+    panel: Panel, contrast: Contrast, items: Booleans, noise: Noise, policy: Policy
+) -> tuple[Ints, Ints, Ints]:
+    """Hold a pair of views against two runs of one view: items compared, McNemar's b and c."""
+    kept = items & (noise.runs[0] != ABSENT) & (noise.runs[1] != ABSENT)
+    first, second = conditions(panel, contrast, kept)
+    runs = noise.runs[0][kept], noise.runs[1][kept]
+    return count_discordant((first, second), runs, policy, panel.groups.among(kept))
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> Panel:
+    """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed."""
+    frame = checked(decisions)
+    keys, group = _groups(frame)
+    items, item = _places(frame["item"])
+    units, unit = _places(pl.Series(group * len(items) + item))
+    runs, run = _runs(frame)
+    shape, cell = (len(runs), len(units)), run * len(units) + unit
+    _check_once(keys, group, cell)
+    gold = np.zeros(len(units), dtype=np.int64)
+    np.maximum.at(gold, unit, frame["gold"].fill_null(0).to_numpy())
+    ranks = np.full(shape, ABSENT)
+    ranks.flat[cell] = frame["rank"].to_numpy()
+    prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
+    prompts.flat[cell] = _hashes(frame["prompt"])
     return Panel(
-        key,
-        _n_classes(key, part["n_classes"]),
-        gold,
-        dict(zip(runs, ranks, strict=True)),
-        dict(zip(runs, prompts, strict=True)),
-        part["completion_tokens"],
-        part["reasoning_tokens"],
+        keys=keys,
+        reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
+        n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
+        groups=Groups(units.to_numpy() // len(items), keys.height),
+        gold=gold,
+        ranks=dict(zip(runs, ranks, strict=True)),
+        prompts=dict(zip(runs, prompts, strict=True)),
+        replies=Groups(group, keys.height),
+        completion=_tokens(frame["completion_tokens"]),
+        reasoning=_tokens(frame["reasoning_tokens"]),
     )
 
 
-def _dense(codes: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct codes in order and each code's place among them, without a sort."""
-    whole = codes.astype(np.int64)
-    lowest = int(whole.min())
-    seen = np.bincount(whole - lowest) > 0
-    places = np.cumsum(seen) - 1
-    return np.flatnonzero(seen) + lowest, places[whole - lowest]
+def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
+    """Return the distinct values in order, and the place of each value among them."""
+    distinct = column.unique().sort()
+    places = column.replace_strict(distinct, pl.int_range(len(distinct), eager=True))
+    return distinct, places.to_numpy()
 
 
-def _filled(
-    shape: tuple[int, int], cell: npt.NDArray[np.int64], values: Floats, empty: int
-) -> npt.NDArray[np.int64]:
-    table = np.full(shape, empty, dtype=np.int64)
-    table.flat[cell] = values.astype(np.int64)
-    return table
+def _groups(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """Return the key of each group in order, and the group of each decision."""
+    values, places = zip(*(_places(frame[name]) for name in KEY), strict=True)
+    sizes = [len(distinct) for distinct in values]
+    cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
+    used = np.unravel_index(cells.to_numpy(), sizes)
+    return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
 
 
-def _n_classes(key: Key, counts: Floats) -> int:
-    if counts.min() != counts.max():
-        raise Problem(f"{_where(key)} mixes scales of {counts.min():.0f} and {counts.max():.0f}")
-    return int(counts[0])
+def _runs(frame: pl.DataFrame) -> tuple[list[Run], Ints]:
+    """Return the runs, first runs before repeats, and the run of each decision."""
+    views, view = _places(frame["view"])
+    codes, run = _places(frame["repeat"] * len(views) + pl.Series(view))
+    return [(views[code % len(views)], code // len(views)) for code in codes.to_list()], run
 
 
-def _where(key: Key) -> str:
-    rater, dataset, level, seed = key
+def _hashes(prompts: pl.Series) -> Hashes:
+    """Number the prompts without sorting them; as many bits as the digests they mostly are."""
+    is_known = (prompts != "").fill_null(False).to_numpy()
+    return np.where(is_known, prompts.hash().to_numpy(), np.uint64(UNKNOWN))
+
+
+def _tokens(counts: pl.Series) -> Floats:
+    """Return tokens as numbers, NaN where nobody reported them."""
+    return counts.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _check_once(keys: pl.DataFrame, group: Ints, cell: Ints) -> None:
+    times = np.bincount(cell)
+    if times.max() > 1:
+        where = _where(keys, int(group[times[cell] > 1].min()))
+        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
+
+
+def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
+    n_classes = np.zeros(keys.height, dtype=np.int64)
+    n_classes[group] = counts
+    mixed = group[counts != n_classes[group]]
+    if len(mixed):
+        found = counts[group == mixed.min()]
+        where = _where(keys, int(mixed.min()))
+        raise Problem(f"{where} mixes scales of {found.min()} and {found.max()}")
+    return n_classes
+
+
+def _where(keys: pl.DataFrame, group: int) -> str:
+    rater, dataset, level, seed = keys.row(group)
     return f"rater '{rater}' on '{dataset}' (level '{level}', seed {seed})"
-
-
-def _columns(frame: pl.DataFrame) -> dict[str, Floats]:
-    """Return what a panel is made of as numbers; NaN for tokens that nobody reported."""
-    codes = frame.select(
-        pl.col("item", "view").rank("dense") - 1,
-        (pl.col("prompt").replace("", None).rank("dense") - 1).fill_null(UNKNOWN),
-        pl.col("gold").fill_null(0),
-        pl.col("repeat", "rank", "n_classes", "completion_tokens", "reasoning_tokens"),
-    )
-    return {name: codes[name].cast(pl.Float64).to_numpy() for name in codes.columns}
-
-
-def _checked(decisions: pl.DataFrame) -> pl.DataFrame:
-    frame = _typed(decisions)
-    if frame.is_empty():
-        raise Problem("there are no decisions to measure")
-    empty = [name for name in NEEDED if frame[name].null_count()]
-    if empty:
-        raise Problem(f"the decisions have empty cells in {_quoted(empty)}; 'no class' is rank 0")
-    if frame.filter(pl.col("repeat") < 0).height:
-        raise Problem("a repeat is counted from 0; the decisions hold a negative one")
-    for column, lowest in (("rank", 0), ("gold", 1)):
-        wrong = frame.filter((pl.col(column) < lowest) | (pl.col(column) > pl.col("n_classes")))
-        if not wrong.is_empty():
-            worst = wrong.row(0, named=True)
-            raise Problem(
-                f"item '{worst['item']}' has {column} {worst[column]}, outside {lowest} to "
-                f"{worst['n_classes']}"
-            )
-    return frame
-
-
-def _typed(decisions: pl.DataFrame) -> pl.DataFrame:
-    missing = [name for name in NEEDED if name not in decisions.columns]
-    if missing:
-        raise Problem(f"the decisions lack the columns {_quoted(missing)}")
-    absent = [pl.lit(None).alias(name) for name in OPTIONAL if name not in decisions.columns]
-    wanted = {**NEEDED, **OPTIONAL}
-    try:
-        return decisions.with_columns(absent).select(
-            pl.col(name).cast(dtype) for name, dtype in wanted.items()
-        )
-    except pl.exceptions.PolarsError as error:
-        raise Problem(f"a column of the decisions has the wrong type: {error}") from error

@@ -13,10 +13,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.arrays import Floats, Ranks, ranks, same_length
+from flipmeter.measure.arrays import Floats, Ints, Ranks, ranks, ratio, same_length
+from flipmeter.measure.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.inference import Z95, wilson
 from flipmeter.registry import suggestion
-from flipmeter.types import Estimate, Problem
+from flipmeter.types import Problem
 
 ScorePolicy = Literal["complete", "strict"]
 Interval = tuple[Floats, Floats]
@@ -83,9 +84,14 @@ def performance(
 
 def confusion(gold: Ranks, predicted: Ranks, n_classes: int) -> Floats:
     """Count gold against predicted classes."""
-    width = n_classes + 1
-    cells = np.bincount((gold - 1) * width + predicted, minlength=n_classes * width)
-    return cells.reshape(n_classes, width).astype(np.float64)
+    return np.asarray(confusions(gold, predicted, n_classes, one_group(len(gold)))[0])
+
+
+def confusions(gold: Ranks, predicted: Ranks, n_classes: int, groups: Groups) -> Floats:
+    """Count gold against predicted classes in every group: a stack of tables."""
+    shape = groups.n, n_classes, n_classes + 1
+    cells = (groups.of * shape[1] + gold - 1) * shape[2] + predicted
+    return np.bincount(cells, minlength=math.prod(shape)).reshape(shape).astype(np.float64)
 
 
 def scores(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Floats]:
@@ -93,17 +99,17 @@ def scores(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Floats
     scored, read = _scored(tables, policy), tables[..., 1:]
     n_read, n_scored, f1 = _total(read), _total(scored), _f1(scored)
     present = scored.sum(axis=-1) > 0
-    mae = _ratio(_total(_distance(read) * read), n_read)
+    mae = ratio(_total(_distance(read) * read), n_read)
     return {
-        "accuracy": _ratio(_diagonal(read).sum(axis=-1), n_scored),
+        "accuracy": ratio(_diagonal(read).sum(axis=-1), n_scored),
         "macro_f1": np.where(n_scored > 0, f1.mean(axis=-1), np.nan),
         "spearman": _spearman(read),
         "mae": mae,
-        "parse_failure": _ratio(tables[..., 0].sum(axis=-1), _total(tables)),
+        "parse_failure": ratio(tables[..., 0].sum(axis=-1), _total(tables)),
         "kendall_tau_b": _kendall(read),
         "qwk": _qwk(read),
         "mae_normalised": mae / (read.shape[-1] - 1),
-        "macro_f1_present": _ratio((f1 * present).sum(axis=-1), present.sum(axis=-1)),
+        "macro_f1_present": ratio((f1 * present).sum(axis=-1), present.sum(axis=-1)),
     }
 
 
@@ -125,36 +131,39 @@ def intervals(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Int
     }
 
 
-def score_estimates(tables: Floats, policy: ScorePolicy = "complete") -> list[list[Estimate]]:
-    """Turn a stack of tables into estimates: one list per table, in the order of `SCORES`."""
+def score_estimates(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Estimates]:
+    """Turn a stack of tables into estimates of each of `SCORES`."""
     values, ends = scores(tables, policy), intervals(tables, policy)
-    columns = [_estimates(name, values[name], ends.get(name), tables, policy) for name in SCORES]
-    return [list(row) for row in zip(*columns, strict=True)]
+    failed, everything = _whole(tables[..., 0].sum(axis=-1)), _whole(_total(tables))
+    hits = {"accuracy": _whole(_diagonal(tables[..., 1:]).sum(axis=-1)), "parse_failure": failed}
+    counts_all = {"parse_failure", *(STRICT_SCORES if policy == "strict" else ())}
+    return {
+        name: _estimates(
+            *(name, values[name], ends.get(name)),
+            n=everything if name in counts_all else everything - failed,
+            k=hits.get(name),
+            failed=failed,
+        )
+        for name in SCORES
+    }
 
 
 def _estimates(
-    name: str, values: Floats, ends: Interval | None, tables: Floats, policy: ScorePolicy
-) -> list[Estimate]:
-    low, high = ends or (np.full_like(values, np.nan), np.full_like(values, np.nan))
-    failed, everything = tables[..., 0].sum(axis=-1).astype(int), _total(tables).astype(int)
-    counts_all = name == "parse_failure" or (policy == "strict" and name in STRICT_SCORES)
-    n = everything if counts_all else everything - failed
-    hits = {
-        "accuracy": _diagonal(tables[..., 1:]).sum(axis=-1).astype(int),
-        "parse_failure": failed,
-    }
-    k = hits[name].tolist() if name in hits else [None] * len(values)
-    rows = zip(values, low, high, n.tolist(), k, failed.tolist(), strict=True)
-    return [_estimate(name, *row) for row in rows]
+    name: str, values: Floats, ends: Interval | None, *, n: Ints, k: Ints | None, failed: Ints
+) -> Estimates:
+    lost = np.isnan(values)
+    if ends is not None:
+        ends = np.where(lost, np.nan, ends[0]), np.where(lost, np.nan, ends[1])
+    note = [_reason(size) if is_lost else "" for is_lost, size in zip(lost, n, strict=True)]
+    return estimates(name, values, ends, n=n, k=k, failed=failed, note=note)
 
 
-def _estimate(
-    name: str, value: float, low: float, high: float, n: int, k: int | None, failed: int
-) -> Estimate:
-    if not math.isnan(value):
-        return Estimate(float(value), float(low), float(high), n, k, failed, name)
-    note = "undefined: one side is constant" if n else "undefined: nothing was read"
-    return Estimate(math.nan, n=n, k=k, failed=failed, metric=name, note=note)
+def _reason(n: int) -> str:
+    return "undefined: one side is constant" if n else "undefined: nothing was read"
+
+
+def _whole(counts: Floats) -> Ints:
+    return counts.astype(np.int64)
 
 
 def _scored(tables: Floats, policy: ScorePolicy) -> Floats:
@@ -172,12 +181,6 @@ def _total(tables: Floats) -> Floats:
 
 def _diagonal(read: Floats) -> Floats:
     return np.asarray(np.diagonal(read, axis1=-2, axis2=-1))
-
-
-def _ratio(part: npt.ArrayLike, whole: npt.ArrayLike) -> Floats:
-    """Divide, with NaN where there is nothing to divide by."""
-    part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
 
 
 def _distance(read: Floats) -> Floats:
@@ -209,9 +212,9 @@ def _f1_interval(scored: Floats) -> Interval:
 
 def _mae_interval(read: Floats) -> Interval:
     n, distance = _total(read), _distance(read)
-    mean = _ratio(_total(distance * read), n)
+    mean = ratio(_total(distance * read), n)
     squares = _total(read * (distance - mean[..., None, None]) ** 2)
-    half = Z95 * np.sqrt(_ratio(_ratio(squares, n - 1), n))
+    half = Z95 * np.sqrt(ratio(ratio(squares, n - 1), n))
     return np.maximum(mean - half, 0), mean + half
 
 
@@ -223,7 +226,7 @@ def _spearman_interval(read: Floats) -> Interval:
     chance = read / np.maximum(n, 1)[..., None, None]
     slope = _spearman_slope(chance, rho)
     variance = _total(chance * slope**2) - _total(chance * slope) ** 2
-    half = Z95 * np.sqrt(_ratio(np.maximum(variance, 0), n)) / np.where(usable, 1 - rho**2, np.nan)
+    half = Z95 * np.sqrt(ratio(np.maximum(variance, 0), n)) / np.where(usable, 1 - rho**2, np.nan)
     return np.tanh(z - half), np.tanh(z + half)
 
 
@@ -234,14 +237,19 @@ def _spearman_slope(chance: Floats, rho: Floats) -> Floats:
     spread_x, spread_y = (gold * x**2).sum(axis=-1), (predicted * y**2).sum(axis=-1)
     places = np.arange(chance.shape[-1])
     step = np.sign(places[:, None] - places) / 2
-    along_x = np.einsum("...ij,...j->...i", chance, y) @ step
-    along_y = np.einsum("...ij,...i->...j", chance, x) @ step
+    along_x = _times(np.einsum("...ij,...j->...i", chance, y), step)
+    along_y = _times(np.einsum("...ij,...i->...j", chance, x), step)
     together = x[..., :, None] * y[..., None, :] + along_x[..., :, None] + along_y[..., None, :]
-    own_x = _ratio(x**2 + 2 * (gold * x) @ step, spread_x[..., None])
-    own_y = _ratio(y**2 + 2 * (predicted * y) @ step, spread_y[..., None])
+    own_x = ratio(x**2 + 2 * _times(gold * x, step), spread_x[..., None])
+    own_y = ratio(y**2 + 2 * _times(predicted * y, step), spread_y[..., None])
     own = own_x[..., :, None] + own_y[..., None, :]
-    scaled = _ratio(together, np.sqrt(spread_x * spread_y)[..., None, None])
+    scaled = ratio(together, np.sqrt(spread_x * spread_y)[..., None, None])
     return np.asarray(scaled - rho[..., None, None] / 2 * own)
+
+
+def _times(rows: Floats, matrix: Floats) -> Floats:
+    """Multiply each row alone: `@` would round a row differently in a stack of another height."""
+    return np.asarray(np.einsum("...i,ij->...j", rows, matrix))
 
 
 def _spearman(read: Floats) -> Floats:
@@ -250,7 +258,7 @@ def _spearman(read: Floats) -> Floats:
     x, y = _centred_midranks(gold), _centred_midranks(predicted)
     together = _total(x[..., :, None] * read * y[..., None, :])
     spread = (gold * x**2).sum(axis=-1) * (predicted * y**2).sum(axis=-1)
-    return _ratio(together, np.sqrt(spread))
+    return ratio(together, np.sqrt(spread))
 
 
 def _centred_midranks(counts: Floats) -> Floats:
@@ -263,7 +271,7 @@ def _kendall(read: Floats) -> Floats:
     n = _total(read)
     ties = [(read.sum(axis=axis) ** 2).sum(axis=-1) for axis in (-1, -2)]
     untied = np.sqrt((n**2 - ties[0]) * (n**2 - ties[1])) / 2
-    return _ratio(_rising(read) - _rising(read[..., ::-1]), untied)
+    return ratio(_rising(read) - _rising(read[..., ::-1]), untied)
 
 
 def _rising(read: Floats) -> Floats:
@@ -276,4 +284,4 @@ def _qwk(read: Floats) -> Floats:
     """Quadratic-weighted kappa; NaN only when both sides give one and the same class."""
     weights, n = _distance(read) ** 2, _total(read)
     expected = read.sum(axis=-1)[..., :, None] * read.sum(axis=-2)[..., None, :]
-    return np.asarray(1 - _ratio(_total(weights * read) * n, _total(weights * expected)))
+    return np.asarray(1 - ratio(_total(weights * read) * n, _total(weights * expected)))

@@ -2,92 +2,54 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.arrays import Booleans, Floats, Ranks
+from flipmeter.measure.arrays import Booleans, Floats, ratio
 from flipmeter.measure.flips import (
     POLICIES,
     FlipCounts,
-    count_discordant,
     count_flips,
     estimate_flips,
-    excess_disagreement,
-    joined,
+    excess_estimates,
     silent_noise,
 )
+from flipmeter.measure.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.inference import (
     METHODS,
-    cochran_q,
-    mcnemar,
-    mcnemar_counts,
+    Method,
+    cochran_p,
+    mcnemar_p,
     mcnemar_statistic,
     wilson,
 )
 from flipmeter.measure.panel import (
     Compared,
     Panel,
-    Run,
     by_construction,
     compared,
+    conditions,
+    discordant,
     noise_runs,
-    panels,
+    read_panel,
 )
+from flipmeter.measure.rows import Column, Rows, as_frame, rows_of
 from flipmeter.measure.scores import (
     SCORES,
     STRICT_SCORES,
     ScorePolicy,
-    confusion,
+    confusions,
     score_estimates,
 )
-from flipmeter.measure.tokens import hidden_tokens, output_tokens
+from flipmeter.measure.tokens import hidden_estimates, output_tokens
 from flipmeter.registry import suggestion
-from flipmeter.types import Contrast, Estimate, Mode, Policy, Problem
-
-SCHEMA = {
-    "rater": pl.String,
-    "dataset": pl.String,
-    "level": pl.String,
-    "seed": pl.Int64,
-    "metric": pl.String,
-    "view": pl.String,
-    "policy": pl.String,
-    "value": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "n": pl.Int64,
-    "k": pl.Int64,
-    "failed": pl.Int64,
-    "p": pl.Float64,
-    "b": pl.Int64,
-    "c": pl.Int64,
-    "statistic": pl.Float64,
-    "note": pl.String,
-    "mode": pl.String,
-}
+from flipmeter.types import Contrast, Mode, Problem
 
 TESTED: tuple[ScorePolicy, ...] = ("complete", "strict")
 GRADED = tuple(name for name in SCORES if name != "parse_failure")
-
-
-@dataclass(frozen=True)
-class Row:
-    """An estimate, what it is about, and the test that came with it.
-
-    `view` names the view of a score and the contrast of a test.
-    """
-
-    estimate: Estimate
-    view: str = ""
-    policy: Policy | None = None
-    p: float = math.nan
-    b: int | None = None
-    c: int | None = None
-    statistic: float = math.nan
 
 
 def measure(
@@ -106,37 +68,22 @@ def measure(
     """
     if mode not in ("recommended", "paper"):
         raise Problem(f"no mode named '{mode}'{suggestion(mode, ['recommended', 'paper'])}")
-    records = [
-        (*panel.key, *_record(row), mode)
-        for panel in panels(decisions)
-        for row in _rows(panel, contrasts, mode, frozenset(reproducible))
-    ]
-    table = pl.DataFrame(records, schema=SCHEMA, orient="row")
-    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+    panel = read_panel(decisions, reproducible)
+    return as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode)
 
 
-def _record(row: Row) -> tuple[object, ...]:
-    of = row.estimate
-    numbers = (of.value, of.low, of.high, of.n, of.k, of.failed)
-    return (
-        *(of.metric, row.view, row.policy, *numbers),
-        *(row.p, row.b, row.c, row.statistic, of.note),
-    )
-
-
-def _rows(
-    panel: Panel, contrasts: Sequence[Contrast], mode: Mode, reproducible: Collection[str]
-) -> Iterator[Row]:
+def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[Rows]:
+    """Yield the rows of all groups at once; each group's own rows come in the order it has them."""
     yield from _score_rows(panel, mode)
     for contrast in contrasts:
         found = compared(panel, contrast)
         yield from _flip_rows(panel, contrast, found)
-        if found.status == "measured":
-            yield from _noise_test_rows(panel, contrast, found, mode, reproducible)
-            yield from _excess_rows(panel, contrast, found, reproducible)
-            yield from _accuracy_test_rows(panel, contrast, found, mode)
+        if contrast.is_pair:
+            yield from _noise_test_rows(panel, contrast, found, mode)
+            yield from _excess_rows(panel, contrast, found)
+        yield from _accuracy_test_rows(panel, contrast, found, mode)
     for view in panel.views:
-        yield from _noise_rows(panel, view, reproducible)
+        yield from _noise_rows(panel, view)
     yield from _token_rows(panel)
 
 
@@ -147,128 +94,131 @@ def _test_policies(mode: Mode) -> tuple[ScorePolicy, ...]:
 # --- scores -----------------------------------------------------------------------------------
 
 
-def _score_rows(panel: Panel, mode: Mode) -> Iterator[Row]:
-    graded = {view: panel.asked((view, 0)) & (panel.gold > 0) for view in panel.views}
-    views = [view for view in panel.views if graded[view].any()]
+def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
     for view in panel.views:
-        yield Row(_parse_failure(panel, view), view, "complete")
-        if view not in views:
-            missing = Estimate(math.nan, note="no gold classes")
-            yield from (Row(replace(missing, metric=name), view, "complete") for name in GRADED)
-    if not views:
-        return
-    tables = np.stack([_confusion(panel, view, graded[view]) for view in views])
+        asked = panel.has((view, 0))
+        yield rows_of(asked, _parse_failure(panel, view), view, "complete")
+        ungraded, note = asked & ~_graded(panel, view), ["no gold classes"] * panel.groups.n
+        yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
+    for n_classes in np.unique(panel.n_classes).tolist() if panel.views else ():
+        yield from _graded_rows(panel, n_classes, mode)
+
+
+def _graded_rows(panel: Panel, n_classes: int, mode: Mode) -> Iterator[Rows]:
+    """Score the groups of one scale: a stack of tables, one view after the other."""
+    graded = [(panel.n_classes == n_classes) & _graded(panel, view) for view in panel.views]
+    tables = [
+        _confusions(panel, *each, n_classes) for each in zip(panel.views, graded, strict=True)
+    ]
+    ends = np.cumsum([len(stack) for stack in tables])
+    places = np.split(np.arange(ends[-1]), ends[:-1])
     for policy in _test_policies(mode):
+        scored = score_estimates(np.concatenate(tables), policy)
         names = STRICT_SCORES if policy == "strict" else GRADED
-        for view, estimates in zip(views, score_estimates(tables, policy), strict=True):
-            yield from (Row(one, view, policy) for one in estimates if one.metric in names)
+        for view, groups, at in zip(panel.views, graded, places, strict=True):
+            group = np.flatnonzero(groups)
+            yield from (Rows(group, scored[name].take(at), view, policy) for name in names)
 
 
-def _confusion(panel: Panel, view: str, items: Booleans) -> Floats:
-    return confusion(panel.gold[items], panel.ranks[view, 0][items], panel.n_classes)
+def _graded(panel: Panel, view: str) -> Booleans:
+    """Mark the groups with a gold class for at least one item of a view."""
+    return panel.groups.count(panel.asked((view, 0)) & (panel.gold > 0)) > 0
 
 
-def _parse_failure(panel: Panel, view: str) -> Estimate:
+def _confusions(panel: Panel, view: str, groups: Booleans, n_classes: int) -> Floats:
+    items = panel.asked((view, 0)) & (panel.gold > 0) & groups[panel.groups.of]
+    gold, predicted = panel.gold[items], panel.ranks[view, 0][items]
+    return confusions(gold, predicted, n_classes, panel.groups.among(items))[groups]
+
+
+def _parse_failure(panel: Panel, view: str) -> Estimates:
     """Share of failures among all items that were asked, with or without gold."""
-    failed, n = int((panel.ranks[view, 0] == 0).sum()), int(panel.asked((view, 0)).sum())
-    low, high = wilson(failed, n)
-    return Estimate(failed / n, low, high, n, failed, failed, "parse_failure")
+    failed = panel.groups.count(panel.ranks[view, 0] == 0)
+    n = panel.groups.count(panel.asked((view, 0)))
+    value, ends = ratio(failed, n), wilson(failed, n)
+    return estimates("parse_failure", value, ends, n=n, k=failed, failed=failed)
 
 
 # --- flips ------------------------------------------------------------------------------------
 
 
-def _flip_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Row]:
-    if found.status != "measured":
-        nothing = Estimate(math.nan, metric=contrast.name, note=found.note)
-        yield from (Row(nothing, policy=policy) for policy in POLICIES)
-        return
-    counts = count_flips(conditions(panel, contrast, found.items))
+def _flip_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Rows]:
+    views = conditions(panel, contrast, found.items)
+    counts = count_flips(views, panel.groups.among(found.items))
     for policy in POLICIES:
         rate = estimate_flips(counts, policy, contrast.name)
-        yield Row(replace(rate, note=joined(rate.note, found.note)), policy=policy)
-
-
-def conditions(panel: Panel, contrast: Contrast, items: Booleans) -> list[Ranks]:
-    """Return the classes of some items under each view of a contrast."""
-    return [panel.ranks[view, 0][items] for view in contrast.views]
+        rate = replace(rate, note=joined_each(rate.note, found.note))
+        yield rows_of(found.measured, rate, policy=policy)
+        yield rows_of(~found.measured, undefined(contrast.name, found.note), policy=policy)
 
 
 # --- noise ------------------------------------------------------------------------------------
 
 
-def _noise_rows(panel: Panel, view: str, reproducible: Collection[str]) -> Iterator[Row]:
-    if (view, 1) not in panel.ranks:
-        return
+def _noise_rows(panel: Panel, view: str) -> Iterator[Rows]:
     both = panel.asked((view, 0), (view, 1))
-    if not both.any():
-        return
-    counts = count_flips([panel.ranks[view, 0][both], panel.ranks[view, 1][both]])
-    metric = "noise" if view == "base" else f"noise:{view}"
-    note = _noise_note(panel, view, counts, reproducible)
+    repeated = panel.groups.count(both) > 0
+    runs = [panel.classes((view, repeat))[both] for repeat in (0, 1)]
+    counts = count_flips(runs, panel.groups.among(both))
+    note = _noise_notes(panel, view, counts)
     for policy in POLICIES:
-        rate = estimate_flips(counts, policy, metric)
-        yield Row(replace(rate, note=joined(rate.note, note)), policy=policy)
+        rate = estimate_flips(counts, policy, "noise" if view == "base" else f"noise:{view}")
+        yield rows_of(repeated, replace(rate, note=joined_each(rate.note, note)), policy=policy)
 
 
-def _noise_note(panel: Panel, view: str, counts: FlipCounts, reproducible: Collection[str]) -> str:
-    if panel.key[0] not in reproducible:
-        return silent_noise(counts)
-    if by_construction(panel, view, reproducible):
-        return f"0 by construction ({counts.n} items repeated)"
-    return f"called reproducible, but {counts.strict} of {counts.n} repeated items differ"
+def _noise_notes(panel: Panel, view: str, counts: FlipCounts) -> list[str]:
+    settled = by_construction(panel, view)
+    columns = (panel.reproducible, settled, counts.n, counts.n_complete, counts.strict)
+    return [_noise_note(*each) for each in zip(*(of.tolist() for of in columns), strict=True)]
+
+
+def _noise_note(called: bool, settled: bool, n: int, n_complete: int, strict: int) -> str:
+    if not called:
+        return silent_noise(n, n_complete, strict)
+    if settled:
+        return f"0 by construction ({n} items repeated)"
+    return f"called reproducible, but {strict} of {n} repeated items differ"
 
 
 def _noise_test_rows(
-    panel: Panel, contrast: Contrast, found: Compared, mode: Mode, reproducible: Collection[str]
-) -> Iterator[Row]:
-    runs = noise_runs(panel, contrast, reproducible) if contrast.is_pair else None
-    if runs is None:
-        return
-    counts = {policy: discordant(panel, contrast, found.items, runs, policy) for policy in TESTED}
+    panel: Panel, contrast: Contrast, found: Compared, mode: Mode
+) -> Iterator[Rows]:
+    noise = noise_runs(panel, contrast)
+    groups = found.measured & noise.known
+    counts = {policy: discordant(panel, contrast, found.items, noise, policy) for policy in TESTED}
     failed = counts["strict"][0] - counts["complete"][0]
+    own = contrast.views[0]
+    borrowed = ["" if view == own else f"noise of view '{view}'" for view in noise.view]
     for policy in _test_policies(mode):
-        row = _noise_test_row(counts[policy], contrast, runs[0][0], policy, mode)
-        yield replace(row, estimate=replace(row.estimate, failed=failed))
+        n, b, c = counts[policy]
+        p = {method: mcnemar_p(b, c, method) for method in METHODS}
+        chosen, note = p["paper" if mode == "paper" else "mid-p"], joined_each(_shown(p), borrowed)
+        tested = estimates("mcnemar_p", chosen, n=n, failed=failed, note=note)
+        test = {"p": chosen, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
+        yield rows_of(groups & (n > 0), tested, contrast.name, policy, **test)
+        unread = undefined("mcnemar_p", ["no item was read in all runs"] * len(n))
+        yield rows_of(groups & (n == 0), replace(unread, failed=failed), contrast.name, policy)
 
 
-def discordant(
-    panel: Panel, contrast: Contrast, items: Booleans, runs: tuple[Run, Run], policy: Policy
-) -> tuple[int, int, int]:
-    """Hold a pair of views against two runs of one view: items compared, McNemar's b and c."""
-    kept = items & panel.asked(*runs)
-    first, second = conditions(panel, contrast, kept)
-    repeated = panel.ranks[runs[0]][kept], panel.ranks[runs[1]][kept]
-    return count_discordant((first, second), repeated, policy)
+def _shown(p: Mapping[Method, Floats]) -> list[str]:
+    """Write out the p-values of all methods, for each group."""
+    columns = [values.tolist() for values in p.values()]
+    return [
+        ", ".join(f"{method} {value:.4f}" for method, value in zip(p, values, strict=True))
+        for values in zip(*columns, strict=True)
+    ]
 
 
-def _noise_test_row(
-    counts: tuple[int, int, int], contrast: Contrast, view: str, policy: Policy, mode: Mode
-) -> Row:
-    n, b, c = counts
-    if n == 0:
-        nothing = Estimate(math.nan, metric="mcnemar_p", note="no item was read in all runs")
-        return Row(nothing, contrast.name, policy)
-    p = {method: mcnemar(b, c, method) for method in METHODS}
-    chosen = p["paper" if mode == "paper" else "mid-p"]
-    every = ", ".join(f"{method} {value:.4f}" for method, value in p.items())
-    borrowed = "" if view == contrast.views[0] else f"noise of view '{view}'"
-    about = Estimate(chosen, n=n, metric="mcnemar_p", note=joined(every, borrowed))
-    return Row(about, contrast.name, policy, chosen, b, c, mcnemar_statistic(b, c))
-
-
-def _excess_rows(
-    panel: Panel, contrast: Contrast, found: Compared, reproducible: Collection[str]
-) -> Iterator[Row]:
+def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Rows]:
     """Yield the excess over noise; without noise it is the flip rate itself, which stands above."""
     runs = [(view, repeat) for view in contrast.views for repeat in (0, 1)]
-    if not contrast.is_pair or not all(run in panel.ranks for run in runs):
-        return
-    kept = found.items & panel.asked(*runs)
-    is_settled = any(by_construction(panel, view, reproducible) for view in contrast.views)
-    if kept.any() and not is_settled:
-        excess = excess_disagreement(*(panel.ranks[run][kept] for run in runs))
-        yield Row(replace(excess, metric=f"excess:{contrast.name}"), policy="complete")
+    settled = [by_construction(panel, view) for view in contrast.views]
+    groups = found.measured & ~np.any(settled, axis=0)
+    kept = found.items & panel.asked(*runs) & groups[panel.groups.of]
+    among = panel.groups.among(kept)
+    classes = [panel.classes(run)[kept] for run in runs]
+    excess = excess_estimates(classes, among, f"excess:{contrast.name}")
+    yield rows_of(among.count() > 0, excess, policy="complete")
 
 
 # --- accuracy ---------------------------------------------------------------------------------
@@ -276,40 +226,48 @@ def _excess_rows(
 
 def _accuracy_test_rows(
     panel: Panel, contrast: Contrast, found: Compared, mode: Mode
-) -> Iterator[Row]:
+) -> Iterator[Rows]:
     graded = found.items & (panel.gold > 0)
-    if not graded.any():
-        return
+    groups = panel.groups.among(graded)
     ranks = np.stack(conditions(panel, contrast, graded))
     correct, complete = ranks == panel.gold[graded], ranks.min(axis=0) > 0
+    test = _accuracy_mcnemar if contrast.is_pair else _accuracy_cochran
     for policy in _test_policies(mode):
-        kept = correct[:, complete] if policy == "complete" else correct
-        if kept.size:
-            yield _accuracy_test(kept, contrast, policy, mode, int((~complete).sum()))
+        kept = complete if policy == "complete" else np.ones_like(complete)
+        tested, numbers = test(correct[:, kept], groups.among(kept), contrast, mode)
+        tested = replace(tested, failed=groups.count(~complete))
+        yield rows_of(tested.n > 0, tested, contrast.name, policy, **numbers)
 
 
-def _accuracy_test(
-    correct: Booleans, contrast: Contrast, policy: Policy, mode: Mode, failed: int
-) -> Row:
-    if not contrast.is_pair:
-        q, df, p = cochran_q(correct.T)
-        about = Estimate(p, n=correct.shape[1], failed=failed, metric="accuracy_cochran")
-        about = replace(about, note=f"Cochran's Q, df {df}")
-        return Row(about, contrast.name, policy, p, statistic=q)
-    b, c = mcnemar_counts(correct[0], correct[1])
-    p = mcnemar(b, c, "paper" if mode == "paper" else "mid-p", "two-sided")
-    about = Estimate(p, n=correct.shape[1], failed=failed, metric="accuracy_mcnemar")
-    about = replace(about, note=f"two-sided; b: right only under '{contrast.views[0]}'")
-    return Row(about, contrast.name, policy, p, b, c, mcnemar_statistic(b, c))
+def _accuracy_mcnemar(
+    correct: Booleans, groups: Groups, contrast: Contrast, mode: Mode
+) -> tuple[Estimates, dict[str, Column]]:
+    first, second = correct
+    b, c = groups.count(first & ~second), groups.count(second & ~first)
+    p = mcnemar_p(b, c, "paper" if mode == "paper" else "mid-p", "two-sided")
+    note = f"two-sided; b: right only under '{contrast.views[0]}'"
+    tested = estimates("accuracy_mcnemar", p, n=groups.count(), note=note)
+    return tested, {"p": p, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
+
+
+def _accuracy_cochran(
+    correct: Booleans, groups: Groups, contrast: Contrast, mode: Mode
+) -> tuple[Estimates, dict[str, Column]]:
+    hits = np.stack([groups.count(condition) for condition in correct], axis=-1)
+    n_right, n_views = correct.sum(axis=0), len(contrast.views)
+    within = groups.total((n_right * (n_views - n_right)).astype(np.float64))
+    q, p = cochran_p(hits.astype(np.float64), within)
+    note = f"Cochran's Q, df {n_views - 1}"
+    tested = estimates("accuracy_cochran", p, n=groups.count(), note=note)
+    return tested, {"p": p, "statistic": q}
 
 
 # --- tokens -----------------------------------------------------------------------------------
 
 
-def _token_rows(panel: Panel) -> Iterator[Row]:
-    for estimate in (
-        output_tokens(panel.completion),
-        hidden_tokens(panel.completion, panel.reasoning),
+def _token_rows(panel: Panel) -> Iterator[Rows]:
+    for tokens in (
+        output_tokens(panel.completion, panel.replies),
+        hidden_estimates(panel.completion, panel.reasoning, panel.replies),
     ):
-        if not math.isnan(estimate.value):
-            yield Row(estimate)
+        yield rows_of(~np.isnan(tokens.value), tokens)

@@ -8,17 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.measure.arrays import Floats, same_length
-from flipmeter.measure.flips import mean_estimate
+from flipmeter.measure.groups import Estimates, Groups, mean_estimates, one_group
 from flipmeter.types import Estimate, Problem
 
 Tokens = npt.ArrayLike | Sequence[int | None]
 """A number per reply; None or NaN where the endpoint does not say."""
 
 
-def output_tokens(completion: Tokens) -> Estimate:
+def output_tokens(completion: Tokens, groups: Groups) -> Estimates:
     """Mean tokens per reply as the endpoint counts them, seen and hidden."""
     written = _tokens(completion, "completion")
-    return mean_estimate(written[~np.isnan(written)], "output_tokens")
+    is_known = ~np.isnan(written)
+    return mean_estimates(written[is_known], groups.among(is_known), "output_tokens")
 
 
 def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estimate:
@@ -28,19 +29,29 @@ def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estima
     "overhead". The two kinds are never averaged together.
     """
     written = _tokens(completion, "completion")
-    thought = (
-        np.full_like(written, np.nan) if reasoning is None else _tokens(reasoning, "reasoning")
-    )
+    thought = np.full_like(written, np.nan) if reasoning is None else reasoning
+    return hidden_estimates(written, thought, one_group(len(written))).only()
+
+
+def hidden_estimates(completion: Tokens, reasoning: Tokens, groups: Groups) -> Estimates:
+    """Compute `hidden_tokens` of every group."""
+    written, thought = _tokens(completion, "completion"), _tokens(reasoning, "reasoning")
     same_length(completion=written, reasoning=thought)
-    reported = thought[~np.isnan(thought)]
-    if len(reported):
-        return mean_estimate(reported, "hidden_tokens", note=_reported(len(reported), len(written)))
-    overhead = np.maximum(written[~np.isnan(written)] - 1, 0)
-    note = "overhead: completion tokens minus one" if len(overhead) else "no token was reported"
-    return mean_estimate(overhead, "hidden_tokens", note=note)
+    n_reported = groups.count(~np.isnan(thought))
+    is_reported = (n_reported > 0)[groups.of]
+    hidden = np.where(is_reported, thought, np.maximum(written - 1, 0))
+    is_known = ~np.isnan(hidden)
+    known = groups.among(is_known)
+    counts = zip(
+        *(each.tolist() for each in (n_reported, known.count(), groups.count())), strict=True
+    )
+    note = [_note(*each) for each in counts]
+    return mean_estimates(hidden[is_known], known, "hidden_tokens", note=note)
 
 
-def _reported(n_reported: int, n_replies: int) -> str:
+def _note(n_reported: int, n_known: int, n_replies: int) -> str:
+    if not n_reported:
+        return "overhead: completion tokens minus one" if n_known else "no token was reported"
     missing = n_replies - n_reported
     return "reasoning tokens as reported" + (f"; {missing} replies report none" if missing else "")
 

@@ -1,7 +1,7 @@
 """Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
 
-from flipmeter.model.backend import Backend, Retry
-from flipmeter.model.budget import Budget, OutOfBudget, Price
+from flipmeter.model.backend import Backend, Capability, Retry
+from flipmeter.model.budget import Budget, OutOfBudget, Price, Spent, worst_case
 from flipmeter.model.cache import (
     explain,
     export,
@@ -10,54 +10,85 @@ from flipmeter.model.cache import (
     prune,
     stored_among,
 )
+from flipmeter.model.capabilities import (
+    CAPABILITIES,
+    Examination,
+    asked_as,
+    examine,
+    needs,
+    stated,
+    without_logprobs,
+)
+from flipmeter.model.http import HttpBackend
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.names import (
     World,
     identity_of,
     interface_of,
+    is_in_process,
     is_reproducible,
     local_models,
     open_backend,
     providers,
     request_for,
 )
+from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
+from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import latents
 from flipmeter.model.store import Store
 
 __all__ = [
+    "CAPABILITIES",
     "SIMS",
     "Asked",
     "Backend",
     "Budget",
+    "Capability",
     "Engine",
+    "Examination",
+    "HttpBackend",
     "Ledger",
+    "Observed",
     "OutOfBudget",
     "Price",
+    "PriceList",
+    "Quote",
     "Retry",
     "Shown",
     "SimSpec",
+    "Spent",
     "Store",
     "World",
     "ask_all",
+    "asked_as",
+    "examine",
     "explain",
     "export",
+    "find_prices",
     "identity_of",
     "interface_of",
+    "is_in_process",
     "is_reproducible",
     "latents",
     "local_models",
+    "needs",
+    "observe",
     "open_backend",
     "open_stored",
     "plan_prune",
     "predict_flip_rate",
     "providers",
     "prune",
+    "read_prices",
     "request_for",
     "run_forever",
     "serve",
     "sim_spec",
+    "stated",
     "stored_among",
+    "without_logprobs",
+    "worst_case",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from flipmeter.types import Reply, Request
@@ -35,3 +36,13 @@ class Retry(Exception):
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether an endpoint has something (None: it could not be told), how we know, since when."""
+
+    name: str
+    is_there: bool | None
+    how: str
+    seen: str = ""

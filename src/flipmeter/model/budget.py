@@ -16,10 +16,11 @@ TOKENS_PER_MESSAGE = 8
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per million tokens."""
+    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
 
     prompt: float
     completion: float
+    cached: float | None = None
 
     def of(self, prompt: int, completion: int) -> float:
         return (prompt * self.prompt + completion * self.completion) / 1e6
@@ -83,6 +84,9 @@ class Spent:
         return all(limit is None or total <= limit for limit, total in totals)
 
 
+ONE_CALL = Spent(1)
+
+
 @dataclass
 class Purse:
     """A budget with what is spent of it; what is under way counts with its worst case."""
@@ -93,7 +97,7 @@ class Purse:
 
     def reserve(self, request: Request) -> Spent | None:
         """Put the worst case of a call aside; None if it is not covered."""
-        worst = worst_case(request) if self.budget.counts_tokens else Spent(1)
+        worst = worst_case(request) if self.budget.counts_tokens else ONE_CALL
         self.held.add(worst)
         if self.spent.within(self.budget, self.held):
             return worst

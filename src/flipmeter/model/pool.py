@@ -25,10 +25,10 @@ class Persistence:
     cut short: one beyond `patience` ends the run.
     """
 
-    attempts: int = 8
+    attempts: int = 10
     first_pause: float = 0.25
     crowded_pause: float = 2.0
-    longest_pause: float = 60.0
+    longest_pause: float = 16.0
     patience: float = 900.0
 
     def pause(self, attempt: int, told: float | None) -> float:

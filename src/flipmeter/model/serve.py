@@ -144,8 +144,8 @@ class Front:
         return web.json_response({"status": "ok"})
 
     async def _models(self, _: web.Request) -> web.Response:
-        names = [name for name in self._backends if name != ANY_MODEL]
-        rows = [{"id": name, "object": "model", "owned_by": "flipmeter"} for name in names]
+        named = {name: b for name, b in self._backends.items() if name != ANY_MODEL}
+        rows = [_listed(name, backend) for name, backend in named.items()]
         return web.json_response({"object": "list", "data": rows})
 
     async def _chat(self, request: web.Request) -> web.Response:
@@ -190,6 +190,13 @@ class Front:
             if name in self._backends:
                 return name
         raise Refused(404, f"no model '{model}'; there are: {', '.join(self._backends)}")
+
+
+def _listed(name: str, backend: Backend) -> dict[str, Any]:
+    row = {"id": name, "object": "model", "owned_by": "flipmeter"}
+    # As OpenRouter does it: what is not in this list is not there.
+    parameters = getattr(backend, "parameters", None)
+    return row if parameters is None else row | {"supported_parameters": sorted(parameters)}
 
 
 def _decode(content: bytes) -> dict[str, Any]:

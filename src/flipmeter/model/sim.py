@@ -110,6 +110,8 @@ class SimRater:
     """A backend that answers by a specification and a table of latent scores, text -> score."""
 
     concurrency = 64
+    # It has no effort to control, but takes the field: how much it reasons is planted.
+    parameters = frozenset({"max_tokens", "seed", "reasoning"})
 
     def __init__(
         self, spec: SimSpec, table: Mapping[str, float], scale_names: Sequence[str]

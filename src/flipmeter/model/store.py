@@ -11,13 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from flipmeter.model.backend import Capability
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
-SCHEMA = 1
+SCHEMA = 2
 BATCH = 900
 """SQLite takes at most 999 variables in one statement on old builds."""
 
-TABLES = """
+TABLES = (
+    """
 CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE replies (
     key BLOB PRIMARY KEY,
@@ -33,7 +35,20 @@ CREATE TABLE replies (
     seconds REAL NOT NULL,
     answered_by INTEGER NOT NULL -- texts: model, provider and fingerprint as the reply names them
 ) WITHOUT ROWID;
-"""
+""",
+    """
+CREATE TABLE capabilities (
+    model TEXT NOT NULL,         -- the identity of what was examined
+    asked TEXT NOT NULL,         -- how it is asked: interface and extra fields, as canonical JSON
+    name TEXT NOT NULL,
+    is_there INTEGER,            -- NULL: it could not be told
+    how TEXT NOT NULL,
+    seen TEXT NOT NULL,          -- the UTC date of the examination
+    PRIMARY KEY (model, asked, name)
+) WITHOUT ROWID;
+""",
+)
+"""What each version of the schema adds to the one before it."""
 
 Row = tuple[object, ...]
 WAIT_SECONDS = 60
@@ -63,9 +78,10 @@ class Store:
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.execute("BEGIN IMMEDIATE")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            for statement in TABLES.split(";\n"):
+        for added in TABLES[version:]:
+            for statement in added.split(";\n"):
                 self._db.execute(statement)
+        if version < SCHEMA:
             self._db.execute(f"PRAGMA user_version={SCHEMA}")
         self._db.execute("COMMIT")
         if version > SCHEMA:
@@ -172,6 +188,28 @@ class Store:
             row = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
             self._texts[text] = row[0]
         return self._texts[text]
+
+    def capabilities(self, model: str, asked: str) -> dict[str, Capability]:
+        """Return by name what is known of a model that is asked in some way."""
+        rows = self.read(
+            "SELECT name, is_there, how, seen FROM capabilities WHERE model = ? AND asked = ?",
+            [model, asked],
+        )
+        return {
+            name: Capability(name, None if is_there is None else bool(is_there), how, seen)
+            for name, is_there, how, seen in rows
+        }
+
+    def note_capabilities(self, model: str, asked: str, found: Iterable[Capability]) -> None:
+        """Record what an examination found, in the place of what was known before."""
+        rows = [(model, asked, c.name, c.is_there, c.how, c.seen) for c in found]
+        with _explained(self.path):
+            self._db.executemany("INSERT OR REPLACE INTO capabilities VALUES (?,?,?,?,?,?)", rows)
+
+    def forget_capabilities(self, model: str) -> None:
+        """Forget what is known of a model, in whatever way it is asked."""
+        with _explained(self.path):
+            self._db.execute("DELETE FROM capabilities WHERE model = ?", [model])
 
     def read(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, for verbs that look at the whole store."""

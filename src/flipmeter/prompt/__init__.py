@@ -8,9 +8,10 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.pointwise import paradigms, render
+from flipmeter.prompt.pointwise import Write, paradigms, render
 
 __all__ = [
+    "Write",
     "clarities",
     "connectors",
     "factors",

@@ -1,0 +1,154 @@
+"""Condition -> Condition: ask of every model only what it has, and say what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from flipmeter.model import (
+    Budget,
+    Capability,
+    Examination,
+    HttpBackend,
+    Ledger,
+    Store,
+    asked_as,
+    examine,
+    identity_of,
+    needs,
+    open_backend,
+    stated,
+    without_logprobs,
+)
+from flipmeter.types import Condition, Decoding, Model, Problem
+
+Known = Mapping[Model, Mapping[str, Capability]]
+"""What is known of every model of a grid, by name, as far as the grid needs it."""
+
+
+def recall(grid: Sequence[Condition], store: Store) -> dict[Model, dict[str, Capability]]:
+    """Return what is known already; nothing is sent."""
+    known: dict[Model, dict[str, Capability]] = {}
+    for model, names in _needed(grid).items():
+        found = stated(model)
+        if found is None:
+            found = store.capabilities(identity_of(model), asked_as(model))
+        known[model] = {name: found[name] for name in names if name in found}
+    return known
+
+
+async def learn(
+    grid: Sequence[Condition],
+    store: Store,
+    *,
+    ledger: Ledger | None = None,
+    budget: Budget | None = None,
+) -> dict[Model, dict[str, Capability]]:
+    """Return what the grid must know of its models; what is not known yet is asked and recorded."""
+    known = recall(grid, store)
+    for model, names in _needed(grid).items():
+        missing = [name for name in names if name not in known[model]]
+        if missing:
+            seen = await look(model, store, missing, ledger=ledger, budget=budget)
+            known[model] |= seen.found
+    return known
+
+
+async def look(
+    model: Model,
+    store: Store,
+    names: Sequence[str],
+    *,
+    ledger: Ledger | None = None,
+    budget: Budget | None = None,
+) -> Examination:
+    """Examine the endpoint of a model and record what is found."""
+    backend = open_backend(model)
+    if not isinstance(backend, HttpBackend):
+        raise TypeError(f"{model.address} has no endpoint to examine")
+    try:
+        seen = await examine(model, backend, names, ledger=ledger, budget=budget)
+    finally:
+        await backend.close()
+    store.note_capabilities(backend.identity, asked_as(model), seen.found.values())
+    return seen
+
+
+def _needed(grid: Sequence[Condition]) -> dict[Model, list[str]]:
+    wanted: dict[Model, dict[str, None]] = {}
+    for model, decoding in dict.fromkeys((c.rater.model, c.rater.decoding) for c in grid):
+        names = needs(model, decoding)
+        if names:
+            wanted.setdefault(model, {}).update(dict.fromkeys(names))
+    return {model: list(names) for model, names in wanted.items()}
+
+
+def adapted(
+    grid: Sequence[Condition], known: Known
+) -> tuple[list[Condition], dict[str, list[str]]]:
+    """Return the grid without what its models lack, and what that changes, by rater.
+
+    What cannot be left out is a problem. What is not known is asked as the study says.
+    """
+    told: dict[str, list[str]] = {}
+    fitted: dict[tuple[Model, Decoding], tuple[Model, Decoding]] = {}
+    new: list[Condition] = []
+    for condition in grid:
+        rater = condition.rater
+        asked = rater.model, rater.decoding
+        if asked not in fitted:
+            fitted[asked], sentences = _fit(*asked, known.get(rater.model, {}))
+            if sentences:
+                told.setdefault(rater.name, []).extend(sentences)
+        model, decoding = fitted[asked]
+        if (model, decoding) != asked:
+            condition = replace(condition, rater=replace(rater, model=model, decoding=decoding))
+        new.append(condition)
+    return new, told
+
+
+def _fit(
+    model: Model, decoding: Decoding, found: Mapping[str, Capability]
+) -> tuple[tuple[Model, Decoding], list[str]]:
+    """Return how a model is asked after all, with a sentence for each thing left out or unsure."""
+    sentences = []
+    for name in needs(model, decoding):
+        known = found.get(name)
+        if known is None or known.is_there:
+            continue
+        if known.is_there is None:
+            sentences.append(
+                f"{_WORDS[name]} could not be verified and is sent as it is: {known.how}"
+            )
+        elif name == "seed":
+            decoding = replace(decoding, seed=None)
+            sentences.append(f"the seed is not sent: {known.how}")
+        elif name == "logprobs":
+            model = without_logprobs(model)
+            sentences.append(f"log-probabilities are not asked for: {known.how}")
+        else:
+            raise Problem(_refusal(model, known))
+    return (model, decoding), sentences
+
+
+_WORDS = {
+    "completions": "the completions interface",
+    "reasoning": "the control of reasoning",
+    "logprobs": "the field for log-probabilities",
+    "seed": "the seed",
+}
+
+
+def _refusal(model: Model, known: Capability) -> str:
+    if known.name == "completions":
+        said = "has no completions interface", "set `interface: chat` in its entry"
+    else:
+        said = (
+            "does not take its control of reasoning",
+            "change or remove `reasoning` (or `reasoning_effort`) in its entry",
+        )
+    where = f" --base-url {model.base_url}" if model.base_url else ""
+    anew = f"; to look anew: flipmeter examine {model.address}{where} --again"
+    return (
+        f"'{model.title}' {said[0]} ({known.how}); {said[1]}{anew if stated(model) is None else ''}"
+    )

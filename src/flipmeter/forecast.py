@@ -1,0 +1,198 @@
+"""Cost, Quote -> Forecast: tokens, dollars and time of what is left to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from flipmeter.model import Observed, Quote, Spent, is_in_process
+from flipmeter.plan import Cost
+from flipmeter.types import Model, Problem
+
+CHARS_PER_TOKEN = 4.0
+"""A rule of thumb for English, where no reply of the model is stored."""
+MOST_CHARS_PER_TOKEN = 4.5
+"""Long tokens, for the least that a study can cost."""
+MILLION = 1e6
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What the user says that one model answers in a second; None is not said."""
+
+    requests: float | None = None
+    prompt_tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, speed in asdict(self).items():
+            if speed is not None and not speed > 0:
+                words = name.replace("_", " ")
+                raise Problem(f"{speed:g} {words} per second never end; give a number above 0")
+
+    @property
+    def is_known(self) -> bool:
+        return self.requests is not None or self.prompt_tokens is not None
+
+
+@dataclass(frozen=True)
+class Duration:
+    """How long something takes and how that is known; a floor is the least, not what to expect."""
+
+    seconds: float
+    source: str
+    is_floor: bool = False
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is left to ask of a model, and what that takes."""
+
+    model: str
+    cost: Cost
+    worst: Spent = field(default_factory=Spent)
+    observed: Observed = field(default_factory=Observed)
+    quote: Quote = field(default_factory=Quote)
+    duration: Duration | None = None
+
+    @property
+    def characters_per_token(self) -> float:
+        return self.observed.characters_per_token or CHARS_PER_TOKEN
+
+    @property
+    def prompt_tokens(self) -> int:
+        return round(self.cost.characters / self.characters_per_token)
+
+    @property
+    def prompt_tokens_new(self) -> int:
+        """Return what is left of the prompt tokens where a prefix cache holds what was sent."""
+        return round(self.cost.characters_new / self.characters_per_token)
+
+    @property
+    def prompt_tokens_at_most(self) -> int:
+        return max(self.worst.prompt_tokens, self.prompt_tokens)
+
+    @property
+    def usd_low(self) -> float | None:
+        """Return the least: long tokens, a prefix cache that never misses, replies of one token."""
+        price, cost = self.quote.price, self.cost
+        if price is None:
+            return None if cost.to_ask else 0.0
+        cached = price.prompt if price.cached is None else min(price.cached, price.prompt)
+        shared = cost.characters - cost.characters_new
+        dollars = (cost.characters_new * price.prompt + shared * cached) / MILLION
+        per_token = self.observed.characters_per_token or MOST_CHARS_PER_TOKEN
+        return dollars / per_token + price.of(0, cost.to_ask)
+
+    @property
+    def usd_high(self) -> float | None:
+        """Return the most, as a budget sets it aside: short tokens, no cache, longest replies."""
+        if self.quote.price is None:
+            return None if self.cost.to_ask else 0.0
+        return self.quote.price.of(self.prompt_tokens_at_most, self.worst.completion_tokens)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "model": self.model,
+            **asdict(self.cost),
+            "to_ask": self.cost.to_ask,
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_new": self.prompt_tokens_new,
+            "prompt_tokens_at_most": self.prompt_tokens_at_most,
+            "characters_per_token": self.characters_per_token,
+            "measured_on_replies": self.observed.n_counted,
+            "price": asdict(self.quote.price) if self.quote.price else None,
+            "price_source": self.quote.source,
+            "price_note": self.quote.note,
+            "usd_low": self.usd_low,
+            "usd_high": self.usd_high,
+            **_timed(self.duration),
+        }
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A study before it runs: its size, and a forecast for each model."""
+
+    n_conditions: int
+    forecasts: tuple[Forecast, ...]
+
+    @property
+    def cost(self) -> Cost:
+        return sum((forecast.cost for forecast in self.forecasts), Cost())
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(forecast.prompt_tokens for forecast in self.forecasts)
+
+    @property
+    def prompt_tokens_new(self) -> int:
+        return sum(forecast.prompt_tokens_new for forecast in self.forecasts)
+
+    @property
+    def usd_low(self) -> float | None:
+        """Return the least for all models, None if the price of one is not known."""
+        return _sum(forecast.usd_low for forecast in self.forecasts)
+
+    @property
+    def usd_high(self) -> float | None:
+        return _sum(forecast.usd_high for forecast in self.forecasts)
+
+    @property
+    def duration(self) -> Duration | None:
+        """Return the longest of the models, which run side by side; a floor if one is not known."""
+        all_of_them = [forecast.duration for forecast in self.forecasts if forecast.cost.to_ask]
+        known = [duration for duration in all_of_them if duration is not None]
+        if not known:
+            return None
+        longest = max(known, key=lambda duration: duration.seconds)
+        is_floor = longest.is_floor or len(known) < len(all_of_them)
+        return replace(longest, is_floor=is_floor)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "conditions": self.n_conditions,
+            **asdict(self.cost),
+            "to_ask": self.cost.to_ask,
+            "prompt_tokens": self.prompt_tokens,
+            "prompt_tokens_new": self.prompt_tokens_new,
+            "prompt_tokens_at_most": sum(f.prompt_tokens_at_most for f in self.forecasts),
+            "usd_low": self.usd_low,
+            "usd_high": self.usd_high,
+            **_timed(self.duration),
+            "models": [forecast.as_dict() for forecast in self.forecasts],
+        }
+
+
+def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast:
+    """Return a forecast with its duration: the longest of what is said, set or observed."""
+    n_left, observed = forecast.cost.to_ask, forecast.observed
+    if not n_left:
+        return forecast
+    found: list[Duration] = []
+    if (rate := speed.requests) is not None:
+        found.append(Duration(n_left / rate, f"{rate:g} requests per second"))
+    if (rate := speed.prompt_tokens) is not None:
+        seconds = forecast.prompt_tokens_new / rate
+        found.append(Duration(seconds, f"{rate:g} prompt tokens per second"))
+    if interval := max(model.min_interval for model in models):
+        found.append(Duration(n_left * interval, f"min_interval {interval:g} s", is_floor=True))
+    is_ours = all(is_in_process(model) for model in models)
+    if is_ours and not speed.is_known and (each := observed.median_seconds):
+        source = f"median of {observed.n_replies:,} stored replies: {each:.2g} s"
+        found.append(Duration(n_left * each, source))
+    return replace(forecast, duration=max(found, key=lambda d: d.seconds, default=None))
+
+
+def _timed(duration: Duration | None) -> dict[str, object]:
+    if duration is None:
+        return {"seconds": None, "seconds_source": "", "seconds_at_least": False}
+    return {
+        "seconds": duration.seconds,
+        "seconds_source": duration.source,
+        "seconds_at_least": duration.is_floor,
+    }
+
+
+def _sum(amounts: Iterable[float | None]) -> float | None:
+    known = list(amounts)
+    return None if None in known else sum(amount or 0.0 for amount in known)

@@ -1,0 +1,67 @@
+"""A frame of decisions -> the columns that are measured, checked, or a Problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from flipmeter.types import Problem
+
+NEEDED = {
+    "rater": pl.String,
+    "dataset": pl.String,
+    "level": pl.String,
+    "seed": pl.Int64,
+    "view": pl.String,
+    "repeat": pl.Int64,
+    "item": pl.String,
+    "rank": pl.Int64,
+    "n_classes": pl.Int64,
+}
+OPTIONAL = {
+    "gold": pl.Int64,
+    "prompt": pl.String,
+    "completion_tokens": pl.Int64,
+    "reasoning_tokens": pl.Int64,
+}
+
+
+def checked(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Return the needed and the optional columns, typed; what is absent is null."""
+    frame = _typed(decisions)
+    if frame.is_empty():
+        raise Problem("there are no decisions to measure")
+    empty = [name for name in NEEDED if frame[name].null_count()]
+    if empty:
+        raise Problem(f"the decisions have empty cells in {quoted(empty)}; 'no class' is rank 0")
+    if frame.filter(pl.col("repeat") < 0).height:
+        raise Problem("a repeat is counted from 0; the decisions hold a negative one")
+    for column, lowest in (("rank", 0), ("gold", 1)):
+        wrong = frame.filter((pl.col(column) < lowest) | (pl.col(column) > pl.col("n_classes")))
+        if not wrong.is_empty():
+            worst = wrong.row(0, named=True)
+            raise Problem(
+                f"item '{worst['item']}' has {column} {worst[column]}, outside {lowest} to "
+                f"{worst['n_classes']}"
+            )
+    return frame
+
+
+def _typed(decisions: pl.DataFrame) -> pl.DataFrame:
+    missing = [name for name in NEEDED if name not in decisions.columns]
+    if missing:
+        raise Problem(f"the decisions lack the columns {quoted(missing)}")
+    absent = [pl.lit(None).alias(name) for name in OPTIONAL if name not in decisions.columns]
+    wanted = {**NEEDED, **OPTIONAL}
+    try:
+        return decisions.with_columns(absent).select(
+            pl.col(name).cast(dtype) for name, dtype in wanted.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise Problem(f"a column of the decisions has the wrong type: {error}") from error
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Write names as a list of words in quotes."""
+    return ", ".join(f"'{name}'" for name in names)

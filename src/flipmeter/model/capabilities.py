@@ -1,0 +1,287 @@
+"""Model -> Capability: what an endpoint has, declared by it or shown by a few small requests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from flipmeter.model.answers import logprobs_in
+from flipmeter.model.backend import Capability
+from flipmeter.model.budget import Budget
+from flipmeter.model.http import HttpBackend, Tried
+from flipmeter.model.ledger import Ledger
+from flipmeter.model.llama import LlamaBackend
+from flipmeter.model.names import family, interface_of, providers
+from flipmeter.model.pool import PERSISTENCE, Persistence
+from flipmeter.model.run import Engine
+from flipmeter.model.sim import SimRater
+from flipmeter.model.store import Store
+from flipmeter.types import (
+    Decoding,
+    Interface,
+    Message,
+    Model,
+    Reply,
+    Request,
+    Script,
+    canonical_json,
+)
+
+CAPABILITIES = ("completions", "reasoning", "logprobs", "seed")
+"""In the order in which they are examined: what is not there is left out of the later requests."""
+
+DECLARED_AS = {
+    "reasoning": {"reasoning", "reasoning_effort"},
+    "logprobs": {"logprobs", "top_logprobs"},
+    "seed": {"seed"},
+}
+REASONING, LOGPROBS = ("reasoning", "reasoning_effort"), ("logprobs", "top_logprobs")
+ENGINES: dict[str, type[LlamaBackend] | type[SimRater]] = {
+    "local": LlamaBackend,
+    "llamacpp": LlamaBackend,
+    "sim": SimRater,
+}
+
+SHORT, LONG = "Say yes.", "Write ten random words."
+MAX_TOKENS = 16
+"""Some endpoints refuse a smaller limit."""
+REASONING_TOKENS = 1280
+"""Some endpoints reserve 1,024 tokens for any reasoning and refuse a smaller limit."""
+FEW_ATTEMPTS = 4
+
+Found = tuple[bool | None, str]
+"""Whether something is there, and how that is known."""
+
+
+def needs(model: Model, decoding: Decoding) -> tuple[str, ...]:
+    """Return what a model must have for what is asked of it."""
+    wanted = {
+        "completions": interface_of(model) == "completions",
+        "reasoning": any(name in model.extra for name in REASONING),
+        "logprobs": any(name in model.extra for name in LOGPROBS),
+        "seed": decoding.seed is not None and not decoding.is_greedy,
+    }
+    return tuple(name for name in CAPABILITIES if wanted[name])
+
+
+def without_logprobs(model: Model) -> Model:
+    """Return a model that is not asked for log-probabilities."""
+    return replace(model, extra={k: v for k, v in model.extra.items() if k not in LOGPROBS})
+
+
+def asked_as(model: Model) -> str:
+    """Return how a model is asked, as far as it changes what the endpoint has."""
+    extra = without_logprobs(model).extra
+    return canonical_json({**extra, "interface": interface_of(model)})
+
+
+def stated(model: Model) -> dict[str, Capability] | None:
+    """Return what an engine in this process has, None for a model behind an endpoint."""
+    if family(model) in providers:
+        return None
+    there = ENGINES[family(model)].parameters | {"completions"}
+    return {
+        name: Capability(name, name in there, "stated by the engine in this process")
+        for name in CAPABILITIES
+    }
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found, and the last good reply: it names who answered."""
+
+    found: Mapping[str, Capability]
+    reply: Reply = field(default_factory=Reply)
+
+
+async def examine(
+    model: Model,
+    backend: HttpBackend,
+    names: Iterable[str] = CAPABILITIES,
+    *,
+    ledger: Ledger | None = None,
+    budget: Budget | None = None,
+    persistence: Persistence | None = None,
+) -> Examination:
+    """Find out what an endpoint has, by its list of models and at most seven small requests.
+
+    They count against the budget. What keeps every request from being answered (no server, a wrong
+    key) is raised as asking would raise it.
+    """
+    wanted = set(names)
+    witness = _Witness(backend)
+    with Store() as store:
+        engine = Engine(
+            {backend.identity: witness},
+            store,
+            Ledger(spent=ledger.spent) if ledger else Ledger(),
+            budget,
+            {backend.identity: model.min_interval},
+            persistence=persistence or replace(PERSISTENCE, attempts=FEW_ATTEMPTS),
+        )
+        examiner = _Examiner(model, witness, engine, await backend.listing())
+        found = [await examiner.examine(name) for name in CAPABILITIES if name in wanted]
+    return Examination({capability.name: capability for capability in found}, witness.last)
+
+
+class _Witness:
+    """A backend that keeps the whole answers of another: a reply does not hold them."""
+
+    concurrency = 1
+    is_reproducible = False
+
+    def __init__(self, backend: HttpBackend) -> None:
+        self.identity = backend.identity
+        self.tried: dict[str, Tried] = {}
+        self.last = Reply()
+        self._backend = backend
+
+    async def ask(self, request: Request) -> Reply:
+        tried = self.tried[request.key] = await self._backend.try_out(request)
+        if tried.refusal:
+            return Reply(error=tried.refusal)
+        self.last = tried.reply
+        return tried.reply
+
+    async def close(self) -> None:
+        """Do nothing: who opened the other one closes it."""
+
+
+class _Examiner:
+    """One examination: the requests it needs, each sent once, and what they show."""
+
+    def __init__(
+        self, model: Model, witness: _Witness, engine: Engine, listing: Mapping[str, Any]
+    ) -> None:
+        self._witness = witness
+        self._engine = engine
+        self._interface: Interface = interface_of(model)
+        self._extra = without_logprobs(model).extra
+        declared = listing.get("supported_parameters")
+        self._declared = set(map(str, declared)) if isinstance(declared, list) else None
+        self._ways: Mapping[str, Callable[[], Awaitable[Found]]] = {
+            "completions": self._completions,
+            "reasoning": self._reasoning,
+            "logprobs": self._logprobs,
+            "seed": self._seed,
+        }
+
+    async def examine(self, name: str) -> Capability:
+        is_there, how = await self._find(name)
+        if is_there is None and self._declares(name):
+            is_there, how = True, f"declared by the models endpoint, not shown: {how}"
+        if name == "reasoning" and is_there is False:
+            self._extra = {k: v for k, v in self._extra.items() if k not in REASONING}
+        if name == "completions" and is_there is False:
+            self._interface = "chat"
+        return Capability(name, is_there, how, _today())
+
+    async def _find(self, name: str) -> Found:
+        if self._declares(name) is False:
+            return False, "declared by the models endpoint: not among its parameters"
+        return await self._ways[name]()
+
+    def _declares(self, name: str) -> bool | None:
+        if self._declared is None or name not in DECLARED_AS:
+            return None
+        return bool(self._declared & DECLARED_AS[name])
+
+    async def _completions(self) -> Found:
+        tried = await self._try(interface="completions")
+        return (True, _SHOWN) if not tried.refusal else await self._refused(tried, "chat")
+
+    async def _reasoning(self) -> Found:
+        own = {name: self._extra[name] for name in REASONING if name in self._extra}
+        sent = own or {"reasoning": {"effort": "low"}}
+        tried = await self._try(sent)
+        if tried.refusal:
+            return await self._refused(tried)
+        spent, is_off = tried.reply.usage.reasoning, _turns_off(sent)
+        if spent is None:
+            return None, "accepted, but the usage does not count reasoning tokens"
+        if is_off and spent:
+            return False, f"accepted and not followed: {spent} reasoning tokens"
+        if is_off or spent:
+            return True, f"{_SHOWN}: {spent} reasoning tokens"
+        return None, "accepted, but the answer took no reasoning tokens"
+
+    async def _logprobs(self) -> Found:
+        is_chat = self._interface == "chat"
+        tried = await self._try(
+            {"logprobs": True, "top_logprobs": 5} if is_chat else {"logprobs": 5}
+        )
+        if tried.refusal:
+            return await self._refused(tried)
+        n_alternatives = logprobs_in(tried.answer)
+        if n_alternatives is not None:
+            return True, f"{_SHOWN}: {n_alternatives} alternatives of a token"
+        if tried.answer and not tried.reply.text:
+            return None, "the answer is empty"
+        promised = "declared by the models endpoint" if self._declares("logprobs") else "accepted"
+        return False, f"{promised}, absent from the answer"
+
+    async def _seed(self) -> Found:
+        fields = {"temperature": 1, "seed": 1}
+        first = await self._try(fields, LONG)
+        if first.refusal:
+            return await self._refused(first)
+        again = await self._try(fields, LONG, repeat=1)
+        if again.refusal:
+            return None, again.refusal
+        if first.reply.text != again.reply.text:
+            return False, "accepted and not honoured: two answers with one seed differ"
+        other = await self._try(fields | {"seed": 2}, LONG)
+        if other.refusal or other.reply.text == first.reply.text:
+            return None, other.refusal or "three answers with two seeds are equal"
+        return True, f"{_SHOWN}: two answers with one seed are equal, with another they differ"
+
+    async def _refused(self, tried: Tried, interface: Interface | None = None) -> Found:
+        """Say whether a refusal is about what was asked for: is a plain request answered?"""
+        if tried.is_passing:
+            return None, tried.refusal
+        plain = await self._try(interface=interface, leave_out=REASONING)
+        if plain.problem is not None:
+            raise plain.problem
+        if plain.refusal:
+            return None, f"a plain request gets no answer either: {plain.refusal}"
+        return False, f"refused: {tried.refusal}"
+
+    async def _try(
+        self,
+        fields: Mapping[str, Any] | None = None,
+        prompt: str = SHORT,
+        *,
+        interface: Interface | None = None,
+        repeat: int = 0,
+        leave_out: Iterable[str] = (),
+    ) -> Tried:
+        """Return what a request brings, sent with the retries and pauses of any other."""
+        extra = {k: v for k, v in self._extra.items() if k not in leave_out}
+        body = {**extra, **(fields or {}), "interface": interface or self._interface}
+        limit = "max_completion_tokens" if "max_completion_tokens" in extra else "max_tokens"
+        has_reasoning = any(name in body for name in REASONING)
+        body[limit] = REASONING_TOKENS if has_reasoning else MAX_TOKENS
+        script = Script.of([Message("user", prompt)])
+        request = Request(self._witness.identity, script, canonical_json(body), repeat=repeat)
+        if request.key not in self._witness.tried:
+            reply = (await self._engine.ask([request]))[request.key]
+            given_up = Tried(refusal=reply.error, is_passing=True)
+            self._witness.tried.setdefault(request.key, given_up)
+        return self._witness.tried[request.key]
+
+
+_SHOWN = "shown by a request"
+
+
+def _turns_off(sent: Mapping[str, Any]) -> bool:
+    """Say whether a reasoning field asks for none."""
+    field = sent.get("reasoning")
+    field = field if isinstance(field, dict) else {}
+    effort = field.get("effort", sent.get("reasoning_effort"))
+    return effort == "none" or field.get("enabled") is False or field.get("max_tokens") == 0
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()

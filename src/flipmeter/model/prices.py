@@ -1,0 +1,254 @@
+"""Model -> Price: what the study, a file, or the provider's own list says that tokens cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from flipmeter.model.budget import Price
+from flipmeter.model.http import Endpoint
+from flipmeter.model.names import endpoint_of, is_in_process
+from flipmeter.registry import suggestion
+from flipmeter.types import Model, Problem
+
+PATIENCE = 3.0
+"""Seconds for a provider's list: a plan must not hang on a nicety."""
+LARGEST_LIST = 16 * 2**20
+MILLION = 1e6
+KEYS = ("prompt", "completion", "cached")
+FREE = Price(0.0, 0.0)
+REFUSED = (401, 403)
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What a model charges and who says so; where there is no price, `note` says why."""
+
+    price: Price | None = None
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """What a file or a provider says about its models; an empty list says why in `note`."""
+
+    source: str
+    quotes: Mapping[str, Quote] = field(default_factory=dict)
+    note: str = ""
+
+    def of(self, model: Model) -> Quote | None:
+        """Return what the list says by the model's address, or by its name at the provider."""
+        name = model.address.partition("/")[2]
+        return self.quotes.get(model.address) or self.quotes.get(name)
+
+    def answer(self, model: Model) -> Quote:
+        """Return the provider's word on its own model, or why there is none."""
+        name = model.address.partition("/")[2]
+        missing = self.note or f"{self.source} does not list '{name}'"
+        return self.quotes.get(name) or Quote(note=missing)
+
+
+async def find_prices(
+    models: Sequence[Model],
+    own: Mapping[str, Price],
+    listed: PriceList | None = None,
+    *,
+    is_offline: bool = False,
+) -> dict[str, Quote]:
+    """Return what each model charges, by title: the study's word, else a file's, else its provider.
+
+    `own` holds the study's prices by title. A provider's list that cannot be had is no failure.
+    """
+    known = {model.title: _known(model, own, listed) for model in models}
+    quotes = {title: quote for title, quote in known.items() if quote is not None}
+    unknown = [model for model in models if model.title not in quotes]
+    if is_offline:
+        return quotes | {m.title: Quote(note="its provider is not asked") for m in unknown}
+    endpoints = {_place(endpoint_of(model)): endpoint_of(model) for model in unknown}
+    lists = await asyncio.gather(*(fetch_prices(endpoint) for endpoint in endpoints.values()))
+    found = dict(zip(endpoints, lists, strict=True))
+    return quotes | {m.title: found[_place(endpoint_of(m))].answer(m) for m in unknown}
+
+
+def _known(model: Model, own: Mapping[str, Price], listed: PriceList | None) -> Quote | None:
+    """Return what is known without asking anybody."""
+    if model.title in own:
+        return Quote(own[model.title], "the study")
+    if listed is not None and (quote := listed.of(model)) and quote.price is not None:
+        return quote
+    return Quote(FREE, "runs in this process") if is_in_process(model) else None
+
+
+def _place(endpoint: Endpoint) -> tuple[str, str | None]:
+    return endpoint.base_url, endpoint.key
+
+
+# --- a provider's own list --------------------------------------------------------------------
+
+
+async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceList:
+    """Read the list of models at an endpoint; servers of one's own have no prices in it."""
+    url = f"{endpoint.base_url}/models"
+    try:
+        status, body = await _get(url, (endpoint.key or "").strip(), patience)
+    except TimeoutError:
+        return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
+    except aiohttp.ClientConnectorError:
+        return PriceList(url, note=f"{url} cannot be reached")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        # Not its text: it may quote the request's headers, and so the key.
+        return PriceList(url, note=f"{url} gave no proper answer ({type(error).__name__})")
+    if status in REFUSED:
+        return PriceList(url, note=f"{url} answers HTTP {status}: check {endpoint.key_variable}")
+    if status != 200:
+        return PriceList(url, note=f"{url} answers HTTP {status}")
+    quotes = _provider_quotes(_decoded(body), url)
+    if not _priced(quotes):
+        return PriceList(url, note=f"{url} lists no prices")
+    return PriceList(url, quotes)
+
+
+async def _get(url: str, key: str, patience: float) -> tuple[int, bytes]:
+    is_sendable = key and key.isascii() and key.isprintable()
+    headers = {"Authorization": f"Bearer {key}"} if is_sendable else {}
+    timeout = aiohttp.ClientTimeout(total=patience)
+    async with (
+        aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+        # A redirect could take the key to another host.
+        session.get(url, allow_redirects=False) as response,
+    ):
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > LARGEST_LIST:
+                raise ValueError(f"more than {LARGEST_LIST} bytes")
+        return response.status, bytes(body)
+
+
+def _decoded(body: bytes) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _provider_quotes(content: object, source: str) -> dict[str, Quote]:
+    """Read a list of models in OpenRouter's form: US dollars per token, as texts."""
+    entries = content.get("data") if isinstance(content, dict) else None
+    return {
+        entry["id"]: _provider_quote(entry["id"], entry.get("pricing"), source)
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+    }
+
+
+def _provider_quote(name: str, pricing: object, source: str) -> Quote:
+    told = pricing if isinstance(pricing, dict) else {}
+    prompt, completion = _amount(told.get("prompt")), _amount(told.get("completion"))
+    if prompt is None or completion is None:
+        # A router has -1 here: it depends on the model that it picks.
+        return Quote(note=f"{source} lists no price for '{name}'")
+    if fee := _amount(told.get("request")):
+        note = f"'{name}' also charges ${fee:g} a request, so tokens alone would say too little"
+        return Quote(note=note)
+    cached = _amount(told.get("input_cache_read"))
+    per_million = None if cached is None else cached * MILLION
+    return Quote(Price(prompt * MILLION, completion * MILLION, per_million), source)
+
+
+def _priced(quotes: Mapping[str, Quote]) -> bool:
+    return any(quote.price is not None for quote in quotes.values())
+
+
+def _amount(value: object) -> float | None:
+    """Return a number that can be a price, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+# --- a price file -----------------------------------------------------------------------------
+
+
+def read_prices(path: Path) -> PriceList:
+    """Read a price file: addresses with dollars per million tokens, or a saved list of a provider.
+
+    Addresses that a study does not use are fine: one file serves many studies.
+    """
+    content = _content(path)
+    if isinstance(content.get("data"), list):
+        quotes = _provider_quotes(content, str(path))
+        if not _priced(quotes):
+            raise Problem(
+                f"{path} lists {len(quotes)} models and no prices; save the list of a provider "
+                "that has them, or write `address: {prompt: …, completion: …}`"
+            )
+        return PriceList(str(path), quotes)
+    return PriceList(
+        str(path),
+        {str(a): Quote(_price(path, str(a), entry), str(path)) for a, entry in content.items()},
+    )
+
+
+def _content(path: Path) -> dict[Any, Any]:
+    if not path.is_file():
+        raise Problem(f"no price file {path}; name a YAML or JSON file that exists")
+    try:
+        content = _parsed(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Problem(f"the price file {path} is neither YAML nor JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise Problem(
+            f"the price file {path} holds no prices; write "
+            "`address: {prompt: 2.5, completion: 10}`, in dollars per million tokens"
+        )
+    return content
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)  # a provider's list is long, and YAML is slow
+    except (ValueError, RecursionError):
+        return yaml.safe_load(text)
+
+
+def _price(path: Path, address: str, entry: object) -> Price:
+    if not isinstance(entry, dict):
+        raise Problem(
+            f"{path}: the price of '{address}' is {entry!r:.80}; write {{prompt: 2.5, "
+            "completion: 10}, in dollars per million tokens"
+        )
+    for key in entry:
+        if key not in KEYS:
+            raise Problem(f"{path}: no key named '{key}' in a price{suggestion(str(key), [*KEYS])}")
+    for key in ("prompt", "completion"):
+        if key not in entry:
+            raise Problem(f"{path}: the price of '{address}' has no `{key}`; add it, 0 if free")
+    prompt, completion = (_told(path, address, key, entry[key]) for key in ("prompt", "completion"))
+    cached = entry.get("cached")
+    return Price(
+        prompt, completion, None if cached is None else _told(path, address, "cached", cached)
+    )
+
+
+def _told(path: Path, address: str, key: str, value: object) -> float:
+    amount = _amount(value)
+    if amount is None:
+        raise Problem(
+            f"{path}: the {key} price of '{address}' is {value!r:.80}; it is a number of dollars "
+            "per million tokens, 0 or more"
+        )
+    return amount
