@@ -41,6 +41,14 @@ test: $(READY_DEV)  ## Run the tests
 test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package
 	$(BIN)/python -m pytest tests/test_data_hub.py
 
+.PHONY: bench
+bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (BENCH="planning order" for some)
+	$(BIN)/python benchmarks/bench.py $(BENCH)
+
+.PHONY: soak
+soak: $(READY_DEV)  ## Ask a misbehaving server for ten minutes: nothing lost, memory flat
+	$(BIN)/python benchmarks/soak.py --minutes 10
+
 .PHONY: check
 check: $(READY_DEV)  ## Check format, lint, types and the architecture
 	$(BIN)/ruff format --check .

@@ -2,7 +2,8 @@
 
     python benchmarks/clients.py [--requests 1000] [--latency 0.05]
 
-The peers are not dependencies: install those to compare (pip install httpx openai).
+They are not dependencies: a client that is not installed is left out. `bench.py` runs this in an
+environment that has all three.
 """
 
 from __future__ import annotations

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
+
+KEPT = "FLIPMETER_GOALS"
+"""The variable that names a file to leave goals in."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,14 @@ class Goal:
     @property
     def row(self) -> tuple[str, ...]:
         met = "yes" if self.is_met else "no"
-        return self.what, f"{self.value:,.3g}", f"{self.sign} {self.limit:,g}", met
+        return self.what, f"{self.value:,.4g}", f"{self.sign} {self.limit:,g}", met
 
 
 def show_goals(goals: Sequence[Goal]) -> None:
-    """Print all goals as one table."""
+    """Print goals as one table, and leave them for `bench.py` if that is who asks."""
+    if kept := os.environ.get(KEPT):
+        with Path(kept).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(goal)) + "\n" for goal in goals)
     table = Table("what", "measured", "must be", "met", title="Goals", title_justify="left")
     for goal in goals:
         table.add_row(*goal.row)

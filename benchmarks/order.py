@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
@@ -58,6 +59,9 @@ class Pass:
     heard: dict[str, Heard]
     n_tokens: int
     seconds: float
+
+    def n_different(self, base: Pass) -> int:
+        return sum(heard != base.heard[key] for key, heard in self.heard.items())
 
     def row(self, base: Pass) -> list[str]:
         pairs = [(heard, base.heard[key]) for key, heard in self.heard.items()]
@@ -135,6 +139,10 @@ def main() -> None:
     for one in found:
         table.add_row(*one.row(found[0]))
     Console().print(table)
+    n_prompts = len(found[0].heard)
+    n_different = sum(one.n_different(found[0]) for one in found)
+    what = f"replies that depend on the order, {n_prompts} prompts {len(found)} times"
+    show_goals([Goal(what, n_different, "<=", 0)])
 
 
 if __name__ == "__main__":

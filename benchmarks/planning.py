@@ -14,6 +14,7 @@ import resource
 import time
 from dataclasses import dataclass
 
+from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
@@ -86,11 +87,21 @@ def sizes(largest: int) -> list[Size]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--largest", type=int, default=6, help="the power of ten to end with")
+    found = sizes(parser.parse_args().largest)
     names = ("requests", "groups", "seconds", "µs each", "MiB", "KiB each")
     table = Table(*names, title="Planning and pricing, nothing sent", title_justify="left")
-    for size in sizes(parser.parse_args().largest):
+    for size in found:
         table.add_row(*size.row)
     Console().print(table)
+    few, many = found[0], found[-1]
+    what = f"planning, {many.n_requests:,} requests / {few.n_requests:,}"
+    n = many.n_requests / few.n_requests
+    show_goals(
+        [
+            Goal(f"{what}: seconds each", many.seconds / few.seconds / n, "<=", 1.5),
+            Goal(f"{what}: memory each", many.mebibytes / few.mebibytes / n, "<=", 1.5),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import numpy as np
 import polars as pl
+from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
@@ -204,13 +205,32 @@ def show_curve(points: Iterable[Point]) -> None:
     Console().print(table)
 
 
+def race_goals(found: Sequence[Race]) -> list[Goal]:
+    ratio = {race.name: race.ratio for race in found}
+    return [
+        Goal("scores of many groups, library loop / grouped counts", ratio["these six"], ">=", 100),
+        Goal("macro-F1 alone, scikit-learn / all nine scores", ratio["macro_f1"], ">=", 100),
+    ]
+
+
+def curve_goals(points: Sequence[Point]) -> list[Goal]:
+    """Return how the cost of a decision grows with their number; 1 is linear."""
+    each = {at.n_decisions: at.cpu / at.n_decisions for at in points}
+    few, many = min(each), max(each)
+    what = f"statistics, CPU per decision at {many:,} / at {few:,}"
+    return [Goal(what, each[many] / each[few], "<=", 1.5)] if many > few else []
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--powers", type=int, nargs="+", default=[4, 5, 6, 7])
     parser.add_argument("--groups", type=int, default=200, help="groups of the library loop")
     options = parser.parse_args()
-    show_races(races(options.groups), options.groups)
-    show_curve(curve(options.powers))
+    found = races(options.groups)
+    show_races(found, options.groups)
+    points = list(curve(options.powers))
+    show_curve(points)
+    show_goals([*race_goals(found), *curve_goals(points)])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -173,7 +174,8 @@ def perform(
                 return str(stop)
             return ""
 
-    stopped = wait_for(ask())
+    with _collecting_seldom():
+        stopped = wait_for(ask())
     # Written together and only now: a run that fails leaves the results of the last one alone.
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
@@ -275,6 +277,17 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Look for cyclic garbage seldom: a run makes many objects that stay, and hardly a cycle."""
+    usual = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
 
 
 def _claim(folder: Path) -> None:

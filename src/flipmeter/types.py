@@ -345,7 +345,7 @@ class Request:
 
     `model` identifies what answers (endpoint or weights hash, interface), never a display name;
     `params` is the canonical JSON of all other fields of the body. Where the head of the script
-    ends is in the key: local engines split the prompt there, and that moves the last bits.
+    ends is in the key: an engine may compute the prompt in two pieces, and that moves last bits.
     """
 
     model: str

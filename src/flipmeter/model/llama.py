@@ -18,18 +18,15 @@ from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
 BREAK = "\n\n"
 CONTEXT = 8192
-CUT = 2
-"""The number of the rule by which prompts are cut; one more whenever it changes."""
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
 
 
 class LlamaBackend:
     """One engine with one slot. Equal requests get equal replies, whatever was asked before.
 
-    llama.cpp keeps what its slot held and computes only the rest of a prompt; where that rest
-    begins moves the last bits of the result, and now and then a label. So every prompt is computed
-    in the same pieces, cut by its content alone: the first paragraph, the rest of its head, and
-    what follows. The slot is brought back to the end of a piece before the next is computed.
+    llama.cpp keeps what its slot held and computes only the rest of a prompt. Where that rest
+    begins must not move the last bits of a result, and now and then a label: without flash
+    attention it does not, because every token is then computed alike in a batch of any size.
     """
 
     concurrency = 1
@@ -43,7 +40,6 @@ class LlamaBackend:
         self.path = path
         self._context = context
         self._server: Any = None
-        self._held: tuple[str, ...] = ()
         self._lock = threading.Lock()
         self.n_processed = 0
 
@@ -52,7 +48,7 @@ class LlamaBackend:
 
     async def close(self) -> None:
         with self._lock:
-            self._server, self._held = None, ()
+            self._server = None
 
     def _ask(self, request: Request) -> Reply:
         with self._lock:
@@ -60,31 +56,12 @@ class LlamaBackend:
                 self._server = _start(self.path, self._context)
             start = time.perf_counter()
             body = json.loads(request.params)
-            text, anchor = self._text(request, body.pop("interface", "completions"))
+            text = self._text(request, body.pop("interface", "completions"))
             try:
-                self._return_to(_pieces(text[:anchor]))
                 answer = self._complete(text, body)
             except (RuntimeError, ValueError, OSError) as error:
-                self._held = ()
                 return Reply(error=f"llama.cpp: {error}")
             return _reply(answer, time.perf_counter() - start)
-
-    def _return_to(self, ends: tuple[str, ...]) -> None:
-        """Bring the slot to the state "holds the last of these prefixes", always by the same steps.
-
-        Each prefix is the one before and a piece more. One that was just computed is asked for
-        again, and so is the last one that is held: either way this drops what stands behind it and
-        computes its last token alone, so that the next piece begins in the same state every time.
-        """
-        n_held = sum(1 for held, end in zip(self._held, ends, strict=False) if held == end)
-        self._held = self._held[:n_held]
-        if n_held:
-            self._complete(self._held[-1], {"max_tokens": 0})
-        for end in ends[n_held:]:
-            # What a slot happens to share with the first piece is computed anew.
-            self._complete(end, {"max_tokens": 0, "cache_prompt": bool(self._held)})
-            self._complete(end, {"max_tokens": 0})
-            self._held += (end,)
 
     def _complete(self, text: str, body: Mapping[str, Any]) -> dict[str, Any]:
         fields = {RENAMED.get(name, name): value for name, value in body.items()}
@@ -97,16 +74,12 @@ class LlamaBackend:
         self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
         return answer
 
-    def _text(self, request: Request, interface: str) -> tuple[str, int]:
-        """Return the text the engine sees and where its shared part ends."""
-        *before, last = request.script.messages
-        anchor = request.script.anchor or _last_break(last.content)
+    def _text(self, request: Request, interface: str) -> str:
+        """Return the text the engine sees."""
+        messages = request.script.messages
         if interface == "completions":
-            head = "".join(message.content + BREAK for message in before)
-            return head + last.content, len(head) + anchor
-        whole = self._template([(m.role, m.content) for m in request.script.messages])
-        start = whole.rfind(last.content)
-        return whole, start + anchor if start >= 0 else _last_break(whole)
+            return BREAK.join(message.content for message in messages)
+        return self._template([(message.role, message.content) for message in messages])
 
     def _template(self, messages: list[tuple[str, str]]) -> str:
         """Let the engine put messages into the chat template that the weights carry."""
@@ -122,17 +95,6 @@ class LlamaBackend:
             return str(json.load(answer)["prompt"])
 
 
-def _pieces(head: str) -> tuple[str, ...]:
-    """Return the prefixes at which a prompt is cut: after its first paragraph, and all of it."""
-    first = head.find(BREAK)
-    return (head,) if first < 1 else (head[:first], head)
-
-
-def _last_break(text: str) -> int:
-    """Return where to split a text that marks no anchor: by its content, never by its history."""
-    return max(text.rfind(BREAK), 1)
-
-
 def _start(path: Path, context: int) -> Any:
     import xllamacpp
 
@@ -142,7 +104,9 @@ def _start(path: Path, context: int) -> Any:
     params.n_parallel = 1
     params.verbosity = 0
     params.warmup = False
-    params.cache_ram_mib = 0  # a restored state is one more way to depend on the past
+    params.cache_ram_mib = 0  # requests come sorted by prefix: there is nothing to bring back
+    # Flash attention computes a batch of 64 tokens or more otherwise than a smaller one.
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     for threads in (params.cpuparams, params.cpuparams_batch):
         threads.n_threads = _cores()
         threads.poll = 0  # waiting threads sleep: a spinning one steals the core of the other
@@ -179,8 +143,8 @@ def _usage(answer: Mapping[str, Any]) -> Usage:
 
 
 def engine() -> str:
-    """Return the engine, its version and how prompts are cut: another may round otherwise."""
-    return f"xllamacpp {version('xllamacpp')} cut {CUT}"
+    """Return the engine, its version and what moves last bits: another may round otherwise."""
+    return f"xllamacpp {version('xllamacpp')} without flash attention"
 
 
 def file_digest(path: Path) -> str:
