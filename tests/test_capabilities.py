@@ -16,6 +16,7 @@ import pytest
 from flipmeter.adapt import adapted, recall
 from flipmeter.cli import main
 from flipmeter.data import load
+from flipmeter.grid import conditions, world
 from flipmeter.model import (
     CAPABILITIES,
     Budget,
@@ -34,7 +35,7 @@ from flipmeter.model import (
 from flipmeter.model.store import TABLES
 from flipmeter.preview import preview
 from flipmeter.runs import Run, perform
-from flipmeter.study import Study, conditions, read_study, world
+from flipmeter.study import Study, read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Reply, Request, Script
 from misbehaving import (
     KEY,

@@ -172,7 +172,7 @@ SLOW = """
 import asyncio, sys
 from flipmeter.data import load
 from flipmeter.model import open_backend, serve
-from flipmeter.study import world
+from flipmeter.grid import world
 from flipmeter.types import Model
 
 async def go():

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.study import Study, conditions, find_study, read_study
+from flipmeter.grid import conditions
+from flipmeter.study import Study, find_study, read_study
 from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flipmeter.adapt import adapted, recall
 from flipmeter.forecast import Forecast, Preview, Speed, timed
+from flipmeter.grid import conditions, worlds
 from flipmeter.model import (
     PriceList,
     Quote,
@@ -20,7 +21,7 @@ from flipmeter.model import (
 )
 from flipmeter.plan import Cost, Plan, price
 from flipmeter.rate import Seat, first_round, seat
-from flipmeter.study import Study, conditions, worlds
+from flipmeter.study import Study
 from flipmeter.types import Condition, Model
 from flipmeter.waiting import wait_for
 

@@ -22,6 +22,7 @@ import yaml
 
 from flipmeter.adapt import Known, adapted, learn
 from flipmeter.data import merge
+from flipmeter.grid import conditions, draw_sample, worlds
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import (
     Asked,
@@ -38,7 +39,7 @@ from flipmeter.model import (
 from flipmeter.model.weights import Fetched
 from flipmeter.rate import Seat, rate, seat
 from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
-from flipmeter.study import Study, conditions, draw_sample, read_study, worlds
+from flipmeter.study import Study, read_study
 from flipmeter.types import Condition, Dataset, Model, Problem
 from flipmeter.waiting import wait_for
 

@@ -27,6 +27,7 @@ from flipmeter.cli.app import (
     study_of,
 )
 from flipmeter.cli.printing import print_flip, print_run
+from flipmeter.grid import base_conditions, conditions
 from flipmeter.look import views_of_item
 from flipmeter.model import (
     Ledger,
@@ -38,11 +39,7 @@ from flipmeter.report import (
     side_by_side,
 )
 from flipmeter.runs import Run, perform
-from flipmeter.study import (
-    Study,
-    base_conditions,
-    conditions,
-)
+from flipmeter.study import Study
 from flipmeter.types import Problem
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flipmeter.cli.app import say
+from flipmeter.grid import conditions
 from flipmeter.look import flipped_pair
 from flipmeter.report import (
     accuracy_tests_table,
@@ -18,10 +19,7 @@ from flipmeter.report import (
     warned,
 )
 from flipmeter.runs import Run
-from flipmeter.study import (
-    Study,
-    conditions,
-)
+from flipmeter.study import Study
 
 
 def print_run(done: Run, study: Study) -> None:

@@ -9,12 +9,10 @@ import typer
 
 from flipmeter.cli.app import DataDir, app, errors
 from flipmeter.data import load
+from flipmeter.grid import world
 from flipmeter.model import (
     open_backend,
     run_forever,
-)
-from flipmeter.study import (
-    world,
 )
 from flipmeter.types import Model
 

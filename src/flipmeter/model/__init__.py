@@ -2,14 +2,7 @@
 
 from flipmeter.model.backend import Backend, Capability, Retry
 from flipmeter.model.budget import Budget, OutOfBudget, Price, Spent, worst_case
-from flipmeter.model.cache import (
-    explain,
-    export,
-    open_stored,
-    plan_prune,
-    prune,
-    stored_among,
-)
+from flipmeter.model.cache import export, open_stored, plan_prune, prune, stored_among
 from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,
@@ -19,6 +12,7 @@ from flipmeter.model.capabilities import (
     stated,
     without_logprobs,
 )
+from flipmeter.model.explain import explain
 from flipmeter.model.http import HttpBackend
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.names import (
