@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_HUB := $(VENV)/.ready-hub
+READY_HF := $(VENV)/.ready-hf
 
 .DEFAULT_GOAL := help
 
@@ -29,6 +30,10 @@ $(READY_HUB): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,datasets]'
 	touch $@
 
+$(READY_HF): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]'
+	touch $@
+
 .PHONY: demo
 demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes; fetches 98 MB of weights once)
 	$(BIN)/flipmeter demo
@@ -40,6 +45,10 @@ test: $(READY_DEV)  ## Run the tests
 .PHONY: test-hub
 test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package
 	$(BIN)/python -m pytest tests/test_data_hub.py
+
+.PHONY: test-hf
+test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
+	$(BIN)/python -m pytest tests/test_model_hf.py
 
 .PHONY: bench
 bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (BENCH="planning order" for some)

@@ -3,9 +3,9 @@
     python benchmarks/order.py [--prompts 500] [--model local/smollm2-135m]
 
 One worked example per class, three queries behind each set of examples. Held against the order of a
-plan: two random orders, a run that is stopped half way and goes on in a new engine, and two studies
-that share a third of the prompts. What counts as different is the text, and the log-probabilities
-of the first token to the last bit.
+plan: two random orders, a run that is stopped half way and goes on in a new engine, each prompt
+twice in a row, and two studies that share a third of the prompts. What counts as different is the
+text, and the log-probabilities of the first token to the last bit.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Watched(LlamaBackend):
 
     seen: Any = None
 
-    def _complete(self, text: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
         asks = {"n_probs": 5} if body.get("max_tokens") else {}
-        answer = super()._complete(text, {**body, **asks})
+        answer = super()._complete(tokens, {**body, **asks})
         self.seen = answer["choices"][0].get("logprobs")
         return answer
 
@@ -122,6 +122,7 @@ async def passes(path: Path, calls: Sequence[Call]) -> list[Pass]:
         await ask(path, "random order", mixed[0]),
         await ask(path, "another random order", mixed[1]),
         await ask(path, "stopped half way, then a new engine", mixed[2], lives=2),
+        await ask(path, "each twice in a row", [r for r in planned for _ in range(2)]),
         await ask(path, "inside one study", one),
         await ask(path, "inside another study", other),
     ]

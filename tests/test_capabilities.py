@@ -333,13 +333,11 @@ def test_capabilities_come_back_as_they_went_in(tmp_path: Path) -> None:
         assert store.capabilities("m", '{"reasoning":1}') == store.capabilities("n", "{}") == {}
 
 
-def test_the_last_examination_counts_until_it_is_forgotten() -> None:
+def test_the_last_examination_counts() -> None:
     with Store() as store:
         for one in (SEED, Capability("seed", True, "shown by a request", "2026-02-01")):
             store.note_capabilities("m", "{}", [one])
         assert store.capabilities("m", "{}")["seed"].is_there
-        store.forget_capabilities("m")
-        assert store.capabilities("m", "{}") == {}
 
 
 def test_an_older_store_keeps_its_replies_and_learns_capabilities(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,7 +108,19 @@ def test_plan_sends_nothing_and_counts_what_is_shared(cli: Cli, tickets: Path) -
     assert numbers["conditions"] == 9
     assert numbers["distinct"] == 24 * 7 + 2 * 20
     assert numbers["prompt_tokens_new"] < numbers["prompt_tokens"] / 2
+    new = numbers["prompt_tokens_new"] / numbers["prompt_tokens"]
+    assert numbers["saved_by_prefix_order"] == pytest.approx(1 - new)
+    assert numbers["saved_by_dedupe"] == 0
     assert not Path(".flipmeter").exists()
+
+
+def test_plan_says_which_share_is_saved(cli: Cli, tickets: Path) -> None:
+    # Words that no header lists: the reversed prompts are those of base.
+    words = ("--set", "base={label_format: natural_language, clarity: minimal, shots: 1}")
+    probe = ("--set", "probes=[label_order]", "--set", "repeats=1")
+    _, out, _ = cli("plan", str(tickets), *words, *probe)
+    assert re.search(r"prompts saved by asking each distinct request once\W+50\.0 %", out)
+    assert re.search(r"prompt tokens saved by asking in prefix order\W+\d+\.\d %", out)
 
 
 def test_plan_knows_what_is_stored(cli: Cli, tickets: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.budget import Budget, OutOfBudget, Price, Purse, Spent, worst_case
+from flipmeter.model.budget import Budget, OutOfBudget, Price, Purse, Spent, taken, worst_case
 from flipmeter.model.limiter import FIRST_PERMITS, Limiter
 from flipmeter.types import Problem, Usage
 from misbehaving import question
@@ -146,30 +146,32 @@ def test_what_a_reply_did_not_take_can_be_spent_again() -> None:
     first = purse.reserve(REQUEST)
     assert first is not None
     assert purse.reserve(REQUEST) is None
-    purse.settle(first, Usage(prompt=1, completion=1))
+    purse.settle(first, taken(Usage(prompt=1, completion=1), first))
     assert purse.reserve(REQUEST) is not None
 
 
 @pytest.mark.parametrize(
     ("usage", "spent"),
-    [(Usage(90, 0, 2), Spent(1, 90, 2)), (Usage(), Spent(1, 108, 40)), (None, Spent(1, 0, 0))],
+    [(Usage(90, 0, 2), Spent(1, 90, 2)), (Usage(), Spent(1, 108, 40))],
 )
-def test_an_unknown_usage_counts_in_full_and_a_failure_as_a_call(
-    usage: Usage | None, spent: Spent
-) -> None:
+def test_an_unknown_usage_counts_in_full(usage: Usage, spent: Spent) -> None:
     purse = Purse(Budget(tokens=1000), Spent())
     worst = purse.reserve(REQUEST)
     assert worst is not None
-    purse.settle(worst, usage)
+    purse.settle(worst, taken(usage, worst))
     assert (purse.spent, purse.held) == (spent, Spent())
 
 
 def test_the_end_of_a_budget_says_what_was_spent_and_how_to_go_on() -> None:
     budget = Budget(calls=3, usd=2, price=Price(1, 10))
-    said = Purse(budget, Spent(3, 500_000, 10_000)).out(7)
+    said = Purse(budget, Spent(3, 500_000, 10_000)).out()
     assert isinstance(said, OutOfBudget)
-    assert "3 calls of 3, 510000 tokens, $0.6000 of $2; 7 requests are left" in str(said)
+    assert "3 calls of 3, 510000 tokens, $0.6000 of $2, and the next request" in str(said)
     assert str(said).endswith("with the same budget anew")
+
+
+def test_a_budget_below_one_request_is_said() -> None:
+    assert "less than a single request" in str(Purse(Budget(tokens=1), Spent()).out())
 
 
 @pytest.mark.parametrize("fields", [{"calls": 0}, {"tokens": -1}, {"usd": 1.0}])

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from flipmeter.model import Backend, Engine, Ledger, Retry, Store, ask_all
-from flipmeter.model.budget import Budget, OutOfBudget
+from flipmeter.model.budget import Budget, OutOfBudget, worst_case
 from flipmeter.model.limiter import FIRST_PERMITS, Limiter
 from flipmeter.model.pool import Persistence
 from flipmeter.types import Problem, Reply, Request, Usage
@@ -169,7 +169,8 @@ def test_the_first_requests_refused_one_and_all_stop_the_run() -> None:
     assert ledger.spent.calls <= FIRST_PERMITS + 3
 
 
-def test_models_behind_one_local_server_share_what_it_takes() -> None:
+@pytest.mark.parametrize("limits", [(3, None), (None, 3)])
+def test_models_behind_one_local_server_share_what_it_takes(limits: Sequence[int | None]) -> None:
     most, n_now = 0, 0
 
     async def counted(_: web.Request) -> web.StreamResponse:
@@ -183,8 +184,8 @@ def test_models_behind_one_local_server_share_what_it_takes() -> None:
     async def run() -> None:
         async with (
             misbehaving(rule=lambda _: counted) as server,
-            client(server.url, concurrency=3) as one,
-            client(server.url) as other,
+            client(server.url, concurrency=limits[0]) as one,
+            client(server.url, concurrency=limits[1]) as other,
         ):
             both = [*questions(10), *(replace(r, model="other") for r in questions(10))]
             await ask_all(both, {"acme": one, "other": other}, store)
@@ -642,15 +643,81 @@ def test_a_budget_holds_over_rounds_that_share_a_ledger() -> None:
             rounds = ask_all(
                 questions(n), {"acme": Scripted()}, store, ledger=ledger, budget=budget
             )
-            with nullcontext() if n == 10 else pytest.raises(OutOfBudget, match="8 requests"):
+            with nullcontext() if n == 10 else pytest.raises(OutOfBudget, match="12 calls"):
                 run_at_once(rounds)
+
+
+@pytest.mark.parametrize(
+    ("failure", "n_billed"),
+    [
+        (Retry("reset in the middle of the body"), 4),
+        (Retry("HTTP 503", is_free=True), 0),
+    ],
+)
+def test_an_attempt_that_may_have_been_billed_counts_with_its_worst_case(
+    failure: Retry, n_billed: int
+) -> None:
+    ledger = Ledger()
+    with Store() as store:
+        run_at_once(
+            ask_all(
+                questions(1),
+                {"acme": Scripted(*[failure] * 4)},
+                store,
+                ledger=ledger,
+                budget=Budget(tokens=1000),
+                persistence=QUICK,
+            )
+        )
+    assert ledger.spent.calls == 4
+    assert ledger.spent.tokens == n_billed * worst_case(questions(1)[0]).tokens
+
+
+def test_a_problem_of_one_model_loses_no_reply_that_is_under_way() -> None:
+    other = [replace(request, model="other") for request in questions(1)]
+    slow, broken = Scripted(seconds=5), Scripted(Problem("top up the account"))
+    slow.concurrency = 5
+    with Store() as store:
+        with pytest.raises(Problem, match="top up"):
+            run_at_once(ask_all([*questions(9), *other], {"acme": slow, "other": broken}, store))
+        assert len(store) == len(slow.asked) == 5
+
+
+def test_one_who_stops_waiting_for_a_shared_request_stops_nobody_else() -> None:
+    async def run() -> tuple[dict[str, Reply], dict[str, Reply]]:
+        engine = Engine({"acme": Scripted(seconds=3)}, store)
+        sender = asyncio.create_task(engine.ask(questions(2)))
+        await asyncio.sleep(0.5)
+        waiters = [asyncio.create_task(engine.ask(questions(2))) for _ in range(2)]
+        await asyncio.sleep(0.5)
+        waiters[0].cancel()
+        return await sender, await waiters[1]
+
+    with Store() as store:
+        first, second = run_at_once(run())
+    assert first == second
+    assert len(first) == 2
+
+
+def test_a_store_that_fails_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> list[object]:
+        engine = Engine({"acme": Scripted(seconds=3)}, store)
+        both = (engine.ask(questions(2)), engine.ask(questions(2)))
+        return list(await asyncio.gather(*both, return_exceptions=True))
+
+    def full(_: object) -> None:
+        raise Problem("the disk is full")
+
+    with Store() as store:
+        monkeypatch.setattr(store, "put_many", full)
+        assert [str(end) for end in run_at_once(run())] == ["the disk is full"] * 2
 
 
 def test_two_backends_share_a_budget() -> None:
     other = [replace(request, model="other") for request in questions(9)]
     backends: dict[str, Backend] = {"acme": Scripted(seconds=1), "other": Scripted(seconds=2)}
     with Store() as store:
-        with pytest.raises(OutOfBudget, match=r"12 calls of 12.* 6 requests are left"):
+        with pytest.raises(OutOfBudget, match="12 calls of 12"):
             run_at_once(ask_all([*questions(9), *other], backends, store, budget=Budget(calls=12)))
         assert len(store) == 12
 

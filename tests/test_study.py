@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from flipmeter.grid import conditions
+from flipmeter.prompt import factors
 from flipmeter.study import Study, find_study, read_study
 from flipmeter.types import Problem
 
@@ -122,7 +123,7 @@ def test_a_study_survives_being_written_and_read() -> None:
     assert again.model_dump() == study.model_dump()
 
 
-@pytest.mark.parametrize("name", ["demo", "phase0a", "phase0b"])
+@pytest.mark.parametrize("name", ["demo", "phase0a", "phase0b", "phase1", "phase1-local"])
 def test_the_studies_that_come_along_are_valid(name: str) -> None:
     assert isinstance(read_study(find_study(name)), Study)
 
@@ -149,3 +150,22 @@ def test_phase_0b_leaves_seed_and_top_k_unset() -> None:
     body = study.raters(study.style)[0].decoding.body()
     assert body["temperature"] == 0.7
     assert not {"seed", "top_k"} & set(body)
+
+
+@pytest.mark.parametrize("name", ["phase1", "phase1-local"])
+def test_phase_1_has_every_level_of_the_papers_prompt_factors(name: str) -> None:
+    study = read_study(find_study(name))
+    levels = set(study.styles())
+    missing = {f"{f}={level}" for f, registry in factors.items() for level in registry} - levels
+    base = study.style
+    assert missing == {f"{factor}={getattr(base, factor)}" for factor in factors}
+    assert {f"shots={n}" for n in (0, 1, 3)} | {"cardinality=3", "cardinality=2"} <= levels
+    assert len(levels) == 17
+
+
+def test_phase_1_varies_one_thing_at_a_time() -> None:
+    study = read_study(find_study("phase1"))
+    assert len(study.models) == 8
+    assert study.vary_models == [study.entries[0].name]
+    assert study.is_remapped
+    assert {style.layout for style in study.styles().values()} == {"paper"}

@@ -28,13 +28,14 @@ Known = Mapping[Model, Mapping[str, Capability]]
 
 def recall(grid: Sequence[Condition], store: Store) -> dict[Model, dict[str, Capability]]:
     """Return what is known already; nothing is sent."""
-    known: dict[Model, dict[str, Capability]] = {}
-    for model, names in _needed(grid).items():
-        found = stated(model)
-        if found is None:
-            found = store.capabilities(identity_of(model), asked_as(model))
-        known[model] = {name: found[name] for name in names if name in found}
-    return known
+    return {model: _recalled(model, names, store) for model, names in _needed(grid).items()}
+
+
+def _recalled(model: Model, names: Sequence[str], store: Store) -> dict[str, Capability]:
+    found = stated(model)
+    if found is None:
+        found = store.capabilities(identity_of(model), asked_as(model))
+    return {name: found[name] for name in names if name in found}
 
 
 async def learn(
@@ -45,8 +46,9 @@ async def learn(
     budget: Budget | None = None,
 ) -> dict[Model, dict[str, Capability]]:
     """Return what the grid must know of its models; what is not known yet is asked and recorded."""
-    known = recall(grid, store)
+    known: dict[Model, dict[str, Capability]] = {}
     for model, names in _needed(grid).items():
+        known[model] = _recalled(model, names, store)
         missing = [name for name in names if name not in known[model]]
         if missing:
             seen = await look(model, store, missing, ledger=ledger, budget=budget)
@@ -70,7 +72,8 @@ async def look(
         seen = await examine(model, backend, names, ledger=ledger, budget=budget)
     finally:
         await backend.close()
-    store.note_capabilities(backend.identity, asked_as(model), seen.found.values())
+    lasting = [capability for capability in seen.found.values() if capability.seen]
+    store.note_capabilities(backend.identity, asked_as(model), lasting)
     return seen
 
 

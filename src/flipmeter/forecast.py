@@ -121,6 +121,17 @@ class Preview:
         return sum((forecast.cost for forecast in self.forecasts), Cost())
 
     @property
+    def saved_by_dedupe(self) -> float | None:
+        """Return the share of the prompts that need no request of their own."""
+        return 1 - self.cost.distinct / self.cost.calls if self.cost.calls else None
+
+    @property
+    def saved_by_prefix_order(self) -> float | None:
+        """Return the share of the tokens to be sent that stand at the start of the one before."""
+        tokens = self.prompt_tokens
+        return 1 - self.prompt_tokens_new / tokens if tokens else None
+
+    @property
     def prompt_tokens(self) -> int:
         return sum(forecast.prompt_tokens for forecast in self.forecasts)
 
@@ -156,6 +167,8 @@ class Preview:
             "prompt_tokens": self.prompt_tokens,
             "prompt_tokens_new": self.prompt_tokens_new,
             "prompt_tokens_at_most": sum(f.prompt_tokens_at_most for f in self.forecasts),
+            "saved_by_dedupe": self.saved_by_dedupe,
+            "saved_by_prefix_order": self.saved_by_prefix_order,
             "usd_low": self.usd_low,
             "usd_high": self.usd_high,
             **_timed(self.duration),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
-from flipmeter.data import Sample, merge, sample
+from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.model import World, is_reproducible, latents
-from flipmeter.probe import expand
+from flipmeter.probe import expand, probes
+from flipmeter.registry import suggestion
 from flipmeter.study import Study
 from flipmeter.types import Condition, Dataset, Problem, Rater, Style
 
@@ -20,12 +22,13 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
     datasets = study.load() if datasets is None else datasets
     _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
     _refuse_repeats(study.seeds, "seeds", "name each seed once")
+    _refuse_unknown(study, [dataset.name for dataset in datasets])
     for dataset in datasets:
-        for level, style in study.styles().items():
-            merged = merge(dataset, style.cardinality or len(dataset.task.scale))
+        draw = _drawer(study, dataset)
+        for level, style in study.styles_on(dataset.name).items():
             for seed in study.seeds:
-                drawn = draw_sample(study, merged, style, seed)
-                for rater in study.raters(style):
+                merged, drawn = draw(style.cardinality, style.shots, seed)
+                for rater in _raters(study, style, level):
                     grid += _views(study, rater, merged, seed, drawn, level)
     return grid
 
@@ -36,35 +39,99 @@ def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
         raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
 
 
+def _raters(study: Study, style: Style, level: str) -> list[Rater]:
+    """Return who is asked at a level: all at the base, elsewhere those whose styles are varied."""
+    raters = study.raters(style)
+    names = [rater.name for rater in raters]
+    for name in study.vary_models:
+        if name not in names:
+            near = suggestion(name, names)
+            raise Problem(f"vary_models: no model named '{name}'{near}; [] varies all of them")
+    varied = study.vary_models or names
+    return [rater for rater in raters if not level or rater.name in varied]
+
+
+def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
+    for name in (name for names in study.only_on.values() for name in names):
+        if name not in known:
+            raise Problem(f"only_on: no dataset named '{name}'{suggestion(name, list(known))}")
+
+
+def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
+    """Return the dataset with the classes of a style."""
+    return merge(dataset, _n_classes(dataset, style), study.groups(style))
+
+
+def _n_classes(dataset: Dataset, style: Style) -> int:
+    return style.cardinality or len(dataset.task.scale)
+
+
+def _drawer(
+    study: Study, dataset: Dataset
+) -> Callable[[int | None, int, int], tuple[Dataset, Sample]]:
+    """Return what merges and samples a dataset, once for all levels that show the same items."""
+
+    @cache
+    def draw(cardinality: int | None, shots: int, seed: int) -> tuple[Dataset, Sample]:
+        style = Style(cardinality=cardinality, shots=shots)
+        return merged_for(study, dataset, style), draw_sample(study, dataset, style, seed)
+
+    return draw
+
+
 def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
-    return sample(
-        dataset, test_size=study.test_size, shots=style.shots, seed=seed, balance=study.balance
+    """Draw from the merged classes, or from the full scale to merge what was drawn."""
+    source = dataset if study.is_remapped else merged_for(study, dataset, style)
+    drawn = sample(
+        source, test_size=study.test_size, shots=style.shots, seed=seed, balance=study.balance
     )
+    if not study.is_remapped:
+        return drawn
+    scale = dataset.task.scale
+    return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
 
 
 def _views(
     study: Study, rater: Rater, dataset: Dataset, seed: int, drawn: Sample, level: str
 ) -> Iterator[Condition]:
+    n_classes = len(dataset.task.scale)
     views = expand(
         study.probes,
-        len(dataset.task.scale),
+        n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
         repeated=study.repeat_views,
     )
     is_settled = is_reproducible(rater.model, rater.decoding)
+    limits = _limits(study, n_classes)
     for view in views:
-        items = drawn.test[:REPEATED_ITEMS] if view.repeat and is_settled else drawn.test
+        items = drawn.test[: limits.get(view.name)]
+        items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
         yield Condition(rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level)
+
+
+def _limits(study: Study, n_classes: int) -> dict[str, int]:
+    """Return how many items a view is asked at most; base, which all probes share, is asked all."""
+    shown: dict[str, list[int]] = {}
+    for name in study.probes:
+        for view in probes[name].views(n_classes)[1:]:
+            limit = study.probe_items.get(name, study.test_size)
+            shown.setdefault(view.name, []).append(limit)
+    return {view: max(limits) for view, limits in shown.items()}
 
 
 def worlds(study: Study, datasets: Sequence[Dataset]) -> dict[str, World]:
     """Return what simulated raters know, by dataset: the latent score of every text in it."""
     if not any(rater.model.address.startswith("sim/") for rater in study.raters(study.style)):
         return {}
-    sizes = {style.cardinality for style in study.styles().values()}
-    merged = [merge(d, size or len(d.task.scale)) for d in datasets for size in sizes]
-    return {d.name: world(d) for d in merged}
+    merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
+    return {name: world(d) for name, d in merged.items()}
+
+
+def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
+    """Return a dataset as the styles of a study have it, with each number of classes once."""
+    by_size = {style.cardinality: style for style in study.styles_on(dataset.name).values()}
+    return [merged_for(study, dataset, style) for style in by_size.values()]
 
 
 def world(dataset: Dataset) -> World:

@@ -9,7 +9,7 @@ import polars as pl
 
 from flipmeter.decide import pipelines
 from flipmeter.rate import writer
-from flipmeter.types import NO_CLASS, Condition, Contrast, Prompt
+from flipmeter.types import NO_CLASS, Condition, Contrast, Item, Prompt
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,16 @@ class FlippedPair:
 
 def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, Prompt]]:
     """Yield the prompt of one item under every view, repeats left out."""
+    item = grid[0].items[place]
     for condition in grid:
         if not condition.view.repeat:
-            yield condition.view.name, prompt_of(condition, place)
+            yield condition.view.name, prompt_of(condition, item)
 
 
-def prompt_of(condition: Condition, place: int) -> Prompt:
-    """Return the first prompt that a condition shows for one of its items."""
+def prompt_of(condition: Condition, item: Item) -> Prompt:
+    """Return the first prompt that a condition shows for an item."""
     part = pipelines[condition.rater.pipeline].parts({})[0]
-    return writer(condition)(condition.items[place], part)
+    return writer(condition)(item, part)
 
 
 def flipped_pair(
@@ -57,21 +58,21 @@ def _flipped_by(
         return None
     a, b = (by_name[name] for name in contrast.views)
     ranks_a, ranks_b = _ranks(decisions, a), _ranks(decisions, b)
+    both = [item for item in a.items if item.id in ranks_a and item.id in ranks_b]
     flipped = [
-        place
-        for place, item in enumerate(a.items)
+        item
+        for item in both
         if ranks_a[item.id] != ranks_b[item.id]
         and NO_CLASS not in (ranks_a[item.id], ranks_b[item.id])
     ]
     if not flipped:
         return None
-    place = min(flipped, key=lambda at: len(a.items[at].text))
-    item, scale = a.items[place], a.task.scale
+    item, scale = min(flipped, key=lambda one: len(one.text)), a.task.scale
     return FlippedPair(
         contrast,
         scale.name(item.gold) if item.gold else "unknown",
         (a.view.name, b.view.name),
-        (prompt_of(a, place).text, prompt_of(b, place).text),
+        (prompt_of(a, item).text, prompt_of(b, item).text),
         (scale.name(ranks_a[item.id]), scale.name(ranks_b[item.id])),
     )
 

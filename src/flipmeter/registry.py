@@ -1,16 +1,27 @@
-"""Names a study may use. Built-in parts and other people's packages come in by the same door."""
+"""Names a study may use. Built-in parts and other people's packages come in by the same door.
+
+A package offers its parts by an entry point of the group `flipmeter`, which names a module: to
+import it is to register them. That is done once, when a name is not found or all are asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from difflib import get_close_matches
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from flipmeter.types import Problem
 
 T = TypeVar("T")
 ENTRY_POINTS = "flipmeter"
+OURS = "flipmeter"
+
+_adding: ContextVar[str] = ContextVar("adding", default=OURS)
+"""The package that is being imported."""
+_loaded: set[EntryPoint] = set()
 
 
 class Registry(Generic[T]):
@@ -19,29 +30,40 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, T] = {}
+        self._packages: dict[str, str] = {}
 
     def add(self, name: str, part: T) -> T:
         if name in self._parts:
             raise Problem(f"there is already a {self.kind} named '{name}'; choose another name")
         self._parts[name] = part
+        self._packages[name] = _adding.get()
         return part
 
     def register(self, name: str) -> Callable[[T], T]:
         """Return a decorator that adds what it decorates under this name."""
         return lambda part: self.add(name, part)
 
+    def package(self, name: str) -> str:
+        """Return the package that a part comes from, `flipmeter` for our own."""
+        self[name]
+        return self._packages[name]
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._parts:
+        if name not in self._parts and name not in self:
             raise Problem(f"no {self.kind} named '{name}'{suggestion(name, list(self._parts))}")
         return self._parts[name]
 
     def __contains__(self, name: object) -> bool:
+        if name not in self._parts:
+            load_extensions()
         return name in self._parts
 
     def __iter__(self) -> Iterator[str]:
+        load_extensions()
         return iter(self._parts)
 
     def items(self) -> list[tuple[str, T]]:
+        load_extensions()
         return list(self._parts.items())
 
 
@@ -54,6 +76,28 @@ def suggestion(name: str, known: list[str]) -> str:
 
 
 def load_extensions() -> None:
-    """Import what other packages offer under the entry-point group `flipmeter`."""
-    for point in entry_points(group=ENTRY_POINTS):
+    """Import what other packages offer, each once; one that fails is named."""
+    for point in _points():
+        if point not in _loaded:
+            _loaded.add(point)  # before it is imported: it may look a name up itself
+            _load(point)
+
+
+@cache
+def _points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=ENTRY_POINTS))
+
+
+def _load(point: EntryPoint) -> None:
+    package = point.dist.name if point.dist else point.module
+    token = _adding.set(package)
+    try:
         point.load()
+    except Exception as error:
+        _loaded.discard(point)
+        raise Problem(
+            f"the package '{package}' offers parts to flipmeter ({point.name} = {point.value}) and "
+            f"cannot be loaded: {type(error).__name__}: {error}; mend or uninstall it"
+        ) from error
+    finally:
+        _adding.reset(token)

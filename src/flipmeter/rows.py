@@ -24,6 +24,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "tie_decided": pl.Boolean,
     "prompt": pl.String,
     "n_classes": pl.Int64,
+    "labels": pl.String,
     "n_calls": pl.Int64,
     "prompt_tokens": pl.Int64,
     "cached_tokens": pl.Int64,
@@ -86,6 +87,7 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         decision.tie_decided,
         "+".join(found.call.prompt.digest for found in one.evidence),
         len(condition.task.scale),
+        one.evidence[0].call.prompt.labels if one.evidence else "",
         len(one.evidence),
         usage.prompt,
         usage.cached,
@@ -139,12 +141,18 @@ def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name, words in _ANSWERED.items():
-        told = calls.filter(pl.col(name) != "").group_by("rater", name, maintain_order=True).len()
+        told = calls.filter(pl.col(name) != "").with_columns(_without_table(name))
+        told = told.group_by("rater", name, maintain_order=True).len()
         for (rater,), group in told.group_by("rater", maintain_order=True):
             if len(group) > 1:
                 shown = ", ".join(f"{value} ({n})" for value, n in group.select(name, "len").rows())
                 found.setdefault(str(rater), []).append(f"{words} changed during the run: {shown}")
     return found
+
+
+def _without_table(name: str) -> pl.Expr:
+    """Leave out what a simulated rater knows: it has a table for each dataset, and is the same."""
+    return pl.col(name).str.replace(r"^(sim/.*)@[0-9a-f]+$", "$1")
 
 
 _ANSWERED = {

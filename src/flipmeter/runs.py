@@ -21,8 +21,7 @@ import polars as pl
 import yaml
 
 from flipmeter.adapt import Known, adapted, learn
-from flipmeter.data import merge
-from flipmeter.grid import conditions, draw_sample, worlds
+from flipmeter.grid import conditions, draw_sample, merged_for, worlds
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import (
     Asked,
@@ -244,7 +243,7 @@ def describe(
         "reproducible": sorted(
             {c.rater.name for c in grid if is_reproducible(c.rater.model, c.rater.decoding)}
         ),
-        "datasets": {d.name: _described(study, d) for d in datasets},
+        "datasets": {name: about for d in datasets for name, about in _described(study, d)},
         "asked": {name: n for name, n in asdict(ledger).items() if name != "started"},
         "stopped": stopped,
     }
@@ -260,17 +259,26 @@ def _listed(known: Known) -> dict[str, dict[str, Any]]:
     }
 
 
-def _described(study: Study, dataset: Dataset) -> dict[str, Any]:
-    style = study.style
-    merged = merge(dataset, style.cardinality or len(dataset.task.scale))
-    drawn = draw_sample(study, merged, style, study.seeds[0])
-    return {
-        "digest": dataset.digest,
-        "source": dataset.source,
-        "licence": dataset.licence,
-        "left_out": dict(merged.left_out) | dict(drawn.left_out),
-        "notes": list(drawn.notes),
-    }
+def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what was sampled from a dataset, and from it with fewer classes where a level has."""
+    styles = {study.style.cardinality: study.style}
+    for style in study.styles_on(dataset.name).values():
+        styles.setdefault(style.cardinality, style)
+    said: list[str] = []
+    for place, style in enumerate(styles.values()):
+        merged = merged_for(study, dataset, style)
+        drawn = draw_sample(study, dataset, style, study.seeds[0])
+        source = dataset if study.is_remapped else merged
+        about = {
+            "digest": dataset.digest,
+            "source": dataset.source,
+            "licence": dataset.licence,
+            "n_items": len(drawn.test),
+            "left_out": dict(source.left_out) | dict(drawn.left_out),
+            "notes": [note for note in drawn.notes if note not in said],
+        }
+        said += drawn.notes
+        yield (merged.name if place else dataset.name), about
 
 
 def _version(package: str) -> str:

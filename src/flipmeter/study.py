@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, PositiveInt, ValidationError, field_validator
 
-from flipmeter.data import Balance, load
+from flipmeter.data import Balance, Groups, load
 from flipmeter.decide import pipelines
+from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
 from flipmeter.model import (
     Budget,
     Price,
     interface_of,
     is_in_process,
 )
-from flipmeter.probe import expand, probes
+from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Contrast,
     Dataset,
     Decoding,
-    Interface,
     Layout,
     Mode,
     Model,
@@ -40,77 +40,10 @@ BUNDLED = (
 )
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PriceEntry(_Strict):
-    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
-
-    prompt: float = Field(ge=0, allow_inf_nan=False)
-    completion: float = Field(ge=0, allow_inf_nan=False)
-    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
-
-    @property
-    def price(self) -> Price:
-        return Price(self.prompt, self.completion, self.cached)
-
-
-class ModelEntry(_Strict):
-    """A model with its own name and overrides."""
-
-    model: str
-    name: str = ""
-    interface: Interface | None = None
-    base_url: str | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    reasoning: dict[str, Any] | None = None
-    provider: dict[str, Any] | None = None
-    extra_body: dict[str, Any] = {}
-    concurrency: int | None = Field(None, ge=1)
-    timeout: float = Field(120.0, gt=0)
-    price: PriceEntry | None = None
-
-    def model_for(self, min_interval: float) -> Model:
-        sent = {"reasoning": self.reasoning, "provider": self.provider}
-        extra = {name: value for name, value in sent.items() if value is not None}
-        return Model(
-            address=self.model,
-            name=self.name,
-            interface=self.interface,
-            base_url=self.base_url,
-            max_tokens=self.max_tokens,
-            extra=extra | self.extra_body,
-            concurrency=self.concurrency,
-            min_interval=min_interval,
-            timeout=self.timeout,
-        )
-
-
-class DecodingEntry(_Strict):
-    """Sampling parameters; what is not named is not sent (temperature is 0 unless named)."""
-
-    temperature: float | None = Field(0.0, ge=0)
-    top_k: int | None = Field(None, ge=0)
-    top_p: float | None = Field(None, gt=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = None
-    repetition_penalty: float | None = Field(None, gt=0)
-    max_tokens: int = Field(32, ge=1)
-    stop: tuple[str, ...] | None = None
-
-
-class BudgetEntry(_Strict):
-    """The most that one run of the command may spend; it stops before, and the next goes on."""
-
-    calls: int | None = Field(None, ge=1)
-    tokens: int | None = Field(None, ge=1)
-    usd: float | None = Field(None, gt=0)
-    price: PriceEntry | None = None
-
-
-class Study(_Strict):
+class Study(BaseModel):
     """What is asked of whom: models x datasets x seeds x styles x views."""
+
+    model_config = STRICT
 
     name: str = "study"
     mode: Mode = "recommended"
@@ -120,10 +53,16 @@ class Study(_Strict):
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
     probes: list[str] = ["label_order", "demo_order", "placement"]
+    probe_items: dict[str, PositiveInt] = {}
+    aggregate_includes_base: bool = True
     repeats: int = Field(2, ge=1, le=2)
     repeat_views: list[str] = ["base", "reversed"]
     base: dict[str, Any] = {}
     vary: dict[str, list[Any]] = {}
+    only_on: dict[str, list[str]] = {}
+    vary_models: list[str] = []
+    merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
+    cardinality_sample: Literal["redraw", "remap"] | None = None
     design: Literal["one-at-a-time"] = "one-at-a-time"
     pipeline: str = "pointwise"
     decoding: DecodingEntry = DecodingEntry()
@@ -145,6 +84,12 @@ class Study(_Strict):
         for name in names:
             probes[name]
         return names
+
+    @field_validator("probe_items")
+    @classmethod
+    def _known_limited(cls, limits: dict[str, int]) -> dict[str, int]:
+        cls._known_probes(list(limits))
+        return limits
 
     @field_validator("repeat_views")
     @classmethod
@@ -176,6 +121,15 @@ class Study(_Strict):
                 check_level(name, value)
         return vary
 
+    @field_validator("only_on")
+    @classmethod
+    def _known_factors(cls, only_on: dict[str, list[str]]) -> dict[str, list[str]]:
+        known = [field.name for field in fields(Style)]
+        for name in only_on:
+            if name not in known:
+                raise Problem(f"only_on: no factor named '{name}'{suggestion(name, known)}")
+        return only_on
+
     @property
     def style(self) -> Style:
         """Return the base style: the paper's baseline but for what the study names."""
@@ -184,7 +138,18 @@ class Study(_Strict):
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
-        return tuple(contrast for name in self.probes for contrast in probes[name].contrasts)
+        return contrasts_of(self.probes, includes_base=self.aggregate_includes_base)
+
+    @property
+    def is_remapped(self) -> bool:
+        """Say whether fewer classes are new labels on the same items, as in the paper."""
+        if self.cardinality_sample is None:
+            return self.mode == "paper"
+        return self.cardinality_sample == "remap"
+
+    def groups(self, style: Style) -> Groups | None:
+        """Return the classes that the study itself merges for a style, None for the built-in."""
+        return self.merge.get(style.cardinality or 0)
 
     @property
     def allowance(self) -> Budget | None:
@@ -236,6 +201,14 @@ class Study(_Strict):
                 if style != base:
                     levels[f"{factor}={value}"] = style
         return levels
+
+    def styles_on(self, dataset: str) -> dict[str, Style]:
+        """Return the styles that a dataset is rated in; `only_on` may keep a factor from it."""
+        return {
+            level: style
+            for level, style in self.styles().items()
+            if dataset in self.only_on.get(level.partition("=")[0], [dataset])
+        }
 
     def raters(self, style: Style) -> list[Rater]:
         models = [entry.model_for(self.min_interval) for entry in self.entries]

@@ -32,6 +32,8 @@ Placement = Literal["before", "after", "split"]
 Layout = Literal["cued", "paper"]
 Interface = Literal["chat", "completions"]
 Speaker = Literal["system", "user", "assistant"]
+LabelKind = Literal["identifiers", "words", "flipped words"]
+"""What labels are: flipped words stand under demonstrations of the mirrored class, on purpose."""
 
 
 def canonical_json(content: Any) -> str:
@@ -175,6 +177,11 @@ class Contrast:
     def is_pair(self) -> bool:
         return len(self.views) == 2
 
+    @property
+    def reverses_labels(self) -> bool:
+        """Say whether the second view shows the label list of the first in reverse."""
+        return self.is_pair and self.probe == "label_order"
+
 
 @dataclass(frozen=True)
 class Message:
@@ -248,6 +255,7 @@ class Prompt:
     script: Script
     answers: tuple[str, ...]
     ranks: tuple[Rank, ...]
+    labels: LabelKind = "identifiers"
 
     @property
     def text(self) -> str:
@@ -289,7 +297,7 @@ class Model:
     """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
 
     `name` is for tables only. `extra` goes into every request body as it is (reasoning effort,
-    provider pinning, response format).
+    provider pinning, response format). `options` say how weights in this process are loaded.
     """
 
     address: str
@@ -298,6 +306,7 @@ class Model:
     base_url: str | None = None
     max_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     concurrency: int | None = None
     min_interval: float = 0.0
     timeout: float = 120.0

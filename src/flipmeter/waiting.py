@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,5 +16,25 @@ def wait_for(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    return _wait_in_thread(work)
+
+
+def _wait_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await work
+
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        done = thread.submit(asyncio.run, watched())
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():
+                # An interrupt reaches the caller's thread only: the work ends with it.
+                loop, task = begun.result()
+                loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -15,7 +15,6 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
 from flipmeter.model import OutOfBudget
-from flipmeter.registry import load_extensions
 from flipmeter.types import Problem
 
 __all__ = ["main"]
@@ -24,7 +23,6 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; what the user can mend is said without a traceback."""
     try:
-        load_extensions()
         app()
     except Problem as problem:
         _end(problem)

@@ -98,7 +98,7 @@ def _resumable(ledger: Ledger, store: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         fail(
-            f"stopped; {ledger.asked} new replies are kept in {store}: "
+            f"stopped; {ledger.asked - ledger.failed} new replies are kept in {store}: "
             "run the same command again to go on",
             INCOMPLETE,
         )

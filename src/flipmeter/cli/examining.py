@@ -44,7 +44,7 @@ def examine(
         Interface | None, typer.Option(help="How it is asked, if not as usual.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Forget what is recorded of it, and look anew.")
+        bool, typer.Option("--again", help="Look anew, whatever is recorded.")
     ] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
@@ -69,9 +69,7 @@ def examine(
 def _examined(model: Model, store: Store, *, again: bool) -> tuple[dict[str, Capability], Reply]:
     """Return what is known, with what was not known looked at now."""
     identity = identity_of(model)
-    if again:
-        store.forget_capabilities(identity)
-    known = store.capabilities(identity, asked_as(model))
+    known = {} if again else store.capabilities(identity, asked_as(model))
     missing = [name for name in CAPABILITIES if name not in known]
     seen = wait_for(look(model, store, missing)) if missing else Examination({})
     return {**known, **seen.found}, seen.reply

@@ -11,8 +11,15 @@ import typer
 
 from flipmeter.cli.app import AsJson, RunFolder, app, say
 from flipmeter.cli.printing import print_run
-from flipmeter.measure import phase0_table
-from flipmeter.report import phase0_view, warned
+from flipmeter.measure import phase0_table, residuals
+from flipmeter.report import (
+    phase0_view,
+    residual_notes,
+    residual_table,
+    residuals_csv,
+    warned,
+    write_residuals,
+)
 from flipmeter.runs import Run
 from flipmeter.types import Problem
 
@@ -24,12 +31,23 @@ def measure(
         Path | None, typer.Option(help="The greedy run beside this stochastic one (Phase 0 table).")
     ] = None,
     phase0: Annotated[bool, typer.Option("--phase0", help="Only the paper's first table.")] = False,
+    by_level: Annotated[
+        bool, typer.Option("--residuals", help="What each level changes, and each model.")
+    ] = False,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write all estimates (.parquet, .csv).")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write all estimates (.parquet, .csv); residuals also as .md and .tex."),
+    ] = None,
 ) -> None:
     """Print the estimates of a run, every number with its interval and n."""
     done = Run(folder)
+    if by_level:
+        if phase0 or greedy is not None:
+            raise Problem("--residuals and the Phase 0 table are two tables; ask for one")
+        _show_residuals(done, out, as_json=as_json, csv=csv)
+        return
     if out is not None:
         _write_estimates(done.estimates, out)
     if as_json:
@@ -37,16 +55,47 @@ def measure(
     elif csv:
         typer.echo(done.estimates.write_csv(), nl=False)
     elif phase0 or greedy is not None:
-        beside = Run(greedy).warnings if greedy is not None else {}
-        say(warned(phase0_view(_phase0(done, greedy)), beside | done.warnings))
+        say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
     else:
         print_run(done, done.study)
+        _mention_levels(done)
+
+
+def _warnings(done: Run, greedy: Path | None) -> dict[str, str]:
+    """Return what is to be said under the Phase 0 table, of both its runs."""
+    runs = {"stochastic": done} if greedy is None else {"greedy": Run(greedy), "stochastic": done}
+    return {
+        f"{rater} ({name})": text
+        for name, run in runs.items()
+        for rater, text in run.warnings.items()
+    }
 
 
 def _phase0(done: Run, greedy: Path | None) -> pl.DataFrame:
     if greedy is None:
         return phase0_table(done.estimates)
     return phase0_table(Run(greedy).estimates, done.estimates)
+
+
+def _show_residuals(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
+    table = residuals(done.decisions, done.study.contrasts, mode=done.study.mode)
+    if out is not None:
+        write_residuals(table, out)
+    if as_json:
+        about = {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
+        typer.echo(json.dumps(about | {"residuals": table.to_dicts()}, ensure_ascii=False))
+    elif csv:
+        typer.echo(residuals_csv(table), nl=False)
+    else:
+        warnings = [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
+        say("", residual_table(table), *residual_notes(table), *warnings)
+
+
+def _mention_levels(done: Run) -> None:
+    levels = [level for level in done.decisions["level"].unique(maintain_order=True) if level]
+    if levels:
+        n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
+        say(f"{n} beside the base: `flipmeter measure {done.folder} --residuals` subtracts it")
 
 
 def _plain(done: Run) -> dict[str, Any]:

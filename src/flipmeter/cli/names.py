@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -12,12 +13,13 @@ from flipmeter.data import datasets
 from flipmeter.decide import pipelines
 from flipmeter.model import (
     SIMS,
+    hf_models,
     local_models,
     providers,
 )
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
-from flipmeter.registry import suggestion
+from flipmeter.registry import OURS, Registry, suggestion
 from flipmeter.types import Problem
 
 
@@ -37,11 +39,11 @@ def list_(
 
 
 def _kinds() -> dict[str, dict[str, str]]:
-    levels = {factor: ", ".join(registry) for factor, registry in factors.items()} | {
+    levels = {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
         "shots": "demonstrations per class: 0, 1, 2, ...",
         "layout": "cued, paper",
         "word_reversal": "header, flipped",
-        "cardinality": "2 or 3: neighbouring classes are merged",
+        "cardinality": "2 or 3, or what `merge` names: neighbouring classes are merged",
     }
     return {
         "datasets": {name: entry.title for name, entry in datasets.items()},
@@ -53,9 +55,18 @@ def _kinds() -> dict[str, dict[str, str]]:
     }
 
 
+def _named(registry: Registry[Any]) -> Iterator[str]:
+    """Yield the names of a registry, with the package of those that are not our own."""
+    for name in registry:
+        package = registry.package(name)
+        yield name if package == OURS else f"{name} (from {package})"
+
+
 def _model_names() -> dict[str, str]:
     names = {f"local/{name}": weights.about for name, weights in local_models.items()}
     names["llamacpp/FILE.gguf"] = "any GGUF file, in this process"
+    names["hf/ORG/NAME, hf/./FOLDER"] = "transformers in this process: pip install 'flipmeter[hf]'"
+    names |= {f"hf/{name}": entry.note for name, entry in hf_models.items()}
     for name, provider in providers.items():
         where = provider.base_url or f"set {name.upper()}_BASE_URL or base_url"
         names[f"{name}/MODEL"] = f"OpenAI-compatible, {where}"

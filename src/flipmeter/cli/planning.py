@@ -96,6 +96,11 @@ def _size_table(name: str, seen: Preview) -> Table:
         ("of these already stored", cost.stored),
     ):
         table.add_row(what, f"{number:,}")
+    for what, share in (
+        ("prompts saved by asking each distinct request once", seen.saved_by_dedupe),
+        ("prompt tokens saved by asking in prefix order", seen.saved_by_prefix_order),
+    ):
+        table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
     return table
 
 

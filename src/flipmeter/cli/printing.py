@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flipmeter.cli.app import say
+from flipmeter.cli.readings import reading_lines
 from flipmeter.grid import conditions
 from flipmeter.look import flipped_pair
 from flipmeter.report import (
@@ -35,7 +36,7 @@ def print_run(done: Run, study: Study) -> None:
     for table in tables:
         if table is not None:
             say("", warned(table, done.warnings))
-    say("", *verdict_lines(done.verdicts))
+    say("", *verdict_lines(done.verdicts), *reading_lines(estimates))
     say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
 
 

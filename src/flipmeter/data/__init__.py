@@ -12,7 +12,7 @@ from flipmeter.data.catalog import Entry, Split, datasets, load_entry
 from flipmeter.data.content import content_key
 from flipmeter.data.files import load_file
 from flipmeter.data.hub import load_hub
-from flipmeter.data.merge import merge
+from flipmeter.data.merge import Groups, merge, merge_sample, merging_of
 from flipmeter.data.sampling import Balance, Sample, sample
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem, Scale, Task
@@ -20,6 +20,7 @@ from flipmeter.types import Dataset, Problem, Scale, Task
 __all__ = [
     "Balance",
     "Entry",
+    "Groups",
     "Sample",
     "Split",
     "content_key",
@@ -29,6 +30,8 @@ __all__ = [
     "load_file",
     "load_hub",
     "merge",
+    "merge_sample",
+    "merging_of",
     "sample",
 ]
 

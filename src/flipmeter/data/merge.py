@@ -3,47 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from flipmeter.data.sampling import Sample
+from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Scale
 
+Groups = Sequence[Sequence[Rank | str]] | Mapping[str, Sequence[Rank | str]]
+"""Which classes become one, lowest first, by rank or by name; as a mapping, with their names."""
 
-def merge(dataset: Dataset, n_classes: int) -> Dataset:
-    """Merge a scale to three classes around its middle, or to two without its middle.
+
+@dataclass(frozen=True)
+class Merging:
+    """The merged classes, lowest first, and the new rank of each old class that is kept."""
+
+    names: tuple[str, ...]
+    ranks: Mapping[Rank, Rank]
+    left_out: str = "middle class"
+
+
+def merge(dataset: Dataset, n_classes: int, groups: Groups | None = None) -> Dataset:
+    """Merge a scale to three classes around its middle, to two without its middle, or as told.
 
     The classes below the middle become the low pole, those above it the high pole. Items of the
-    middle class are left out, and counted, when there are two classes.
+    middle class are left out, and counted, when there are two classes; so are those of a class
+    that is in no group.
     """
     scale = dataset.task.scale
     if n_classes == len(scale):
         return dataset
-    names, ranks = _merged(scale, n_classes)
-    pool, test = (_relabelled(items, ranks) for items in (dataset.pool, dataset.test))
+    merging = merging_of(scale, n_classes, groups)
+    pool, test = (_relabelled(items, merging.ranks) for items in (dataset.pool, dataset.test))
     dropped = len(dataset.pool) + len(dataset.test) - len(pool) - len(test)
-    left_out = dict(dataset.left_out) | ({"middle class": dropped} if dropped else {})
     return replace(
         dataset,
         name=f"{dataset.name}/{n_classes}",
-        task=replace(dataset.task, scale=replace(scale, names=names)),
+        task=replace(dataset.task, scale=replace(scale, names=merging.names)),
         pool=pool,
         test=test,
-        left_out=left_out,
+        left_out=dict(dataset.left_out) | ({merging.left_out: dropped} if dropped else {}),
     )
 
 
-def _merged(scale: Scale, n_classes: int) -> tuple[tuple[str, ...], Mapping[Rank, Rank]]:
+def merge_sample(
+    drawn: Sample, scale: Scale, n_classes: int, groups: Groups | None = None
+) -> Sample:
+    """Give what was drawn from the full scale the labels of fewer classes; nothing is drawn anew.
+
+    Five demonstrations of each of five classes become 10, 5 and 10 of three.
+    """
+    if n_classes == len(scale):
+        return drawn
+    merging = merging_of(scale, n_classes, groups)
+    test, demos = (_relabelled(items, merging.ranks) for items in (drawn.test, drawn.demos))
+    dropped = len(drawn.test) - len(test)
+    if not dropped:
+        return replace(drawn, test=test, demos=demos)
+    where = f"{merging.left_out}, of the test set"
+    note = f"{n_classes} classes: {dropped} of {len(drawn.test)} test items are of no merged class"
+    return Sample(test, demos, {**drawn.left_out, where: dropped}, (*drawn.notes, note))
+
+
+def merging_of(scale: Scale, n_classes: int, groups: Groups | None = None) -> Merging:
+    """Return how a scale becomes one of fewer classes."""
+    return _built_in(scale, n_classes) if groups is None else _told(scale, n_classes, groups)
+
+
+def _built_in(scale: Scale, n_classes: int) -> Merging:
     n = len(scale)
     if n_classes not in (2, 3) or n_classes > n or (n_classes == 3 and n % 2 == 0):
         raise Problem(
-            f"a scale of {n} classes cannot be merged to {n_classes}; "
-            "an odd scale merges to 3 or 2 classes, an even one to 2"
+            f"a scale of {n} classes cannot be merged to {n_classes}; an odd scale merges to 3 or "
+            f"2 classes, an even one to 2; say which with `merge: {{{n_classes}: [[1, 2], …]}}`, "
+            "or name the datasets it is meant for with `only_on`"
         )
     middle = (n + 1) / 2
     if n_classes == 2:
         ranks = {rank: 1 if rank < middle else 2 for rank in scale.ranks if rank != middle}
-        return (scale.low, scale.high), ranks
+        return Merging((scale.low, scale.high), ranks)
     ranks = {rank: 1 if rank < middle else 2 if rank == middle else 3 for rank in scale.ranks}
-    return (scale.low, scale.name(int(middle)), scale.high), ranks
+    return Merging((scale.low, scale.name(int(middle)), scale.high), ranks)
+
+
+def _told(scale: Scale, n_classes: int, groups: Groups) -> Merging:
+    told = list(groups.values()) if isinstance(groups, Mapping) else list(groups)
+    ranks = [[_rank(scale, one) for one in group] for group in told]
+    flat = [rank for group in ranks for rank in group]
+    if len(ranks) != n_classes or not all(ranks) or flat != sorted(set(flat)):
+        raise Problem(
+            f"merge: {told} does not make {n_classes} classes of neighbours; name each class at "
+            "most once, lowest first"
+        )
+    names = tuple(groups) if isinstance(groups, Mapping) else _names(scale, ranks)
+    new = {rank: place for place, group in enumerate(ranks, 1) for rank in group}
+    return Merging(names, new, "class in no group")
+
+
+def _rank(scale: Scale, one: Rank | str) -> Rank:
+    if isinstance(one, int) and one in scale.ranks:
+        return one
+    if isinstance(one, str) and one in scale.names:
+        return scale.names.index(one) + 1
+    near = suggestion(str(one), list(scale.names))
+    raise Problem(f"merge: no class {one!r}; it is a name or a number from 1 to {len(scale)}{near}")
+
+
+def _names(scale: Scale, ranks: Sequence[Sequence[Rank]]) -> tuple[str, ...]:
+    """Name merged classes: one class keeps its name, the ends are the poles, others are listed."""
+    names = [" or ".join(scale.name(rank) for rank in group) for group in ranks]
+    for place, pole in ((0, scale.low), (-1, scale.high)):
+        if len(ranks[place]) > 1 and pole not in names:
+            names[place] = pole
+    return tuple(names)
 
 
 def _relabelled(items: Sequence[Item], ranks: Mapping[Rank, Rank]) -> tuple[Item, ...]:

@@ -19,6 +19,7 @@ from flipmeter.measure.inference import (
 )
 from flipmeter.measure.judge import Verdict, verdict, verdicts
 from flipmeter.measure.phase0 import phase0_table
+from flipmeter.measure.residuals import residual, residuals
 from flipmeter.measure.scores import Performance, performance
 from flipmeter.measure.table import measure
 from flipmeter.measure.tokens import hidden_tokens
@@ -41,6 +42,8 @@ __all__ = [
     "paper_round",
     "performance",
     "phase0_table",
+    "residual",
+    "residuals",
     "total_vs_noise",
     "verdict",
     "verdicts",

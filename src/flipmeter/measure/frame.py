@@ -22,6 +22,7 @@ NEEDED = {
 OPTIONAL = {
     "gold": pl.Int64,
     "prompt": pl.String,
+    "labels": pl.String,
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
 }

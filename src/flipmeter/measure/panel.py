@@ -29,6 +29,7 @@ Status = Literal["measured", "not identified", "not applicable"]
 KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
 UNKNOWN = 0
+NOWHERE = "the meaning of the labels is nowhere in the prompt"
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,15 @@ class Panel:
     """Classes and prompts of all items under every run; -1 where an item was not asked.
 
     An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
-    in the order of the keys, and so has `reproducible`: the rater is said to be. `gold` is 0 where
-    there is none. Prompts are hashes: equal hashes are equal prompts, 0 is none. The tokens are
-    those of single replies, grouped by `replies`.
+    in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
+    `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
+    equal hashes are equal prompts, 0 is none. The tokens are those of single replies, grouped by
+    `replies`.
     """
 
     keys: pl.DataFrame
     n_classes: Ints
+    labels: list[str]
     reproducible: Booleans
     groups: Groups
     gold: Ranks
@@ -99,12 +102,13 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     asked, equal = panel.asked(*runs), _equal_prompts(panel, runs)
     known = np.stack([panel.has(run) for run in runs], axis=1)
     counts = panel.groups.count(asked).tolist(), panel.groups.count(asked & equal).tolist()
-    found = [_standing(contrast, *each) for each in zip(known.tolist(), *counts, strict=True)]
+    each_group = zip(known.tolist(), *counts, panel.labels, strict=True)
+    found = [_standing(contrast, *each) for each in each_group]
     return Compared(asked & ~equal, [status for status, _ in found], [note for _, note in found])
 
 
 def _standing(
-    contrast: Contrast, known: Sequence[bool], n_asked: int, n_equal: int
+    contrast: Contrast, known: Sequence[bool], n_asked: int, n_equal: int, labels: str
 ) -> tuple[Status, str]:
     if not all(known):
         missing = [
@@ -114,8 +118,20 @@ def _standing(
     if not n_asked:
         return "not applicable", "not applicable: the views share no item"
     if n_equal == n_asked:
-        return "not identified", "not identified: the prompts are byte-equal"
+        return _unidentified(labels if contrast.reverses_labels else "")
     return "measured", f"{n_equal} items left out: their prompts are byte-equal" if n_equal else ""
+
+
+def _unidentified(labels: str) -> tuple[Status, str]:
+    """Say what equal prompts mean; where the label list was to be reversed, its labels are known.
+
+    Words keep their meaning in a prompt that does not list them. Identifiers have none there, so
+    that neither view can be read.
+    """
+    if labels == "identifiers":
+        return "not applicable", f"not applicable: {NOWHERE}"
+    same = "; equals the noise floor" if labels else ""
+    return "not identified", f"not identified{same}: the prompts are byte-equal"
 
 
 def _equal_prompts(panel: Panel, runs: Sequence[Run]) -> Booleans:
@@ -207,6 +223,7 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
         keys=keys,
         reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
         n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
+        labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
         groups=Groups(units.to_numpy() // len(items), keys.height),
         gold=gold,
         ranks=dict(zip(runs, ranks, strict=True)),
@@ -267,6 +284,13 @@ def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
         where = _where(keys, int(mixed.min()))
         raise Problem(f"{where} mixes scales of {found.min()} and {found.max()}")
     return n_classes
+
+
+def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[str]:
+    """Return what a column says of each group, in which it is everywhere the same."""
+    somewhere = np.zeros(n_groups, dtype=np.int64)
+    somewhere[group] = np.arange(len(group))
+    return column[somewhere].to_list()
 
 
 def _where(keys: pl.DataFrame, group: int) -> str:

@@ -36,6 +36,7 @@ from flipmeter.measure.panel import (
     noise_runs,
     read_panel,
 )
+from flipmeter.measure.readings import flip_rows, worded
 from flipmeter.measure.rows import Column, Rows, as_frame, rows_of
 from flipmeter.measure.scores import (
     SCORES,
@@ -77,7 +78,7 @@ def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[R
     yield from _score_rows(panel, mode)
     for contrast in contrasts:
         found = compared(panel, contrast)
-        yield from _flip_rows(panel, contrast, found)
+        yield from flip_rows(panel, contrast, found, mode)
         if contrast.is_pair:
             yield from _noise_test_rows(panel, contrast, found, mode)
             yield from _excess_rows(panel, contrast, found)
@@ -139,19 +140,6 @@ def _parse_failure(panel: Panel, view: str) -> Estimates:
     return estimates("parse_failure", value, ends, n=n, k=failed, failed=failed)
 
 
-# --- flips ------------------------------------------------------------------------------------
-
-
-def _flip_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Rows]:
-    views = conditions(panel, contrast, found.items)
-    counts = count_flips(views, panel.groups.among(found.items))
-    for policy in POLICIES:
-        rate = estimate_flips(counts, policy, contrast.name)
-        rate = replace(rate, note=joined_each(rate.note, found.note))
-        yield rows_of(found.measured, rate, policy=policy)
-        yield rows_of(~found.measured, undefined(contrast.name, found.note), policy=policy)
-
-
 # --- noise ------------------------------------------------------------------------------------
 
 
@@ -189,10 +177,12 @@ def _noise_test_rows(
     failed = counts["strict"][0] - counts["complete"][0]
     own = contrast.views[0]
     borrowed = ["" if view == own else f"noise of view '{view}'" for view in noise.view]
+    read = ["by meaning" if is_word else "" for is_word in worded(panel, contrast).tolist()]
     for policy in _test_policies(mode):
         n, b, c = counts[policy]
         p = {method: mcnemar_p(b, c, method) for method in METHODS}
-        chosen, note = p["paper" if mode == "paper" else "mid-p"], joined_each(_shown(p), borrowed)
+        chosen = p["paper" if mode == "paper" else "mid-p"]
+        note = joined_each(_shown(p), borrowed, read)
         tested = estimates("mcnemar_p", chosen, n=n, failed=failed, note=note)
         test = {"p": chosen, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
         yield rows_of(groups & (n > 0), tested, contrast.name, policy, **test)

@@ -17,6 +17,7 @@ from flipmeter.model.http import HttpBackend
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.names import (
     World,
+    hf_models,
     identity_of,
     interface_of,
     is_in_process,
@@ -62,6 +63,7 @@ __all__ = [
     "explain",
     "export",
     "find_prices",
+    "hf_models",
     "identity_of",
     "interface_of",
     "is_in_process",

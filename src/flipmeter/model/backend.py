@@ -31,11 +31,15 @@ class Backend(Protocol):
 
 
 class Retry(Exception):
-    """This attempt failed and another may succeed, not before `after` seconds if that is known."""
+    """This attempt failed and another may succeed, not before `after` seconds if that is known.
 
-    def __init__(self, reason: str, after: float | None = None) -> None:
+    One that `is_free` never reached a model, so that nobody bills it.
+    """
+
+    def __init__(self, reason: str, after: float | None = None, *, is_free: bool = False) -> None:
         super().__init__(reason)
         self.after = after
+        self.is_free = is_free
 
 
 @dataclass(frozen=True)

@@ -104,17 +104,18 @@ class Purse:
         self.held.add(worst, -1)
         return None
 
-    def settle(self, worst: Spent, usage: Usage | None) -> None:
-        """Book what a call took: None is a call that failed, whose tokens nobody bills."""
+    def settle(self, worst: Spent, took: Spent) -> None:
+        """Book what a call took instead of its worst case."""
         self.held.add(worst, -1)
-        self.spent.add(Spent(1) if usage is None else _taken(usage, worst))
+        self.spent.add(took)
 
-    def out(self, n_left: int) -> OutOfBudget:
+    def out(self) -> OutOfBudget:
         """Return the problem that says what was spent and how to go on."""
+        if not self.spent.calls:
+            return OutOfBudget("the budget is less than a single request may take; raise it")
         return OutOfBudget(
-            f"the budget is used up: {self._so_far()}; {n_left} requests are left to ask, and the "
-            "next could exceed it. What was answered is stored: run again to ask the rest, "
-            "with the same budget anew"
+            f"the budget is used up: {self._so_far()}, and the next request could exceed it. What "
+            "was answered is stored: run again to ask the rest, with the same budget anew"
         )
 
     def _so_far(self) -> str:
@@ -141,7 +142,8 @@ def _n_bytes(head: Head) -> int:
     return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
-def _taken(usage: Usage, worst: Spent) -> Spent:
+def taken(usage: Usage, worst: Spent) -> Spent:
+    """Return what a reply took, the worst case where the endpoint does not say."""
     prompt = worst.prompt_tokens if usage.prompt is None else usage.prompt
     completion = worst.completion_tokens if usage.completion is None else usage.completion
     return Spent(1, prompt, completion)

@@ -10,6 +10,7 @@ from typing import Any
 from flipmeter.model.answers import logprobs_in
 from flipmeter.model.backend import Capability
 from flipmeter.model.budget import Budget
+from flipmeter.model.hf import HfBackend
 from flipmeter.model.http import HttpBackend, Tried
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.llama import LlamaBackend
@@ -38,9 +39,10 @@ DECLARED_AS = {
     "seed": {"seed"},
 }
 REASONING, LOGPROBS = ("reasoning", "reasoning_effort"), ("logprobs", "top_logprobs")
-ENGINES: dict[str, type[LlamaBackend] | type[SimRater]] = {
+ENGINES: dict[str, type[LlamaBackend] | type[HfBackend] | type[SimRater]] = {
     "local": LlamaBackend,
     "llamacpp": LlamaBackend,
+    "hf": HfBackend,
     "sim": SimRater,
 }
 
@@ -159,6 +161,7 @@ class _Examiner:
         self._engine = engine
         self._interface: Interface = interface_of(model)
         self._extra = without_logprobs(model).extra
+        self._is_passing = False
         declared = listing.get("supported_parameters")
         self._declared = set(map(str, declared)) if isinstance(declared, list) else None
         self._ways: Mapping[str, Callable[[], Awaitable[Found]]] = {
@@ -169,6 +172,8 @@ class _Examiner:
         }
 
     async def examine(self, name: str) -> Capability:
+        """Return a finding; one that rests on what may pass has no date."""
+        self._is_passing = False
         is_there, how = await self._find(name)
         if is_there is None and self._declares(name):
             is_there, how = True, f"declared by the models endpoint, not shown: {how}"
@@ -176,7 +181,7 @@ class _Examiner:
             self._extra = {k: v for k, v in self._extra.items() if k not in REASONING}
         if name == "completions" and is_there is False:
             self._interface = "chat"
-        return Capability(name, is_there, how, _today())
+        return Capability(name, is_there, how, "" if self._is_passing else _today())
 
     async def _find(self, name: str) -> Found:
         if self._declares(name) is False:
@@ -269,7 +274,9 @@ class _Examiner:
             reply = (await self._engine.ask([request]))[request.key]
             given_up = Tried(refusal=reply.error, is_passing=True)
             self._witness.tried.setdefault(request.key, given_up)
-        return self._witness.tried[request.key]
+        tried = self._witness.tried[request.key]
+        self._is_passing = self._is_passing or tried.is_passing
+        return tried
 
 
 _SHOWN = "shown by a request"

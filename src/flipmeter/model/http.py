@@ -154,8 +154,9 @@ class HttpBackend:
             failure = Problem(f"{base_url} has a certificate that is not trusted: {error}")
         except (aiohttp.ClientError, OSError) as error:
             said = self._without_key(str(error)) or type(error).__name__
-            kind = Unreachable if isinstance(error, aiohttp.ClientConnectorError) else Retry
-            failure = kind(f"{base_url}: {shortened(said)}")
+            is_down = isinstance(error, aiohttp.ClientConnectorError)
+            kind = Unreachable if is_down else Retry
+            failure = kind(f"{base_url}: {shortened(said)}", is_free=is_down)
         # Not inside the handler: the errors of aiohttp hold the request's headers, and so the key.
         raise failure
 
@@ -214,7 +215,8 @@ class HttpBackend:
             raise Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
         if status in PASSING or status >= 500 or status < 300:
             told = told_pause(headers)
-            raise Retry(self._said(trouble), 0.0 if told is None and status == CROWDED else told)
+            pause = 0.0 if told is None and status == CROWDED else told
+            raise Retry(self._said(trouble), pause, is_free=status >= 400)
 
     def _said(self, trouble: Trouble) -> str:
         return f"HTTP {trouble.status} from {self._endpoint.base_url}: {trouble.message}"

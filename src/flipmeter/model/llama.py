@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
 BREAK = "\n\n"
 CONTEXT = 8192
+BATCH = 512
+SPARED = 3
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
 
 
@@ -26,7 +29,8 @@ class LlamaBackend:
 
     llama.cpp keeps what its slot held and computes only the rest of a prompt. Where that rest
     begins must not move the last bits of a result, and now and then a label: without flash
-    attention it does not, because every token is then computed alike in a batch of any size.
+    attention it does not, because a token is then computed alike in a batch of any size but one,
+    and no token of a prompt is computed alone.
     """
 
     concurrency = 1
@@ -41,6 +45,7 @@ class LlamaBackend:
         self._context = context
         self._server: Any = None
         self._lock = threading.Lock()
+        self._held: list[int] = []
         self.n_processed = 0
 
     async def ask(self, request: Request) -> Reply:
@@ -48,7 +53,7 @@ class LlamaBackend:
 
     async def close(self) -> None:
         with self._lock:
-            self._server = None
+            self._server, self._held = None, []
 
     def _ask(self, request: Request) -> Reply:
         with self._lock:
@@ -58,21 +63,41 @@ class LlamaBackend:
             body = json.loads(request.params)
             text = self._text(request, body.pop("interface", "completions"))
             try:
-                answer = self._complete(text, body)
+                tokens = self._tokens(text)
+                self._spare_the_last(tokens)
+                answer = self._complete(tokens, body)
             except (RuntimeError, ValueError, OSError) as error:
+                self._held = []
                 return Reply(error=f"llama.cpp: {error}")
             return _reply(answer, time.perf_counter() - start)
 
-    def _complete(self, text: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _spare_the_last(self, tokens: list[int]) -> None:
+        """Make room where the slot holds so much of a prompt that one token is left to compute.
+
+        What the slot then holds is the prompt up to a few tokens before that, and two others.
+        """
+        n_shared = _n_shared(self._held, tokens)
+        n_new = max(len(tokens) - n_shared, 1)  # the last is computed, even if all are held
+        if n_new % BATCH == 1 and n_shared > SPARED:
+            kept = tokens[: n_shared - SPARED]
+            others = [token for token in (10, 11, 12) if token != tokens[len(kept)]][:2]
+            self._complete([*kept, *others], {"max_tokens": 0})
+
+    def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
         fields = {RENAMED.get(name, name): value for name, value in body.items()}
         answer: dict[str, Any] = self._server.handle_completions(
-            {"prompt": text, "cache_prompt": True, "id_slot": 0, **fields}
+            {"prompt": tokens, "cache_prompt": True, "id_slot": 0, **fields}
         )
         if "error" in answer:
             raise ValueError(answer["error"].get("message", answer["error"]))
         usage = _usage(answer)
         self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
+        self._held = tokens
         return answer
+
+    def _tokens(self, text: str) -> list[int]:
+        fields = {"content": text, "add_special": True, "parse_special": True}
+        return list(self._post("/tokenize", fields)["tokens"])
 
     def _text(self, request: Request, interface: str) -> str:
         """Return the text the engine sees."""
@@ -84,15 +109,28 @@ class LlamaBackend:
     def _template(self, messages: list[tuple[str, str]]) -> str:
         """Let the engine put messages into the chat template that the weights carry."""
         body = {"messages": [{"role": role, "content": content} for role, content in messages]}
+        return str(self._post("/apply-template", body)["prompt"])
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the engine's own server, on loopback, for what its handle does not offer."""
         query = urllib.request.Request(
-            f"{self._server.listening_address}/apply-template",
+            f"{self._server.listening_address}{path}",
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        # A proxy of the user's is not for this process's own loopback address.
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(query, timeout=60) as answer:
-            return str(json.load(answer)["prompt"])
+        with _DIRECT.open(query, timeout=60) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+
+# A proxy of the user's is not for this process's own loopback address.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _n_shared(a: list[int], b: list[int]) -> int:
+    """Return how many tokens two prompts share at their start."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _start(path: Path, context: int) -> Any:
@@ -102,6 +140,7 @@ def _start(path: Path, context: int) -> Any:
     params.model.path = str(path)
     params.n_ctx = context
     params.n_parallel = 1
+    params.n_ubatch = BATCH
     params.verbosity = 0
     params.warmup = False
     params.cache_ram_mib = 0  # requests come sorted by prefix: there is nothing to bring back
@@ -150,5 +189,11 @@ def engine() -> str:
 def file_digest(path: Path) -> str:
     if not path.is_file():
         raise Problem(f"no model file {path}; name a GGUF file that exists")
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

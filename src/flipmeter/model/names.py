@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from flipmeter.model.backend import Backend
+from flipmeter.model.hf import HfBackend, hf_spec
+from flipmeter.model.hf_catalog import hf_models as hf_models
 from flipmeter.model.http import Endpoint, HttpBackend
 from flipmeter.model.llama import LlamaBackend, engine, file_digest
 from flipmeter.model.sim import SimRater, sim_spec
@@ -46,7 +48,7 @@ providers: dict[str, Provider] = {
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
 }
-FAMILIES = ("local", "llamacpp", "sim", *providers)
+FAMILIES = ("local", "llamacpp", "hf", "sim", *providers)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def family(model: Model) -> str:
         raise Problem(
             f"no model '{model.address}': an address is family/name{suggestion(head, [*FAMILIES])}"
         )
+    if model.options and head != "hf":
+        raise Problem(f"{model.address} takes no `options`; only hf/… models do")
     return head
 
 
@@ -74,6 +78,8 @@ def interface_of(model: Model) -> Interface:
     kind = family(model)
     if kind == "local":
         return local_models[_rest(model)].interface
+    if kind == "hf":
+        return hf_spec(model).interface
     return "completions" if kind == "llamacpp" else "chat"
 
 
@@ -84,6 +90,8 @@ def identity_of(model: Model, world: World | None = None) -> str:
         return f"{model.address}@sha256:{local_models[name].sha256[:16]} {engine()}"
     if kind == "llamacpp":
         return f"llamacpp/{Path(name).name}@sha256:{file_digest(Path(name))[:16]} {engine()}"
+    if kind == "hf":
+        return hf_spec(model).identity
     if kind == "sim":
         return _sim(model, world).identity
     url = _base_url(model)
@@ -95,6 +103,8 @@ def is_reproducible(model: Model, decoding: Decoding) -> bool:
     kind = family(model)
     if kind == "sim":
         return sim_spec(model.address).noise == 0
+    if kind == "hf":
+        return decoding.is_greedy and hf_spec(model).is_reproducible
     return decoding.is_greedy and kind in ("local", "llamacpp")
 
 
@@ -113,6 +123,8 @@ def open_backend(
         return LlamaBackend(local_models[name].fetch(progress), identity)
     if kind == "llamacpp":
         return LlamaBackend(Path(name), identity)
+    if kind == "hf":
+        return HfBackend(hf_spec(model))
     if kind == "sim":
         return _sim(model, world)
     return HttpBackend(
@@ -143,6 +155,8 @@ def params_for(model: Model, decoding: Decoding, repeat: int) -> str:
     """
     interface = interface_of(model)
     body = decoding.body() | {"interface": interface}
+    if family(model) == "hf":
+        body |= hf_spec(model).fields
     if model.max_tokens is not None:
         body["max_tokens"] = model.max_tokens
     if decoding.seed is not None and not decoding.is_greedy:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from flipmeter.model.backend import Backend, Retry
-from flipmeter.model.budget import Purse, Spent
+from flipmeter.model.budget import Purse, Spent, taken
 from flipmeter.model.http import Unreachable
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.limiter import Limiter
@@ -64,9 +65,27 @@ class Till:
     purse: Purse
     bell: Bell = field(default_factory=Bell)
 
-    def settle(self, worst: Spent, reply: Reply | None) -> None:
-        self.purse.settle(worst, None if reply is None or reply.error else reply.usage)
+    def settle(self, worst: Spent, took: Spent) -> None:
+        self.purse.settle(worst, took)
         self.bell.ring()
+
+
+@dataclass
+class Stop:
+    """A problem that ends a run: nothing more is sent, and what is under way is still heard."""
+
+    problem: Problem | None = None
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def because(self, problem: Problem) -> None:
+        self.problem = self.problem or problem
+        self.event.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some time, or until the run is to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.event.wait()
 
 
 @dataclass
@@ -84,17 +103,18 @@ class Gate:
         """Let nobody start for a while: what one is told holds for all."""
         self.next_start = max(self.next_start, _now() + pause)
 
-    async def enter(self, request: Request, till: Till) -> Spent | None:
+    async def enter(self, request: Request, till: Till, stop: Stop) -> Spent | None:
         """Wait for pause, permit and budget; the lock keeps the order of the requests.
 
-        The worst case of the call that may begin is set aside; None is a budget used up.
+        The worst case of the call that may begin is set aside; None is a budget used up, or a run
+        that is to end.
         """
         async with self.turn:
             # Each wait may be outdated by the next: another worker may be told to pause meanwhile.
-            while True:
+            while stop.problem is None:
                 wait = self.next_start - _now()
                 if wait > 0:
-                    await asyncio.sleep(wait)
+                    await stop.sleep(wait)
                 elif self.limiter.is_full:
                     await self.freed.wait()
                 elif worst := till.purse.reserve(request):
@@ -104,6 +124,7 @@ class Gate:
                     await till.bell.wait()
                 else:
                     return None
+        return None
 
 
 @dataclass
@@ -115,6 +136,7 @@ class Pool:
     keep: Keep
     gate: Gate
     till: Till
+    stop: Stop
     ledger: Ledger
     persistence: Persistence
     n_workers: int = 0
@@ -131,7 +153,11 @@ class Pool:
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         for request in self.queue:
-            reply = await self._persist(request)
+            try:
+                reply = await self._persist(request)
+            except Problem as problem:
+                self.stop.because(problem)
+                return
             if reply is None:
                 self.is_out = True
                 return
@@ -143,7 +169,7 @@ class Pool:
         attempts, failure = self.persistence.attempts, Retry("not asked")
         n_before = self.gate.n_answered
         for attempt in range(attempts):
-            worst = None if self.is_out else await self.gate.enter(request, self.till)
+            worst = None if self.is_out else await self.gate.enter(request, self.till, self.stop)
             if worst is None:
                 return None
             self.ledger.retried += bool(attempt)
@@ -155,21 +181,23 @@ class Pool:
             if failure.after is not None:
                 self.gate.hold(pause)
             elif attempt + 1 < attempts:
-                await asyncio.sleep(pause)
+                await self.stop.sleep(pause)
         if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
             raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
         return Reply(error=f"{failure} (given up after {attempts} attempts)")
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
         """Ask once, and tell the gate and the purse how it went."""
-        gate, reply = self.gate, None
+        gate, took = self.gate, worst  # what breaks off after it was sent may be billed
         window = gate.limiter.start()
         try:
             reply = await self.backend.ask(request)
+            took = Spent(1) if reply.error else taken(reply.usage, worst)
             gate.limiter.answered(window)
             gate.n_answered += 1
             return reply
         except Retry as retry:
+            took = Spent(1) if retry.is_free else worst
             if retry.after is None:
                 gate.limiter.stumbled()
             else:
@@ -179,7 +207,7 @@ class Pool:
             gate.limiter.left()
             raise
         finally:
-            self.till.settle(worst, reply)
+            self.till.settle(worst, took)
             gate.freed.ring()
 
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:

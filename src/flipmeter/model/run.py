@@ -11,7 +11,7 @@ from flipmeter.model.backend import Backend
 from flipmeter.model.budget import Budget, Purse
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.limiter import Limiter
-from flipmeter.model.pool import PERSISTENCE, Gate, Persistence, Pool, Till
+from flipmeter.model.pool import PERSISTENCE, Gate, Persistence, Pool, Stop, Till
 from flipmeter.model.store import Store
 from flipmeter.types import Problem, Reply, Request
 
@@ -61,8 +61,11 @@ class Engine:
             others = {r.key: self._arrival(r.key) for r in missing if r.key in self._under_way}
             await self._send([r for r in missing if r.key not in others], replies)
             for key, arrival in others.items():
-                if reply := await arrival:  # else its sender failed: it is sent next time round
+                # Shielded: one who stops waiting does not stop the others.
+                if reply := await asyncio.shield(arrival):
                     replies[key] = reply
+            # What a sender failed to get is sent next time round, unless it has come meanwhile.
+            replies |= self.store.get(key for key in others if key not in replies)
         return replies
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
@@ -73,13 +76,26 @@ class Engine:
 
     def land(self, key: str, reply: Reply | None) -> None:
         """End a request under way; None if it got no reply."""
-        if arrival := self._under_way.pop(key, None):
+        arrival = self._under_way.pop(key, None)
+        if arrival is not None and not arrival.done():
             arrival.set_result(reply)
 
     async def _send(self, requests: Sequence[Request], replies: dict[str, Reply]) -> None:
         self._under_way |= dict.fromkeys(request.key for request in requests)
-        journal = _Journal(self, replies)
-        pools = [self._pool(model, some, journal) for model, some in _by_model(requests).items()]
+        journal, stop = _Journal(self, replies), Stop()
+        pools = [
+            Pool(
+                self.backends[identity],
+                some,
+                journal.keep,
+                self._gate(identity),
+                self._till,
+                stop,
+                self.ledger,
+                self.persistence,
+            )
+            for identity, some in _by_model(requests).items()
+        ]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for pool in pools:
@@ -87,33 +103,34 @@ class Engine:
         except BaseExceptionGroup as group:
             raise _first_problem(group) or group from None
         finally:
-            journal.flush()
-            for request in requests:
-                self.land(request.key, None)
+            try:
+                journal.flush()
+            finally:
+                for request in requests:
+                    self.land(request.key, None)
+        if stop.problem is not None:
+            raise stop.problem
         if any(pool.is_out for pool in pools):
-            raise self._till.purse.out(sum(request.key not in replies for request in requests))
-
-    def _pool(self, identity: str, requests: Sequence[Request], journal: _Journal) -> Pool:
-        return Pool(
-            self.backends[identity],
-            requests,
-            journal.keep,
-            self._gate(identity),
-            self._till,
-            self.ledger,
-            self.persistence,
-        )
+            raise self._till.purse.out()
 
     def _gate(self, identity: str) -> Gate:
         """Return the way to a backend's server, one for all who ask it."""
-        backend = self.backends[identity]
-        server = getattr(backend, "server", identity)
+        servers = {name: getattr(b, "server", name) for name, b in self.backends.items()}
+        server = servers[identity]
         if server not in self._gates:
-            # What an endpoint takes is learnt once: its limiter outlives a run.
-            known = getattr(backend, "limiter", None)
-            limiter = known or Limiter(backend.concurrency, is_adaptive=False)
-            self._gates[server] = Gate(limiter, self.min_interval.get(identity, 0.0))
+            sharing = {n: b for n, b in self.backends.items() if servers[n] == server}
+            self._gates[server] = Gate(
+                # Where two models stand behind one server, the stricter limit holds for both.
+                min(map(_limiter, sharing.values()), key=lambda limiter: limiter.limit),
+                max(self.min_interval.get(name, 0.0) for name in sharing),
+            )
         return self._gates[server]
+
+
+def _limiter(backend: Backend) -> Limiter:
+    """Return a backend's own limiter: what an endpoint takes is learnt once, and outlives a run."""
+    known: Limiter | None = getattr(backend, "limiter", None)
+    return known or Limiter(backend.concurrency, is_adaptive=False)
 
 
 @dataclass

@@ -206,11 +206,6 @@ class Store:
         with _explained(self.path):
             self._db.executemany("INSERT OR REPLACE INTO capabilities VALUES (?,?,?,?,?,?)", rows)
 
-    def forget_capabilities(self, model: str) -> None:
-        """Forget what is known of a model, in whatever way it is asked."""
-        with _explained(self.path):
-            self._db.execute("DELETE FROM capabilities WHERE model = ?", [model])
-
     def read(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, for verbs that look at the whole store."""
         with _explained(self.path):

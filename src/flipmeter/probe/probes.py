@@ -100,6 +100,21 @@ probes.add(
 )
 
 
+def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[Contrast, ...]:
+    """Return the contrasts of some probes; an aggregate of orders may leave the base order out.
+
+    Where only two views would be left there is no aggregate: placements keep theirs, whose base is
+    "before".
+    """
+    found = (contrast for name in names for contrast in probes[name].contrasts)
+    return tuple(c if includes_base or len(c.views) < 4 else _without_base(c) for c in found)
+
+
+def _without_base(contrast: Contrast) -> Contrast:
+    views = tuple(view for view in contrast.views if view != "base")
+    return replace(contrast, views=views, about=f"{contrast.about}, base left out")
+
+
 def expand(
     names: Sequence[str],
     n_classes: int,

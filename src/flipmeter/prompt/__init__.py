@@ -1,6 +1,9 @@
 """View -> Prompt: put a view of an item into words."""
 
 from flipmeter.prompt.levels import (
+    LabelFormat,
+    Mood,
+    Shown,
     clarities,
     connectors,
     factors,
@@ -11,6 +14,9 @@ from flipmeter.prompt.levels import (
 from flipmeter.prompt.pointwise import Write, paradigms, render
 
 __all__ = [
+    "LabelFormat",
+    "Mood",
+    "Shown",
     "Write",
     "clarities",
     "connectors",

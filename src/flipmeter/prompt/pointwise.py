@@ -13,7 +13,7 @@ from flipmeter.prompt.levels import (
     separators,
 )
 from flipmeter.registry import Registry
-from flipmeter.types import Head, Item, Prompt, Script, Style, Task, View
+from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
 
 Write = Callable[[Item, str], Prompt]
 """Put one part of one item into words."""
@@ -42,13 +42,14 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     head = Head(start=BREAK.join([header, *blocks[:n_before]]))
     after = blocks[n_before:]
+    kind = _kind(style, has_demos=bool(blocks))
 
     def write(item: Item, part: str = "") -> Prompt:
         query = _block(task, style, item.text, "")
         rest = [query, *after]
         if after and style.layout == "cued":
             rest.append(query)  # asked again, so that the prompt ends where an answer belongs
-        return Prompt(Script(head, BREAK + BREAK.join(rest)), answers, ranks)
+        return Prompt(Script(head, BREAK + BREAK.join(rest)), answers, ranks, kind)
 
     return write
 
@@ -65,6 +66,13 @@ def _block(task: Task, style: Style, text: str, label: str) -> str:
     separator, connector = separators[style.separator], connectors[style.connector]
     block = f"{task.noun}{separator}{text}{connector}{FIELD}{separator}{label}"
     return block if label else block.rstrip()
+
+
+def _kind(style: Style, *, has_demos: bool) -> LabelKind:
+    """Say what the labels are; without demonstrations there is no word to flip."""
+    if not label_formats[style.label_format].is_words:
+        return "identifiers"
+    return "flipped words" if style.word_reversal == "flipped" and has_demos else "words"
 
 
 def _label(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:

@@ -1,0 +1,83 @@
+"""The entries of a study file: a model, its price, decoding, a budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from flipmeter.model import Price
+from flipmeter.types import Interface, Model
+
+STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class Strict(BaseModel):
+    model_config = STRICT
+
+
+class PriceEntry(Strict):
+    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
+
+    prompt: float = Field(ge=0, allow_inf_nan=False)
+    completion: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
+
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.completion, self.cached)
+
+
+class ModelEntry(Strict):
+    """A model with its own name and overrides."""
+
+    model: str
+    name: str = ""
+    interface: Interface | None = None
+    base_url: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    reasoning: dict[str, Any] | None = None
+    provider: dict[str, Any] | None = None
+    extra_body: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    concurrency: int | None = Field(None, ge=1)
+    timeout: float = Field(120.0, gt=0)
+    price: PriceEntry | None = None
+
+    def model_for(self, min_interval: float) -> Model:
+        sent = {"reasoning": self.reasoning, "provider": self.provider}
+        extra = {name: value for name, value in sent.items() if value is not None}
+        return Model(
+            address=self.model,
+            name=self.name,
+            interface=self.interface,
+            base_url=self.base_url,
+            max_tokens=self.max_tokens,
+            extra=extra | self.extra_body,
+            options=self.options,
+            concurrency=self.concurrency,
+            min_interval=min_interval,
+            timeout=self.timeout,
+        )
+
+
+class DecodingEntry(Strict):
+    """Sampling parameters; what is not named is not sent (temperature is 0 unless named)."""
+
+    temperature: float | None = Field(0.0, ge=0)
+    top_k: int | None = Field(None, ge=0)
+    top_p: float | None = Field(None, gt=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = None
+    repetition_penalty: float | None = Field(None, gt=0)
+    max_tokens: int = Field(32, ge=1)
+    stop: tuple[str, ...] | None = None
+
+
+class BudgetEntry(Strict):
+    """The most that one run of the command may spend; it stops before, and the next goes on."""
+
+    calls: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1)
+    usd: float | None = Field(None, gt=0)
+    price: PriceEntry | None = None

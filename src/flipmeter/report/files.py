@@ -1,0 +1,173 @@
+"""Residuals as files: Markdown, LaTeX, CSV and Parquet, by the file's ending."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+
+from flipmeter.report.residuals import (
+    BETTER_UP,
+    METRICS,
+    Layout,
+    Line,
+    Record,
+    cell_text,
+    lay_out,
+    metric_title,
+    points,
+)
+from flipmeter.types import Problem
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after a line break it would be read as an option
+    "]": "{]}",
+    "±": r"$\pm$",
+    "ρ": r"$\rho$",
+}
+LATEX_HEAD = r"""% needs \usepackage{booktabs} and \usepackage[table]{xcolor}
+\definecolor{residualPositive}{HTML}{C65F5F}
+\definecolor{residualNegative}{HTML}{4C78A8}
+"""
+FAINTEST, STRONGEST, WHITE_FROM = 8, 80, 55
+"""The paper's shades: from 8 % for no difference to 80 % for the largest of the table."""
+
+
+def write_residuals(residuals: pl.DataFrame, path: Path) -> None:
+    """Write residuals to a file: long form as .csv or .parquet, the table as .md or .tex."""
+    if path.suffix == ".parquet":
+        residuals.write_parquet(path)
+        return
+    writers: dict[str, Callable[[pl.DataFrame], str]] = {
+        ".csv": residuals_csv,
+        ".md": residuals_markdown,
+        ".tex": residuals_latex,
+    }
+    if path.suffix not in writers:
+        raise Problem(f"cannot write {path}: the name must end in {', '.join(writers)} or .parquet")
+    path.write_text(writers[path.suffix](residuals), encoding="utf-8")
+
+
+def residuals_csv(residuals: pl.DataFrame) -> str:
+    """Return the long form; a text that a spreadsheet would run as a formula gets a quote."""
+    text = pl.col(pl.String)
+    is_formula = text.str.contains(r"^\s*[=+\-@\t\r\n]")
+    return residuals.with_columns(
+        pl.when(is_formula).then(pl.lit("'") + text).otherwise(text).name.keep()
+    ).write_csv()
+
+
+# --- Markdown ---------------------------------------------------------------------------------
+
+
+def residuals_markdown(residuals: pl.DataFrame) -> str:
+    """Return the table in Markdown, with its notes as a list."""
+    layout = lay_out(residuals)
+    titles = [escape_markdown(metric_title(metric)) for metric in layout.metrics]
+    rows = [["factor", "level", "dataset", *titles], ["---"] * (3 + len(titles))]
+    factor = level = ""
+    for line in layout.lines:
+        if line.kind == "factor":
+            factor = line.title
+            continue
+        level = line.title if line.kind == "level" else level
+        names = (factor, level, "" if line.kind == "level" else line.title)
+        rows.append([escape_markdown(text) for text in (*names, *line.texts())])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{table}\n\n" + "".join(f"- {escape_markdown(note)}\n" for note in layout.notes)
+
+
+def escape_markdown(text: str) -> str:
+    """Return a text that Markdown shows as it is, in one line."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
+
+
+# --- LaTeX ------------------------------------------------------------------------------------
+
+
+def residuals_latex(residuals: pl.DataFrame) -> str:
+    """Return the table in LaTeX: booktabs, shaded by sign and size as in the paper."""
+    layout = lay_out(residuals)
+    n_scores = sum(metric in METRICS for metric in layout.metrics)
+    n_flips = len(layout.metrics) - n_scores
+    groups = [(n_scores, "Performance residuals"), (n_flips, "Position-sensitivity residuals")]
+    spans = "".join(f" & \\multicolumn{{{n}}}{{c}}{{{title}}}" for n, title in groups if n)
+    titles = "".join(f" & {_latex_title(metric)}" for metric in layout.metrics)
+    return "\n".join(
+        [
+            LATEX_HEAD + f"\\begin{{tabular}}{{ll{'c' * len(layout.metrics)}}}",
+            r"\toprule",
+            f" &{spans} \\\\",
+            f"Factor & Level{titles} \\\\",
+            *_latex_rows(layout),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(f"% {' '.join(note.split())}" for note in layout.notes),
+            "",
+        ]
+    )
+
+
+def _latex_title(metric: str) -> str:
+    arrow = r"$\uparrow$" if metric in BETTER_UP else r"$\downarrow$"
+    return escape_latex(METRICS.get(metric, metric)) + arrow
+
+
+def _latex_rows(layout: Layout) -> list[str]:
+    largest = max((_size(row) for line in layout.lines for row in line.cells), default=0.0)
+    rows, factor = [], ""
+    for line in layout.lines:
+        if line.kind == "factor":
+            rows.append(r"\midrule")
+            factor = escape_latex(line.title)
+            continue
+        cells = [_latex_cell(row, largest) for row in line.cells]
+        shown = line.texts() if line.kind == "spread" else cells
+        rows.append(f"{factor} & {_latex_level(line)} & {' & '.join(shown)} \\\\")
+        factor = ""
+    return rows
+
+
+def _latex_level(line: Line) -> str:
+    title = escape_latex(line.title)
+    return title if line.kind == "level" else f"\\quad\\textit{{{title}}}"
+
+
+def _size(row: Record | None) -> float:
+    return abs(row["value"]) if row is not None and row["value"] is not None else 0.0
+
+
+def _latex_cell(row: Record | None, largest: float) -> str:
+    if row is None:
+        return ""
+    if row["value"] is None:
+        return r"\cellcolor{gray!20}" + escape_latex(cell_text(row))
+    value, _, rest = cell_text(row).partition(" ")
+    shade = shade_of(row["value"], largest)
+    colour = "residualPositive" if row["value"] > 0 else "residualNegative"
+    spread = rest.replace("±", r"\pm ")
+    shown = f"${value}$" + (f" {{\\scriptsize ${spread}$}}" if spread else "")
+    is_dark = shade > WHITE_FROM
+    shown = f"\\textcolor{{white}}{{{shown}}}" if is_dark else shown
+    is_zero = points(row["value"]) == points(0.0)
+    return shown if is_zero else f"\\cellcolor{{{colour}!{shade}}}{shown}"
+
+
+def shade_of(value: float, largest: float) -> int:
+    """Return the strength of a cell's colour in percent, as the paper's tables have it."""
+    part = abs(value) / largest if largest else 0.0
+    return round(FAINTEST + (STRONGEST - FAINTEST) * part)
+
+
+def escape_latex(text: str) -> str:
+    """Return a text that LaTeX prints as it is."""
+    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))

@@ -1,0 +1,228 @@
+"""Residuals as a table: factors and levels down, metrics across, as the paper has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import polars as pl
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+Record = Mapping[str, Any]
+TITLES = {
+    "label_format": "Label format",
+    "model": "Model",
+    "cardinality": "Scale cardinality",
+    "shots": "Demo count",
+    "clarity": "Prompt clarity",
+    "separator": "Separator",
+    "connector": "Connector",
+    "mood": "Mood",
+    "joint": "Joint",
+}
+METRICS = {
+    "accuracy": "Acc.",
+    "macro_f1": "F1",
+    "spearman": "ρ",
+    "mae": "MAE",
+    "mae_normalised": "MAE/(M-1)",
+}
+BETTER_UP = ("accuracy", "macro_f1", "spearman")
+GAPS = {
+    "not applicable": "n/a",
+    "not identified": "n/i",
+    "undefined": "undef.",
+}
+IN_MODE = {
+    "paper": "mode: paper; level minus base, x 100, mean ± population SD over datasets (a spread, "
+    "no uncertainty)",
+    "recommended": "mode: recommended; level minus base, x 100 [95 %, bootstrap over items, given "
+    "these datasets and seeds]",
+}
+NO_WIDTH = "no interval: the same in every resample"
+"""A note of many cells, said once."""
+
+SPREADS = {"seed_sd": "SD over seeds", "dataset_sd": "SD over datasets"}
+ONE = 2
+"""A level with one dataset has two sets of rows, which say the same."""
+
+WIDE = 5
+"""With more metrics than this an interval goes under its value."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: the title of a factor, a level, a dataset of a level, or a spread.
+
+    `shows` is the column that its cells show; an SD is shown alone, a value with its interval.
+    """
+
+    kind: Literal["factor", "level", "dataset", "spread"]
+    title: str
+    cells: tuple[Record | None, ...] = ()
+    shows: str = "value"
+
+    def texts(self, between: str = " ") -> list[str]:
+        """Return the cells as text."""
+        if self.shows == "value":
+            return [cell_text(row, between) for row in self.cells]
+        found = [None if row is None else row[self.shows] for row in self.cells]
+        return ["" if sd is None else plain_points(sd) for sd in found]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The lines of a table, its metrics and what is said under it."""
+
+    metrics: tuple[str, ...]
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+    mode: str
+
+
+def lay_out(residuals: pl.DataFrame) -> Layout:
+    """Arrange residuals in lines; datasets get lines of their own unless the paper is followed."""
+    metrics = tuple(residuals["metric"].unique(maintain_order=True))
+    mode = str(residuals["mode"][0])
+    lines = tuple(_lines(residuals, metrics))
+    notes = (IN_MODE[mode], *_legend(lines, residuals), *_notes(residuals))
+    return Layout(metrics, lines, notes, mode)
+
+
+def _legend(lines: Sequence[Line], residuals: pl.DataFrame) -> Iterator[str]:
+    """Yield what the words for a missing number mean, if there are any."""
+    used = {text for line in lines for text in line.texts()}
+    known = [f"{word}: {reason}" for reason, word in GAPS.items() if word in used]
+    if residuals["note"].str.contains(NO_WIDTH, literal=True).any():
+        known.append("without [ ]: the same in every resample, which is no proof of no difference")
+    if known:
+        yield "; ".join(known)
+
+
+def _lines(residuals: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+    raters = residuals.filter(pl.col("factor") != "model")["rater"].n_unique()
+    for (factor, rater), block in residuals.group_by(_same_rater(), maintain_order=True):
+        whose = f" · {rater}" if raters > 1 and factor != "model" else ""
+        yield Line("factor", factor_title(str(factor)) + whose)
+        for (level,), rows in block.group_by("level", maintain_order=True):
+            yield from _level_lines(level_title(str(factor), str(level)), rows, metrics)
+
+
+def _same_rater() -> list[pl.Expr]:
+    """Group by factor and rater; raters that are themselves the levels stay together."""
+    rater = pl.when(pl.col("factor") == "model").then(pl.lit("")).otherwise("rater")
+    return [pl.col("factor"), rater.alias("of")]
+
+
+def _level_lines(title: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+    """Yield the mean over datasets; unless the paper is followed, its spreads and its parts."""
+    cells = {
+        str(dataset): _in_order(own, metrics)
+        for (dataset,), own in rows.group_by("dataset", maintain_order=True)
+    }
+    yield Line("level", title, cells[""])
+    if rows["mode"][0] == "paper":
+        return
+    for column, words in SPREADS.items():
+        if rows.filter(dataset="")[column].is_not_null().any():
+            yield Line("spread", words, cells[""], shows=column)
+    if len(cells) > ONE:
+        yield from (Line("dataset", dataset, own) for dataset, own in cells.items() if dataset)
+
+
+def _in_order(rows: pl.DataFrame, metrics: Sequence[str]) -> tuple[Record | None, ...]:
+    found = {row["metric"]: row for row in rows.to_dicts()}
+    return tuple(found.get(metric) for metric in metrics)
+
+
+def _notes(residuals: pl.DataFrame) -> Iterator[str]:
+    """Yield every note about a mean, once, with the levels it is about.
+
+    The metrics are named where a level has others without that note.
+    """
+    note = pl.col("note").str.strip_suffix(NO_WIDTH).str.strip_suffix("; ")
+    means = residuals.filter(dataset="").with_columns(note)
+    levels = means.group_by("factor", "level").agg(pl.col("metric").n_unique())
+    n_metrics = {(factor, level): n for factor, level, n in levels.iter_rows()}
+    for (text,), rows in means.filter(pl.col("note") != "").group_by("note", maintain_order=True):
+        about = []
+        for (factor, level), own in rows.group_by("factor", "level", maintain_order=True):
+            metrics = own["metric"].unique(maintain_order=True)
+            is_whole = len(metrics) == n_metrics[factor, level]
+            about.append(f"{factor}={level}" + ("" if is_whole else f" ({', '.join(metrics)})"))
+        yield f"{'; '.join(about)}: {text}"
+
+
+def factor_title(factor: str) -> str:
+    return TITLES.get(factor, factor.replace("_", " "))
+
+
+def level_title(factor: str, level: str) -> str:
+    """Return a level as the paper writes it: "3-way", "0-shot", "natural language"."""
+    number, _, rest = level.partition(" ")
+    suffix = {"cardinality": "-way", "shots": "-shot"}.get(factor)
+    if suffix and number.isdigit():
+        return f"{number}{suffix} {rest}".strip()
+    return level if factor in ("model", "joint") else level.replace("_", " ")
+
+
+def metric_title(metric: str) -> str:
+    """Return a metric with the direction that is better."""
+    return METRICS.get(metric, metric) + ("↑" if metric in BETTER_UP else "↓")
+
+
+def points(value: float) -> str:
+    """Return "+2.2", and never "-0.0"."""
+    return f"{round(value, 1) + 0.0:+.1f}"
+
+
+def plain_points(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}"
+
+
+def cell_text(row: Record | None, between: str = " ") -> str:
+    """Return "+2.2 ±2.7", "+2.2 [-1.0, 5.3]", or a word for why there is no number."""
+    if row is None:
+        return ""
+    if row["value"] is None:
+        note = str(row["note"])
+        return next((word for reason, word in GAPS.items() if reason in note), "-")
+    if row["mode"] == "paper":
+        spread = "" if row["dataset_sd"] is None else f"{between}±{row['dataset_sd']:.1f}"
+        return points(row["value"]) + spread
+    if row["low"] is None:
+        return points(row["value"])
+    ends = f"[{plain_points(row['low'])}, {plain_points(row['high'])}]"
+    return f"{points(row['value'])}{between}{ends}"
+
+
+def residual_table(residuals: pl.DataFrame) -> Table:
+    """Return residuals for a terminal; `residual_notes` belong under them."""
+    layout = lay_out(residuals)
+    table = Table(
+        title="What a level changes: level minus base, in points",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("", no_wrap=True)
+    for metric in layout.metrics:
+        table.add_column(metric_title(metric), no_wrap=True)
+    is_wide = len(layout.metrics) > WIDE and layout.mode == "recommended"
+    for line in layout.lines:
+        if line.kind == "factor":
+            table.add_section()
+            table.add_row(Text(line.title, style="bold"))
+        else:
+            indent = "  " if line.kind == "level" else "    "
+            cells = (Text(text) for text in line.texts("\n" if is_wide else " "))
+            table.add_row(Text(indent + line.title), *cells)
+    return table
+
+
+def residual_notes(residuals: pl.DataFrame) -> list[str]:
+    """Return what a reader of the table must know: mode, words for no number, and every note."""
+    return list(lay_out(residuals).notes)

@@ -1,0 +1,216 @@
+"""What a study asks: fewer classes, fewer items per probe, factors on some datasets only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flipmeter.data import load, merge, merging_of
+from flipmeter.grid import conditions, draw_sample, merged_for
+from flipmeter.look import flipped_pair, views_of_item
+from flipmeter.model import Store
+from flipmeter.runs import perform
+from flipmeter.study import Study, read_study
+from flipmeter.types import Condition, Problem, Scale
+
+SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 50}
+FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
+
+
+def study(**changes: Any) -> Study:
+    return read_study({**SMALL, **changes})
+
+
+def golds(of: Condition) -> tuple[dict[int | None, int], dict[int | None, int]]:
+    return Counter(i.gold for i in of.items), Counter(d.gold for d in of.demos)
+
+
+# Fewer classes
+
+
+@pytest.mark.parametrize(
+    ("size", "n_items", "demos"),
+    [(3, 50, {1: 10, 2: 5, 3: 10}), (2, 40, {1: 10, 2: 10})],
+)
+def test_remapping_keeps_items_and_demonstrations_and_changes_their_labels(
+    size: int, n_items: int, demos: dict[int, int]
+) -> None:
+    for changes in ({"mode": "paper"}, {"cardinality_sample": "remap"}):
+        full, merged = (
+            conditions(study(**changes, base={"cardinality": classes}))[0]
+            for classes in (None, size)
+        )
+        assert golds(merged)[1] == demos
+        assert len(merged.items) == n_items
+        kept = {item.id for item in merged.items}
+        assert [i.id for i in full.items if i.id in kept] == [i.id for i in merged.items]
+        assert {d.id for d in merged.demos} <= {d.id for d in full.demos}
+        assert len(merged.task.scale) == size
+
+
+def test_redrawing_gives_each_merged_class_its_share_and_its_demonstrations() -> None:
+    for changes in ({}, {"mode": "paper", "cardinality_sample": "redraw"}):
+        merged = conditions(study(**changes, base={"cardinality": 2}))[0]
+        assert golds(merged) == ({1: 25, 2: 25}, {1: 5, 2: 5})
+
+
+def test_items_that_remapping_drops_are_counted_and_said() -> None:
+    paper = study(mode="paper", vary={"cardinality": [3, 2]})
+    (reviews,) = paper.load()
+    drawn = draw_sample(paper, reviews, paper.styles()["cardinality=2"], 0)
+    assert drawn.left_out["middle class, of the test set"] == 10
+    assert "10 of 50 test items are of no merged class" in drawn.notes[-1]
+
+
+def test_a_run_says_what_each_number_of_classes_left_out(tmp_path: Path) -> None:
+    paper = study(mode="paper", vary={"cardinality": [2]}, probes=["label_order"], repeats=1)
+    with Store() as store:
+        run = perform(paper, tmp_path, store)
+    assert run.warnings == {}  # a simulated rater has a table for each scale, and is the same
+    told = run.environment["datasets"]
+    assert {name: about["n_items"] for name, about in told.items()} == {
+        "reviews": 50,
+        "reviews/2": 40,
+    }
+    assert told["reviews/2"]["left_out"]["middle class, of the test set"] == 10
+    rows = run.estimates.filter(metric="P1", policy="complete")
+    assert dict(rows.select("dataset", "n").rows()) == {"reviews": 50, "reviews/2": 40}
+
+
+@pytest.mark.parametrize(
+    ("groups", "names", "ranks"),
+    [
+        (
+            [[1, 2], [3], [4, 5]],
+            ("negative", "neutral", "positive"),
+            {1: 1, 2: 1, 3: 2, 4: 3, 5: 3},
+        ),
+        ({"bad": [1], "so-so": [2, 3, 4], "good": [5]}, ("bad", "so-so", "good"), None),
+        ([["very negative"], ["very positive"]], ("very negative", "very positive"), {1: 1, 5: 2}),
+        ([[1], [2, 3], [4, 5]], ("very negative", "negative or neutral", "positive"), None),
+    ],
+)
+def test_a_study_says_which_classes_become_one(
+    groups: Any, names: tuple[str, ...], ranks: dict[int, int] | None
+) -> None:
+    merging = merging_of(FIVE, len(groups), groups)
+    assert merging.names == names
+    assert ranks is None or merging.ranks == ranks
+
+
+@pytest.mark.parametrize("remapped", ["redraw", "remap"])
+def test_a_merge_map_reaches_the_prompts(remapped: str) -> None:
+    ours = study(
+        merge={3: {"bad": [1], "so-so": [2, 3, 4], "good": [5]}},
+        base={"cardinality": 3},
+        cardinality_sample=remapped,
+    )
+    first = conditions(ours)[0]
+    assert first.task.scale.names == ("bad", "so-so", "good")
+    assert golds(first)[1] == ({1: 5, 2: 15, 3: 5} if remapped == "remap" else {1: 5, 2: 5, 3: 5})
+    again = read_study(yaml.safe_load(yaml.safe_dump(ours.model_dump(mode="json"))))
+    assert again.model_dump() == ours.model_dump()
+
+
+def test_classes_in_no_group_are_left_out_and_counted() -> None:
+    reviews = load("reviews")
+    ends = merge(reviews, 2, [[1], [5]])
+    dropped = len(reviews.test) - len(ends.test)
+    assert ends.left_out["class in no group"] == dropped > 0
+
+
+def test_a_scale_that_has_the_number_of_classes_is_left_alone() -> None:
+    five = study(merge={5: [[1], [2], [3], [4], [5]]}, base={"cardinality": 5})
+    (reviews,) = five.load()
+    assert merged_for(five, reviews, five.style) is reviews
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"merge": {3: [[1, 2], [3]]}}, "does not make 3 classes"),
+        ({"merge": {3: [[1, 3], [2], [4]]}}, "does not make 3 classes of neighbours"),
+        ({"merge": {3: [[1], [2], [6]]}}, "merge: no class 6"),
+        ({"merge": {3: [["negativ"], [3], [4]]}}, "no class 'negativ'.*did you mean 'negative'"),
+        ({"merge": {3: [[1], [], [5]]}}, "does not make 3 classes"),
+        ({"cardinality_sample": "redrw"}, "cardinality_sample"),
+        ({"probe_items": {"placment": 3}}, "no probe named 'placment'"),
+        ({"probe_items": {"placement": 0}}, "probe_items"),
+        ({"only_on": {"cardinalty": ["reviews"]}}, "no factor named 'cardinalty'"),
+        ({"vary_models": ["sim/honst"]}, "no model named 'sim/honst'; did you mean 'sim/honest'"),
+        ({"only_on": {"mood": ["review"]}}, "no dataset named 'review'; did you mean 'reviews'"),
+    ],
+)
+def test_a_wrong_design_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Problem, match=message):
+        conditions(study(base={"cardinality": 3}, **changes))
+
+
+# Fewer items for a probe, factors on some datasets
+
+
+def test_a_probe_with_fewer_items_takes_the_first_and_contrasts_stay_paired(
+    tmp_path: Path,
+) -> None:
+    few = study(models=["sim/last-slot"], probe_items={"placement": 12, "label_order": 30})
+    grid = conditions(few)
+    sizes = {c.view.name: len(c.items) for c in grid if not c.view.repeat}
+    orders = {"ascending": 50, "descending": 50, "random": 50}
+    assert sizes == {"base": 50, "reversed": 30, **orders, "after": 12, "split": 12}
+    assert {c.items for c in grid if c.view.name == "after"} == {grid[0].items[:12]}
+    with Store() as store:
+        run = perform(few, tmp_path, store)
+    rows = run.estimates.filter(policy="strict").to_dicts()
+    n = {row["metric"]: row["n"] for row in rows if row["metric"].startswith("P")}
+    assert (n["P1"], n["P2a"], n["P2"], n["P3a"], n["P3"]) == (30, 50, 50, 12, 12)
+    pair = flipped_pair(grid, run.decisions, few.contrasts)
+    assert pair is not None
+    assert pair.contrast.name == "P1"
+
+
+def test_a_view_is_shown_for_an_item_that_its_probe_does_not_ask() -> None:
+    grid = conditions(study(probe_items={"placement": 2}, repeats=1))
+    assert {"after", "split"} <= {name for name, _ in views_of_item(grid, 40)}
+
+
+def test_a_repeat_never_has_items_that_the_view_lacks() -> None:
+    grid = conditions(study(probe_items={"label_order": 7}))
+    assert {len(c.items) for c in grid if c.view.name == "reversed"} == {7}
+
+
+def test_a_factor_may_be_varied_on_some_datasets_only() -> None:
+    both = study(
+        vary={"cardinality": [3, 2], "mood": ["indicative"]},
+        only_on={"cardinality": ["reviews"]},
+    )
+    reviews = load("reviews")
+    grid = conditions(both, [reviews, replace(reviews, name="other")])
+    levels = {(c.dataset, c.level) for c in grid}
+    assert levels == {
+        ("reviews", ""),
+        ("reviews/3", "cardinality=3"),
+        ("reviews/2", "cardinality=2"),
+        ("reviews", "mood=indicative"),
+        ("other", ""),
+        ("other", "mood=indicative"),
+    }
+
+
+def test_one_model_may_be_varied_and_the_others_stay_at_the_base() -> None:
+    two = {"models": ["sim/honest", "sim/noisy"], "vary": {"mood": ["indicative"]}}
+    grid = conditions(study(**two, vary_models=["sim/noisy"]))
+    levels = {(c.rater.name, c.level) for c in grid}
+    assert levels == {("sim/honest", ""), ("sim/noisy", ""), ("sim/noisy", "mood=indicative")}
+
+
+def test_the_aggregate_of_orders_can_leave_the_base_out() -> None:
+    views = {c.name: c.views for c in study(aggregate_includes_base=False).contrasts}
+    assert views["P2"] == ("ascending", "descending", "random")
+    assert views["P3"] == ("base", "after", "split")
+    assert views["P2c"] == ("base", "random")
+    assert next(c.views[0] for c in study().contrasts if c.name == "P2") == "base"

@@ -1,0 +1,248 @@
+"""Residuals on a terminal and in files: the cells, and texts that could break a format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from rich.console import Console
+
+from flipmeter.cli import main
+from flipmeter.measure.averages import NO_WIDTH
+from flipmeter.measure.residuals import SCHEMA
+from flipmeter.model import Store
+from flipmeter.report import residual_notes, residual_table, residuals_csv, write_residuals
+from flipmeter.report.files import residuals_latex, residuals_markdown, shade_of
+from flipmeter.report.residuals import cell_text
+from flipmeter.runs import perform
+from flipmeter.study import read_study
+from flipmeter.types import Problem
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "factor": "label_format",
+        "level": "natural_language",
+        "rater": "r",
+        "dataset": "",
+        "metric": "accuracy",
+        "value": 2.2,
+        "low": -1.0,
+        "high": 5.3,
+        "seed_sd": 1.5,
+        "dataset_sd": 2.72,
+        "spread_low": None,
+        "spread_high": None,
+        "n_datasets": 2,
+        "n_seeds": 3,
+        "n": 60,
+        "failed": 0,
+        "note": "",
+        "mode": "recommended",
+    }
+    return plain | changes
+
+
+def table(*rows: dict[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def printed(residuals: pl.DataFrame) -> str:
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(residual_table(residuals))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, "+2.2 [-1.0, 5.3]"),
+        ({"mode": "paper"}, "+2.2 ±2.7"),
+        ({"low": None, "high": None}, "+2.2"),
+        ({"value": -0.04, "low": -0.02, "high": 0.01}, "+0.0 [0.0, 0.0]"),
+        ({"value": None, "note": "not applicable: no view 'random'"}, "n/a"),
+        ({"value": None, "note": "base: not identified: equal"}, "n/i"),
+        ({"value": None, "note": "undefined: gold or answers are constant"}, "undef."),
+        ({"value": None, "note": "something else"}, "-"),
+    ],
+)
+def test_a_cell_says_its_number_or_why_there_is_none(changes: dict[str, Any], wanted: str) -> None:
+    assert cell_text(row(**changes)) == wanted
+
+
+def test_the_terminal_shows_levels_with_spreads_and_datasets_under_them() -> None:
+    shown = printed(table(row(), row(dataset="a", value=4.0), row(dataset="b", value=0.4)))
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["Label", "format"] in lines
+    assert ["natural", "language", "+2.2", "[-1.0,", "5.3]"] in lines
+    assert ["SD", "over", "seeds", "1.5"] in lines
+    assert ["SD", "over", "datasets", "2.7"] in lines
+    assert ["b", "+0.4", "[-1.0,", "5.3]"] in lines
+
+
+def test_paper_mode_shows_means_only() -> None:
+    rows = [row(mode="paper"), row(mode="paper", dataset="a"), row(mode="paper", dataset="b")]
+    shown = printed(table(*rows))
+    assert "+2.2 ±2.7" in shown
+    assert "SD over seeds" not in shown
+
+
+def test_nine_intervals_fit_into_160_columns() -> None:
+    names = ("accuracy", "macro_f1", "spearman", "mae_normalised", "P1", "P2a", "P2b", "P3a", "P3b")
+    shown = printed(table(*(row(metric=name, low=-55.5, value=-33.3, high=11.1) for name in names)))
+    assert "…" not in shown
+    assert sum("-33.3" in line and line.count("-33.3") == 9 for line in shown.splitlines()) == 1
+
+
+def test_several_raters_have_blocks_of_their_own() -> None:
+    shown = printed(table(row(rater="one"), row(rater="[two]")))
+    assert "Label format · one" in shown
+    assert "Label format · [two]" in shown
+
+
+def test_every_note_stands_under_the_table_once() -> None:
+    rows = [row(metric=name, note="on the 3 items in common") for name in ("accuracy", "P1")]
+    mode, *notes = residual_notes(table(*rows))
+    assert mode.startswith("mode: recommended")
+    assert notes == ["label_format=natural_language: on the 3 items in common"]
+    _, *notes = residual_notes(table(*rows, row(metric="P2a")))
+    assert notes == ["label_format=natural_language (accuracy, P1): on the 3 items in common"]
+
+
+def test_an_interval_without_width_is_explained_once_and_not_cell_by_cell() -> None:
+    rows = [row(metric=name, note=f"on 3; {NO_WIDTH}", low=None) for name in ("accuracy", "P1")]
+    _, legend, *notes = residual_notes(table(*rows))
+    assert legend.startswith("without [ ]: the same in every resample")
+    assert notes == ["label_format=natural_language: on 3"]
+
+
+# Files
+
+EVIL = "=1+1|a_b*[x](y)<b>\\&%$#{}~^\nnext"
+
+
+def test_markdown_has_one_line_and_as_many_cells_per_row_whatever_the_names() -> None:
+    text = residuals_markdown(table(row(mode="paper", level=EVIL), row(mode="paper")))
+    lines = text.split("\n\n")[0].splitlines()
+    assert len(lines) == 4
+    bare = [line.replace("\\\\", "").replace("\\|", "") for line in lines]
+    assert {line.count("|") for line in bare} == {5}
+    assert "<b>" not in text
+
+
+def test_latex_escapes_every_special_sign() -> None:
+    text = residuals_latex(table(row(factor="model", level=EVIL)))
+    body = next(line for line in text.splitlines() if "next" in line)
+    assert (
+        r"\textbar{}a\_b*{[}x{]}(y)\textless{}b\textgreater{}\textbackslash{}\&\%\$\#\{\}" in body
+    )
+    assert r"\textasciitilde{}\textasciicircum{} next" in body
+
+
+def test_latex_shades_by_sign_and_size() -> None:
+    text = residuals_latex(
+        table(row(value=10.0), row(metric="P1", value=-2.0), row(metric="P2a", value=None))
+    )
+    assert r"\cellcolor{residualPositive!80}\textcolor{white}{$+10.0$" in text
+    assert r"\cellcolor{residualNegative!22}$-2.0$ {\scriptsize $[-1.0, 5.3]$}" in text
+    assert r"\cellcolor{gray!20}-" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+
+
+@pytest.mark.parametrize(("value", "shade"), [(0.0, 8), (5.0, 14), (-30.0, 44), (60.0, 80)])
+def test_the_largest_residual_has_the_strongest_shade(value: float, shade: int) -> None:
+    assert shade_of(value, 60.0) == shade
+
+
+@pytest.mark.parametrize("name", ["=cmd()", "+1", "-x", "@sum", "\tx", " =1", "plain", 'a"b,c'])
+def test_no_text_in_a_csv_can_start_a_formula_and_numbers_stay_numbers(name: str) -> None:
+    text = residuals_csv(table(row(factor="model", level=name, value=-2.5)))
+    (found,) = csv.DictReader(io.StringIO(text))
+    assert found["level"].lstrip()[:1] not in ("=", "+", "-", "@")
+    assert found["level"].removeprefix("'") == name
+    assert float(found["value"]) == -2.5
+
+
+def test_the_ending_of_a_file_decides_its_format(tmp_path: Path) -> None:
+    residuals = table(row())
+    for ending in ("md", "tex", "csv", "parquet"):
+        write_residuals(residuals, tmp_path / f"r.{ending}")
+    assert pl.read_parquet(tmp_path / "r.parquet").equals(residuals)
+    assert pl.read_csv(tmp_path / "r.csv")["value"].to_list() == [2.2]
+    assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("| factor | level |")
+    assert r"\begin{tabular}" in (tmp_path / "r.tex").read_text(encoding="utf-8")
+    with pytest.raises(Problem, match=r"\.md"):
+        write_residuals(residuals, tmp_path / "r.docx")
+
+
+# The verb
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("residuals")
+    content = {"models": ["sim/first-slot"], "datasets": ["reviews"], "test_size": 20}
+    vary = {"vary": {"shots": [0], "cardinality": [3]}, "probes": ["label_order", "demo_order"]}
+    with Store(folder / "replies.sqlite") as store:
+        perform(read_study({**content, **vary, "base": {"shots": 1}}), folder / "run", store)
+    return folder / "run"
+
+
+@pytest.fixture
+def measure(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Return a function that measures the run as a user does: exit code and what is printed."""
+
+    def call(*options: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["flipmeter", "measure", str(run_folder), *options])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return call
+
+
+Measure = Callable[..., tuple[int, str]]
+
+
+def test_the_verb_prints_and_writes_what_each_level_changes(
+    measure: Measure, tmp_path: Path
+) -> None:
+    out = tmp_path / "r.csv"
+    code, text = measure("--residuals", "--out", str(out))
+    assert code == 0
+    assert "3-way by merging" in text
+    assert "n/a: not applicable" in text
+    levels = pl.read_csv(out)["level"].cast(pl.String).unique(maintain_order=True).to_list()
+    assert levels == ["3", "3 by merging", "0"]
+
+
+def test_the_verb_gives_residuals_to_a_machine(measure: Measure) -> None:
+    code, text = measure("--residuals", "--json")
+    assert code == 0
+    assert {row["dataset"] for row in json.loads(text)["residuals"]} == {"", "reviews"}
+    assert measure("--residuals", "--csv")[1].startswith("factor,level,rater,dataset,metric,value")
+
+
+def test_a_run_with_levels_says_that_there_are_residuals(measure: Measure) -> None:
+    code, text = measure()
+    assert code == 0
+    assert "2 levels beside the base" in text
+
+
+def test_two_tables_at_once_are_refused(measure: Measure) -> None:
+    code, text = measure("--residuals", "--phase0")
+    assert code == 2
+    assert "ask for one" in text
