@@ -38,9 +38,12 @@ LabelKind = Literal["identifiers", "words", "flipped words"]
 
 def canonical_json(content: Any) -> str:
     """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
-    return json.dumps(
-        content, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
-    )
+    return _CANONICAL.encode(content)
+
+
+_CANONICAL = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+)
 
 
 class Problem(Exception):

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from flipmeter.data.content import dataset_digest
@@ -157,6 +158,7 @@ def _tree(path: Path, number: int, line: str) -> Row:
     return " ".join(_restored(token) for token in tokens), int(line[1]) + 1
 
 
+@lru_cache(maxsize=1 << 16)
 def _restored(token: str) -> str:
     for escape, character in _BRACKETS.items():
         token = token.replace(escape, character)
