@@ -1,6 +1,7 @@
 # flipmeter: every target does its own set-up in .venv
 
 PYTHON ?= python3
+TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -31,7 +32,7 @@ $(READY_HUB): $(READY_DEV)
 	touch $@
 
 $(READY_HF): $(READY_DEV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]' 'torch==$(TORCH)'
 	touch $@
 
 .PHONY: demo

@@ -312,6 +312,15 @@ def test_a_prompt_that_does_not_fit_is_a_named_error_and_its_neighbours_are_answ
 
 
 @needs_hf
+@pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"device_map": "auto"}])
+def test_precision_and_place_are_options(folder: Path, options: dict[str, Any]) -> None:
+    model = of(folder, **options)
+    reply = ask(open_backend(model), requests(model)[:1])[0]
+    assert (reply.error, reply.usage.completion) == ("", 6)
+    assert options.get("dtype", "auto") in reply.fingerprint
+
+
+@needs_hf
 def test_other_weights_are_another_model(folder: Path, tmp_path: Path) -> None:
     other = build(tmp_path / folder.name, "granite")
     assert identity_of(of(folder)) == identity_of(of(folder))
@@ -363,6 +372,7 @@ def test_a_study_on_a_folder_runs_and_asks_nothing_twice(folder: Path, tmp_path:
 
 @needs_hf
 @pytest.mark.real
+@pytest.mark.xdist_group("llama")
 def test_llama_cpp_and_transformers_agree_on_the_embedded_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
