@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from flipmeter.adapt import adapted, recall
-from flipmeter.cli import main
 from flipmeter.data import load
 from flipmeter.grid import conditions, world
 from flipmeter.model import (
@@ -492,23 +490,6 @@ def test_no_secret_is_in_what_is_recorded(tmp_path: Path) -> None:
 # The verb
 
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["flipmeter", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 def test_examine_prints_what_there_is_and_who_answered(cli: Cli) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.cli import main
 from flipmeter.model import Store
 from flipmeter.runs import Run
 
@@ -32,24 +31,6 @@ datasets: [{file: tickets.csv, text: body, label: severity, scale: [low, medium,
 test_size: 24
 base: {shots: 2}
 """
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Return a function that runs the command line in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["flipmeter", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture

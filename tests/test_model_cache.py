@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from flipmeter.cli import main
 from flipmeter.model import Store, explain, export, open_stored, plan_prune, prune, stored_among
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage, canonical_json
 
@@ -261,21 +259,6 @@ def test_thousands_of_keys_can_be_looked_for_at_once(replies: Store) -> None:
 
 SMALL = ["demo", "-m", "sim/first-slot", "--limit", "9", "--set", "probes=[label_order]"]
 SMALL += ["--set", "repeats=1", "--set", "base.shots=1"]
-
-
-@pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Return a function that runs the command line in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["flipmeter", *arguments])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 def test_explain_goes_from_nothing_to_everything_to_a_reason(cli: Cli) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 
+from flipmeter.prefix import n_shared
 from flipmeter.types import Call, Group, Head, Request, Script
 
 
@@ -90,7 +90,7 @@ def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:
     for request in requests:
         script = request.script
         whole += len(script.head.text) + len(script.rest)
-        completion += _max_tokens(request.params)
+        completion += request.max_tokens
         shared += 0 if before is None else _n_shared_scripts(before, script)
         before = script
     return Cost(
@@ -98,26 +98,7 @@ def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:
     )
 
 
-@lru_cache(maxsize=1024)
-def _max_tokens(params: str) -> int:
-    body = json.loads(params)
-    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
-    return max((n for n in named if isinstance(n, int)), default=0)
-
-
 def _n_shared_scripts(a: Script, b: Script) -> int:
     if a.head == b.head:
-        return len(a.head.text) + _n_shared(a.rest, b.rest)
-    return _n_shared(a.head.text + a.rest, b.head.text + b.rest)
-
-
-def _n_shared(a: str, b: str) -> int:
-    """Return how many characters two texts share at their start, by bisection on slices."""
-    low, high = 0, min(len(a), len(b))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+        return len(a.head.text) + n_shared(a.rest, b.rest)
+    return n_shared(a.head.text + a.rest, b.head.text + b.rest)

@@ -36,7 +36,7 @@ from flipmeter.model import (
     open_backend,
 )
 from flipmeter.model.weights import Fetched
-from flipmeter.rate import Seat, rate, seat
+from flipmeter.rate import Rated, Seat, rate, seat
 from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
 from flipmeter.study import Study, read_study
 from flipmeter.types import Condition, Dataset, Model, Problem
@@ -148,12 +148,9 @@ def perform(
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
-    decisions, calls = [decision_table([])], [call_table([])]
-    identities: dict[Seat, str] = {}
 
-    async def ask() -> str:
+    async def ask() -> _Harvest:
         async with opened(grid, worlds(study, datasets), on_fetch) as backends:
-            identities.update({seat: backend.identity for seat, backend in backends.items()})
             engine = Engine(
                 {backend.identity: backend for backend in backends.values()},
                 store,
@@ -162,31 +159,48 @@ def perform(
                 {b.identity: model.min_interval for (model, _), b in backends.items()},
                 on_reply,
             )
-            try:
-                async for rated in rate(
-                    grid, engine, identities, block=study.block, on_plan=on_plan
-                ):
-                    decisions.append(decision_table(rated))
-                    calls.append(call_table(rated))
-            except OutOfBudget as stop:
-                if len(decisions) == 1:
-                    raise
-                return str(stop)
-            return ""
+            identities = {seat: backend.identity for seat, backend in backends.items()}
+            return await _gather(
+                rate(grid, engine, identities, block=study.block, on_plan=on_plan), identities
+            )
 
     with _collecting_seldom():
-        stopped = wait_for(ask())
+        found = wait_for(ask())
     # Written together and only now: a run that fails leaves the results of the last one alone.
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
-    _write_table(folder / DECISIONS, in_grid_order(pl.concat(decisions), grid))
-    _write_table(folder / CALLS, in_grid_order(pl.concat(calls), grid))
-    environment = describe(study, datasets, grid, identities, ledger, stopped)
+    _write_table(folder / DECISIONS, in_grid_order(pl.concat(found.decisions), grid))
+    _write_table(folder / CALLS, in_grid_order(pl.concat(found.calls), grid))
+    environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
     environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
     _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)
     return run
+
+
+@dataclass
+class _Harvest:
+    """What a run brought in, lot by lot, who answered, and why it ended early, if it did."""
+
+    decisions: list[pl.DataFrame]
+    calls: list[pl.DataFrame]
+    identities: Mapping[Seat, str]
+    stopped: str = ""
+
+
+async def _gather(lots: AsyncIterator[list[Rated]], identities: Mapping[Seat, str]) -> _Harvest:
+    """Turn lots into tables as they come; a budget that ends before the first is an error."""
+    found = _Harvest([decision_table([])], [call_table([])], identities)
+    try:
+        async for rated in lots:
+            found.decisions.append(decision_table(rated))
+            found.calls.append(call_table(rated))
+    except OutOfBudget as stop:
+        if len(found.decisions) == 1:
+            raise
+        found.stopped = str(stop)
+    return found
 
 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:

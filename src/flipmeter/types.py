@@ -232,6 +232,11 @@ class Script:
     def messages(self) -> tuple[Message, ...]:
         return (*self.head.before, Message(self.head.role, self.head.start + self.rest))
 
+    @property
+    def text(self) -> str:
+        """Return the messages as one text, which is what a model gets that takes no messages."""
+        return "\n\n".join(message.content for message in self.messages)
+
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of the messages; where the head ends does not change it."""
@@ -262,7 +267,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        return "\n\n".join(message.content for message in self.script.messages)
+        return self.script.text
 
     @property
     def digest(self) -> str:
@@ -371,6 +376,18 @@ class Request:
         script = self.script
         asked = _asked(self.model, script.anchor, self.params, self.answers, self.repeat)
         return hashlib.sha256(f"{script.digest} {asked}".encode()).hexdigest()
+
+    @property
+    def max_tokens(self) -> int:
+        """Return how many tokens a reply may have, 0 if the request does not say."""
+        return _max_tokens(self.params)
+
+
+@lru_cache(maxsize=1024)
+def _max_tokens(params: str) -> int:
+    body = json.loads(params)
+    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
+    return max((n for n in named if isinstance(n, int)), default=0)
 
 
 @lru_cache(maxsize=1024)

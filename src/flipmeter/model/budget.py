@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -133,7 +132,7 @@ def worst_case(request: Request) -> Spent:
     head, rest = request.script.head, request.script.rest
     n_bytes = _n_bytes(head) + len(rest.encode("utf-8", "replace"))
     prompt = -(-n_bytes // BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(head.before) + 1)
-    return Spent(1, prompt, _max_tokens(request.params))
+    return Spent(1, prompt, request.max_tokens)
 
 
 @lru_cache(maxsize=1024)
@@ -151,10 +150,3 @@ def taken(usage: Usage, worst: Spent) -> Spent:
 
 def _limit(limit: int | None) -> str:
     return "" if limit is None else f" of {limit}"
-
-
-@lru_cache(maxsize=1024)
-def _max_tokens(params: str) -> int:
-    body = json.loads(params)
-    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
-    return max((n for n in named if isinstance(n, int)), default=0)

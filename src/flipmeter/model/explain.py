@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from flipmeter.model.cache import Ask, as_json, read_params, stored_among
 from flipmeter.model.store import Store
+from flipmeter.prefix import n_shared
 from flipmeter.types import Request
 
 SHORT = 60
@@ -152,7 +153,7 @@ class _Index:
         new, old = _prompt(request), self._prompt(near[1])
         if new == old:
             return f"the prompt that ends {_quoted(new[-SHORT:])}"
-        start = _n_shared(new, old)
+        start = n_shared(new, old)
         return (
             f"from character {start + 1} on: {_quoted(new[start : start + SHORT])}, "
             f"stored: {_quoted(old[start : start + SHORT])}"
@@ -197,12 +198,6 @@ def _digest(prefix: Any, rest: str) -> bytes:
     whole = prefix.copy()
     whole.update(rest.encode())
     return bytes(whole.digest())
-
-
-def _n_shared(a: str, b: str) -> int:
-    """Return how many characters two texts share at their start."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _prompt(request: Request) -> str:

@@ -15,9 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from flipmeter.prefix import n_shared
 from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
-BREAK = "\n\n"
 CONTEXT = 8192
 BATCH = 512
 SPARED = 3
@@ -76,10 +76,10 @@ class LlamaBackend:
 
         What the slot then holds is the prompt up to a few tokens before that, and two others.
         """
-        n_shared = _n_shared(self._held, tokens)
-        n_new = max(len(tokens) - n_shared, 1)  # the last is computed, even if all are held
-        if n_new % BATCH == 1 and n_shared > SPARED:
-            kept = tokens[: n_shared - SPARED]
+        n_held = n_shared(self._held, tokens)
+        n_new = max(len(tokens) - n_held, 1)  # the last is computed, even if all are held
+        if n_new % BATCH == 1 and n_held > SPARED:
+            kept = tokens[: n_held - SPARED]
             others = [token for token in (10, 11, 12) if token != tokens[len(kept)]][:2]
             self._complete([*kept, *others], {"max_tokens": 0})
 
@@ -101,10 +101,9 @@ class LlamaBackend:
 
     def _text(self, request: Request, interface: str) -> str:
         """Return the text the engine sees."""
-        messages = request.script.messages
         if interface == "completions":
-            return BREAK.join(message.content for message in messages)
-        return self._template([(message.role, message.content) for message in messages])
+            return request.script.text
+        return self._template([(m.role, m.content) for m in request.script.messages])
 
     def _template(self, messages: list[tuple[str, str]]) -> str:
         """Let the engine put messages into the chat template that the weights carry."""
@@ -125,12 +124,6 @@ class LlamaBackend:
 
 # A proxy of the user's is not for this process's own loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def _n_shared(a: list[int], b: list[int]) -> int:
-    """Return how many tokens two prompts share at their start."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _start(path: Path, context: int) -> Any:

@@ -17,7 +17,6 @@ from statistics import NormalDist, fmean
 
 from flipmeter.model.planted import SIMS, SPREAD, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.sheet import (
-    BREAK,
     Block,
     Sheet,
     all_labels,
@@ -128,7 +127,7 @@ class SimRater:
     async def ask(self, request: Request) -> Reply:
         """Answer a request; a prompt that cannot be read or a text not in the table is an error."""
         params = json.loads(request.params)
-        text = BREAK.join(message.content for message in request.script.messages)
+        text = request.script.text
         try:
             question = self._understand(text)
         except Problem as problem:

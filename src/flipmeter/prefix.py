@@ -1,0 +1,17 @@
+"""What two texts, or two lists of tokens, have in common at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def n_shared(a: Sequence[object], b: Sequence[object]) -> int:
+    """Return how many elements two sequences share at their start, by bisection on slices."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
