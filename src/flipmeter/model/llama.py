@@ -33,7 +33,7 @@ class LlamaBackend:
     and no token of a prompt is computed alone.
     """
 
-    concurrency = 1
+    concurrency = 2  # one prompt is answered while the next is taken apart into tokens
     is_reproducible = True
     parameters = frozenset({*vars(Decoding())})
 
@@ -44,7 +44,7 @@ class LlamaBackend:
         self.path = path
         self._context = context
         self._server: Any = None
-        self._lock = threading.Lock()
+        self._starting, self._slot = threading.Lock(), threading.Lock()
         self._held: list[int] = []
         self.n_processed = 0
 
@@ -52,18 +52,21 @@ class LlamaBackend:
         return await asyncio.to_thread(self._ask, request)
 
     async def close(self) -> None:
-        with self._lock:
+        with self._slot:
             self._server, self._held = None, []
 
     def _ask(self, request: Request) -> Reply:
-        with self._lock:
+        with self._starting:
             if self._server is None:
                 self._server = _start(self.path, self._context)
+        body = json.loads(request.params)
+        try:
+            tokens = self._tokens(self._text(request, body.pop("interface", "completions")))
+        except (RuntimeError, ValueError, OSError) as error:
+            return Reply(error=f"llama.cpp: {error}")
+        with self._slot:
             start = time.perf_counter()
-            body = json.loads(request.params)
-            text = self._text(request, body.pop("interface", "completions"))
             try:
-                tokens = self._tokens(text)
                 self._spare_the_last(tokens)
                 answer = self._complete(tokens, body)
             except (RuntimeError, ValueError, OSError) as error:
