@@ -79,7 +79,7 @@ def questions(content: Content, data_dir: Path | None) -> list[Question]:
     found: dict[str, Question] = {}
     for call in calls:
         at = grid[call.condition]
-        name = question_id(at.seed, at.view.name, at.items[call.item].id)
+        name = question_id(at.seed, at.view.name, call.ask.item.id)
         found.setdefault(call.prompt.text, Question(name, call.prompt))
     return list(found.values())
 

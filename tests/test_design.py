@@ -62,7 +62,7 @@ def test_redrawing_gives_each_merged_class_its_share_and_its_demonstrations() ->
 def test_items_that_remapping_drops_are_counted_and_said() -> None:
     paper = study(mode="paper", vary={"cardinality": [3, 2]})
     (reviews,) = paper.load()
-    drawn = draw_sample(paper, reviews, paper.styles()["cardinality=2"], 0)
+    drawn = draw_sample(paper, reviews, paper.levels()["cardinality=2"].style, 0)
     assert drawn.left_out["middle class, of the test set"] == 10
     assert "10 of 50 test items are of no merged class" in drawn.notes[-1]
 

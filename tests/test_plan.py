@@ -6,13 +6,14 @@ from itertools import pairwise
 from random import Random
 
 from flipmeter.plan import plan, price
-from flipmeter.types import Call, Message, Prompt, Request, Script
+from flipmeter.types import Ask, Call, Item, Message, Prompt, Request, Script, View
 
 
 def call(text: str, *, anchor: int = 0, item: int = 0, repeat: int = 0, model: str = "m") -> Call:
     script = Script.of([Message("user", text)], anchor)
     request = Request(model, script, '{"max_tokens":8}', repeat=repeat)
-    return Call(0, item, "", Prompt(script, ("1", "2"), (1, 2)), request)
+    ask = Ask(Item(str(item), {"text": text}), View("base", (1, 2)))
+    return Call(0, ask, Prompt(script, ("1", "2"), (1, 2)), request)
 
 
 def test_a_prompt_that_is_needed_twice_is_asked_once() -> None:

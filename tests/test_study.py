@@ -70,8 +70,8 @@ def test_two_classes_leave_the_middle_out() -> None:
 def test_raw_text_stops_at_the_end_of_the_line_but_not_in_paper_mode() -> None:
     local = {**SMALL, "models": ["local/smollm2-135m"]}
     recommended, paper = read_study(local), read_study({**local, "mode": "paper"})
-    assert recommended.raters(recommended.style)[0].decoding.stop == ("\n",)
-    assert paper.raters(paper.style)[0].decoding.stop == ()
+    assert recommended.raters()[0].decoding.stop == ("\n",)
+    assert paper.raters()[0].decoding.stop == ()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_studies_that_come_along_are_valid(name: str) -> None:
 def test_phase_0_sends_what_the_paper_lists() -> None:
     study = read_study(find_study("phase0a"))
     assert len(study.models) == 10
-    pro = next(r for r in study.raters(study.style) if r.name == "Gemini 3.1 Pro")
+    pro = next(r for r in study.raters() if r.name == "Gemini 3.1 Pro")
     assert pro.model.max_tokens == 2048
     assert pro.model.extra == {"reasoning": {"effort": "minimal"}}
     assert pro.decoding.body() == {
@@ -147,7 +147,7 @@ def test_phase_0_sends_what_the_paper_lists() -> None:
 
 def test_phase_0b_leaves_seed_and_top_k_unset() -> None:
     study = read_study(find_study("phase0b"))
-    body = study.raters(study.style)[0].decoding.body()
+    body = study.raters()[0].decoding.body()
     assert body["temperature"] == 0.7
     assert not {"seed", "top_k"} & set(body)
 
@@ -155,7 +155,7 @@ def test_phase_0b_leaves_seed_and_top_k_unset() -> None:
 @pytest.mark.parametrize("name", ["phase1", "phase1-local"])
 def test_phase_1_has_every_level_of_the_papers_prompt_factors(name: str) -> None:
     study = read_study(find_study(name))
-    levels = set(study.styles())
+    levels = set(study.levels())
     missing = {f"{f}={level}" for f, registry in factors.items() for level in registry} - levels
     base = study.style
     assert missing == {f"{factor}={getattr(base, factor)}" for factor in factors}
@@ -168,4 +168,4 @@ def test_phase_1_varies_one_thing_at_a_time() -> None:
     assert len(study.models) == 8
     assert study.vary_models == [study.entries[0].name]
     assert study.is_remapped
-    assert {style.layout for style in study.styles().values()} == {"paper"}
+    assert {level.style.layout for level in study.levels().values()} == {"paper"}

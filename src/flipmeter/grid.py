@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
+from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
+from flipmeter.decide import open_pipeline
 from flipmeter.model import World, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
-from flipmeter.study import Study
+from flipmeter.study import Level, Study
 from flipmeter.types import Condition, Dataset, Problem, Rater, Style
 
 REPEATED_ITEMS = 20
@@ -25,11 +27,12 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     for dataset in datasets:
         draw = _drawer(study, dataset)
-        for level, style in study.styles_on(dataset.name).items():
+        for name, level in study.levels_on(dataset.name).items():
+            _refuse_without_demos(name, level)
             for seed in study.seeds:
-                merged, drawn = draw(style.cardinality, style.shots, seed)
-                for rater in _raters(study, style, level):
-                    grid += _views(study, rater, merged, seed, drawn, level)
+                merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
+                for rater in _raters(study, level, name):
+                    grid += _views(study, rater, merged, seed, drawn, name)
     return grid
 
 
@@ -39,16 +42,24 @@ def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
         raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
 
 
-def _raters(study: Study, style: Style, level: str) -> list[Rater]:
-    """Return who is asked at a level: all at the base, elsewhere those whose styles are varied."""
-    raters = study.raters(style)
+def _refuse_without_demos(name: str, level: Level) -> None:
+    if open_pipeline(level.pipeline).traits.needs_demos and not level.style.shots:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' compares with demonstrations and "
+            f"{f'level {name}' if name else 'the study'} has 0 shots; show at least one"
+        )
+
+
+def _raters(study: Study, level: Level, name: str) -> list[Rater]:
+    """Return who is asked at a level: all at the base, elsewhere those that are varied."""
+    raters = study.raters(level)
     names = [rater.name for rater in raters]
-    for name in study.vary_models:
-        if name not in names:
-            near = suggestion(name, names)
-            raise Problem(f"vary_models: no model named '{name}'{near}; [] varies all of them")
+    for title in study.vary_models:
+        if title not in names:
+            near = suggestion(title, names)
+            raise Problem(f"vary_models: no model named '{title}'{near}; [] varies all of them")
     varied = study.vary_models or names
-    return [rater for rater in raters if not level or rater.name in varied]
+    return [rater for rater in raters if not name or rater.name in varied]
 
 
 def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
@@ -83,7 +94,12 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
     """Draw from the merged classes, or from the full scale to merge what was drawn."""
     source = dataset if study.is_remapped else merged_for(study, dataset, style)
     drawn = sample(
-        source, test_size=study.test_size, shots=style.shots, seed=seed, balance=study.balance
+        source,
+        test_size=study.test_size,
+        shots=style.shots,
+        seed=seed,
+        balance=study.balance,
+        n_calibration=_n_calibration(study),
     )
     if not study.is_remapped:
         return drawn
@@ -91,12 +107,19 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
     return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
 
 
+def _n_calibration(study: Study) -> int:
+    """Return how many items are set apart to learn a bias from."""
+    traits = (open_pipeline(level.pipeline).traits for level in study.levels().values())
+    return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
+
+
 def _views(
     study: Study, rater: Rater, dataset: Dataset, seed: int, drawn: Sample, level: str
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
+    traits = open_pipeline(rater.pipeline).traits
     views = expand(
-        study.probes,
+        [name for name in study.probes if name not in traits.consumes],
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
@@ -104,10 +127,16 @@ def _views(
     )
     is_settled = is_reproducible(rater.model, rater.decoding)
     limits = _limits(study, n_classes)
+    calibration = drawn.calibration if traits.calibration == "apart" else ()
+    if traits.calibration == "test":
+        some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.id)
+        calibration = some[: study.calibration_size]
     for view in views:
         items = drawn.test[: limits.get(view.name)]
         items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
-        yield Condition(rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level)
+        yield Condition(
+            rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
+        )
 
 
 def _limits(study: Study, n_classes: int) -> dict[str, int]:
@@ -122,7 +151,7 @@ def _limits(study: Study, n_classes: int) -> dict[str, int]:
 
 def worlds(study: Study, datasets: Sequence[Dataset]) -> dict[str, World]:
     """Return what simulated raters know, by dataset: the latent score of every text in it."""
-    if not any(rater.model.address.startswith("sim/") for rater in study.raters(study.style)):
+    if not any(rater.model.address.startswith("sim/") for rater in study.raters()):
         return {}
     merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
     return {name: world(d) for name, d in merged.items()}
@@ -130,7 +159,8 @@ def worlds(study: Study, datasets: Sequence[Dataset]) -> dict[str, World]:
 
 def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
     """Return a dataset as the styles of a study have it, with each number of classes once."""
-    by_size = {style.cardinality: style for style in study.styles_on(dataset.name).values()}
+    styles = [level.style for level in study.levels_on(dataset.name).values()]
+    by_size = {style.cardinality: style for style in styles}
     return [merged_for(study, dataset, style) for style in by_size.values()]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
-from flipmeter.decide import pipelines
-from flipmeter.rate import writer
+from flipmeter.decide import open_pipeline
+from flipmeter.rate import panel_of, writer
 from flipmeter.types import NO_CLASS, Condition, Contrast, Item, Prompt
 
 
@@ -33,8 +33,9 @@ def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, 
 
 def prompt_of(condition: Condition, item: Item) -> Prompt:
     """Return the first prompt that a condition shows for an item."""
-    part = pipelines[condition.rater.pipeline].parts({})[0]
-    return writer(condition)(item, part)
+    alone = panel_of(replace(condition, items=(item,)))
+    first = open_pipeline(condition.rater.pipeline).asks(alone, {})[0]
+    return writer(condition)(first)
 
 
 def flipped_pair(

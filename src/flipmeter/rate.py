@@ -6,19 +6,27 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from flipmeter.decide import pipelines
+from flipmeter.decide import Panel, open_pipeline
 from flipmeter.model import Engine, request_for
 from flipmeter.parse import parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
 from flipmeter.prompt import Write, paradigms
-from flipmeter.types import Answer, Call, Condition, Decision, Item, Model, Prompt, Reply
+from flipmeter.types import (
+    Answer,
+    Ask,
+    Call,
+    Condition,
+    Decision,
+    Item,
+    Model,
+    Prompt,
+    Reply,
+    View,
+)
 
 LOT = 50_000
 """How many decisions are held in memory with all that they rest on."""
-
-Place = tuple[int, int]
-"""Which condition, which of its items."""
 
 Seat = tuple[Model, str]
 """A model on a dataset: a simulated rater knows one dataset, any other model is the same on all."""
@@ -35,63 +43,92 @@ class Evidence:
 
 @dataclass
 class Rated:
-    """The decision on one item under one condition, and everything it rests on."""
+    """The decision on one item under one condition, and everything it rests on.
+
+    `shared` is what the items of a condition were asked together: null texts, calibration items.
+    """
 
     condition: Condition
     item: Item
     decision: Decision
     evidence: tuple[Evidence, ...]
+    shared: tuple[Evidence, ...] = ()
 
 
 @dataclass
 class Rating:
-    """The state between rounds: what has been answered so far about every place."""
+    """The state between rounds: what has been answered so far under every condition."""
 
     conditions: Sequence[Condition]
     identities: Mapping[Seat, str]
-    evidence: dict[Place, dict[str, Evidence]] = field(default_factory=dict)
+    evidence: dict[int, dict[Ask, Evidence]] = field(default_factory=dict)
 
     def calls(self) -> Iterator[Call]:
         """Yield what the pipelines ask next."""
         for number, condition in enumerate(self.conditions):
-            pipeline = pipelines[condition.rater.pipeline]
+            pipeline = open_pipeline(condition.rater.pipeline)
+            asks = pipeline.asks(panel_of(condition), self._answers(number))
             write = writer(condition)
-            for place, item in enumerate(condition.items):
-                for part in pipeline.parts(self._answers((number, place))):
-                    yield self._call(number, place, part, write(item, part))
+            for ask in asks:
+                yield self._call(number, ask, write(ask))
 
     def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
         """Read the replies to some calls."""
         for call in calls:
             reply = replies[call.request.key]
             found = Evidence(call, reply, parse(reply, call.prompt))
-            self.evidence.setdefault((call.condition, call.item), {})[call.part] = found
+            self.evidence.setdefault(call.condition, {})[call.ask] = found
 
     def settle(self) -> Iterator[Rated]:
         for number, condition in enumerate(self.conditions):
-            pipeline = pipelines[condition.rater.pipeline]
-            for place, item in enumerate(condition.items):
-                decision = pipeline.settle(self._answers((number, place)))
-                evidence = tuple(self.evidence[number, place].values())
-                yield Rated(condition, item, decision, evidence)
+            pipeline = open_pipeline(condition.rater.pipeline)
+            decisions = pipeline.settle(panel_of(condition), self._answers(number))
+            own, shared = self._sorted(number)
+            for item, decision in zip(condition.items, decisions, strict=True):
+                yield Rated(condition, item, decision, tuple(own[item.id]), shared)
 
-    def _answers(self, place: Place) -> dict[str, Answer]:
-        found = self.evidence.get(place)
-        return {part: one.answer for part, one in found.items()} if found else {}
+    def _answers(self, number: int) -> dict[Ask, Answer]:
+        found = self.evidence.get(number, {})
+        return {ask: one.answer for ask, one in found.items()}
 
-    def _call(self, number: int, place: int, part: str, prompt: Prompt) -> Call:
+    def _sorted(self, number: int) -> tuple[dict[str, list[Evidence]], tuple[Evidence, ...]]:
+        """Return what was found of every item of a condition, and what all of them share."""
+        own: dict[str, list[Evidence]] = {item.id: [] for item in self.conditions[number].items}
+        shared = []
+        for ask, found in self.evidence.get(number, {}).items():
+            if ask.item.role == "test" and ask.item.id in own:
+                own[ask.item.id].append(found)
+            else:
+                shared.append(found)
+        return own, tuple(shared)
+
+    def _call(self, number: int, ask: Ask, prompt: Prompt) -> Call:
         condition = self.conditions[number]
         rater = condition.rater
         identity = self.identities[seat(condition)]
         request = request_for(rater.model, identity, prompt, rater.decoding, condition.view.repeat)
-        return Call(number, place, part, prompt, request)
+        return Call(number, ask, prompt, request)
 
 
-def writer(condition: Condition) -> Write:
-    """Return what puts the items of a condition into words."""
-    paradigm = paradigms[pipelines[condition.rater.pipeline].paradigm]
-    demos = order_demos(condition.demos, condition.view.demo_order, condition.seed)
-    return paradigm(condition.task, condition.rater.style, condition.view, demos)
+def panel_of(condition: Condition) -> Panel:
+    """Return what the pipeline of a condition is applied to."""
+    return Panel(
+        condition.items, condition.view, condition.demos, condition.calibration, condition.seed
+    )
+
+
+def writer(condition: Condition) -> Callable[[Ask], Prompt]:
+    """Return what puts a question about a condition into words, each view prepared once."""
+    paradigm = paradigms[open_pipeline(condition.rater.pipeline).traits.paradigm]
+    writes: dict[View, Write] = {}
+
+    def write(ask: Ask) -> Prompt:
+        if ask.view not in writes:
+            demos = order_demos(condition.demos, ask.view.demo_order, condition.seed)
+            writes[ask.view] = paradigm(condition.task, condition.rater.style, ask.view, demos)
+        return writes[ask.view](ask.item, ask.part)
+
+    return write
 
 
 def seat(condition: Condition) -> Seat:

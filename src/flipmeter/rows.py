@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -9,7 +10,7 @@ import polars as pl
 from flipmeter.rate import Rated
 from flipmeter.types import Condition, Usage
 
-SCHEMA: dict[str, type[pl.DataType]] = {
+SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "rater": pl.String,
     "dataset": pl.String,
     "level": pl.String,
@@ -22,19 +23,24 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "slot": pl.Int64,
     "fault": pl.String,
     "tie_decided": pl.Boolean,
+    "degenerate": pl.Boolean,
+    "probabilities": pl.List(pl.Float64),
+    "label_mass": pl.Float64,
     "prompt": pl.String,
     "n_classes": pl.Int64,
     "labels": pl.String,
     "n_calls": pl.Int64,
+    "shared_calls": pl.Int64,
     "prompt_tokens": pl.Int64,
     "cached_tokens": pl.Int64,
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
     "seconds": pl.Float64,
 }
-CALL_SCHEMA: dict[str, type[pl.DataType]] = {
+CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
     "item": pl.String,
+    "asked_view": pl.String,
     "part": pl.String,
     "key": pl.String,
     "reply": pl.String,
@@ -85,16 +91,27 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         decision.slot,
         decision.fault or "",
         decision.tie_decided,
-        "+".join(found.call.prompt.digest for found in one.evidence),
+        decision.degenerate,
+        decision.probabilities,
+        decision.label_mass,
+        _digest([found.call.prompt.digest for found in one.evidence]),
         len(condition.task.scale),
         one.evidence[0].call.prompt.labels if one.evidence else "",
         len(one.evidence),
+        len(one.shared),
         usage.prompt,
         usage.cached,
         usage.completion,
         usage.reasoning,
         sum(found.reply.seconds for found in one.evidence),
     )
+
+
+def _digest(digests: Sequence[str]) -> str:
+    """Return what is equal for equal prompts, however many a decision rests on."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16] if digests else ""
 
 
 def _where(condition: Condition) -> tuple[object, ...]:
@@ -117,13 +134,17 @@ def call_table(rated: Sequence[Rated]) -> pl.DataFrame:
 
 
 def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
+    told: set[int] = set()
     for one in rated:
-        for found in one.evidence:
+        is_first = id(one.condition) not in told
+        told.add(id(one.condition))
+        for found in (*one.evidence, *(one.shared if is_first else ())):
             reply = found.reply
             yield (
                 *_where(one.condition),
-                one.item.id,
-                found.call.part,
+                found.call.ask.item.id,
+                found.call.ask.view.name,
+                found.call.ask.part,
                 found.call.request.key,
                 reply.text,
                 reply.finish,

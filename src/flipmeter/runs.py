@@ -276,8 +276,8 @@ def _listed(known: Known) -> dict[str, dict[str, Any]]:
 def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what was sampled from a dataset, and from it with fewer classes where a level has."""
     styles = {study.style.cardinality: study.style}
-    for style in study.styles_on(dataset.name).values():
-        styles.setdefault(style.cardinality, style)
+    for level in study.levels_on(dataset.name).values():
+        styles.setdefault(level.style.cardinality, level.style)
     said: list[str] = []
     for place, style in enumerate(styles.values()):
         merged = merged_for(study, dataset, style)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, PositiveInt, ValidationError, field_validator
 
+from flipmeter.configs import configs
 from flipmeter.data import Balance, Groups, load
-from flipmeter.decide import pipelines
+from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
 from flipmeter.model import (
     Budget,
@@ -40,6 +42,14 @@ BUNDLED = (
 )
 
 
+@dataclass(frozen=True)
+class Level:
+    """How a rater is set up: the style of its prompts and the pipeline behind them."""
+
+    style: Style
+    pipeline: str
+
+
 class Study(BaseModel):
     """What is asked of whom: models x datasets x seeds x styles x views."""
 
@@ -59,12 +69,15 @@ class Study(BaseModel):
     repeat_views: list[str] = ["base", "reversed"]
     base: dict[str, Any] = {}
     vary: dict[str, list[Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
     only_on: dict[str, list[str]] = {}
     vary_models: list[str] = []
     merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
     cardinality_sample: Literal["redraw", "remap"] | None = None
     design: Literal["one-at-a-time"] = "one-at-a-time"
     pipeline: str = "pointwise"
+    scores: bool = False
+    calibration_size: int = Field(10, ge=1)
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
     budget: BudgetEntry | None = None
@@ -103,7 +116,7 @@ class Study(BaseModel):
     @field_validator("pipeline")
     @classmethod
     def _known_pipeline(cls, name: str) -> str:
-        pipelines[name]
+        open_pipeline(name)
         return name
 
     @field_validator("base")
@@ -121,13 +134,34 @@ class Study(BaseModel):
                 check_level(name, value)
         return vary
 
+    @field_validator("configs", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        """Look up configurations that are only named."""
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return {name: dict(configs[name]) for name in value}
+        if isinstance(value, Mapping):
+            return {
+                name: dict(configs[name]) if changes is None else changes
+                for name, changes in value.items()
+            }
+        return value
+
+    @field_validator("configs")
+    @classmethod
+    def _known_configs(cls, named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for changes in named.values():
+            cls._known_levels(changes)
+        return named
+
     @field_validator("only_on")
     @classmethod
     def _known_factors(cls, only_on: dict[str, list[str]]) -> dict[str, list[str]]:
-        known = [field.name for field in fields(Style)]
+        known = [*_factors(), CONFIG]
         for name in only_on:
-            if name not in known:
-                raise Problem(f"only_on: no factor named '{name}'{suggestion(name, known)}")
+            factor = name.partition("=")[0]
+            if factor not in known:
+                raise Problem(f"only_on: no factor named '{factor}'{suggestion(factor, known)}")
         return only_on
 
     @property
@@ -191,32 +225,62 @@ class Study(BaseModel):
         """Return how many items are finished at a time, None for a run that cannot stop early."""
         return None if self.budget is None else self.block_size
 
-    def styles(self) -> dict[str, Style]:
-        """Return every style by the name of its level; the base has the empty name."""
-        base = self.style
-        levels = {"": base}
+    def levels(self) -> dict[str, Level]:
+        """Return every level by its name; the base has the empty name."""
+        named = {"": self.base_level}
         for factor, values in self.vary.items():
-            for value in values:
-                style = replace(base, **{factor: value})
-                if style != base:
-                    levels[f"{factor}={value}"] = style
-        return levels
-
-    def styles_on(self, dataset: str) -> dict[str, Style]:
-        """Return the styles that a dataset is rated in; `only_on` may keep a factor from it."""
+            named |= {f"{factor}={value}": self._level({factor: value}) for value in values}
+        for name, changes in self.configs.items():
+            named[f"{CONFIG}={name}"] = self._level(changes)
         return {
-            level: style
-            for level, style in self.styles().items()
-            if dataset in self.only_on.get(level.partition("=")[0], [dataset])
+            name: level
+            for name, level in named.items()
+            if level != self.base_level or not name or name.startswith(CONFIG)
         }
 
-    def raters(self, style: Style) -> list[Rater]:
+    @property
+    def base_level(self) -> Level:
+        return Level(self.style, in_mode(self.pipeline, self.mode))
+
+    def _level(self, changes: Mapping[str, Any]) -> Level:
+        style = {name: value for name, value in changes.items() if name != _PIPELINE}
+        pipeline = changes.get(_PIPELINE, self.pipeline)
+        return Level(replace(self.style, **style), in_mode(pipeline, self.mode))
+
+    def levels_on(self, dataset: str) -> dict[str, Level]:
+        """Return the levels that a dataset is rated at; `only_on` may keep some from it.
+
+        Its keys are factors, or patterns of levels as in `pipeline=pairwise*`.
+        """
+        return {
+            name: level
+            for name, level in self.levels().items()
+            if all(
+                dataset in datasets
+                for key, datasets in self.only_on.items()
+                if fnmatchcase(name, key if "=" in key else f"{key}=*")
+            )
+        }
+
+    @property
+    def is_scored(self) -> bool:
+        """Say whether every reply is asked for with the log-probabilities of the labels."""
+        pipelines = (open_pipeline(level.pipeline) for level in self.levels().values())
+        return self.scores or any(pipeline.traits.needs_scores for pipeline in pipelines)
+
+    def raters(self, level: Level | None = None) -> list[Rater]:
+        """Return the raters at a level, at the base unless told."""
+        level = level or self.base_level
         models = [entry.model_for(self.min_interval) for entry in self.entries]
         titles = [model.title for model in models]
         for title in titles:
             if titles.count(title) > 1:
                 raise Problem(f"two models are called '{title}'; give each a `name` of its own")
-        return [Rater(model, style, self.pipeline, self._decoding(model)) for model in models]
+        is_scored = self.is_scored
+        return [
+            Rater(model, level.style, level.pipeline, self._decoding(model), is_scored)
+            for model in models
+        ]
 
     def _decoding(self, model: Model) -> Decoding:
         """Return the decoding; raw text stops at the end of the line unless the paper is followed.
@@ -239,12 +303,24 @@ class Study(BaseModel):
         return [load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets]
 
 
+CONFIG = "config"
+"""What the name of a level begins with that changes several factors at once."""
+
+_PIPELINE = "pipeline"
+
+
+def _factors() -> list[str]:
+    return [*(field.name for field in fields(Style)), _PIPELINE]
+
+
 def check_level(factor: str, value: Any) -> None:
     """Refuse a factor or level that there is not."""
-    known = [field.name for field in fields(Style)]
+    known = _factors()
     if factor not in known:
         raise Problem(f"no factor named '{factor}'{suggestion(factor, known)}")
-    if factor in factors:
+    if factor == _PIPELINE:
+        open_pipeline(str(value))
+    elif factor in factors:
         factors[factor][str(value)]
     elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")

@@ -32,8 +32,9 @@ Placement = Literal["before", "after", "split"]
 Layout = Literal["cued", "paper"]
 Interface = Literal["chat", "completions"]
 Speaker = Literal["system", "user", "assistant"]
-LabelKind = Literal["identifiers", "words", "flipped words"]
-"""What labels are: flipped words stand under demonstrations of the mirrored class, on purpose."""
+LabelKind = Literal["identifiers", "words", "flipped words", "passages"]
+"""What is chosen from: labels that are identifiers or words, or two passages that are compared.
+Flipped words stand under demonstrations of the mirrored class, on purpose."""
 
 
 def canonical_json(content: Any) -> str:
@@ -326,12 +327,16 @@ class Model:
 
 @dataclass(frozen=True)
 class Rater:
-    """What turns items under views into decisions: a model, a style, a pipeline and decoding."""
+    """What turns items under views into decisions: a model, a style, a pipeline and decoding.
+
+    One that `is_scored` asks for the log-probabilities of the labels with every reply.
+    """
 
     model: Model
     style: Style = Style()
     pipeline: str = "pointwise"
     decoding: Decoding = Decoding()
+    is_scored: bool = False
 
     @property
     def name(self) -> str:
@@ -343,7 +348,8 @@ class Condition:
     """Rater x dataset x seed x view: the unit of the experiment, with what it is applied to.
 
     `demos` stand in the sampler's order: the view says how they are shown. `level` names what
-    differs from the study's base style ("" for the base itself).
+    differs from the study's base ("" for the base itself). `calibration` are the items that a
+    pipeline may learn a bias from; their classes are never looked at.
     """
 
     rater: Rater
@@ -354,6 +360,7 @@ class Condition:
     demos: tuple[Item, ...]
     items: tuple[Item, ...]
     level: str = ""
+    calibration: tuple[Item, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -395,13 +402,29 @@ def _asked(model: str, anchor: int, params: str, answers: tuple[str, ...], repea
     return canonical_json([model, anchor, params, answers, repeat])
 
 
+FORWARD, BACKWARD, RENAMED = "forward", "backward", "renamed"
+"""Where a comparison shows the item: first, called A; second, called B; first, but called B."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a pipeline wants to know: an item under a view, and which part of it.
+
+    Most items are asked under the view of their condition. A pipeline that averages orders asks
+    under others too, and one that measures a bias asks about calibration items and null texts.
+    """
+
+    item: Item
+    view: View
+    part: str = ""
+
+
 @dataclass(frozen=True)
 class Call:
-    """One prompt that a decision needs: which condition, which item, which part of it."""
+    """One prompt that a decision needs: which condition, what is asked, and how."""
 
     condition: int
-    item: int
-    part: str
+    ask: Ask
     prompt: Prompt
     request: Request
 
@@ -453,13 +476,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Decision:
-    """The class a rater settles on for an item under a view, and what it cost to know."""
+    """The class a rater settles on for an item under a view; probabilities are by class."""
 
     rank: Rank
     slot: Slot = 0
     fault: Fault | None = None
     tie_decided: bool = False
     degenerate: bool = False
+    probabilities: tuple[float, ...] | None = None
+    label_mass: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from flipmeter.cli.app import app, say
+from flipmeter.configs import configs
 from flipmeter.data import datasets
-from flipmeter.decide import pipelines
+from flipmeter.decide import open_pipeline, pipelines
 from flipmeter.model import (
     SIMS,
     hf_models,
@@ -51,7 +52,8 @@ def _kinds() -> dict[str, dict[str, str]]:
         "factors": levels,
         "probes": {name: probe.about for name, probe in probes.items()},
         "demo orders": {name: _first_line(order) for name, order in demo_orders.items()},
-        "pipelines": {name: _first_line(pipeline) for name, pipeline in pipelines.items()},
+        "configs": {name: config.about for name, config in configs.items()},
+        "pipelines": {name: open_pipeline(name).traits.about for name in pipelines},
     }
 
 

@@ -61,7 +61,8 @@ def merge_sample(
         return replace(drawn, test=test, demos=demos)
     where = f"{merging.left_out}, of the test set"
     note = f"{n_classes} classes: {dropped} of {len(drawn.test)} test items are of no merged class"
-    return Sample(test, demos, {**drawn.left_out, where: dropped}, (*drawn.notes, note))
+    left_out = {**drawn.left_out, where: dropped}
+    return replace(drawn, test=test, demos=demos, left_out=left_out, notes=(*drawn.notes, note))
 
 
 def merging_of(scale: Scale, n_classes: int, groups: Groups | None = None) -> Merging:

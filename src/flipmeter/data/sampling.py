@@ -36,13 +36,15 @@ class Sample:
     """What is rated and what is shown. `demos` are in base order: shuffled blind to their class.
 
     Every prefix of `test` is about as balanced as the whole. `left_out` counts the rows that must
-    not be sampled, by reason; `notes` say it in words.
+    not be sampled, by reason; `notes` say it in words. `calibration` items are neither tested nor
+    shown; they too are shuffled blind to their class.
     """
 
     test: tuple[Item, ...]
     demos: tuple[Item, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    calibration: tuple[Item, ...] = ()
 
 
 def sample(
@@ -53,11 +55,12 @@ def sample(
     seed: int,
     balance: Balance = "equal",
     test_seed: int = 0,
+    n_calibration: int = 0,
 ) -> Sample:
     """Draw a stratified test set and `shots` demonstrations of each class.
 
     `equal` gives each class the same number of test items, `proportional` its share in the test
-    set, both by largest remainder.
+    set, both by largest remainder. Calibration items come from what the pool has left.
     """
     _check(test_size, shots, balance)
     scale = dataset.task.scale
@@ -77,7 +80,20 @@ def sample(
         demos=tuple(replace(item, role="demo") for _, item in _shuffled(demos, seed, "base order")),
         left_out=dict(sorted((tested.left_out + shown.left_out).items())),
         notes=(*tested.notes(), *shown.notes()),
+        calibration=_calibration(dataset.name, pool, shots, n_calibration, seed),
     )
+
+
+def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) -> tuple[Item, ...]:
+    left = [keyed for items in pool.values() for keyed in items[shots:]]
+    if len(left) < n_items:
+        raise Problem(
+            f"{name} has {len(left)} items that are neither tested nor shown, and calibration "
+            f"needs {n_items}; set calibration_size: {len(left)} or lower, show fewer "
+            "demonstrations, or give more rows"
+        )
+    chosen = _shuffled(left, seed, "calibration")[:n_items]
+    return tuple(replace(item, role="calibration") for _, item in chosen)
 
 
 def _check(test_size: int, shots: int, balance: str) -> None:

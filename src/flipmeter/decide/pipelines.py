@@ -1,46 +1,130 @@
-"""Pipelines: which parts of an item to ask, asked again until nothing is left, then settled."""
+"""Pipelines: what to ask about the items of a condition, asked again until settled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol
 
 from flipmeter.registry import Registry
-from flipmeter.types import Answer, Decision
+from flipmeter.types import Answer, Ask, Decision, Item, Mode, Problem, Rank, View
 
-Answers = Mapping[str, Answer]
-"""The answers so far about one item, by part."""
+Heard = Mapping[Ask, Answer]
+"""The answers so far to what was asked under one condition."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What a pipeline is applied to: items under a view, and what may be asked beside them.
+
+    `demos` stand in the sampler's order. `calibration` items serve pipelines that measure a bias
+    before they correct it.
+    """
+
+    items: tuple[Item, ...]
+    view: View
+    demos: tuple[Item, ...] = ()
+    calibration: tuple[Item, ...] = ()
+    seed: int = 0
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.view.label_order)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What must be known of a pipeline before it asks, `about` in a sentence for people.
+
+    `paradigm` names the prompt of its questions; `consumes` the probes whose axis it averages away
+    or its prompt cannot express. One that `needs_scores` works on the probabilities of labels.
+    `calibration` says on which items it learns a bias: some set apart, or test items themselves.
+    """
+
+    about: str
+    paradigm: str = "pointwise"
+    consumes: frozenset[str] = frozenset()
+    needs_demos: bool = False
+    needs_scores: bool = False
+    calibration: Literal["", "apart", "test"] = ""
 
 
 class Pipeline(Protocol):
-    """Ask, look, and ask again. `paradigm` names the prompt that puts a part into words."""
+    """Ask, look, and ask again, then settle."""
 
-    paradigm: str
-    consumes: frozenset[str]
-    """The probes whose axis the pipeline averages away or cannot express."""
+    @property
+    def traits(self) -> Traits: ...
 
-    def parts(self, answers: Answers) -> Sequence[str]:
-        """Return the parts to ask next; nothing when the item can be settled."""
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        """Return what to ask next; nothing when the items can be settled."""
         ...
 
-    def settle(self, answers: Answers) -> Decision: ...
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        """Return one decision for every item, in their order."""
+        ...
 
 
-pipelines: Registry[Pipeline] = Registry("pipeline")
+Open = Callable[[Mode], Pipeline]
+pipelines: Registry[Open] = Registry("pipeline")
+"""What makes a pipeline in a mode, by its name: a paradigm, or one with what it ends in, as in
+`pairwise+copeland` and `pointwise+pride`."""
+
+_MODES: tuple[Mode, ...] = ("recommended", "paper")
 
 
+@lru_cache(maxsize=256)
+def open_pipeline(name: str) -> Pipeline:
+    """Return a pipeline by its name; `@paper` and `@recommended` at its end choose the form."""
+    plain, _, mode = name.partition("@")
+    for known in _MODES:
+        if known == (mode or "recommended"):
+            return pipelines[plain](known)
+    raise Problem(f"no mode named '{mode}' for '{plain}'; there are: {', '.join(_MODES)}")
+
+
+def in_mode(name: str, mode: Mode) -> str:
+    """Return the name of a pipeline with the mode of a study, unless it has one of its own."""
+    return name if "@" in name or mode == "recommended" else f"{name}@{mode}"
+
+
+def unheard(asks: Iterable[Ask], heard: Heard) -> list[Ask]:
+    """Return what has no answer yet, each once."""
+    return [ask for ask in dict.fromkeys(asks) if ask not in heard]
+
+
+def decided(answer: Answer, order: Sequence[Rank]) -> Decision:
+    """Take one answer for the decision, its probabilities by class instead of by slot."""
+    return Decision(
+        answer.rank,
+        answer.slot,
+        answer.fault,
+        probabilities=_by_class(answer.probabilities, order),
+        label_mass=answer.label_mass,
+    )
+
+
+def _by_class(
+    probabilities: Sequence[float] | None, order: Sequence[Rank]
+) -> tuple[float, ...] | None:
+    """Put the probabilities of slots in the order of the classes that stand there."""
+    if probabilities is None:
+        return None
+    return tuple(p for _, p in sorted(zip(order, probabilities, strict=True)))
+
+
+@dataclass(frozen=True)
 class Pointwise:
     """One prompt, one answer: the answer is the decision."""
 
-    paradigm = "pointwise"
-    consumes: frozenset[str] = frozenset()
+    traits: Traits = Traits("one prompt with all demonstrations, one answer")
 
-    def parts(self, answers: Answers) -> Sequence[str]:
-        return () if answers else ("",)
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        return () if heard else [Ask(item, panel.view) for item in panel.items]
 
-    def settle(self, answers: Answers) -> Decision:
-        answer = answers[""]
-        return Decision(rank=answer.rank, slot=answer.slot, fault=answer.fault)
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        order = panel.view.label_order
+        return [decided(heard[Ask(item, panel.view)], order) for item in panel.items]
 
 
-pipelines.add("pointwise", Pointwise())
+pipelines.add("pointwise", lambda mode: Pointwise())

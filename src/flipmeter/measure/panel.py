@@ -29,6 +29,7 @@ Status = Literal["measured", "not identified", "not applicable"]
 KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
 UNKNOWN = 0
+POLARITY = "by polarity: the question is turned round, not a list of labels"
 NOWHERE = "the meaning of the labels is nowhere in the prompt"
 
 
@@ -119,7 +120,9 @@ def _standing(
         return "not applicable", "not applicable: the views share no item"
     if n_equal == n_asked:
         return _unidentified(labels if contrast.reverses_labels else "")
-    return "measured", f"{n_equal} items left out: their prompts are byte-equal" if n_equal else ""
+    notes = [f"{n_equal} items left out: their prompts are byte-equal"] if n_equal else []
+    notes += [POLARITY] if contrast.reverses_labels and labels == "passages" else []
+    return "measured", "; ".join(notes)
 
 
 def _unidentified(labels: str) -> tuple[Status, str]:

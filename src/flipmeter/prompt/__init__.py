@@ -1,5 +1,6 @@
 """View -> Prompt: put a view of an item into words."""
 
+from flipmeter.prompt.comparing import class_groups, listed, plural
 from flipmeter.prompt.levels import (
     LabelFormat,
     Mood,
@@ -19,11 +20,14 @@ __all__ = [
     "Shown",
     "Write",
     "clarities",
+    "class_groups",
     "connectors",
     "factors",
     "label_formats",
+    "listed",
     "moods",
     "paradigms",
+    "plural",
     "render",
     "separators",
 ]

@@ -1,0 +1,287 @@
+"""Pipelines that compare an item with demonstrations and put the answers together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from math import floor, nan
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.decide.aggregate import aggregate, aggregators
+from flipmeter.decide.calibraeval import fit_fair_map
+from flipmeter.decide.pipelines import Heard, Open, Panel, Traits, pipelines, unheard
+from flipmeter.types import (
+    BACKWARD,
+    FORWARD,
+    NO_CLASS,
+    RENAMED,
+    Answer,
+    Ask,
+    Decision,
+    Item,
+    Mode,
+    Rank,
+)
+
+_WHOLE = frozenset({"demo_order", "placement"})
+"""Probes of a block of demonstrations: a prompt that shows one of each class has no such block."""
+
+_FIRST, _SECOND = 1, 2
+_BOTH = FORWARD, BACKWARD
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """Compare with every demonstration, in both slots, and aggregate what both agree on.
+
+    One that `is_fair` reads the choices after a map of their probabilities (CalibraEval) that is
+    learned on all pairs at once; it asks each pair once more, with the names of passages exchanged.
+    """
+
+    traits: Traits
+    aggregator: str = "weighted_sum"
+    mode: Mode = "recommended"
+    is_fair: bool = False
+
+    @property
+    def _orders(self) -> tuple[str, ...]:
+        return (FORWARD, BACKWARD, RENAMED) if self.is_fair else (FORWARD, BACKWARD)
+
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        asks = (
+            Ask(item, panel.view, f"{demo.id} {order}")
+            for item in panel.items
+            for demo in panel.demos
+            for order in self._orders
+        )
+        return unheard(asks, heard)
+
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        labels = [_gold(demo) for demo in panel.demos]
+        outcomes = fair_outcomes(panel, heard) if self.is_fair else plain_outcomes(panel, heard)
+        found = aggregate(self.aggregator, outcomes, labels, panel.n_classes, mode=self.mode)
+        return [
+            _fault_if_unread([heard[ask] for ask in self.asks(replace(panel, items=(item,)), {})])
+            or Decision(int(rank), tie_decided=bool(tie), degenerate=bool(degenerate))
+            for item, rank, tie, degenerate in zip(
+                panel.items, found.ranks, found.tie_decided, found.degenerate, strict=True
+            )
+        ]
+
+
+def _gold(demo: Item) -> Rank:
+    assert demo.gold is not None, f"demonstration {demo.id} has no class"
+    return demo.gold
+
+
+def plain_outcomes(panel: Panel, heard: Heard) -> Ints:
+    """Return items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
+
+    It is 0 where the two slots disagree or one could not be read.
+    """
+    slots = (_asked(panel, heard, order, lambda answer: answer.slot) for order in _BOTH)
+    return _in_frame(panel, consensus(*slots))
+
+
+def fair_outcomes(panel: Panel, heard: Heard) -> Ints:
+    """Return the outcomes after the probabilities went through a fair map."""
+    first = _asked(panel, heard, FORWARD, partial(_probability, slot=_FIRST))
+    second = _asked(panel, heard, BACKWARD, partial(_probability, slot=_FIRST))
+    renamed = _asked(panel, heard, RENAMED, partial(_probability, slot=_SECOND))
+    fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel())
+    return _in_frame(panel, consensus(_chosen(fair(first)), _chosen(fair(second))))
+
+
+def _probability(answer: Answer, slot: int) -> float:
+    return answer.probabilities[slot - 1] if answer.probabilities else nan
+
+
+def _chosen(p: npt.NDArray[np.float64]) -> Ints:
+    """Return which passage is chosen, 0 where neither is."""
+    return np.where(p > 0.5, _FIRST, np.where(p < 0.5, _SECOND, 0))
+
+
+def _asked(
+    panel: Panel, heard: Heard, order: str, read: Callable[[Answer], float]
+) -> npt.NDArray[np.float64]:
+    """Return what was answered about every item and demonstration in an order."""
+    found = [
+        [read(heard[Ask(item, panel.view, f"{demo.id} {order}")]) for demo in panel.demos]
+        for item in panel.items
+    ]
+    return np.array(found, dtype=np.float64).reshape(len(panel.items), len(panel.demos))
+
+
+def _in_frame(panel: Panel, outcomes: Ints) -> Ints:
+    """Turn outcomes round that were asked for as "further down the scale"."""
+    return outcomes if panel.view.is_natural else -outcomes
+
+
+def consensus(forward: npt.NDArray[Any], backward: npt.NDArray[Any]) -> Ints:
+    """Return +1 where the item was chosen in both slots, -1 where the demonstration was, else 0."""
+    is_item = (forward == _FIRST) & (backward == _SECOND)
+    is_demo = (forward == _SECOND) & (backward == _FIRST)
+    return np.asarray(is_item, dtype=np.int64) - np.asarray(is_demo, dtype=np.int64)
+
+
+Join = Callable[[Sequence[Rank], int, Mode], Decision]
+"""Settle what an item was called behind each group, in which mode, on a scale of so many."""
+
+
+@dataclass(frozen=True)
+class ByGroups:
+    """Ask once behind each group with one demonstration of every class, and join the answers."""
+
+    traits: Traits
+    join: Join
+    mode: Mode = "recommended"
+
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        return unheard((ask for item in panel.items for ask in _by_group(item, panel)), heard)
+
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        answers = [[heard[ask] for ask in _by_group(item, panel)] for item in panel.items]
+        return [
+            _fault_if_unread(some) or self.join(_ranks(some), panel.n_classes, self.mode)
+            for some in answers
+        ]
+
+
+def _by_group(item: Item, panel: Panel) -> list[Ask]:
+    n_groups = min(Counter(demo.gold for demo in panel.demos).values(), default=0)
+    return [Ask(item, panel.view, str(group)) for group in range(n_groups)]
+
+
+def _ranks(answers: Iterable[Answer]) -> list[Rank]:
+    return [answer.rank for answer in answers if not answer.fault]
+
+
+def _fault_if_unread(answers: Sequence[Answer]) -> Decision | None:
+    """Return the fault that most answers have if none could be read."""
+    faults = [answer.fault for answer in answers if answer.fault]
+    if len(faults) < len(answers) or not faults:
+        return None
+    return Decision(NO_CLASS, fault=Counter(faults).most_common(1)[0][0])
+
+
+def vote(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
+    """Take the class with most votes; among equals the one nearest to the mean of all votes, then
+    to their median, then the lower. The paper takes the one that was named first.
+    """
+    counts = Counter(ranks)
+    most = max(counts.values())
+    tied = [rank for rank, n in counts.items() if n == most]
+    if mode == "paper":
+        return Decision(tied[0], tie_decided=len(tied) > 1)
+    mean, middle = fmean(ranks), median(ranks)
+    best = min(tied, key=lambda rank: (abs(rank - mean), abs(rank - middle), rank))
+    return Decision(best, tie_decided=len(tied) > 1)
+
+
+def mean_place(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
+    """Round the mean; at .5 to the class nearer to the middle of the scale, in the paper up."""
+    return _rounded(Fraction(sum(ranks), len(ranks)), n_classes, mode)
+
+
+def mean_gap(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
+    """Round the mean of gaps: gap 1 is before the first class, gap 2 between the first two."""
+    lowest, highest = Fraction(1), Fraction(n_classes)
+    middles = [min(max(Fraction(2 * gap - 1, 2), lowest), highest) for gap in ranks]
+    return _rounded(sum(middles, Fraction(0)) / len(ranks), n_classes, mode)
+
+
+def _rounded(mean: Fraction, n_classes: int, mode: Mode) -> Decision:
+    is_tie = mean.denominator == 2
+    goes_up = mode == "paper" or mean < Fraction(n_classes + 1, 2)
+    rank = floor(mean + Fraction(1, 2)) if goes_up or not is_tie else floor(mean)
+    return Decision(min(max(rank, 1), n_classes), tie_decided=is_tie)
+
+
+_GROUPED: Mapping[str, tuple[Traits, Join]] = {
+    "listwise": (
+        Traits(
+            "place among one demonstration of each class, mean over groups",
+            "listwise",
+            _WHOLE,
+            needs_demos=True,
+        ),
+        mean_place,
+    ),
+    "listwise+insertion": (
+        Traits(
+            "gap between demonstrations that an item belongs into, mean over groups",
+            "insertion",
+            _WHOLE,
+            needs_demos=True,
+        ),
+        mean_gap,
+    ),
+    "listwise_compare": (
+        Traits(
+            "closest labelled reference, majority over groups; reversed labels turn the list",
+            "listwise_compare",
+            _WHOLE,
+            needs_demos=True,
+        ),
+        vote,
+    ),
+    "listwise_compare+relabel": (
+        Traits(
+            "closest labelled reference, majority over groups; reversed labels rename them only",
+            "listwise_relabel",
+            _WHOLE,
+            needs_demos=True,
+        ),
+        vote,
+    ),
+    "pointwise_vote": (
+        Traits(
+            "pointwise prompt with one demonstration of each class, majority over groups: as many "
+            "calls as listwise",
+            "pointwise_vote",
+            needs_demos=True,
+        ),
+        vote,
+    ),
+}
+
+
+def _grouped(name: str) -> Open:
+    return lambda mode: ByGroups(*_GROUPED[name], mode)
+
+
+def _pairwise(aggregator: str) -> Open:
+    traits = Traits(
+        f"comparisons with every demonstration, {aggregator.replace('_', ' ')}",
+        "pairwise",
+        _WHOLE,
+        needs_demos=True,
+    )
+    return lambda mode: Pairwise(traits, aggregator, mode)
+
+
+def _fair(mode: Mode) -> Pairwise:
+    traits = Traits(
+        "comparisons with every demonstration, made fair by CalibraEval, weighted sum",
+        "pairwise",
+        _WHOLE,
+        needs_demos=True,
+        needs_scores=True,
+    )
+    return Pairwise(traits, mode=mode, is_fair=True)
+
+
+pipelines.add("pairwise+calibraeval", _fair)
+pipelines.add("pairwise", _pairwise("weighted_sum"))
+for _name in aggregators:
+    pipelines.add(f"pairwise+{_name}", _pairwise(_name))
+for _name in _GROUPED:
+    pipelines.add(_name, _grouped(_name))

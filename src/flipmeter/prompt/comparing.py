@@ -1,0 +1,190 @@
+"""Prompts that compare an item with demonstrations: pairwise, listwise and listwise-compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flipmeter.prompt.levels import label_formats
+from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms, pointwise
+from flipmeter.types import (
+    BACKWARD,
+    FORWARD,
+    RENAMED,
+    Head,
+    Item,
+    Prompt,
+    Rank,
+    Script,
+    Style,
+    Task,
+    View,
+)
+
+_LETTERS = {FORWARD: ("A", "B"), BACKWARD: ("A", "B"), RENAMED: ("B", "A")}
+
+
+def pairwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask which of two passages is further up the scale, or further down if labels are reversed.
+
+    A part is the id of a demonstration and which of the two comes first, as in `17 forward`.
+    """
+    scale = task.scale
+    names = "[" + ", ".join(f"'{name}'" for name in scale.names) + "]"
+    header = (
+        f"Please perform {task.title} task.\n"
+        f"Given two Passages, compare their {plural(task.aspect)} with labels from {names}."
+    )
+    question = (
+        f"Which Passage is more {scale.high if view.is_natural else scale.low} "
+        f"in terms of its {task.aspect}?\nOutput Passage A or Passage B:"
+    )
+    by_id = {demo.id: demo for demo in demos}
+
+    def write(item: Item, part: str) -> Prompt:
+        name, _, order = part.rpartition(" ")
+        texts = [item.text, by_id[name].text]
+        first, second = texts[::-1] if order == BACKWARD else texts
+        a, b = _LETTERS[order]
+        head = Head(start=f"{header}\nPassage {a}: {first}")
+        rest = f"\nPassage {b}: {second}\n{question}"
+        return Prompt(Script(head, rest), ("Passage A", "Passage B"), (1, 2), "passages")
+
+    return write
+
+
+def plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+
+
+def class_groups(demos: Sequence[Item]) -> list[dict[Rank, Item]]:
+    """Return groups with one demonstration of every class, the same for every order of them."""
+    by_rank: dict[Rank, list[Item]] = {}
+    for demo in sorted(demos, key=lambda demo: demo.id):
+        assert demo.gold is not None, f"demonstration {demo.id} has no class"
+        by_rank.setdefault(demo.gold, []).append(demo)
+    n_groups = min(map(len, by_rank.values()), default=0)
+    return [{rank: some[place] for rank, some in by_rank.items()} for place in range(n_groups)]
+
+
+def listwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask for the place of an item among one demonstration of each class, in the paper's words."""
+    return _listwise(task, view, demos, n_places=len(task.scale), hint="")
+
+
+def insertion(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask for the gap that an item belongs into: before the first, between two, after the last."""
+    n_places = len(task.scale) + 1
+    hint = f"; 1 is before the first {task.noun.lower()} and {n_places} after the last"
+    return _listwise(task, view, demos, n_places=n_places, hint=hint)
+
+
+def _listwise(task: Task, view: View, demos: Sequence[Item], *, n_places: int, hint: str) -> Write:
+    low, high = _poles(task, view)
+    noun = task.noun.lower()
+    header = (
+        f"Please perform {task.title} task.\n"
+        f"Below are {plural(noun)} ordered by {task.aspect} from most {low} to most {high}.\n"
+        f"Insert the new {noun} into this ordered scale and return only its position "
+        f"(1-{n_places}{hint})."
+    )
+    answers = tuple(str(place) for place in range(1, n_places + 1))
+    ranks = tuple(range(1, n_places + 1)) if view.is_natural else tuple(range(n_places, 0, -1))
+
+    def head(group: dict[Rank, Item]) -> Head:
+        shown = "\n".join(f"{task.noun}: {group[rank].text}" for rank in view.label_order)
+        return Head(start=f"{header}{BREAK}{shown}")
+
+    def rest(item: Item) -> str:
+        return f"{BREAK}{task.noun}: {item.text}\nPosition:"
+
+    return _by_group(demos, head, rest, answers, ranks)
+
+
+def listwise_compare(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask which labelled reference is closest; a reversed list turns the references with it."""
+    return _listwise_compare(task, view, demos, shown=view.label_order)
+
+
+def listwise_relabel(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask which labelled reference is closest; a reversed list only renames the references."""
+    return _listwise_compare(task, view, demos, shown=tuple(sorted(view.label_order)))
+
+
+def _listwise_compare(
+    task: Task, view: View, demos: Sequence[Item], *, shown: Sequence[Rank]
+) -> Write:
+    scale, form = task.scale, label_formats["numeric"]
+    answers = form.answers(scale, view.label_order)
+    n = len(scale)
+    first, last = scale.name(shown[0]), scale.name(shown[-1])
+    header = (
+        f"Please perform a {task.title} task. Given the {task.noun.lower()}, assign a label from "
+        f"[{form.listing(scale, view.label_order)}]."
+        f"{BREAK}Given {n} reference passages ordered by {task.aspect} from {first} to {last}:"
+    )
+    question = (
+        f"Which reference (1-{n}) is closest in {task.aspect} to the new passage?\n"
+        f"Answer with ONLY a single number ({listed(answers)}). No explanation."
+    )
+
+    def head(group: dict[Rank, Item]) -> Head:
+        blocks = (
+            f"{task.noun}: {group[rank].text}\n{FIELD}: {answers[view.slot_of(rank) - 1]}"
+            for rank in shown
+        )
+        return Head(start=f"{header}{BREAK}" + "\n".join(blocks))
+
+    def rest(item: Item) -> str:
+        return f"{BREAK}New passage: {item.text}{BREAK}{question}"
+
+    return _by_group(demos, head, rest, answers, view.label_order)
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a sentence offers them: "1 or 2", "1, 2, or 3"."""
+    *most, last = words
+    return f"{most[0]} or {last}" if len(most) == 1 else f"{', '.join(most)}, or {last}"
+
+
+def _poles(task: Task, view: View) -> tuple[str, str]:
+    """Return the words for the first and the last that a list shows."""
+    poles = task.scale.low, task.scale.high
+    return poles if view.is_natural else poles[::-1]
+
+
+def _by_group(
+    demos: Sequence[Item],
+    head: Callable[[dict[Rank, Item]], Head],
+    rest: Callable[[Item], str],
+    answers: tuple[str, ...],
+    ranks: tuple[Rank, ...],
+) -> Write:
+    """Return what asks about an item behind a group; a part is the number of the group."""
+    heads = [head(group) for group in class_groups(demos)]
+
+    def write(item: Item, part: str) -> Prompt:
+        return Prompt(Script(heads[int(part)], rest(item)), answers, ranks)
+
+    return write
+
+
+def pointwise_vote(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask the pointwise prompt with one group of demonstrations at a time."""
+    groups = class_groups(demos)
+    places = {demo.id: place for place, demo in enumerate(demos)}
+    writes = [
+        pointwise(task, style, view, sorted(group.values(), key=lambda demo: places[demo.id]))
+        for group in groups
+    ]
+    return lambda item, part: writes[int(part)](item, "")
+
+
+for _paradigm in (
+    pairwise,
+    listwise,
+    insertion,
+    listwise_compare,
+    listwise_relabel,
+    pointwise_vote,
+):
+    paradigms.add(_paradigm.__name__, _paradigm)

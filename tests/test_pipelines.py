@@ -1,0 +1,241 @@
+"""Pipelines: what they ask, how they settle, and laws over all that are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from flipmeter.decide import Panel, open_pipeline, pipelines
+from flipmeter.decide.comparing import mean_gap, mean_place, vote
+from flipmeter.registry import OURS
+from flipmeter.types import (
+    BACKWARD,
+    FORWARD,
+    RENAMED,
+    Answer,
+    Ask,
+    Item,
+    Mode,
+    Problem,
+    Rank,
+    View,
+)
+
+N = 5
+NAMES = [
+    f"{name}@{mode}"
+    for name in pipelines
+    if pipelines.package(name) == OURS
+    for mode in ("recommended", "paper")
+]
+
+
+def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Panel:
+    ranks = tuple(range(1, n_classes + 1))
+    view = View("base", ranks if order == "natural" else ranks[::-1])
+    demos = tuple(
+        Item(f"d{rank}{shot}", {"text": f"shown {rank} {shot}"}, rank, "demo")
+        for shot in range(shots)
+        for rank in ranks
+    )
+    items = tuple(Item(f"i{rank}", {"text": f"text {rank}"}, rank) for rank in ranks)
+    spare = tuple(
+        Item(f"c{rank}", {"text": f"spare {rank}"}, rank, "calibration") for rank in ranks
+    )
+    return Panel(items, view, demos, spare)
+
+
+Oracle = Callable[[Ask], Answer]
+
+
+def oracle(some: Panel, tilt: tuple[float, ...] = ()) -> Oracle:
+    """Return a rater that knows every class; a tilt multiplies the probabilities of slots."""
+    golds = {demo.id: demo.gold or 0 for demo in some.demos}
+
+    def compare(ask: Ask, gold: Rank) -> Answer:
+        name, _, order = ask.part.rpartition(" ")
+        sign = 1 if ask.view.is_natural else -1
+        ahead = sign * (gold - golds[name])
+        is_first = {FORWARD: True, BACKWARD: False, RENAMED: False}[order]  # called A
+        slot = 0 if not ahead else 1 if (ahead > 0) == is_first else 2
+        p = {0: (0.5, 0.5), 1: (0.9, 0.1), 2: (0.1, 0.9)}[slot]
+        # A tie is answered by the first letter, whichever it is: the two slots then disagree.
+        return Answer(slot or 1, slot or 1, probabilities=p, label_mass=1.0)
+
+    def rate(ask: Ask) -> Answer:
+        gold = ask.item.gold or 3
+        if ask.part.endswith((FORWARD, BACKWARD, RENAMED)):
+            return compare(ask, gold)
+        order = ask.view.label_order
+        weights = [0.5 ** abs(rank - gold) for rank in order]
+        if ask.item.role == "null":
+            weights = [1.0] * len(order)
+        weights = [w * t for w, t in zip(weights, tilt or (1.0,) * len(order), strict=True)]
+        p = tuple(w / sum(weights) for w in weights)
+        slot = max(range(len(p)), key=lambda place: (p[place], -place)) + 1
+        return Answer(slot, order[slot - 1], probabilities=p, label_mass=1.0)
+
+    return rate
+
+
+def settled(name: str, some: Panel, rater: Oracle) -> list[Rank]:
+    pipeline = open_pipeline(name)
+    heard: dict[Ask, Answer] = {}
+    while asks := pipeline.asks(some, heard):
+        assert not set(asks) & set(heard)
+        heard |= {ask: rater(ask) for ask in asks}
+    return [decision.rank for decision in pipeline.settle(some, heard)]
+
+
+# The paper's own rules miss classes even with a perfect comparator (oracle_check shows which), and
+# places among M shown sentences are gaps only in the recommended form.
+MISSES = {
+    "pairwise@paper",
+    "pairwise+weighted_sum@paper",
+    "pairwise+mean_score@paper",
+    "pairwise+mean_score@recommended",
+    "pairwise+calibraeval@paper",
+    "listwise+insertion@recommended",
+    "listwise+insertion@paper",
+}
+
+
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in MISSES])
+def test_every_pipeline_finds_the_classes_that_a_perfect_rater_knows(name: str, order: str) -> None:
+    some = panel(order)
+    assert settled(name, some, oracle(some)) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pipeline_asks_each_thing_once_and_then_stops(name: str) -> None:
+    some = panel()
+    pipeline = open_pipeline(name)
+    first = pipeline.asks(some, {})
+    assert len(set(first)) == len(first) > 0
+    assert not pipeline.asks(some, {ask: oracle(some)(ask) for ask in first})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_items_without_a_readable_answer_get_a_fault_and_no_class(name: str) -> None:
+    some = panel()
+    pipeline = open_pipeline(name)
+    lost = {
+        ask: Answer(fault="refused") if ask.item.id == "i2" else oracle(some)(ask)
+        for ask in pipeline.asks(some, {})
+    }
+    found = pipeline.settle(some, lost)
+    assert (found[1].rank, found[1].fault) == (0, "refused")
+    assert all(decision.rank and not decision.fault for decision in (found[0], *found[2:]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_probabilities_of_decisions_are_by_class(name: str) -> None:
+    some = panel("reversed")
+    pipeline = open_pipeline(name)
+    heard = {ask: oracle(some)(ask) for ask in pipeline.asks(some, {})}
+    for decision in pipeline.settle(some, heard):
+        if decision.probabilities is not None:
+            assert sum(decision.probabilities) == pytest.approx(1)
+            assert max(decision.probabilities) == decision.probabilities[decision.rank - 1]
+
+
+TILT = (0.30, 0.25, 0.20, 0.15, 0.10)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pointwise+label_average_probabilities",
+        "pointwise+permutations_probabilities",
+        "pointwise+pride_odd",
+        "pointwise+pride_cyclic",
+        "pointwise+contextual",
+    ],
+)
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+def test_corrections_remove_a_planted_preference_for_slots(name: str, order: str) -> None:
+    strong = tuple(weight**3 for weight in TILT)
+    some = panel(order)
+    tilted = oracle(some, strong)
+    assert settled("pointwise", some, tilted) != [1, 2, 3, 4, 5]
+    assert settled(name, some, tilted) == [1, 2, 3, 4, 5]
+
+
+def test_comparisons_that_contradict_themselves_are_ties() -> None:
+    some = panel()
+    always_first = settled("pairwise+copeland", some, lambda ask: Answer(1, 1))
+    assert always_first == [3, 3, 3, 3, 3]
+
+
+def test_a_name_chooses_its_mode() -> None:
+    assert open_pipeline("pointwise+pride@paper").traits.calibration == "test"
+    assert open_pipeline("pointwise+pride").traits.calibration == "apart"
+    with pytest.raises(Problem, match="no mode named 'old' for 'pairwise'"):
+        open_pipeline("pairwise@old")
+    with pytest.raises(Problem, match="did you mean 'pairwise"):
+        open_pipeline("pairwis")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "mode", "expected"),
+    [
+        ((4, 2, 4), "recommended", (4, False)),
+        ((2, 4, 4, 2, 5), "recommended", (4, True)),  # the mean 3.4 is nearer to 4
+        ((2, 4, 4, 2, 5), "paper", (2, True)),  # named first
+        ((4, 2), "recommended", (2, True)),  # last resort: the lower
+    ],
+)
+def test_a_vote_does_not_depend_on_order_unless_it_is_the_papers(
+    ranks: tuple[int, ...], mode: Mode, expected: tuple[int, bool]
+) -> None:
+    found = vote(ranks, 5, mode)
+    assert (found.rank, found.tie_decided) == expected
+    if mode == "recommended":
+        assert vote(ranks[::-1], 5, mode) == found
+
+
+@pytest.mark.parametrize(
+    ("places", "mode", "expected"),
+    [
+        ((2, 3), "paper", 3),
+        ((2, 3), "recommended", 3),
+        ((3, 4), "paper", 4),
+        ((3, 4), "recommended", 3),
+    ],
+)
+def test_a_mean_place_at_a_half_goes_to_the_middle_and_in_the_paper_up(
+    places: tuple[int, ...], mode: Mode, expected: int
+) -> None:
+    assert mean_place(places, 5, mode).rank == expected
+
+
+def test_gaps_mean_what_lies_between_two_classes() -> None:
+    assert [mean_gap((gap,), 5, "paper").rank for gap in range(1, 7)] == [1, 2, 3, 4, 5, 5]
+    assert [mean_gap((gap,), 5, "recommended").rank for gap in range(1, 7)] == [1, 2, 3, 3, 4, 5]
+    # Two gaps on either side of a class are that class.
+    assert [mean_gap((rank, rank + 1), 5, "recommended").rank for rank in range(2, 5)] == [2, 3, 4]
+
+
+def test_a_panel_of_other_items_changes_nothing_for_the_rest() -> None:
+    some = panel()
+    half = replace(some, items=some.items[:2])
+    assert settled("pairwise+copeland", half, oracle(some)) == [1, 2]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rater_without_probabilities_gets_faults_where_they_are_needed(name: str) -> None:
+    some = panel()
+    rater = oracle(some)
+    pipeline = open_pipeline(name)
+    heard = {
+        ask: replace(rater(ask), probabilities=None, label_mass=None)
+        for ask in pipeline.asks(some, {})
+    }
+    found = pipeline.settle(some, heard)
+    if pipeline.traits.needs_scores:
+        assert all(decision.fault and not decision.rank for decision in found)
+    else:
+        assert all(decision.rank and not decision.fault for decision in found)
