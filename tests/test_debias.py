@@ -207,6 +207,15 @@ def test_views_that_agree_are_left_alone() -> None:
         assert not average(table).tie_decided.any()
 
 
+def test_half_an_average_is_none_unless_one_view_is_enough() -> None:
+    p = [[[0.7, 0.2, 0.1], [np.nan] * 3], [[np.nan] * 3] * 2]
+    for mean in ("geometric", "arithmetic"):
+        assert np.isnan(average_probabilities(p, mirrored(3), mean=mean)).all()
+        found = average_probabilities(p, mirrored(3), mean=mean, least=1)
+        assert found[0] == pytest.approx([0.7, 0.2, 0.1])
+        assert np.isnan(found[1]).all()
+
+
 # --- the most probable class ------------------------------------------------------------------
 
 
