@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from flipmeter.cli.app import app, say
+from flipmeter.configs import configs
 from flipmeter.data import datasets
 from flipmeter.decide import pipelines
 from flipmeter.model import (
@@ -49,6 +50,7 @@ def _kinds() -> dict[str, dict[str, str]]:
         "datasets": {name: entry.title for name, entry in datasets.items()},
         "models": _model_names(),
         "factors": levels,
+        "configs": {name: config.about for name, config in configs.items()},
         "probes": {name: probe.about for name, probe in probes.items()},
         "demo orders": {name: _first_line(order) for name, order in demo_orders.items()},
         "pipelines": {name: _first_line(pipeline) for name, pipeline in pipelines.items()},
