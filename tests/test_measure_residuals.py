@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,40 +18,12 @@ from flipmeter.measure import performance, residual, residuals
 from flipmeter.measure.levels import split_level
 from flipmeter.measure.resample import metrics, read_sides, weights
 from flipmeter.types import Contrast, Mode, Problem
+from hand_made import group, one
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 P2A = Contrast("P2a", ("random", "ascending"), probe="demo_order")
 BOTH = (P1, P2A)
-
-
-def group(
-    base: Sequence[int],
-    reversed_: Sequence[int] | None = None,
-    *,
-    gold: Sequence[int] = (),
-    items: Sequence[str] = (),
-    views: Mapping[str, Sequence[int]] | None = None,
-    **key: Any,
-) -> pl.DataFrame:
-    """Write the decisions of one group: its base view, its reversed view and others."""
-    shown: dict[str, Sequence[int]] = {"base": base} | dict(views or {})
-    if reversed_ is not None:
-        shown["reversed"] = reversed_
-    about = {"rater": "r", "dataset": "d", "level": "", "seed": 0, "n_classes": 5} | key
-    names = items or [f"i{place}" for place in range(len(base))]
-    rows = [
-        about
-        | {"view": view, "repeat": 0, "item": name, "rank": rank, "prompt": f"{view} {name}"}
-        | {"gold": gold[place] if gold else None}
-        for view, ranks in shown.items()
-        for place, (name, rank) in enumerate(zip(names, ranks, strict=True))
-    ]
-    return pl.DataFrame(rows, schema_overrides={"gold": pl.Int64})
-
-
-def one(table: pl.DataFrame, metric: str, dataset: str = "", **which: Any) -> dict[str, Any]:
-    return table.filter(metric=metric, dataset=dataset, **which).row(0, named=True)
 
 
 # The paper's arithmetic

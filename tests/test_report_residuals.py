@@ -46,6 +46,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "failed": 0,
         "note": "",
         "mode": "recommended",
+        "against": "r",
     }
     return plain | changes
 
@@ -116,6 +117,40 @@ def test_every_note_stands_under_the_table_once() -> None:
     assert notes == ["label_format=natural_language (accuracy, P1): on the 3 items in common"]
 
 
+def test_notes_say_whose_they_are() -> None:
+    alone = row(note="on the 3 items in common")
+    assert "level minus base of r, x 100" in residual_notes(table(alone))[0]
+    both = table(alone, alone | {"rater": "s", "against": "s"}, row(rater="t", against="t"))
+    mode, note = residual_notes(both)
+    assert "level minus base, x 100" in mode
+    levels = ("label_format=natural_language · r", "label_format=natural_language · s")
+    assert note == f"{'; '.join(levels)}: on the 3 items in common"
+
+
+def test_a_model_is_named_with_the_one_that_is_subtracted() -> None:
+    model = row(factor="model", level="s", rater="s", note="on 3")
+    mode, note = residual_notes(table(model))
+    assert "model minus r, both at the base" in mode
+    assert note == "model=s: on 3"
+
+
+def test_a_transfer_table_has_a_block_for_each_model() -> None:
+    rows = [
+        row(factor="transfer", level=config, rater=rater, against="ref", note=f"on {config}_1")
+        for rater in ("one", "two")
+        for config in ("baseline", "my_own")
+    ]
+    lines = [line.split() for line in printed(table(*rows)).splitlines()]
+    assert [line[0] for line in lines if line and line[0] in ("one", "two")] == ["one", "two"]
+    assert sum(line[:1] == ["my_own"] for line in lines) == 2
+    mode, *notes = residual_notes(table(*rows))
+    assert "model minus ref, both under the same config" in mode
+    assert notes[1] == "my_own · one; my_own · two: on my_own_1"
+    text = residuals_latex(table(*rows))
+    assert r"one & baseline & " in text
+    assert r" & my\_own & " in text
+
+
 def test_an_interval_without_width_is_explained_once_and_not_cell_by_cell() -> None:
     rows = [row(metric=name, note=f"on 3; {NO_WIDTH}", low=None) for name in ("accuracy", "P1")]
     _, legend, *notes = residual_notes(table(*rows))
@@ -144,6 +179,30 @@ def test_latex_escapes_every_special_sign() -> None:
         r"\textbar{}a\_b*{[}x{]}(y)\textless{}b\textgreater{}\textbackslash{}\&\%\$\#\{\}" in body
     )
     assert r"\textasciitilde{}\textasciicircum{} next" in body
+
+
+@pytest.mark.parametrize("sign", ["_", "%", "&", "#", "$", "{", "}"])
+def test_no_special_sign_of_a_name_is_bare_anywhere_in_latex(sign: str) -> None:
+    name = f"a{sign}b"
+    rows = [
+        row(factor=name, level=name, rater=rater, dataset=dataset, metric=metric)
+        for rater in (name, f"{name} again")
+        for dataset in ("", name, f"{name}2")
+        for metric in ("accuracy", name)
+    ]
+    lines = residuals_latex(table(*rows)).splitlines()
+    body = [line for line in lines if "b" in line and not line.startswith(("%", "\\"))]
+    shown = "\n".join(body)
+    assert shown.count(f"a\\{sign}b") == shown.count(f"{sign}b") > 5
+    rows_of_cells = [line for line in body if line.endswith("\\\\")]
+    assert {line.replace("\\&", "").count("&") for line in rows_of_cells} == {3}
+
+
+def test_latex_comments_stay_comments_and_hyphens_stay_apart() -> None:
+    text = residuals_latex(table(row(factor="model", level="a--b · c…", note="line\n\\bad")))
+    assert r"a-{}-b $\cdot$ c\ldots{}" in text
+    end = text.index(r"\end{tabular}")
+    assert all(line.startswith("%") for line in text[end:].splitlines()[1:])
 
 
 def test_latex_shades_by_sign_and_size() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say
-from flipmeter.cli.printing import print_run
-from flipmeter.measure import phase0_table, residuals
+from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
+from flipmeter.cli.joint import show_choices, show_forecasts
+from flipmeter.cli.printing import heading, print_run, warning_lines
+from flipmeter.measure import phase0_table, residuals, transfer
 from flipmeter.report import (
     phase0_view,
     residual_notes,
@@ -34,27 +36,68 @@ def measure(
     by_level: Annotated[
         bool, typer.Option("--residuals", help="What each level changes, and each model.")
     ] = False,
+    reference: Annotated[
+        str | None,
+        typer.Option("--transfer", help="Each model minus this one, under the same config."),
+    ] = None,
+    is_forecast: Annotated[
+        bool, typer.Option("--forecast", help="What levels of a config add up to, and what it did.")
+    ] = False,
+    is_choice: Annotated[
+        bool, typer.Option("--choose", help="The best level of each factor alone, as YAML.")
+    ] = False,
+    metric: Annotated[
+        str | None, typer.Option(help="With --choose: for this metric only (acc, P1, ...).")
+    ] = None,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write all estimates (.parquet, .csv); residuals also as .md and .tex."),
+        typer.Option(help="Write all rows (.parquet, .csv); residuals also as .md and .tex."),
     ] = None,
 ) -> None:
     """Print the estimates of a run, every number with its interval and n."""
     done = Run(folder)
-    if by_level:
-        if phase0 or greedy is not None:
-            raise Problem("--residuals and the Phase 0 table are two tables; ask for one")
-        _show_residuals(done, out, as_json=as_json, csv=csv)
-        return
+    is_phase0 = phase0 or greedy is not None
+    _refuse_two(
+        {
+            "--residuals": by_level,
+            "--transfer": reference is not None,
+            "--forecast": is_forecast,
+            "--choose": is_choice,
+            "the Phase 0 table": is_phase0,
+        }
+    )
+    if metric is not None and not is_choice:
+        raise Problem("--metric says what to choose for: it goes with --choose")
+    if is_choice and (as_json or csv or out is not None):
+        raise Problem("--choose prints YAML and nothing else; send it to a file with >")
+    if is_choice:
+        show_choices(done, metric)
+    elif is_forecast:
+        show_forecasts(done, out, as_json=as_json, csv=csv)
+    elif by_level or reference is not None:
+        _show_residuals(done, reference, out, as_json=as_json, csv=csv)
+    else:
+        _show_estimates(done, out, as_json=as_json, csv=csv, phase0=is_phase0, greedy=greedy)
+
+
+def _refuse_two(tables: Mapping[str, bool]) -> None:
+    asked = [name for name, is_asked in tables.items() if is_asked]
+    if len(asked) > 1:
+        raise Problem(f"{' and '.join(asked)} are {len(asked)} tables; ask for one")
+
+
+def _show_estimates(
+    done: Run, out: Path | None, *, as_json: bool, csv: bool, phase0: bool, greedy: Path | None
+) -> None:
     if out is not None:
-        _write_estimates(done.estimates, out)
+        write_table(done.estimates, out)
     if as_json:
         typer.echo(json.dumps(_plain(done), ensure_ascii=False))
     elif csv:
         typer.echo(done.estimates.write_csv(), nl=False)
-    elif phase0 or greedy is not None:
+    elif phase0:
         say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
     else:
         print_run(done, done.study)
@@ -77,18 +120,22 @@ def _phase0(done: Run, greedy: Path | None) -> pl.DataFrame:
     return phase0_table(Run(greedy).estimates, done.estimates)
 
 
-def _show_residuals(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
-    table = residuals(done.decisions, done.study.contrasts, mode=done.study.mode)
+def _show_residuals(
+    done: Run, reference: str | None, out: Path | None, *, as_json: bool, csv: bool
+) -> None:
+    study = done.study
+    if reference is None:
+        table = residuals(done.decisions, study.contrasts, mode=study.mode)
+    else:
+        table = transfer(done.decisions, study.contrasts, reference, mode=study.mode)
     if out is not None:
         write_residuals(table, out)
     if as_json:
-        about = {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
-        typer.echo(json.dumps(about | {"residuals": table.to_dicts()}, ensure_ascii=False))
+        typer.echo(json.dumps(heading(done) | {"residuals": table.to_dicts()}, ensure_ascii=False))
     elif csv:
         typer.echo(residuals_csv(table), nl=False)
     else:
-        warnings = [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
-        say("", residual_table(table), *residual_notes(table), *warnings)
+        say("", residual_table(table), *residual_notes(table), *warning_lines(done))
 
 
 def _mention_levels(done: Run) -> None:
@@ -99,19 +146,7 @@ def _mention_levels(done: Run) -> None:
 
 
 def _plain(done: Run) -> dict[str, Any]:
-    return {
-        "study": done.study.name,
-        "mode": done.study.mode,
-        "warnings": done.warnings,
+    return heading(done) | {
         "estimates": done.estimates.to_dicts(),
         "verdicts": done.verdicts.to_dicts(),
     }
-
-
-def _write_estimates(estimates: pl.DataFrame, out: Path) -> None:
-    if out.suffix == ".parquet":
-        estimates.write_parquet(out)
-    elif out.suffix == ".csv":
-        estimates.write_csv(out)
-    else:
-        raise Problem(f"cannot write {out}: the name must end in .parquet or .csv")

@@ -23,6 +23,15 @@ from flipmeter.runs import Run
 from flipmeter.study import Study
 
 
+def heading(done: Run) -> dict[str, Any]:
+    """Return what a machine must know of every table of a run."""
+    return {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
+
+
+def warning_lines(done: Run) -> list[str]:
+    return [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
+
+
 def print_run(done: Run, study: Study) -> None:
     estimates = done.estimates
     say("", warned(flip_table(estimates, done.verdicts, study.contrasts), done.warnings))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,14 @@ class Side:
         """Return the side with only those of its items that are among these."""
         return self.take(np.flatnonzero(np.isin(self.items, items)))
 
+    def why(self, row: int, value: float) -> str:
+        """Say why a row of metrics has no number, or what is said of the number it has."""
+        if self.notes[row] or not np.isnan(value) or not self.usable[row].any():
+            return self.notes[row]
+        if (self.usable[row] & self.read[row]).any():
+            return "undefined: gold or answers are constant"
+        return "undefined: nothing was read"
+
 
 def read_sides(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
@@ -123,14 +132,17 @@ def _contrasted(
     return [first, second], np.where(turned, asked, usable), notes
 
 
-def paired(level: Side, base: Side) -> tuple[Side, Side]:
-    """Keep the items that both sides have, in one order; what counts must count in both."""
-    _, here, there = np.intersect1d(
-        level.items, base.items, assume_unique=True, return_indices=True
-    )
-    level, base = level.take(here), base.take(there)
-    both = level.usable & base.usable
-    return replace(level, usable=both), replace(base, usable=both)
+def in_common(*sides: Side) -> list[Side]:
+    """Keep the items that all sides have, in one order; what counts must count in all of them."""
+    items = reduce(np.intersect1d, [side.items for side in sides])
+    taken = [side.take(_places_of(items, side.items)) for side in sides]
+    usable = np.logical_and.reduce([side.usable for side in taken])
+    return [replace(side, usable=usable) for side in taken]
+
+
+def _places_of(wanted: Ints, items: Ints) -> Ints:
+    order = np.argsort(items)
+    return order[np.searchsorted(items, wanted, sorter=order)]
 
 
 def merged(base: Side, level: Side) -> Side | None:
@@ -140,7 +152,7 @@ def merged(base: Side, level: Side) -> Side | None:
     it stay a class of their own, so that merging can only make flips fewer. None if the level's
     classes are not the base's, merged.
     """
-    here, there = paired(level, base)
+    here, there = in_common(level, base)
     merging = np.arange(base.n_classes + 1) + level.n_classes
     for rank in range(1, base.n_classes + 1):
         known = np.unique(here.gold[(there.gold == rank) & (here.gold > 0)])
@@ -189,3 +201,62 @@ def metrics(side: Side, weighted: Weights, names: Sequence[str]) -> Floats:
     tables = counts[:, 2 * n_contrasts :].reshape(len(weighted), *shape)
     found = scores(tables, names=names)
     return np.concatenate([np.stack([found[name] for name in names]), flips.T])
+
+
+@dataclass(frozen=True)
+class Resampler:
+    """Measures sides as they are and in every resample; what many are held against, once."""
+
+    mode: Mode
+    contrasts: Sequence[str]
+    _known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
+    _drawn: dict[tuple[str, int], Weights] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        return SCORES[self.mode]
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.scores, *self.contrasts]
+
+    @property
+    def n_drawn(self) -> int:
+        return RESAMPLES if self.mode == "recommended" else 0
+
+    def measure(self, dataset: str, side: Side, *, is_drawn: bool) -> Floats:
+        """Return every metric (rows) of the side as it is, then in the resamples, if any."""
+        return metrics(side, self._weights(dataset, len(side.items), is_drawn), self.scores)
+
+    def remember(self, dataset: str, side: Side, group: int, *, is_drawn: bool) -> Floats:
+        """Measure a side of a group, and keep that for the next time."""
+        which = (group, is_drawn, side.items.tobytes(), side.usable.tobytes())
+        if which not in self._known:
+            self._known[which] = self.measure(dataset, side, is_drawn=is_drawn)
+        return self._known[which]
+
+    def by_metric(self, rows: Ints) -> Ints:
+        """Repeat the row of the scores for each score."""
+        return np.concatenate([np.repeat(rows[:1], len(self.scores)), rows[1:]])
+
+    def notes(self, sides: Mapping[str, tuple[Side, Floats]], note: str) -> list[str]:
+        """Say for each metric why it has no number, with the side's name in front, and a note."""
+        return [joined(*self._whys(sides, metric), note) for metric in range(len(self.names))]
+
+    def _whys(self, sides: Mapping[str, tuple[Side, Floats]], metric: int) -> list[str]:
+        row = max(0, metric - len(self.scores) + 1)
+        whys = {name: side.why(row, values[metric]) for name, (side, values) in sides.items()}
+        found = [name + why for name, why in whys.items() if why]
+        is_shared = all(side.usable[row].any() for side, _ in sides.values())
+        return found if found or is_shared else ["not applicable: no item in common"]
+
+    def nothing(self) -> Floats:
+        """Return resamples without a number, for all metrics."""
+        return np.full((len(self.names), self.n_drawn), np.nan)
+
+    def _weights(self, dataset: str, n_items: int, is_drawn: bool) -> Weights:
+        if not is_drawn:
+            return as_is(n_items)
+        if (dataset, n_items) not in self._drawn:
+            self._drawn[dataset, n_items] = weights(n_items, dataset)
+        return self._drawn[dataset, n_items]

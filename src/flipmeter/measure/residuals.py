@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.arrays import Floats, Ints
+from flipmeter.measure.arrays import Floats
 from flipmeter.measure.averages import (
     Cell,
     Mean,
@@ -21,19 +22,8 @@ from flipmeter.measure.averages import (
     spread_interval,
 )
 from flipmeter.measure.groups import joined
-from flipmeter.measure.levels import Comparison, comparisons, paper_contrasts
-from flipmeter.measure.resample import (
-    RESAMPLES,
-    SCORES,
-    Side,
-    Weights,
-    as_is,
-    merged,
-    metrics,
-    paired,
-    read_sides,
-    weights,
-)
+from flipmeter.measure.levels import Comparison, comparisons, paper_contrasts, transfers
+from flipmeter.measure.resample import SCORES, Resampler, Side, in_common, merged, read_sides
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Mode, Problem
 
@@ -56,9 +46,11 @@ SCHEMA = {
     "failed": pl.Int64,
     "note": pl.String,
     "mode": pl.String,
+    "against": pl.String,
 }
 MERGED = "by merging"
 N = TypeVar("N", float, Floats)
+Find = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Side]], list[Comparison]]
 
 
 def residual(level: N, base: N) -> N:
@@ -76,70 +68,94 @@ def residuals(
     its own items. `recommended`: both sides on the items they share, with a bootstrap interval
     over items that holds datasets and seeds fixed, and sample SDs; `spread_low` and `spread_high`
     are the t interval over three datasets or more. What is undefined is null, and its note says
-    why.
+    why. `against` is the rater whose numbers are subtracted.
     """
-    if mode not in SCORES:
-        raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
-    chosen = paper_contrasts(contrasts)
-    keys, sides = read_sides(decisions, chosen, mode)
-    found = comparisons(decisions, keys, sides)
-    if not found:
-        raise Problem(
-            "there is one model at one level: nothing to subtract; add `vary:` or a model"
-        )
-    maker = _Maker(sides, mode, [*SCORES[mode], *(contrast.name for contrast in chosen)])
-    rows = [row for one in found for row in maker.rows(one)]
+    return _subtracted(decisions, contrasts, mode, comparisons)
+
+
+def transfer(
+    decisions: pl.DataFrame,
+    contrasts: Sequence[Contrast],
+    reference: str,
+    *,
+    mode: Mode = "recommended",
+) -> pl.DataFrame:
+    """Subtract the reference from every other rater under the same config, as `residuals` does.
+
+    The factor of all rows is `transfer`, the level is the config, and `baseline` the base itself.
+    """
+    return _subtracted(decisions, contrasts, mode, partial(transfers, reference=reference))
+
+
+def _subtracted(
+    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode, find: Find
+) -> pl.DataFrame:
+    keys, sides, resampler = prepared(decisions, contrasts, mode)
+    maker = _Maker(sides, resampler)
+    rows = [row for one in find(decisions, keys, sides) for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
+def prepared(
+    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
+) -> tuple[pl.DataFrame, list[Side], Resampler]:
+    """Return the keys of all groups, the groups, and what measures them in a mode."""
+    if mode not in SCORES:
+        raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
+    chosen = paper_contrasts(contrasts)
+    keys, sides = read_sides(decisions, chosen, mode)
+    return keys, sides, Resampler(mode, [contrast.name for contrast in chosen])
+
+
 @dataclass(frozen=True)
 class _Maker:
-    """Makes the rows of a comparison; the bases of many comparisons are computed once."""
+    """Makes the rows of a comparison; the bases of many comparisons are measured once."""
 
     sides: Sequence[Side]
-    mode: Mode
-    names: Sequence[str]
-    known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
-    drawn: dict[tuple[str, int], Weights] = field(default_factory=dict)
+    resampler: Resampler
 
     @property
-    def scores(self) -> tuple[str, ...]:
-        return SCORES[self.mode]
+    def mode(self) -> Mode:
+        return self.resampler.mode
+
+    @property
+    def names(self) -> list[str]:
+        return self.resampler.names
 
     def rows(self, one: Comparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
         note = f"left out, already so: {', '.join(one.left_out)}" if one.left_out else ""
-        plain = {
-            dataset: {f"seed {s}": self._cell(dataset, level, base) for s, level, base in pairs}
+        yield from self._table(one, one.level, self._cells(one, self._cell), note)
+        if one.factor == "cardinality":
+            about = "control: the base's own answers, merged; no call is made"
+            control, first = self._cells(one, self._control), len(self.resampler.scores)
+            yield from self._table(one, f"{one.level} {MERGED}", control, about, first=first)
+
+    def _cells(
+        self, one: Comparison, make: Callable[[Comparison, str, int, int], Cell]
+    ) -> dict[str, dict[str, Cell]]:
+        return {
+            dataset: {f"seed {s}": make(one, dataset, level, base) for s, level, base in pairs}
             for dataset, pairs in one.pairs.items()
         }
-        yield from self._table((one.factor, one.level, one.rater), plain, note)
-        if one.factor == "cardinality":
-            control = {
-                dataset: {f"seed {s}": self._control(dataset, level, base) for s, level, base in of}
-                for dataset, of in one.pairs.items()
-            }
-            names = (one.factor, f"{one.level} {MERGED}", one.rater)
-            about = "control: the base's own answers, merged; no call is made"
-            yield from self._table(names, control, about, first=len(self.scores))
 
     # --- one dataset and seed -----------------------------------------------------------------
 
-    def _cell(self, dataset: str, level: int, base: int) -> Cell:
-        return self._subtract(dataset, self.sides[level], self.sides[base], base)
+    def _cell(self, one: Comparison, dataset: str, level: int, base: int) -> Cell:
+        return self._subtract(one, dataset, self.sides[level], self.sides[base], base)
 
-    def _control(self, dataset: str, level: int, base: int) -> Cell:
+    def _control(self, one: Comparison, dataset: str, level: int, base: int) -> Cell:
         full, there = self.sides[level], self.sides[base]
         coarse = merged(there, full)
         if coarse is None:
             return self._empty("the level's classes cannot be had by merging the base's")
         if self.mode == "recommended":
             coarse, there = (side.only(full.items) for side in (coarse, there))
-        return self._subtract(dataset, coarse, there, base)
+        return self._subtract(one, dataset, coarse, there, base)
 
-    def _subtract(self, dataset: str, level: Side, base: Side, key: int) -> Cell:
-        here, there = paired(level, base)
+    def _subtract(self, one: Comparison, dataset: str, level: Side, base: Side, key: int) -> Cell:
+        here, there = in_common(level, base)
         has_common = self.mode == "recommended" and len(here.items) > 0
         note = ""
         if has_common:
@@ -147,84 +163,50 @@ class _Maker:
             note = f"on the {len(here.items)} items in common" if len(here.items) < full else ""
             level, base = here, there
         elif self.mode == "recommended":
-            note = "no interval: level and base have no item in common"
-        at_level = metrics(level, self._weights(dataset, len(level.items), has_common), self.scores)
-        at_base = self._at_base(dataset, base, key, has_common)
+            note = f"no interval: no item in common with {one.other}"
+        at_level = self.resampler.measure(dataset, level, is_drawn=has_common)
+        at_base = self.resampler.remember(dataset, base, key, is_drawn=has_common)
         points = residual(at_level, at_base)
-        drawn = points[:, 1:] if has_common else np.full((len(points), self._n_drawn), np.nan)
+        drawn = points[:, 1:] if has_common else self.resampler.nothing()
         is_short = ~(level.read & (base.read if has_common else True))
         n, failed = level.usable.sum(axis=1), (level.usable & is_short).sum(axis=1)
-        notes = self._notes(level, base, at_level[:, 0], at_base[:, 0], note)
-        return Cell(points[:, 0], drawn, self._by_metric(n), self._by_metric(failed), notes)
-
-    @property
-    def _n_drawn(self) -> int:
-        return RESAMPLES if self.mode == "recommended" else 0
-
-    def _weights(self, dataset: str, n_items: int, is_drawn: bool) -> Weights:
-        if not is_drawn:
-            return as_is(n_items)
-        if (dataset, n_items) not in self.drawn:
-            self.drawn[dataset, n_items] = weights(n_items, dataset)
-        return self.drawn[dataset, n_items]
-
-    def _at_base(self, dataset: str, base: Side, key: int, is_drawn: bool) -> Floats:
-        which = (key, is_drawn, base.items.tobytes(), base.usable.tobytes())
-        if which not in self.known:
-            weighted = self._weights(dataset, len(base.items), is_drawn)
-            self.known[which] = metrics(base, weighted, self.scores)
-        return self.known[which]
-
-    def _by_metric(self, rows: Ints) -> Ints:
-        """Repeat the row of the scores for each score."""
-        return np.concatenate([np.repeat(rows[:1], len(self.scores)), rows[1:]])
-
-    def _notes(
-        self, level: Side, base: Side, at_level: Floats, at_base: Floats, note: str
-    ) -> list[str]:
-        rows = self._by_metric(np.arange(len(level.notes))).tolist()
-        told = []
-        for metric, row in enumerate(rows):
-            sides = {"": (level, at_level[metric]), "base: ": (base, at_base[metric])}
-            own = [(name, _why(side, row, value)) for name, (side, value) in sides.items()]
-            whys = [name + why for name, why in own if why]
-            if not whys and not level.usable[row].any():
-                whys = ["not applicable: level and base share no item"]
-            told.append(joined(*whys, note))
-        return told
+        sides = {"": (level, at_level[:, 0]), f"{one.other}: ": (base, at_base[:, 0])}
+        notes, by_metric = self.resampler.notes(sides, note), self.resampler.by_metric
+        return Cell(points[:, 0], drawn, by_metric(n), by_metric(failed), notes)
 
     def _empty(self, note: str) -> Cell:
         size = len(self.names)
         nothing, none = np.full(size, np.nan), np.zeros(size, dtype=np.int64)
-        drawn = np.full((size, self._n_drawn), np.nan)
-        return Cell(nothing, drawn, none, none, [note] * size)
+        return Cell(nothing, self.resampler.nothing(), none, none, [note] * size)
 
     # --- all of them --------------------------------------------------------------------------
 
     def _table(
         self,
-        names: tuple[str, str, str],
+        one: Comparison,
+        level: str,
         cells: Mapping[str, Mapping[str, Cell]],
         note: str,
         first: int = 0,
     ) -> Iterator[tuple[object, ...]]:
         """Yield the rows of the mean over datasets, then those of each dataset."""
         if not cells:
-            told = note or "no dataset and seed in common with the base"
+            told = note or f"no dataset and seed in common with {one.other}"
             cells, note = {"": {"": self._empty(told)}}, ""
         means = {dataset: mean_cell(of) for dataset, of in cells.items()}
         over_all = mean_cell({dataset: mean.cell for dataset, mean in means.items()})
         ddof = 0 if self.mode == "paper" else 1
         seed_sd, dataset_sd = sd_of(by_seed(cells), ddof), over_all.sd(ddof)
         n_seeds = fewest([mean.count for mean in means.values()])
+        names = (one.factor, level, one.rater)
         for metric in range(first, len(self.names)):
-            sds = seed_sd[metric], dataset_sd[metric]
-            yield self._row((*names, ""), metric, over_all, sds, int(n_seeds[metric]), note)
+            sds, n = (seed_sd[metric], dataset_sd[metric]), int(n_seeds[metric])
+            yield (*self._row((*names, ""), metric, over_all, sds, n, note), one.against)
         for dataset, mean in means.items() if "" not in means else ():
             own = mean.sd(ddof)
             for metric in range(first, len(self.names)):
                 sds, n = (own[metric], np.nan), int(mean.count[metric])
-                yield self._row((*names, dataset), metric, mean, sds, n, note)
+                yield (*self._row((*names, dataset), metric, mean, sds, n, note), one.against)
 
     def _row(
         self,
@@ -245,11 +227,3 @@ class _Maker:
             *(n_datasets, n_seeds, int(cell.n[metric]), int(cell.failed[metric])),
             *(joined(note, cell.notes[metric], about), self.mode),
         )
-
-
-def _why(side: Side, row: int, value: float) -> str:
-    """Say why a side has no number, or what it says of the number it has."""
-    if side.notes[row] or not np.isnan(value) or not side.usable[row].any():
-        return side.notes[row]
-    is_read = (side.usable[row] & side.read[row]).any()
-    return "undefined: gold or answers are constant" if is_read else "undefined: nothing was read"

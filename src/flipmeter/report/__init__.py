@@ -2,6 +2,7 @@
 
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.files import residuals_csv, write_residuals
+from flipmeter.report.forecasts import forecast_notes, forecast_table
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.tables import (
     accuracy_tests_table,
@@ -18,6 +19,8 @@ __all__ = [
     "accuracy_tests_table",
     "failures_line",
     "flip_table",
+    "forecast_notes",
+    "forecast_table",
     "performance_table",
     "phase0_view",
     "residual_notes",

@@ -33,6 +33,8 @@ LATEX = {
     "]": "{]}",
     "±": r"$\pm$",
     "ρ": r"$\rho$",
+    "·": r"$\cdot$",
+    "…": r"\ldots{}",
 }
 LATEX_HEAD = r"""% needs \usepackage{booktabs} and \usepackage[table]{xcolor}
 \definecolor{residualPositive}{HTML}{C65F5F}
@@ -73,7 +75,7 @@ def residuals_markdown(residuals: pl.DataFrame) -> str:
     """Return the table in Markdown, with its notes as a list."""
     layout = lay_out(residuals)
     titles = [escape_markdown(metric_title(metric)) for metric in layout.metrics]
-    rows = [["factor", "level", "dataset", *titles], ["---"] * (3 + len(titles))]
+    rows = [[*layout.columns, "dataset", *titles], ["---"] * (3 + len(titles))]
     factor = level = ""
     for line in layout.lines:
         if line.kind == "factor":
@@ -97,6 +99,7 @@ def escape_markdown(text: str) -> str:
 def residuals_latex(residuals: pl.DataFrame) -> str:
     """Return the table in LaTeX: booktabs, shaded by sign and size as in the paper."""
     layout = lay_out(residuals)
+    first, second = layout.columns
     n_scores = sum(metric in METRICS for metric in layout.metrics)
     n_flips = len(layout.metrics) - n_scores
     groups = [(n_scores, "Performance residuals"), (n_flips, "Position-sensitivity residuals")]
@@ -107,7 +110,7 @@ def residuals_latex(residuals: pl.DataFrame) -> str:
             LATEX_HEAD + f"\\begin{{tabular}}{{ll{'c' * len(layout.metrics)}}}",
             r"\toprule",
             f" &{spans} \\\\",
-            f"Factor & Level{titles} \\\\",
+            f"{first.capitalize()} & {second.capitalize()}{titles} \\\\",
             *_latex_rows(layout),
             r"\bottomrule",
             r"\end{tabular}",
@@ -169,5 +172,6 @@ def shade_of(value: float, largest: float) -> int:
 
 
 def escape_latex(text: str) -> str:
-    """Return a text that LaTeX prints as it is."""
-    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    """Return a text that LaTeX prints as it is; two hyphens stay two."""
+    text = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return re.sub("-(?=-)", "-{}", text)

@@ -12,6 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 Record = Mapping[str, Any]
+TRANSFER = "transfer"
+"""The factor of a table that subtracts a model from the others, under the same config."""
+
+AS_THEY_ARE = ("model", "joint", "config", TRANSFER)
+"""Factors whose levels are names: they keep their underscores."""
+
 TITLES = {
     "label_format": "Label format",
     "model": "Model",
@@ -22,6 +28,7 @@ TITLES = {
     "connector": "Connector",
     "mood": "Mood",
     "joint": "Joint",
+    "config": "Config",
 }
 METRICS = {
     "accuracy": "Acc.",
@@ -37,13 +44,14 @@ GAPS = {
     "undefined": "undef.",
 }
 IN_MODE = {
-    "paper": "mode: paper; level minus base, x 100, mean ± population SD over datasets (a spread, "
-    "no uncertainty)",
-    "recommended": "mode: recommended; level minus base, x 100 [95 %, bootstrap over items, given "
-    "these datasets and seeds]",
+    "paper": "mode: paper; {what}, x 100, mean ± population SD over datasets (a spread, no "
+    "uncertainty)",
+    "recommended": "mode: recommended; {what}, x 100 [95 %, bootstrap over items, given these "
+    "datasets and seeds]",
 }
 NO_WIDTH = "no interval: the same in every resample"
 """A note of many cells, said once."""
+WITHOUT = "without [ ]: the same in every resample, which is no proof of no difference"
 
 SPREADS = {"seed_sd": "SD over seeds", "dataset_sd": "SD over datasets"}
 ONE = 2
@@ -75,8 +83,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Layout:
-    """The lines of a table, its metrics and what is said under it."""
+    """The lines of a table, its metrics, its title, what its first columns are, and its notes."""
 
+    title: str
+    columns: tuple[str, str]
     metrics: tuple[str, ...]
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
@@ -88,8 +98,40 @@ def lay_out(residuals: pl.DataFrame) -> Layout:
     metrics = tuple(residuals["metric"].unique(maintain_order=True))
     mode = str(residuals["mode"][0])
     lines = tuple(_lines(residuals, metrics))
-    notes = (IN_MODE[mode], *_legend(lines, residuals), *_notes(residuals))
-    return Layout(metrics, lines, notes, mode)
+    what = IN_MODE[mode].format(what=_subtraction(residuals))
+    notes = (what, *_legend(lines, residuals), *_notes(residuals))
+    if _is_transfer(residuals):
+        title = f"How models differ from {residuals['against'][0]} under the same config, in points"
+        return Layout(title, ("model", "config"), metrics, lines, notes, mode)
+    title = "What a level changes: level minus base, in points"
+    return Layout(title, ("factor", "level"), metrics, lines, notes, mode)
+
+
+def _is_transfer(residuals: pl.DataFrame) -> bool:
+    return bool((residuals["factor"] == TRANSFER).all())
+
+
+def _subtraction(residuals: pl.DataFrame) -> str:
+    """Say what is subtracted from what, and of whom."""
+    if _is_transfer(residuals):
+        return f"model minus {residuals['against'][0]}, both under the same config"
+    raters, parts = _raters(residuals), []
+    if raters:
+        parts.append("level minus base" + (f" of {raters[0]}" if len(raters) == 1 else ""))
+    models = residuals.filter(factor="model")["against"].unique()
+    parts.extend(f"model minus {first}, both at the base" for first in models)
+    return "; ".join(parts)
+
+
+def _raters(residuals: pl.DataFrame) -> list[str]:
+    """Return the raters whose own levels are in the table."""
+    levels = residuals.filter(pl.col("factor") != "model")
+    return levels["rater"].unique(maintain_order=True).to_list()
+
+
+def _whose(factor: str, rater: str, raters: Sequence[str]) -> str:
+    """Return " · rater" where several raters have the same levels, and nothing for a model."""
+    return f" · {rater}" if len(raters) > 1 and factor != "model" else ""
 
 
 def _legend(lines: Sequence[Line], residuals: pl.DataFrame) -> Iterator[str]:
@@ -97,18 +139,18 @@ def _legend(lines: Sequence[Line], residuals: pl.DataFrame) -> Iterator[str]:
     used = {text for line in lines for text in line.texts()}
     known = [f"{word}: {reason}" for reason, word in GAPS.items() if word in used]
     if residuals["note"].str.contains(NO_WIDTH, literal=True).any():
-        known.append("without [ ]: the same in every resample, which is no proof of no difference")
+        known.append(WITHOUT)
     if known:
         yield "; ".join(known)
 
 
 def _lines(residuals: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
-    raters = residuals.filter(pl.col("factor") != "model")["rater"].n_unique()
+    raters = _raters(residuals)
     for (factor, rater), block in residuals.group_by(_same_rater(), maintain_order=True):
-        whose = f" · {rater}" if raters > 1 and factor != "model" else ""
-        yield Line("factor", factor_title(str(factor)) + whose)
+        name, whose = str(factor), _whose(str(factor), str(rater), raters)
+        yield Line("factor", str(rater) if name == TRANSFER else factor_title(name) + whose)
         for (level,), rows in block.group_by("level", maintain_order=True):
-            yield from _level_lines(level_title(str(factor), str(level)), rows, metrics)
+            yield from _level_lines(level_title(name, str(level)), rows, metrics)
 
 
 def _same_rater() -> list[pl.Expr]:
@@ -139,21 +181,31 @@ def _in_order(rows: pl.DataFrame, metrics: Sequence[str]) -> tuple[Record | None
 
 
 def _notes(residuals: pl.DataFrame) -> Iterator[str]:
-    """Yield every note about a mean, once, with the levels it is about.
+    """Yield every note about a mean, once, with the levels and the raters it is about.
 
     The metrics are named where a level has others without that note.
     """
-    note = pl.col("note").str.strip_suffix(NO_WIDTH).str.strip_suffix("; ")
-    means = residuals.filter(dataset="").with_columns(note)
-    levels = means.group_by("factor", "level").agg(pl.col("metric").n_unique())
-    n_metrics = {(factor, level): n for factor, level, n in levels.iter_rows()}
+    raters = _raters(residuals)
+    means = residuals.filter(dataset="").with_columns(bare_note())
+    of = ("factor", "level", "rater")
+    n_metrics = {
+        key: rows["metric"].n_unique() for key, rows in means.group_by(of, maintain_order=True)
+    }
     for (text,), rows in means.filter(pl.col("note") != "").group_by("note", maintain_order=True):
         about = []
-        for (factor, level), own in rows.group_by("factor", "level", maintain_order=True):
+        for key, own in rows.group_by(of, maintain_order=True):
+            factor, level, rater = (str(name) for name in key)
             metrics = own["metric"].unique(maintain_order=True)
-            is_whole = len(metrics) == n_metrics[factor, level]
-            about.append(f"{factor}={level}" + ("" if is_whole else f" ({', '.join(metrics)})"))
+            is_whole = len(metrics) == n_metrics[key]
+            level = level if factor == TRANSFER else f"{factor}={level}"
+            whose = _whose(factor, rater, raters)
+            about.append(level + whose + ("" if is_whole else f" ({', '.join(metrics)})"))
         yield f"{'; '.join(about)}: {text}"
+
+
+def bare_note() -> pl.Expr:
+    """Return the column of notes without what is said once for all cells."""
+    return pl.col("note").str.strip_suffix(NO_WIDTH).str.strip_suffix("; ")
 
 
 def factor_title(factor: str) -> str:
@@ -166,7 +218,7 @@ def level_title(factor: str, level: str) -> str:
     suffix = {"cardinality": "-way", "shots": "-shot"}.get(factor)
     if suffix and number.isdigit():
         return f"{number}{suffix} {rest}".strip()
-    return level if factor in ("model", "joint") else level.replace("_", " ")
+    return level if factor in AS_THEY_ARE else level.replace("_", " ")
 
 
 def metric_title(metric: str) -> str:
@@ -203,7 +255,7 @@ def residual_table(residuals: pl.DataFrame) -> Table:
     """Return residuals for a terminal; `residual_notes` belong under them."""
     layout = lay_out(residuals)
     table = Table(
-        title="What a level changes: level minus base, in points",
+        title=layout.title,
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),

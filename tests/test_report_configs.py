@@ -1,0 +1,186 @@
+"""Transfer, forecasts and choices as the verb measure shows them, on simulated raters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from rich.console import Console
+
+from conftest import Cli
+from flipmeter.configs import configs
+from flipmeter.measure.additive import SCHEMA
+from flipmeter.model import Store
+from flipmeter.report import forecast_notes, forecast_table
+from flipmeter.report.forecasts import number_text
+from flipmeter.runs import DECISIONS, perform
+from flipmeter.study import read_study
+
+MODELS = ["sim/first-slot", "sim/noisy"]
+STUDY: dict[str, Any] = {
+    "models": MODELS,
+    "datasets": ["reviews"],
+    "test_size": 20,
+    "probes": ["label_order"],
+    "repeats": 1,
+    "vary": {"mood": ["indicative", "interrogative"], "shots": [3]},
+    "vary_models": ["sim/noisy"],
+    "base": {"shots": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one-factor levels of the second rater, with config P1 of both beside them."""
+    folder = tmp_path_factory.mktemp("configs")
+    joint = STUDY | {"vary": {}, "vary_models": [], "base": STUDY["base"] | dict(configs["P1"])}
+    with Store(folder / "replies.sqlite") as store:
+        run = perform(read_study(STUDY), folder / "run", store)
+        asked = perform(read_study(joint), folder / "joint", store).decisions
+    asked = asked.with_columns(level=pl.lit("config=P1"))
+    together = pl.concat([run.decisions, asked], how="vertical_relaxed")
+    together.write_parquet(run.folder / DECISIONS)
+    return run.folder
+
+
+@pytest.fixture
+def measure(run_folder: Path, cli: Cli) -> Callable[..., tuple[int, str]]:
+    def call(*options: str) -> tuple[int, str]:
+        code, out, err = cli("measure", str(run_folder), *options)
+        return code, out + err
+
+    return call
+
+
+Measure = Callable[..., tuple[int, str]]
+
+
+def test_the_verb_subtracts_a_model_from_the_others_config_by_config(measure: Measure) -> None:
+    code, text = measure("--transfer", "sim/first-slot")
+    assert code == 0
+    assert "differ from sim/first-slot under the same config" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert ["sim/noisy"] in lines
+    assert {line[0] for line in lines if line} >= {"baseline", "P1"}
+
+
+@pytest.mark.parametrize(
+    ("ending", "wanted"),
+    [
+        ("md", "| model | config | dataset |"),
+        ("tex", r"Model & Config & Acc.$\uparrow$"),
+        ("csv", 'transfer,P1,sim/noisy,"",accuracy,'),
+    ],
+)
+def test_transfer_is_written_in_every_format(
+    measure: Measure, tmp_path: Path, ending: str, wanted: str
+) -> None:
+    out = tmp_path / f"t.{ending}"
+    assert measure("--transfer", "sim/first-slot", "--out", str(out))[0] == 0
+    assert wanted in out.read_text(encoding="utf-8")
+
+
+def test_transfer_as_parquet_holds_who_was_subtracted(measure: Measure, tmp_path: Path) -> None:
+    out = tmp_path / "t.parquet"
+    measure("--transfer", "sim/noisy", "--out", str(out))
+    found = pl.read_parquet(out)
+    assert found["against"].unique().to_list() == ["sim/noisy"]
+    assert found["rater"].unique().to_list() == ["sim/first-slot"]
+
+
+def test_an_unknown_reference_answers_with_the_nearest_model(measure: Measure) -> None:
+    code, text = measure("--transfer", "sim/nosy")
+    assert code == 2
+    assert "did you mean 'sim/noisy'?" in text
+
+
+def test_the_verb_forecasts_a_config_from_its_levels(measure: Measure, tmp_path: Path) -> None:
+    out = tmp_path / "f.csv"
+    code, text = measure("--forecast", "--out", str(out))
+    assert code == 0
+    assert "P1: mood=indicative, shots=3" in text
+    assert "P1 · sim/first-slot: not asked alone: mood=indicative, shots=3" in text
+    rows = pl.read_csv(out).filter(rater="sim/noisy", metric="accuracy").to_dicts()
+    assert rows[0]["interaction"] == pytest.approx(rows[0]["measured"] - rows[0]["forecast"])
+    code, text = measure("--forecast", "--json")
+    assert json.loads(text)["forecasts"][0]["config"] == "P1"
+
+
+def test_a_choice_is_yaml_for_a_study(measure: Measure) -> None:
+    code, text = measure("--choose", "--metric", "P1")
+    assert code == 0
+    assert "interactions are ignored" in text
+    (document,) = yaml.safe_load_all(text)
+    table = json.loads(measure("--residuals", "--json")[1])["residuals"]
+    of = {
+        (row["factor"], row["level"]): row["value"]
+        for row in table
+        if (row["rater"], row["dataset"], row["metric"]) == ("sim/noisy", "", "P1")
+    }
+    moods = {level: value for (factor, level), value in of.items() if factor == "mood"}
+    wanted: dict[str, Any] = {"shots": 3} if of["shots", "3"] < 0 else {}
+    wanted |= {"mood": min(moods, key=moods.__getitem__)} if min(moods.values()) < 0 else {}
+    assert document == {"configs": {"greedy-P1": wanted}}
+    assert list(yaml.safe_load(measure("--choose")[1])) == ["configs"]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--choose", "--metric", "P9"], "no metric named 'P9'"),
+        (["--metric", "P1"], "goes with --choose"),
+        (["--choose", "--json"], "prints YAML"),
+        (["--forecast", "--residuals"], "--residuals and --forecast are 2 tables"),
+        (["--forecast", "--out", "f.tex"], "must end in .parquet or .csv"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(measure: Measure, options: list[str], wanted: str) -> None:
+    code, text = measure(*options)
+    assert code == 2
+    assert wanted in " ".join(text.split())
+
+
+def test_a_run_without_configs_says_what_is_missing(cli: Cli, tmp_path: Path) -> None:
+    plain = STUDY | {"vary": {}, "vary_models": [], "test_size": 5}
+    with Store(tmp_path / "replies.sqlite") as store:
+        perform(read_study(plain), tmp_path / "run", store)
+    for options in (["--transfer", "sim/noisy"], ["--forecast"]):
+        code, _, err = cli("measure", str(tmp_path / "run"), *options)
+        assert code == 2
+        assert "no config was asked in this run" in err
+    code, _, err = cli("measure", str(tmp_path / "run"), "--choose")
+    assert code == 2
+    assert "`vary:` some to choose" in " ".join(err.split())
+
+
+# The table of forecasts
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    numbers = {"baseline": 0.556, "forecast": 0.74, "measured": 0.604, "interaction": -0.136}
+    plain = {"config": "A", "rater": "[r]", "dataset": "", "metric": "accuracy", **numbers}
+    plain |= {"measured_low": 0.55, "measured_high": 0.65, "levels": "shots=0", "note": ""}
+    return plain | {"mode": "recommended"} | changes
+
+
+def test_a_forecast_stands_beside_what_was_measured() -> None:
+    console = Console(width=160, record=True)
+    console.print(forecast_table(pl.DataFrame([row(), row(dataset="d")], schema=SCHEMA)))
+    shown = [line.split() for line in console.export_text().splitlines() if line.strip()]
+    assert ["A", "·", "[r]"] in shown
+    assert ["Acc.↑", "0.556", "0.740", "0.604", "[0.550,", "0.650]", "-0.136"] in shown
+    assert len(shown) == 5  # title, head, rule, config, metric: no line for the dataset
+
+
+def test_a_forecast_without_a_number_says_why() -> None:
+    nothing = row(metric="P2a", note="not applicable: no view", forecast=None)
+    table = pl.DataFrame([row(interaction=-0.0001), nothing], schema=SCHEMA)
+    known, unknown = table.to_dicts()
+    assert number_text(known, "interaction") == "+0.000"
+    assert number_text(unknown, "forecast") == "n/a"
+    assert forecast_notes(table)[-1] == "A · [r] (P2a): not applicable: no view"
