@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +24,7 @@ from flipmeter.measure import (
 )
 from flipmeter.report import forecast_notes, forecast_table, residuals_csv
 from flipmeter.runs import Run
-from flipmeter.types import Problem, Style
+from flipmeter.types import Problem
 
 
 def show_forecasts(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
@@ -43,19 +43,12 @@ def show_forecasts(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> 
 
 def _configs(done: Run) -> dict[str, dict[str, object]]:
     """Return what a config changes of the base, by name: the study's own and those we know."""
-    base = done.study.style
-    known = {f"config={name}": replace(base, **levels) for name, levels in configs.items()}
-    styles = known | done.study.styles()
+    at_base = asdict(done.study.style) | {"pipeline": done.study.pipeline}
+    known = {name: dict(levels) for name, levels in configs.items()} | done.study.configs
     return {
-        level.partition("=")[2]: _changes(style, base)
-        for level, style in styles.items()
-        if level.startswith("config=")
+        name: {factor: value for factor, value in levels.items() if value != at_base[factor]}
+        for name, levels in known.items()
     }
-
-
-def _changes(style: Style, base: Style) -> dict[str, object]:
-    at_base = asdict(base)
-    return {name: value for name, value in asdict(style).items() if value != at_base[name]}
 
 
 def show_choices(done: Run, metric: str | None) -> None:

@@ -50,7 +50,6 @@ def _kinds() -> dict[str, dict[str, str]]:
         "datasets": {name: entry.title for name, entry in datasets.items()},
         "models": _model_names(),
         "factors": levels,
-        "configs": {name: config.about for name, config in configs.items()},
         "probes": {name: probe.about for name, probe in probes.items()},
         "demo orders": {name: _first_line(order) for name, order in demo_orders.items()},
         "configs": {name: config.about for name, config in configs.items()},

@@ -1,12 +1,49 @@
 """Answer -> Decision: what must be asked about an item, and the class that settles it."""
 
 from flipmeter.decide import comparing, correcting  # their pipelines are added on import
-from flipmeter.decide.averages import (Choice, average_probabilities, average_ranks, choose, median_ranks,)
-from flipmeter.decide.calibraeval import (FairMap, fit_fair_map,)
-from flipmeter.decide.kemeny import (Ranking, central_ranking,)
-from flipmeter.decide.pipelines import (Heard, Panel, Pipeline, Traits, in_mode, open_pipeline, pipelines,)
-from flipmeter.decide.priors import (NULL_TEXTS, PAPER_NULL_TEXTS, Prior, batch_prior, contextual_prior, divide, pride_cyclic_prior, pride_odd_prior, pride_paper_prior, pseudo_texts,)
-from flipmeter.decide.spaces import (by_class, by_slot, ranks_at, rotations, slots_of,)
+from flipmeter.decide.averages import (
+    Choice,
+    average_probabilities,
+    average_ranks,
+    choose,
+    median_ranks,
+)
+from flipmeter.decide.calibraeval import (
+    FairMap,
+    fit_fair_map,
+)
+from flipmeter.decide.kemeny import (
+    Ranking,
+    central_ranking,
+)
+from flipmeter.decide.pipelines import (
+    Heard,
+    Panel,
+    Pipeline,
+    Traits,
+    in_mode,
+    open_pipeline,
+    pipelines,
+)
+from flipmeter.decide.priors import (
+    NULL_TEXTS,
+    PAPER_NULL_TEXTS,
+    Prior,
+    batch_prior,
+    contextual_prior,
+    divide,
+    pride_cyclic_prior,
+    pride_odd_prior,
+    pride_paper_prior,
+    pseudo_texts,
+)
+from flipmeter.decide.spaces import (
+    by_class,
+    by_slot,
+    ranks_at,
+    rotations,
+    slots_of,
+)
 
 __all__ = [
     "NULL_TEXTS",

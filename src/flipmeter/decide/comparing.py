@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from math import floor, nan
@@ -25,6 +25,7 @@ from flipmeter.types import (
     Answer,
     Ask,
     Decision,
+    Fault,
     Item,
     Mode,
     Rank,
@@ -35,45 +36,48 @@ _WHOLE = frozenset({"demo_order", "placement"})
 
 _FIRST, _SECOND = 1, 2
 _BOTH = FORWARD, BACKWARD
+MORE_SPREAD = 0.5
+
 Ints = npt.NDArray[np.int64]
+
+
+Outcomes = Callable[[Panel, Heard, Mode], "Ints | None"]
+"""Who is higher up the scale, items x demonstrations; None where it cannot be told for any."""
 
 
 @dataclass(frozen=True)
 class Pairwise:
-    """Compare with every demonstration, in both slots, and aggregate what both agree on.
-
-    One that `is_fair` reads the choices after a map of their probabilities (CalibraEval) that is
-    learned on all pairs at once; it asks each pair once more, with the names of passages exchanged.
-    """
+    """Compare with every demonstration, in several orders, and aggregate the outcomes."""
 
     traits: Traits
-    aggregator: str = "weighted_sum"
+    aggregator: str
+    orders: tuple[str, ...]
+    outcomes: Outcomes
     mode: Mode = "recommended"
-    is_fair: bool = False
-
-    @property
-    def _orders(self) -> tuple[str, ...]:
-        return (FORWARD, BACKWARD, RENAMED) if self.is_fair else (FORWARD, BACKWARD)
 
     def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
-        asks = (
-            Ask(item, panel.view, f"{demo.id} {order}")
-            for item in panel.items
-            for demo in panel.demos
-            for order in self._orders
-        )
-        return unheard(asks, heard)
+        return unheard((ask for item in panel.items for ask in self._about(item, panel)), heard)
 
     def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        answers = [[heard[ask] for ask in self._about(item, panel)] for item in panel.items]
+        outcomes = self.outcomes(panel, heard, self.mode)
+        if outcomes is None:
+            return [Decision(NO_CLASS, fault=_main_fault(some)) for some in answers]
         labels = [_gold(demo) for demo in panel.demos]
-        outcomes = fair_outcomes(panel, heard) if self.is_fair else plain_outcomes(panel, heard)
         found = aggregate(self.aggregator, outcomes, labels, panel.n_classes, mode=self.mode)
         return [
-            _fault_if_unread([heard[ask] for ask in self.asks(replace(panel, items=(item,)), {})])
+            _fault_if_unread(some)
             or Decision(int(rank), tie_decided=bool(tie), degenerate=bool(degenerate))
-            for item, rank, tie, degenerate in zip(
-                panel.items, found.ranks, found.tie_decided, found.degenerate, strict=True
+            for some, rank, tie, degenerate in zip(
+                answers, found.ranks, found.tie_decided, found.degenerate, strict=True
             )
+        ]
+
+    def _about(self, item: Item, panel: Panel) -> list[Ask]:
+        return [
+            Ask(item, panel.view, f"{demo.id} {order}")
+            for demo in panel.demos
+            for order in self.orders
         ]
 
 
@@ -82,7 +86,7 @@ def _gold(demo: Item) -> Rank:
     return demo.gold
 
 
-def plain_outcomes(panel: Panel, heard: Heard) -> Ints:
+def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> Ints:
     """Return items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
 
     It is 0 where the two slots disagree or one could not be read.
@@ -91,12 +95,20 @@ def plain_outcomes(panel: Panel, heard: Heard) -> Ints:
     return _in_frame(panel, consensus(*slots))
 
 
-def fair_outcomes(panel: Panel, heard: Heard) -> Ints:
-    """Return the outcomes after the probabilities went through a fair map."""
+def fair_outcomes(panel: Panel, heard: Heard, mode: Mode) -> Ints | None:
+    """Return the outcomes after the probabilities of all pairs went through one fair map.
+
+    A map that the published weight makes flat is fitted again with more spread, but in the paper's
+    mode.
+    """
     first = _asked(panel, heard, FORWARD, partial(_probability, slot=_FIRST))
     second = _asked(panel, heard, BACKWARD, partial(_probability, slot=_FIRST))
     renamed = _asked(panel, heard, RENAMED, partial(_probability, slot=_SECOND))
+    if np.isnan(first + second + renamed).all():
+        return None
     fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel())
+    if fair.is_flat and mode == "recommended":
+        fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel(), spread=MORE_SPREAD)
     return _in_frame(panel, consensus(_chosen(fair(first)), _chosen(fair(second))))
 
 
@@ -166,10 +178,14 @@ def _ranks(answers: Iterable[Answer]) -> list[Rank]:
 
 def _fault_if_unread(answers: Sequence[Answer]) -> Decision | None:
     """Return the fault that most answers have if none could be read."""
-    faults = [answer.fault for answer in answers if answer.fault]
-    if len(faults) < len(answers) or not faults:
-        return None
-    return Decision(NO_CLASS, fault=Counter(faults).most_common(1)[0][0])
+    if all(answer.fault for answer in answers):
+        return Decision(NO_CLASS, fault=_main_fault(answers))
+    return None
+
+
+def _main_fault(answers: Iterable[Answer]) -> Fault:
+    faults = Counter(answer.fault for answer in answers if answer.fault)
+    return faults.most_common(1)[0][0] if faults else "unparsed"
 
 
 def vote(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
@@ -265,7 +281,7 @@ def _pairwise(aggregator: str) -> Open:
         _WHOLE,
         needs_demos=True,
     )
-    return lambda mode: Pairwise(traits, aggregator, mode)
+    return lambda mode: Pairwise(traits, aggregator, _BOTH, plain_outcomes, mode)
 
 
 def _fair(mode: Mode) -> Pairwise:
@@ -276,7 +292,7 @@ def _fair(mode: Mode) -> Pairwise:
         needs_demos=True,
         needs_scores=True,
     )
-    return Pairwise(traits, mode=mode, is_fair=True)
+    return Pairwise(traits, "weighted_sum", (*_BOTH, RENAMED), fair_outcomes, mode)
 
 
 pipelines.add("pairwise+calibraeval", _fair)

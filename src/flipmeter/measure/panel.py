@@ -120,8 +120,8 @@ def _standing(
         return "not applicable", "not applicable: the views share no item"
     if n_equal == n_asked:
         return _unidentified(labels if contrast.reverses_labels else "")
-    notes = [f"{n_equal} items left out: their prompts are byte-equal"] if n_equal else []
-    notes += [POLARITY] if contrast.reverses_labels and labels == "passages" else []
+    notes = [POLARITY] if contrast.reverses_labels and labels == "passages" else []
+    notes += [f"{n_equal} items left out: their prompts are byte-equal"] if n_equal else []
     return "measured", "; ".join(notes)
 
 

@@ -60,7 +60,7 @@ def _flip_cells(
     is_measured = not str(row["note"]).startswith(("not applicable", "not identified"))
     return [
         *(Text(str(row[key])) for key in keys),
-        f"{contrast.name}  {contrast.about}",
+        f"{contrast.name}{_reading(row)}  {contrast.about}",
         interval(row),
         _noise(noise[0]) if noise and contrast.is_pair else "",
         str(row["n"]) if is_measured else "",
@@ -68,6 +68,12 @@ def _flip_cells(
         p_value(test[0]["p"]) if test and contrast.is_pair else "",
         Text(word, style=WORD_STYLE[word]) if is_measured and word else "",
     ]
+
+
+def _reading(row: Record) -> str:
+    """Mark a rate that is another thing than the others under its name."""
+    note = str(row["note"])
+    return f" {note.partition(':')[0]}" if note.startswith("by ") else ""
 
 
 def _noise(row: Record) -> str:

@@ -1,0 +1,92 @@
+"""Prompt text -> Comparison: take apart what holds an item against others, as a model must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+PAIR = re.compile(
+    r"\nPassage ([AB]): (?P<both>.*)\nWhich Passage is more (?P<pole>[^\n]+) in terms of its "
+    r"[^\n]+\?\nOutput Passage A or Passage B:\s*\Z",
+    re.DOTALL,
+)
+SECOND = re.compile(r"\nPassage [AB]: ")
+PLACE = re.compile(
+    r"return only its position \(1-(?P<n>\d+)[^\n]*\)\.\n\n(?P<shown>.*)\n\n"
+    r"(?P<noun>[^\n:]+): (?P<query>.*)\nPosition:\s*\Z",
+    re.DOTALL,
+)
+CLOSEST = re.compile(
+    r"\n\nGiven (?P<n>\d+) reference passages [^\n]+:\n\n(?P<shown>.*)"
+    r"\n\nNew passage: (?P<query>.*)"
+    r"\n\nWhich reference \(1-\d+\) is closest [^\n]+\nAnswer with ONLY [^\n]+\s*\Z",
+    re.DOTALL,
+)
+REFERENCE = re.compile(r"(?:\A|\n)[^\n:]+: (.*?)\nLabel: (\w+)(?=\n|\Z)", re.DOTALL)
+
+Known = Callable[[str], bool]
+"""Say whether a text is one that the reader knows."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a prompt offers, by slot: a label and the text behind it.
+
+    Two passages are asked about by a `pole`, anything longer by a `query`. Where it offers gaps
+    there is one slot more than there are texts.
+    """
+
+    labels: tuple[str, ...]
+    texts: tuple[str, ...]
+    query: str = ""
+    pole: str = ""
+
+
+def read_comparison(text: str, is_known: Known) -> Comparison | None:
+    """Return what a prompt compares, None for any other prompt."""
+    for found in (_pair(text, is_known), _place(text), _closest(text)):
+        if found is not None:
+            return found
+    return None
+
+
+def _pair(text: str, is_known: Known) -> Comparison | None:
+    found = PAIR.search(text)
+    if not found:
+        return None
+    both, letters = found["both"], (found[1], "B" if found[1] == "A" else "A")
+    splits = list(_splits(both))
+    texts = next((pair for pair in splits if all(map(is_known, pair))), splits[0] if splits else ())
+    by_letter = dict(zip(letters, texts, strict=False))
+    if len(by_letter) < 2:
+        return None
+    return Comparison(
+        ("Passage A", "Passage B"), (by_letter["A"], by_letter["B"]), pole=found["pole"]
+    )
+
+
+def _splits(both: str) -> Iterator[tuple[str, str]]:
+    """Yield the ways to cut in two; a text may itself hold what looks like the next passage."""
+    for cut in SECOND.finditer(both):
+        yield both[: cut.start()], both[cut.end() :]
+
+
+def _place(text: str) -> Comparison | None:
+    found = PLACE.search(text)
+    if not found:
+        return None
+    noun = f"{found['noun']}: "
+    shown = found["shown"].removeprefix(noun).split(f"\n{noun}")
+    labels = tuple(str(place) for place in range(1, int(found["n"]) + 1))
+    return Comparison(labels, tuple(shown), found["query"])
+
+
+def _closest(text: str) -> Comparison | None:
+    found = CLOSEST.search(text)
+    if not found:
+        return None
+    shown = REFERENCE.findall(found["shown"])
+    return Comparison(
+        tuple(label for _, label in shown), tuple(each for each, _ in shown), found["query"]
+    )
