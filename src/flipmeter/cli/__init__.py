@@ -10,6 +10,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     examining,
     measuring,
     names,
+    oracle,
     planning,
     serving,
 )

@@ -1,6 +1,12 @@
 """Answer -> Decision: what must be asked about an item, and the class that settles it."""
 
 from flipmeter.decide import comparing, correcting  # their pipelines are added on import
+from flipmeter.decide.aggregate import (
+    Aggregator,
+    aggregate,
+    aggregators,
+    oracle_check,
+)
 from flipmeter.decide.averages import (
     Choice,
     average_probabilities,
@@ -8,9 +14,16 @@ from flipmeter.decide.averages import (
     choose,
     median_ranks,
 )
+from flipmeter.decide.bins import (
+    copeland,
+    weighted_sum,
+)
 from flipmeter.decide.calibraeval import (
     FairMap,
     fit_fair_map,
+)
+from flipmeter.decide.comparisons import (
+    Aggregated,
 )
 from flipmeter.decide.kemeny import (
     Ranking,
@@ -44,10 +57,19 @@ from flipmeter.decide.spaces import (
     rotations,
     slots_of,
 )
+from flipmeter.decide.strengths import (
+    bradley_terry,
+)
+from flipmeter.decide.votes import (
+    majority_vote,
+    mean_score,
+)
 
 __all__ = [
     "NULL_TEXTS",
     "PAPER_NULL_TEXTS",
+    "Aggregated",
+    "Aggregator",
     "Choice",
     "FairMap",
     "Heard",
@@ -56,21 +78,28 @@ __all__ = [
     "Prior",
     "Ranking",
     "Traits",
+    "aggregate",
+    "aggregators",
     "average_probabilities",
     "average_ranks",
     "batch_prior",
+    "bradley_terry",
     "by_class",
     "by_slot",
     "central_ranking",
     "choose",
     "comparing",
     "contextual_prior",
+    "copeland",
     "correcting",
     "divide",
     "fit_fair_map",
     "in_mode",
+    "majority_vote",
+    "mean_score",
     "median_ranks",
     "open_pipeline",
+    "oracle_check",
     "pipelines",
     "pride_cyclic_prior",
     "pride_odd_prior",
@@ -79,4 +108,5 @@ __all__ = [
     "ranks_at",
     "rotations",
     "slots_of",
+    "weighted_sum",
 ]
