@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.decide.aggregate import aggregate, aggregators
+from flipmeter.decide.aggregate import Rule, aggregators
+from flipmeter.decide.bins import weighted
 from flipmeter.decide.calibraeval import fit_fair_map
+from flipmeter.decide.comparisons import Aggregated, Comparisons
 from flipmeter.decide.pipelines import Heard, Open, Panel, Traits, pipelines, unheard
 from flipmeter.types import (
     BACKWARD,
@@ -50,7 +52,7 @@ class Pairwise:
     """Compare with every demonstration, in several orders, and aggregate the outcomes."""
 
     traits: Traits
-    aggregator: str
+    rule: Rule
     orders: tuple[str, ...]
     outcomes: Outcomes
     mode: Mode = "recommended"
@@ -64,7 +66,7 @@ class Pairwise:
         if outcomes is None:
             return [Decision(NO_CLASS, fault=_main_fault(some)) for some in answers]
         labels = [_gold(demo) for demo in panel.demos]
-        found = aggregate(self.aggregator, outcomes, labels, panel.n_classes, mode=self.mode)
+        found = self.rule(Comparisons.of(outcomes, labels, panel.n_classes), self.mode)
         return [
             _fault_if_unread(some)
             or Decision(int(rank), tie_decided=bool(tie), degenerate=bool(degenerate))
@@ -274,30 +276,43 @@ def _grouped(name: str) -> Open:
     return lambda mode: ByGroups(*_GROUPED[name], mode)
 
 
-def _pairwise(aggregator: str) -> Open:
+def _pairwise(
+    ending: str,
+    rule: Rule,
+    orders: tuple[str, ...] = _BOTH,
+    outcomes: Outcomes = plain_outcomes,
+) -> Open:
     traits = Traits(
-        f"comparisons with every demonstration, {aggregator.replace('_', ' ')}",
+        f"comparisons with every demonstration, {ending}",
         "pairwise",
         _WHOLE,
         needs_demos=True,
+        needs_scores=outcomes is fair_outcomes,
     )
-    return lambda mode: Pairwise(traits, aggregator, _BOTH, plain_outcomes, mode)
+    return lambda mode: Pairwise(traits, rule, orders, outcomes, mode)
 
 
-def _fair(mode: Mode) -> Pairwise:
-    traits = Traits(
-        "comparisons with every demonstration, made fair by CalibraEval, weighted sum",
-        "pairwise",
-        _WHOLE,
-        needs_demos=True,
-        needs_scores=True,
-    )
-    return Pairwise(traits, "weighted_sum", (*_BOTH, RENAMED), fair_outcomes, mode)
+def _self_supervised(compared: Comparisons, mode: Mode) -> Aggregated:
+    """Cut the weighted sum where the items themselves say, in either mode."""
+    return weighted(compared, "recommended", thresholds="self")
 
 
-pipelines.add("pairwise+calibraeval", _fair)
-pipelines.add("pairwise", _pairwise("weighted_sum"))
-for _name in aggregators:
-    pipelines.add(f"pairwise+{_name}", _pairwise(_name))
+_DEFAULT = aggregators["weighted_sum"]
+pipelines.add("pairwise", _pairwise(_DEFAULT.about, _DEFAULT.rule))
+for _name, _aggregator in aggregators.items():
+    pipelines.add(f"pairwise+{_name}", _pairwise(_aggregator.about, _aggregator.rule))
+pipelines.add(
+    "pairwise+weighted_sum_self",
+    _pairwise("the sum of outcome times label, cut by quantiles too", _self_supervised),
+)
+pipelines.add(
+    "pairwise+calibraeval",
+    _pairwise(
+        "made fair by CalibraEval, " + _DEFAULT.about,
+        _DEFAULT.rule,
+        (*_BOTH, RENAMED),
+        fair_outcomes,
+    ),
+)
 for _name in _GROUPED:
     pipelines.add(_name, _grouped(_name))
