@@ -595,5 +595,5 @@ def test_our_server_shows_what_the_embedded_model_has() -> None:
     seen = at_our_server("local/smollm2-135m")
     assert seen["completions"].how == "shown by a request"
     assert seen["seed"].how.startswith("shown by a request")
-    assert seen["logprobs"].how == "shown by a request: 5 alternatives of a token"
+    assert seen["logprobs"].how.startswith("shown by a request: ")
     assert seen["reasoning"].is_there is False
