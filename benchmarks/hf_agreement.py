@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flipmeter.data import load, merge, sample
 from flipmeter.model import identity_of, local_models, open_backend, request_for
 from flipmeter.parse import parse
 from flipmeter.probe import expand
 from flipmeter.prompt import render
-from flipmeter.types import Decoding, Model, Prompt, Reply, Style
+from flipmeter.types import Answer, Decoding, Model, Prompt, Reply, Style
 
 MARGIN = 0.5
 """Nats between the best two labels, by transformers: below it the two engines may differ."""
@@ -31,12 +31,14 @@ class Agreement:
     """How many greedy labels are equal, and how close the best two were where they are not.
 
     A reply in which no label can be read agrees with another such reply; `n_read` counts the rest.
+    `shift` is the largest difference between what both engines give a label of a prompt.
     """
 
     n: int
     n_read: int
     n_agree: int
     gaps: tuple[float, ...]
+    shift: float
 
     @property
     def n_far(self) -> int:
@@ -52,12 +54,13 @@ def compare(n_items: int) -> Agreement:
     ours = _ask(Model(f"local/{NAME}"), prompts)
     others = _ask(theirs, prompts)
     read = [
-        (parse(a, p).slot, parse(b, p).slot, b.scores or ())
+        (parse(a, p), parse(b, p), b.scores or ())
         for a, b, p in zip(ours, others, prompts, strict=True)
     ]
-    gaps = tuple(_gap(scores) for one, other, scores in read if one != other)
-    n_read = sum(bool(one or other) for one, other, _ in read)
-    return Agreement(len(read), n_read, len(read) - len(gaps), gaps)
+    gaps = tuple(_gap(scores) for one, other, scores in read if one.slot != other.slot)
+    n_read = sum(bool(one.slot or other.slot) for one, other, _ in read)
+    shift = max(_shift(one, other) for one, other, _ in read)
+    return Agreement(len(read), n_read, len(read) - len(gaps), gaps, shift)
 
 
 def told(found: Agreement) -> str:
@@ -65,13 +68,19 @@ def told(found: Agreement) -> str:
     return (
         f"llama.cpp and transformers on {NAME}: {found.n_agree} of {found.n} greedy labels agree "
         f"({found.n - found.n_read} where neither names one); {len(found.gaps)} differ{worst}; "
-        f"{found.n_far} differ with {MARGIN} nats or more between the best two labels"
+        f"{found.n_far} differ with {MARGIN} nats or more between the best two labels; "
+        f"probabilities of labels are at most {found.shift:.3f} apart"
     )
 
 
 def _gap(scores: Sequence[float]) -> float:
     best, second = sorted(scores, reverse=True)[:2]
     return best - second
+
+
+def _shift(one: Answer, other: Answer) -> float:
+    pairs = zip(one.probabilities or (), other.probabilities or (), strict=True)
+    return max(abs(a - b) for a, b in pairs)
 
 
 def _prompts(n_items: int) -> list[Prompt]:
@@ -92,12 +101,8 @@ def _ask(model: Model, prompts: Sequence[Prompt]) -> list[Reply]:
     asked = [request_for(model, identity, prompt, GREEDY, 0) for prompt in prompts]
 
     async def go() -> list[Reply]:
-        scored = [
-            replace(request, answers=prompt.answers)
-            for request, prompt in zip(asked, prompts, strict=True)
-        ]
         try:
-            return [await backend.ask(request) for request in scored]
+            return [await backend.ask(request) for request in asked]
         finally:
             await backend.close()
 

@@ -5,7 +5,7 @@
 One worked example per class, three queries behind each set of examples. Held against the order of a
 plan: two random orders, a run that is stopped half way and goes on in a new engine, each prompt
 twice in a row, and two studies that share a third of the prompts. What counts as different is the
-text, and the log-probabilities of the first token to the last bit.
+text, and the log-probabilities of the labels to the last bit.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from goals import Goal, show_goals
 from rich.console import Console
@@ -34,22 +33,10 @@ from flipmeter.types import Call, Model, Request
 QUERIES = 3
 
 
-class Watched(LlamaBackend):
-    """An engine that remembers the log-probabilities of its last reply."""
-
-    seen: Any = None
-
-    def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
-        asks = {"n_probs": 5} if body.get("max_tokens") else {}
-        answer = super()._complete(tokens, {**body, **asks})
-        self.seen = answer["choices"][0].get("logprobs")
-        return answer
-
-
 @dataclass(frozen=True)
 class Heard:
     text: str
-    first_token: Any
+    scores: tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
@@ -67,7 +54,7 @@ class Pass:
     def row(self, base: Pass) -> list[str]:
         pairs = [(heard, base.heard[key]) for key, heard in self.heard.items()]
         texts = sum(a.text != b.text for a, b in pairs)
-        bits = sum(a.first_token != b.first_token for a, b in pairs)
+        bits = sum(a.scores != b.scores for a, b in pairs)
         counts = (len(pairs), texts, bits, self.n_tokens, round(self.seconds))
         return [self.name, *map(str, counts)]
 
@@ -100,12 +87,11 @@ async def ask(path: Path, name: str, requests: Sequence[Request], lives: int = 1
     start, heard, n_tokens = time.perf_counter(), {}, 0
     size = -(-len(requests) // lives)
     for first in range(0, len(requests), size):
-        engine = Watched(path, "watched")
+        engine = LlamaBackend(path, "watched")
         for request in requests[first : first + size]:
             reply = await engine.ask(request)
             assert not reply.error, reply.error
-            probabilities = (engine.seen or {}).get("content") or [None]
-            heard[request.key] = Heard(reply.text, probabilities[0])
+            heard[request.key] = Heard(reply.text, reply.scores)
         n_tokens += engine.n_processed
         await engine.close()
     return Pass(name, heard, n_tokens, time.perf_counter() - start)

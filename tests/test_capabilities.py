@@ -24,6 +24,7 @@ from flipmeter.model import (
     Ledger,
     OutOfBudget,
     Store,
+    check_scored,
     examine,
     needs,
     open_backend,
@@ -303,6 +304,7 @@ def test_only_what_a_model_is_asked_for_is_needed() -> None:
     assert needs(Model("http/x", interface="completions"), Decoding()) == ("completions",)
     both = Model("http/x", extra={"logprobs": True, "reasoning_effort": "low"})
     assert needs(both, Decoding()) == ("reasoning", "logprobs")
+    assert needs(plain, Decoding(), scored=True) == ("logprobs",)
 
 
 @pytest.mark.parametrize("address", ["local/smollm2-135m", "llamacpp/a.gguf", "sim/honest"])
@@ -311,10 +313,20 @@ def test_an_engine_in_this_process_states_what_it_has(address: str) -> None:
     assert set(known) == set(CAPABILITIES)
     assert known["seed"].is_there
     assert known["completions"].is_there
+    assert known["logprobs"].is_there
 
 
 def test_an_endpoint_states_nothing() -> None:
     assert stated(Model("http/x")) is None
+
+
+def test_a_model_without_log_probabilities_is_refused_where_nothing_does_without() -> None:
+    model, how = Model("http/x", name="ours"), "accepted, absent from the answer"
+    with pytest.raises(Problem, match=f"'ours' shows no log-probabilities .{how}"):
+        check_scored(model, {"logprobs": Capability("logprobs", False, how)})
+    for is_there in (True, None):
+        check_scored(model, {"logprobs": Capability("logprobs", is_there, how)})
+    check_scored(model, {})
 
 
 # What is recorded
@@ -573,7 +585,7 @@ def at_our_server(address: str) -> dict[str, Capability]:
 
 def test_our_server_declares_what_a_simulated_rater_takes() -> None:
     seen = at_our_server("sim/noisy")
-    assert seen["logprobs"].is_there is False
+    assert seen["logprobs"].is_there
     assert seen["seed"].is_there
     assert seen["reasoning"].is_there
 
@@ -583,4 +595,5 @@ def test_our_server_shows_what_the_embedded_model_has() -> None:
     seen = at_our_server("local/smollm2-135m")
     assert seen["completions"].how == "shown by a request"
     assert seen["seed"].how.startswith("shown by a request")
-    assert {seen[name].is_there for name in ("logprobs", "reasoning")} == {False}
+    assert seen["logprobs"].how.startswith("shown by a request: ")
+    assert seen["reasoning"].is_there is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import math
 import runpy
 import sys
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def prompts(head: str = HEAD, texts: Sequence[str] = TEXTS) -> list[Prompt]:
 def requests(model: Model, decoding: Decoding = GREEDY, *, scored: bool = True) -> list[Request]:
     identity = identity_of(model)
     made = [request_for(model, identity, prompt, decoding, 0) for prompt in prompts()]
-    return [replace(request, answers=ANSWERS) for request in made] if scored else made
+    return made if scored else [replace(request, answers=()) for request in made]
 
 
 def ask(backend: Any, asked: Sequence[Request], *, together: bool = False) -> list[Reply]:
@@ -175,11 +176,39 @@ def test_a_padded_batch_says_what_each_says_alone(architecture: str, tmp_path: P
 
 
 @needs_hf
-def test_a_scored_request_goes_alone_through_a_batching_backend(folder: Path) -> None:
-    batched, alone = of(folder, batch_size=4), of(folder)
+@pytest.mark.parametrize("architecture", ["qwen3", "gemma3"])
+def test_a_padded_batch_scores_what_each_scores_alone(architecture: str, tmp_path: Path) -> None:
+    built = build(tmp_path / "m", architecture)
+    batched, alone = of(built, batch_size=4), of(built)
     together = ask(open_backend(batched), requests(batched), together=True)
     single = ask(open_backend(alone), requests(alone))
-    assert [r.scores for r in together] == [r.scores for r in single]
+    assert [r.text for r in together] == [r.text for r in single]
+    for one, other in zip(together, single, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
+@needs_hf
+def test_scores_change_no_word(folder: Path) -> None:
+    model = of(folder)
+    for decoding in (GREEDY, Decoding(temperature=1.5, max_tokens=8)):
+        texts = [
+            [r.text for r in ask(open_backend(model), requests(model, decoding, scored=scored))]
+            for scored in (True, False)
+        ]
+        assert texts[0] == texts[1]
+
+
+@needs_hf
+def test_a_cache_of_other_layers_is_scored_one_by_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = of(folder, batch_size=4)
+    plain = ask(open_backend(model), requests(model), together=True)
+    monkeypatch.setattr("flipmeter.model.hf_engine.PLAIN_LAYERS", set())
+    other = ask(open_backend(model), requests(model), together=True)
+    assert [r.text for r in other] == [r.text for r in plain]
+    for one, two in zip(plain, other, strict=True):
+        assert one.scores == pytest.approx(two.scores, abs=1e-4)
 
 
 @needs_hf
@@ -216,6 +245,20 @@ def test_scores_are_the_log_probabilities_of_the_answers(folder: Path) -> None:
         float(torch.logsumexp(torch.tensor([total(a), total(f" {a}")]), 0)) for a in ANSWERS
     ]
     assert scores == pytest.approx(expected, abs=1e-4)
+
+
+@needs_hf
+def test_a_label_that_another_goes_on_from_is_scored_without_it(folder: Path) -> None:
+    model = of(folder)
+    labels = [("1", "12", "2"), ("1", "2"), ("12", "2")]
+    one = requests(model)[0]
+    backend = open_backend(model)
+    both, short, long = (
+        [math.exp(score) for score in ask(backend, [replace(one, answers=some)])[0].scores or ()]
+        for some in labels
+    )
+    assert both[0] + both[1] == pytest.approx(short[0])
+    assert both[1:] == pytest.approx(long)
 
 
 @needs_hf

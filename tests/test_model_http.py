@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import ssl
 import subprocess
@@ -17,8 +18,8 @@ from aiohttp import web
 from flipmeter.model.backend import Backend, Retry
 from flipmeter.model.http import Endpoint, HttpBackend, Unreachable
 from flipmeter.model.limiter import FIRST_PERMITS
-from flipmeter.model.names import params_for
-from flipmeter.types import Decoding, Model, Problem, Reply, Request, Usage
+from flipmeter.model.names import params_for, request_for
+from flipmeter.types import Decoding, Model, Problem, Prompt, Reply, Request, Usage
 from misbehaving import (
     KEY,
     MODEL,
@@ -458,3 +459,103 @@ def test_a_limit_is_learnt_unless_it_is_set() -> None:
     learnt = HttpBackend(endpoint, "acme", concurrency=64)
     fixed = HttpBackend(endpoint, "acme", concurrency=64, is_adaptive=False)
     assert (learnt.limiter.permits, fixed.limiter.permits) == (FIRST_PERMITS, 64)
+
+
+# Scores
+
+SCORED = question("Label:", "{}", answers=("1", "2", "3"))
+
+
+def tops(**shares: float) -> list[dict[str, Any]]:
+    return [{"token": token[1:], "logprob": math.log(p)} for token, p in shares.items()]
+
+
+def chat_row(token: str, **shares: float) -> dict[str, Any]:
+    return {
+        "token": token,
+        "logprob": math.log(shares[f"n{token}"]),
+        "top_logprobs": tops(**shares),
+    }
+
+
+def scored(logprobs: object, **choice: Any) -> tuple[float, ...] | None:
+    fields = {"message": {"content": "2"}, "logprobs": logprobs, "finish_reason": "stop", **choice}
+    reply = reply_to(says(answer(choices=[fields])), SCORED)
+    assert reply.text == "2"
+    return reply.scores and tuple(round(math.exp(score), 6) for score in reply.scores)
+
+
+def test_scores_are_read_from_a_chat() -> None:
+    content = [chat_row("2", n2=0.5, n1=0.3, n3=0.2)]
+    assert scored({"content": content}) == (0.3, 0.5, 0.2)
+
+
+def test_scores_are_read_from_raw_text() -> None:
+    top = {"2": math.log(0.5), "1": math.log(0.3), " 3": math.log(0.2)}
+    rows = {"tokens": ["2"], "token_logprobs": [math.log(0.5)], "top_logprobs": [top]}
+    assert scored(rows, message=None, text="2") == (0.3, 0.5, 0.2)
+
+
+def test_a_token_shown_without_alternatives_bounds_the_others() -> None:
+    rows = {"tokens": ["2"], "token_logprobs": [math.log(0.9)], "top_logprobs": None}
+    assert scored(rows) == (0.05, 0.9, 0.05)
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        [],
+        "many",
+        {},
+        {"content": None},
+        {"content": [None]},
+        {"content": [{"token": "2"}]},
+        {"content": [{"token": 2, "logprob": -1}]},
+        {"content": [{"token": "2", "logprob": "high"}]},
+        {"tokens": ["2"], "token_logprobs": [None], "top_logprobs": [[]]},
+        {"tokens": 3, "token_logprobs": 4, "top_logprobs": 5},
+    ],
+)
+def test_log_probabilities_that_are_promised_and_absent_are_no_scores(logprobs: object) -> None:
+    assert scored(logprobs) is None
+
+
+def test_scores_that_nobody_asked_for_are_not_read() -> None:
+    fields = {"message": {"content": "2"}, "logprobs": {"content": [chat_row("2", n2=0.5)]}}
+    assert reply_to(says(answer(choices=[fields]))).scores is None
+
+
+@pytest.mark.parametrize(
+    ("address", "interface", "fields"),
+    [
+        ("http/x", "chat", {"logprobs": True, "top_logprobs": 20}),
+        ("openai/x", "chat", {"logprobs": True, "top_logprobs": 20}),
+        ("vllm/x", "completions", {"logprobs": 20}),
+        ("openai/x", "completions", {"logprobs": 5}),
+    ],
+)
+def test_log_probabilities_are_asked_for_where_they_are_wanted(
+    address: str, interface: Any, fields: dict[str, Any]
+) -> None:
+    model = Model(address, base_url="http://h", interface=interface)
+    prompt = Prompt(SCORED.script, ("1", "2"), (1, 2))
+    plain = request_for(model, "m", prompt, Decoding(), 0)
+    wanted = request_for(model, "m", prompt, Decoding(), 0, scored=True)
+    assert (plain.answers, wanted.answers) == ((), ("1", "2"))
+    assert json.loads(wanted.params) == json.loads(plain.params) | fields
+
+
+def test_an_engine_in_this_process_is_always_scored_and_never_told_so() -> None:
+    model = Model("sim/honest", extra={"logprobs": True, "user": "me"})
+    prompt = Prompt(SCORED.script, ("1", "2"), (1, 2))
+    requests = [request_for(model, "m", prompt, Decoding(), 0, scored=s) for s in (False, True)]
+    assert requests[0] == requests[1]
+    assert requests[0].answers == ("1", "2")
+    assert "logprobs" not in requests[0].params
+
+
+def test_equal_prompts_are_one_request_whatever_their_slots_mean() -> None:
+    prompts = [Prompt(SCORED.script, order, (1, 2)) for order in (("a", "b"), ("b", "a"))]
+    keys = {request_for(Model("sim/honest"), "m", one, Decoding(), 0).key for one in prompts}
+    assert len(keys) == 1

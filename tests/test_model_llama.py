@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from flipmeter.data import load, merge, sample
 from flipmeter.model import Backend, Store, open_backend, request_for, serve
+from flipmeter.model.llama import LlamaBackend
 from flipmeter.model.names import identity_of
 from flipmeter.parse import parse
 from flipmeter.probe import expand
@@ -28,8 +30,9 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("llama")]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Backend]:
+def engine() -> Iterator[LlamaBackend]:
     backend = open_backend(MODEL)
+    assert isinstance(backend, LlamaBackend)
     yield backend
     asyncio.run(backend.close())
 
@@ -59,15 +62,128 @@ def test_it_answers_with_labels(engine: Backend) -> None:
 
 
 def test_no_reply_depends_on_what_was_asked_before(engine: Backend) -> None:
-    """Greedy text of twelve tokens, in two orders and from a fresh engine: no difference at all."""
+    """Text and scores, in two orders and from a fresh engine: no difference to the last bit."""
     longer = replace(GREEDY, max_tokens=12, stop=())
     requests = [request_for(MODEL, engine.identity, p, longer, 0) for p in prompts(6)]
     mixed = Random(1).sample(requests, len(requests))
     first, second = ask_each(engine, requests), ask_each(engine, mixed)
     asyncio.run(engine.close())
     third = ask_each(engine, mixed[::-1])
-    texts = [{key: reply.text for key, reply in run.items()} for run in (first, second, third)]
-    assert texts[0] == texts[1] == texts[2]
+    runs = [
+        {key: (reply.text, reply.scores) for key, reply in run.items()}
+        for run in (first, second, third)
+    ]
+    assert None not in [scores for _, scores in runs[0].values()]
+    assert runs[0] == runs[1] == runs[2]
+
+
+# Scores
+
+FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
+REVIEW = "Rate each sentence.\n\nSentence: It was dull.\nLabel: {}\n\nSentence: Nice soup.\nLabel:"
+
+
+def asking(
+    answers: tuple[str, ...], decoding: Decoding = GREEDY, text: str | None = None
+) -> Request:
+    script = Script.of([Message("user", text or REVIEW.format(answers[0]))])
+    return request_for(MODEL, "m", Prompt(script, answers, tuple(range(len(answers)))), decoding, 0)
+
+
+def ask_one(engine: Backend, request: Request) -> Reply:
+    return ask_each(engine, [request])[request.key]
+
+
+def by_force(engine: LlamaBackend, request: Request) -> list[float]:
+    """Ask for each token of each way to write a label by itself, and add up."""
+    start = engine._tokens(request.script.text)
+    shown: dict[tuple[int, ...], dict[int, float]] = {}
+
+    def share(place: tuple[int, ...], token: int) -> float:
+        if place not in shown:
+            step = engine._complete([*start, *place], {"max_tokens": 1, "n_probs": 5_000})
+            top = step["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            shown[place] = {one["id"]: math.exp(one["logprob"]) for one in top}
+        return shown[place].get(token, 0.0)
+
+    def whole(way: tuple[int, ...]) -> float:
+        return math.prod(share(way[:n], token) for n, token in enumerate(way))
+
+    ways = {
+        tuple(engine._tokens(text, add_special=False)): label
+        for label in request.answers
+        for text in (label, f" {label}")
+    }
+    totals = dict.fromkeys(request.answers, 0.0)
+    for way, label in ways.items():
+        longer = {o[: len(way) + 1] for o in ways if o[: len(way)] == way and o != way}
+        totals[label] += whole(way) - sum(map(whole, longer))
+    return [math.log(total) for total in totals.values()]
+
+
+@pytest.mark.parametrize("answers", [("1", "2", "10"), FIVE, ("Option_1", "Option_2")])
+def test_scores_are_those_of_asking_for_each_token_by_itself(
+    engine: LlamaBackend, answers: tuple[str, ...]
+) -> None:
+    request = asking(answers)
+    assert ask_one(engine, request).scores == pytest.approx(by_force(engine, request), abs=0.05)
+
+
+def test_labels_whose_tokens_are_parts_of_characters_are_scored(engine: LlamaBackend) -> None:
+    scores = ask_one(engine, asking(("糟糕", "很好"))).scores
+    assert len(engine._tokens("糟糕", add_special=False)) > 2
+    assert scores is not None
+    assert all(-50 < score < 0 for score in scores)
+
+
+def test_the_text_is_the_same_with_and_without_scores(engine: Backend) -> None:
+    sampled = Decoding(temperature=1.5, seed=7, max_tokens=6)
+    for request in (asking(FIVE, replace(GREEDY, max_tokens=6)), asking(FIVE, sampled)):
+        plain = replace(request, answers=())
+        replies = ask_each(engine, [request, plain])
+        assert replies[request.key].text == replies[plain.key].text
+        assert (replies[request.key].scores is None, replies[plain.key].scores) == (False, None)
+
+
+def test_scores_are_those_of_the_model_whatever_is_drawn(engine: Backend) -> None:
+    drawn = Decoding(temperature=2.0, top_k=5, repetition_penalty=1.5, seed=3, max_tokens=3)
+    cold, hot = asking(FIVE), asking(FIVE, drawn)
+    assert ask_one(engine, hot).scores == pytest.approx(ask_one(engine, cold).scores, abs=1e-3)
+
+
+def test_a_reply_that_shows_nothing_has_the_same_scores(engine: Backend) -> None:
+    """The first token is a stop, so that the engine gives no step of the reply."""
+    plain, stopped = asking(("1", "2", "3")), asking(("1", "2", "3"), replace(GREEDY, stop=(" ",)))
+    assert ask_one(engine, stopped).text == ""
+    assert ask_one(engine, stopped).scores == pytest.approx(ask_one(engine, plain).scores, abs=1e-3)
+
+
+def test_a_prompt_that_goes_on_from_a_reply_does_not_take_it_over(engine: LlamaBackend) -> None:
+    """What was said is computed token by token; as part of a prompt it must not be kept so."""
+    first = asking(FIVE)
+    said = ask_one(engine, first).text
+    longer = asking(FIVE, text=f"{first.script.text}{said}\n\nSentence: It was fine.\nLabel:")
+    after = ask_one(engine, longer)
+    asyncio.run(engine.close())
+    assert ask_one(engine, longer).scores == after.scores
+
+
+def test_scores_over_http_are_those_of_the_engine(engine: Backend) -> None:
+    prompt = Prompt(asking(("1", "2", "3")).script, ("1", "2", "3"), (1, 2, 3))
+
+    async def go() -> Reply:
+        async with serve({"*": engine}) as url:
+            model = Model("http/any", interface="completions", base_url=url)
+            client = open_backend(model)
+            request = request_for(model, client.identity, prompt, GREEDY, 0, scored=True)
+            try:
+                return await client.ask(request)
+            finally:
+                await client.close()
+
+    over_http, direct = asyncio.run(go()), ask_one(engine, asking(prompt.answers))
+    assert over_http.text == direct.text
+    assert over_http.scores == pytest.approx(direct.scores, abs=0.01)
 
 
 def test_a_shared_prefix_is_computed_once(engine: Backend) -> None:

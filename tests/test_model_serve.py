@@ -11,9 +11,21 @@ import aiohttp
 import pytest
 
 from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.names import open_backend, request_for
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import REFUSAL, SimRater, SimSpec, sim_spec
-from flipmeter.types import Problem, Reply, Request, Usage
+from flipmeter.types import (
+    Decoding,
+    Interface,
+    Message,
+    Model,
+    Problem,
+    Prompt,
+    Reply,
+    Request,
+    Script,
+    Usage,
+)
 
 NAMES = ("low", "medium", "high", "critical")
 TABLE = {"The disk is full.": 3.1, "A typo.": 1.2}
@@ -257,3 +269,40 @@ def test_a_server_runs_until_it_is_cancelled() -> None:
         return url
 
     assert asyncio.run(run()).startswith("http://127.0.0.1:")
+
+
+# Log-probabilities
+
+ANSWERS = ("1", "2", "3", "4")
+TILTED = sim(sim_spec("sim/first-slot"))
+
+
+@pytest.mark.parametrize("interface", ["chat", "completions"])
+def test_scores_over_http_are_those_of_the_backend(interface: Interface) -> None:
+    prompt = Prompt(Script.of([Message("user", PROMPT)]), ANSWERS, (4, 3, 2, 1))
+
+    async def both() -> list[Reply]:
+        async with serve({"m": TILTED}) as url:
+            model = Model("http/m", base_url=url, interface=interface)
+            client = open_backend(model)
+            there = request_for(model, client.identity, prompt, Decoding(), 0, scored=True)
+            here = Request(TILTED.identity, prompt.script, answers=ANSWERS)
+            try:
+                return [await client.ask(there), await TILTED.ask(here)]
+            finally:
+                await client.close()
+
+    over_http, direct = asyncio.run(both())
+    assert over_http.text == direct.text
+    assert over_http.scores == pytest.approx(direct.scores)
+
+
+def test_a_number_of_alternatives_that_is_none_is_refused() -> None:
+    body = {**CHAT, "logprobs": True, "top_logprobs": "many"}
+    status, answer = one(HONEST, "chat/completions", body)
+    assert (status, "'many' alternatives" in answer["error"]["message"]) == (400, True)
+
+
+def test_a_backend_that_shows_no_tokens_has_no_log_probabilities() -> None:
+    answer = one({"m": Recorder()}, "chat/completions", {**CHAT, "model": "m", "logprobs": True})[1]
+    assert answer["choices"][0]["logprobs"] is None

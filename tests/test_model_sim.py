@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flipmeter.model.backend import Spoken
 from flipmeter.model.sim import (
     REFUSAL,
     SIMS,
@@ -256,6 +257,31 @@ def test_scores_are_the_planted_log_odds() -> None:
     assert scores is not None
     assert sum(map(math.exp, scores)) == pytest.approx(1)
     assert scores[0] - scores[1] == pytest.approx(1.5 - 2 * ((latent - 5) ** 2 - (latent - 4) ** 2))
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0, 2.0])
+def test_replies_are_drawn_from_the_scores_at_the_temperature_of_the_noise(noise: float) -> None:
+    rater = honest(sharpness=0.4, first=0.7, noise=noise)
+    text, n = prompt(order=MIXED), 4_000
+    labels = tuple("12345")
+    scores = ask(rater, text, answers=labels).scores
+    assert scores is not None
+    weights = [math.exp(score / noise) for score in scores]
+    drawn = [rater.reply(text, repeat) for repeat in range(n)]
+    for label, weight in zip(labels, weights, strict=True):
+        share = weight / sum(weights)
+        close = 4 * math.sqrt(share * (1 - share) / n)
+        assert drawn.count(label) / n == pytest.approx(share, abs=close)
+
+
+def test_tokens_are_shown_to_who_asks_for_them() -> None:
+    rater, text = honest(first=0.7), prompt()
+    plain = ask(rater, text, answers=tuple("12345"))
+    shown = ask(rater, text, '{"logprobs":true,"top_logprobs":5}', answers=tuple("12345"))
+    assert isinstance(shown, Spoken)
+    assert shown.text == plain.text
+    assert shown.steps[0].token == plain.text
+    assert tuple(shown.steps[0].shown[label] for label in "12345") == plain.scores
 
 
 def test_scores_follow_the_answers_that_are_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,53 @@ def test_no_text_breaks_the_parser(text: str, finish: str) -> None:
 def test_a_hundred_thousand_characters_are_read() -> None:
     text = "no label here " * 7_000 + "\n3"
     assert parse(Reply(text=text, finish="stop"), prompt_with(["1", "2", "3"])).slot == 3
+
+
+# Probabilities
+
+
+@pytest.mark.parametrize("text", ["2", "no idea", ""])
+def test_scores_become_probabilities_of_the_labels_whatever_the_text_says(text: str) -> None:
+    scores = (math.log(0.1), math.log(0.3), math.log(0.2))
+    answer = parse(Reply(text=text, finish="stop", scores=scores), prompt_with(["1", "2", "3"]))
+    assert answer.probabilities == pytest.approx((1 / 6, 1 / 2, 1 / 3))
+    assert answer.label_mass == pytest.approx(0.6)
+    assert (answer.fault is None) == (text == "2")
+
+
+def test_probabilities_are_by_slot_and_scores_by_the_text_of_the_answer() -> None:
+    prompt = prompt_with(["very good", "bad", "good"])
+    scores = (math.log(0.2), math.log(0.3), math.log(0.5))  # bad, good, very good
+    answer = parse(Reply(text="good", finish="stop", scores=scores), prompt)
+    assert answer.probabilities == pytest.approx((0.5, 0.2, 0.3))
+    assert answer.slot == 3
+
+
+def test_a_reply_without_scores_has_no_probabilities() -> None:
+    answer = parse(Reply(text="2", finish="stop"), prompt_with(["1", "2"]))
+    assert (answer.probabilities, answer.label_mass) == (None, None)
+
+
+@pytest.mark.parametrize("finish", ["content_filter", "length"])
+def test_a_fault_keeps_its_probabilities(finish: str) -> None:
+    reply = Reply(text="well,", finish=finish, scores=(-1.0, -2.0))
+    assert parse(reply, prompt_with(["1", "2"])).probabilities is not None
+
+
+@given(st.lists(st.floats(-2_000, 0), min_size=2, max_size=7))
+def test_probabilities_are_on_the_simplex_and_in_the_order_of_the_scores(
+    scores: list[float],
+) -> None:
+    labels = [str(n) for n in range(len(scores))]
+    answer = parse(Reply(text="0", scores=tuple(scores)), prompt_with(labels))
+    assert answer.probabilities is not None
+    assert sum(answer.probabilities) == pytest.approx(1)
+    assert answer.label_mass is not None
+    assert 0 <= answer.label_mass <= 1
+    best = max(range(len(scores)), key=scores.__getitem__)
+    assert answer.probabilities[best] == max(answer.probabilities)
+
+
+def test_labels_that_have_nothing_have_no_probabilities() -> None:
+    answer = parse(Reply(text="1", scores=(-math.inf, -math.inf)), prompt_with(["1", "2"]))
+    assert (answer.probabilities, answer.label_mass) == (None, 0.0)

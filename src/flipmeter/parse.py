@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import lru_cache
 
-from flipmeter.types import Answer, Fault, Prompt, Reply, Slot
+from flipmeter.types import NO_CLASS, Answer, Fault, Prompt, Reply, Slot
 
 THOUGHTS = re.compile(
     r"<(think|thinking|thought|reasoning)>.*?</\1>|\[THINK\].*?\[/THINK\]",
@@ -30,20 +31,43 @@ REFUSED = {"content_filter", "refusal", "safety"}
 
 
 def parse(reply: Reply, prompt: Prompt) -> Answer:
-    """Read a reply to a prompt. Why the reply ended is looked at before its text."""
+    """Read a reply to a prompt; one in which no label can be read keeps its probabilities."""
+    slot, fault = _read(reply, prompt)
+    rank = prompt.ranks[slot - 1] if slot else NO_CLASS
+    if reply.error or reply.scores is None:
+        return Answer(slot, rank, fault)
+    return Answer(slot, rank, fault, *_weighed(reply.scores, prompt.answers))
+
+
+def _weighed(
+    scores: tuple[float, ...], answers: tuple[str, ...]
+) -> tuple[tuple[float, ...] | None, float]:
+    """Return the probabilities of the slots among themselves, and what they have together.
+
+    Scores stand in the order of the answers' texts, as they were asked for.
+    """
+    top = max(scores)
+    if math.isinf(top):
+        return None, 0.0
+    weights = {a: math.exp(s - top) for a, s in zip(sorted(answers), scores, strict=True)}
+    total = sum(weights.values())
+    return tuple(weights[a] / total for a in answers), min(math.exp(top) * total, 1.0)
+
+
+def _read(reply: Reply, prompt: Prompt) -> tuple[Slot, Fault | None]:
+    """Return the slot a reply names, or its fault; why it ended is looked at before its text."""
     if reply.error:
-        return Answer(fault="error")
+        return 0, "error"
     if reply.finish in REFUSED:
-        return Answer(fault="refused")
+        return 0, "refused"
     text = END_OF_THOUGHT.sub("", THOUGHTS.sub("", reply.text))
     was_cut = reply.finish == "length"
     if OPEN_THOUGHT.search(text):
-        return Answer(fault="truncated" if was_cut else "unparsed")
+        return 0, "truncated" if was_cut else "unparsed"
     found = read_slots(text, prompt.answers, only_first_line=was_cut)
     if len(found) == 1:
-        slot = found.pop()
-        return Answer(slot=slot, rank=prompt.ranks[slot - 1])
-    return Answer(fault=_fault(text, found, was_cut))
+        return found.pop(), None
+    return 0, _fault(text, found, was_cut)
 
 
 def _fault(text: str, found: set[Slot], was_cut: bool) -> Fault:

@@ -450,7 +450,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: text and why it ended, or an error. Log-probabilities are by slot."""
+    """What came back: text and why it ended, or an error. Log-probabilities are by answer."""
 
     text: str = ""
     finish: str = ""

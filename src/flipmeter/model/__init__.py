@@ -7,10 +7,10 @@ from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,
     asked_as,
+    check_scored,
     examine,
     needs,
     stated,
-    without_logprobs,
 )
 from flipmeter.model.explain import explain
 from flipmeter.model.http import HttpBackend
@@ -26,6 +26,7 @@ from flipmeter.model.names import (
     open_backend,
     providers,
     request_for,
+    without_logprobs,
 )
 from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
@@ -59,6 +60,7 @@ __all__ = [
     "World",
     "ask_all",
     "asked_as",
+    "check_scored",
     "examine",
     "explain",
     "export",

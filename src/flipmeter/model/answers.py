@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from flipmeter.model.labels import Step, scores_along
 from flipmeter.types import Reply, Usage
 
 
@@ -92,7 +93,8 @@ def shortened(said: str) -> str:
     return " ".join(_plain(said).split())[:200] or "an empty answer"
 
 
-def reply_in(answer: Mapping[str, Any], seconds: float) -> Reply:
+def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()) -> Reply:
+    """Return the reply in an answer, with the scores of the answers if it shows them."""
     choice = _first(answer["choices"])
     message = _message(choice) or {}
     text, refusal = _text(message.get("content")), _text(message.get("refusal"))
@@ -100,6 +102,7 @@ def reply_in(answer: Mapping[str, Any], seconds: float) -> Reply:
     return Reply(
         text=text or refusal,
         finish="refusal" if is_refusal else _name(choice.get("finish_reason")),
+        scores=scores_along(steps_in(choice), answers) if answers else None,
         usage=_usage(answer.get("usage")),
         seconds=seconds,
         model=_name(answer.get("model")),
@@ -122,6 +125,54 @@ def logprobs_in(answer: Mapping[str, Any]) -> int | None:
         top = found.get("top_logprobs")
         return len(top[0] or ()) if isinstance(top, list) and top else 0
     return None
+
+
+def steps_in(choice: Mapping[str, Any]) -> list[Step]:
+    """Return the tokens of a choice with what is shown beside them, up to one without a share."""
+    found = choice.get("logprobs")
+    found = found if isinstance(found, dict) else {}
+    rows = found.get("content")
+    rows = rows if isinstance(rows, list) else _rows(found)
+    steps: list[Step] = []
+    for row in rows:
+        alternatives = row.get("top_logprobs") if isinstance(row, dict) else None
+        shares = dict(filter(None, map(_share, [*_listed(alternatives), row])))
+        if _share(row) is None:
+            break
+        steps.append(Step(row["token"], shares))
+    return steps
+
+
+def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parallel lists of the completions interface as those of the chat interface."""
+    tokens, shares = _listed(found.get("tokens")), _listed(found.get("token_logprobs"))
+    tops = _listed(found.get("top_logprobs"))
+    tops += [None] * (len(tokens) - len(tops))
+    return [
+        {
+            "token": token,
+            "logprob": share,
+            "top_logprobs": [
+                {"token": other, "logprob": its} for other, its in (top or {}).items()
+            ],
+        }
+        for token, share, top in zip(tokens, shares, tops, strict=False)
+        if isinstance(top, dict | None)
+    ]
+
+
+def _listed(value: object) -> list[Any]:
+    return [*value] if isinstance(value, list) else []
+
+
+def _share(row: object) -> tuple[str, float] | None:
+    """Return a token with its log-probability, None if this is none."""
+    if not isinstance(row, dict) or not isinstance(row.get("token"), str):
+        return None
+    share = row.get("logprob")
+    if isinstance(share, bool) or not isinstance(share, int | float) or math.isnan(share):
+        return None
+    return row["token"], min(float(share), 0.0)
 
 
 def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:

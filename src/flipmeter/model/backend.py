@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from flipmeter.types import Reply, Request
+from flipmeter.model.labels import Step
+from flipmeter.types import Problem, Reply, Request
 
 
 class Backend(Protocol):
@@ -50,3 +51,25 @@ class Capability:
     is_there: bool | None
     how: str
     seen: str = ""
+
+
+@dataclass(frozen=True)
+class Spoken(Reply):
+    """A reply with its tokens, for who asks for their log-probabilities."""
+
+    steps: tuple[Step, ...] = ()
+
+
+def n_alternatives(body: dict[str, Any]) -> int | None:
+    """Take out of a body how many alternatives to each token it wants to see, None for none.
+
+    The chat interface says `logprobs: true, top_logprobs: 5`, the completions interface
+    `logprobs: 5`.
+    """
+    asked, top = body.pop("logprobs", None), body.pop("top_logprobs", None)
+    if asked is None or asked is False:
+        return None
+    n = top or 0 if asked is True else asked
+    if not isinstance(n, int) or n < 0:
+        raise Problem(f"{n!r} alternatives to a token are asked for; give a number from 0 on")
+    return n

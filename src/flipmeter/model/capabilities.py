@@ -14,7 +14,7 @@ from flipmeter.model.hf import HfBackend
 from flipmeter.model.http import HttpBackend, Tried
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.llama import LlamaBackend
-from flipmeter.model.names import family, interface_of, providers
+from flipmeter.model.names import LOGPROBS, family, interface_of, providers, without_logprobs
 from flipmeter.model.pool import PERSISTENCE, Persistence
 from flipmeter.model.run import Engine
 from flipmeter.model.sim import SimRater
@@ -24,6 +24,7 @@ from flipmeter.types import (
     Interface,
     Message,
     Model,
+    Problem,
     Reply,
     Request,
     Script,
@@ -38,7 +39,7 @@ DECLARED_AS = {
     "logprobs": {"logprobs", "top_logprobs"},
     "seed": {"seed"},
 }
-REASONING, LOGPROBS = ("reasoning", "reasoning_effort"), ("logprobs", "top_logprobs")
+REASONING = ("reasoning", "reasoning_effort")
 ENGINES: dict[str, type[LlamaBackend] | type[HfBackend] | type[SimRater]] = {
     "local": LlamaBackend,
     "llamacpp": LlamaBackend,
@@ -57,20 +58,15 @@ Found = tuple[bool | None, str]
 """Whether something is there, and how that is known."""
 
 
-def needs(model: Model, decoding: Decoding) -> tuple[str, ...]:
+def needs(model: Model, decoding: Decoding, *, scored: bool = False) -> tuple[str, ...]:
     """Return what a model must have for what is asked of it."""
     wanted = {
         "completions": interface_of(model) == "completions",
         "reasoning": any(name in model.extra for name in REASONING),
-        "logprobs": any(name in model.extra for name in LOGPROBS),
+        "logprobs": scored or any(name in model.extra for name in LOGPROBS),
         "seed": decoding.seed is not None and not decoding.is_greedy,
     }
     return tuple(name for name in CAPABILITIES if wanted[name])
-
-
-def without_logprobs(model: Model) -> Model:
-    """Return a model that is not asked for log-probabilities."""
-    return replace(model, extra={k: v for k, v in model.extra.items() if k not in LOGPROBS})
 
 
 def asked_as(model: Model) -> str:
@@ -83,11 +79,21 @@ def stated(model: Model) -> dict[str, Capability] | None:
     """Return what an engine in this process has, None for a model behind an endpoint."""
     if family(model) in providers:
         return None
-    there = ENGINES[family(model)].parameters | {"completions"}
+    there = ENGINES[family(model)].parameters | {"completions", "logprobs"}
     return {
         name: Capability(name, name in there, "stated by the engine in this process")
         for name in CAPABILITIES
     }
+
+
+def check_scored(model: Model, found: Mapping[str, Capability]) -> None:
+    """Refuse a model that is known to show no log-probabilities, where nothing does without."""
+    known = found.get("logprobs")
+    if known is not None and known.is_there is False:
+        raise Problem(
+            f"'{model.title}' shows no log-probabilities ({known.how}), and label probabilities "
+            "are asked of it; choose a method that reads labels only, or another model"
+        )
 
 
 @dataclass(frozen=True)

@@ -188,10 +188,10 @@ class _Queue:
     worker: asyncio.Task[None] | None = None
 
     def take(self, n: int) -> list[Waiting]:
-        """Take the first and those that go with it; one whose answers are scored goes alone."""
+        """Take the first and those that go with it."""
         first = self.waiting[0][0]
         kin = [one for one in self.waiting if _kind(one[0]) == _kind(first)]
-        batch = kin[: 1 if first.answers else n]
+        batch = kin[:n]
         self.waiting = [one for one in self.waiting if one not in batch]
         return batch
 

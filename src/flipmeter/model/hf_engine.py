@@ -13,6 +13,7 @@ from typing import Any
 from flipmeter.model.hf_load import Loaded
 from flipmeter.model.hf_sampler import Sampler, decoding_in
 from flipmeter.model.hf_text import Prompted, Said, Wording
+from flipmeter.model.labels import Ids
 from flipmeter.types import Decoding, Reply, Request, Usage
 
 PLAIN_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer"}
@@ -81,9 +82,12 @@ class HfEngine:
         self, requests: Sequence[Request], prompts: Sequence[Prompted], decoding: Decoding
     ) -> list[Reply]:
         state = self._begin(prompts, decoding.max_tokens)
+        if len(requests) > 1 and requests[0].answers and not _is_plain(state.cache):
+            pairs = zip(requests, prompts, strict=True)
+            return [self._replies([one], [prompt], decoding)[0] for one, prompt in pairs]
         scores = [
-            self._label_scores(state, prompt, request.answers)
-            for request, prompt in zip(requests, prompts, strict=True)
+            self._label_scores(state, row, prompt, request.answers)
+            for row, (request, prompt) in enumerate(zip(requests, prompts, strict=True))
         ]
         said = [Said(self._wording, prompt, decoding.stop) for prompt in prompts]
         self._generate(state, said, [Sampler(decoding, request) for request in requests], decoding)
@@ -133,8 +137,7 @@ class HfEngine:
             self._head, n_cached = ((), None), 0  # two heads need not fit into memory
             mask = torch.ones(1, len(ids), dtype=torch.long)
             cache = self._step(_State(None, mask, None), torch.tensor([ids])).cache
-            layers = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
-            self._shares = bool(layers) and layers <= PLAIN_LAYERS
+            self._shares = _is_plain(cache)
             if not self._shares:
                 return None, 0, 0
             self._head = known, cache
@@ -146,20 +149,24 @@ class HfEngine:
 
     def _step(self, state: _State, ids: Any) -> _State:
         """Compute some more tokens of every sequence; the mask covers them already."""
+        out = self._compute(state, ids)
+        return _State(out.past_key_values, state.mask, out.logits[:, -1], state.n_cached)
+
+    def _compute(self, state: _State, ids: Any, n_last: int = 1) -> Any:
+        """Return what the model makes of more tokens, with the scores behind the last ones."""
         device = self._model.device
         positions = (state.mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         given = {
             "attention_mask": state.mask.to(device),
             "position_ids": positions.to(device),
-            "logits_to_keep": 1,
+            "logits_to_keep": n_last,
         }
-        out = self._model(
+        return self._model(
             input_ids=ids.to(device),
             past_key_values=state.cache,
             use_cache=True,
             **{name: value for name, value in given.items() if name in self._takes},
         )
-        return _State(out.past_key_values, state.mask, out.logits[:, -1], state.n_cached)
 
     def _generate(
         self, state: _State, said: Sequence[Said], samplers: Sequence[Sampler], decoding: Decoding
@@ -187,36 +194,66 @@ class HfEngine:
             one.finish = "stop"
 
     def _label_scores(
-        self, state: _State, prompt: Prompted, answers: Sequence[str]
+        self, state: _State, row: int, prompt: Prompted, answers: tuple[str, ...]
     ) -> tuple[float, ...] | None:
-        """Return the log-probability of each answer as what follows the prompt.
-
-        Answers of several tokens share their first ones: each distinct beginning is computed once,
-        from a copy of the prompt's cache.
-        """
+        """Return the log-probability of each answer as what follows the prompt of a row."""
         import torch
 
         if not answers:
             return None
-        first = torch.log_softmax(state.scores[0].float(), dim=-1)
-        known: dict[tuple[int, ...], Any] = {(): first}
+        tree = self._wording.written(prompt, answers)
+        shares: dict[Ids, Any] = {(): torch.log_softmax(state.scores[row].float(), dim=-1)}
+        forks = [fork for fork in tree.forks() if fork]
+        longest = [one for one in forks if not any(_goes_on(other, one) for other in forks)]
+        for some in [longest] if _is_plain(state.cache) else [[one] for one in longest]:
+            shares |= self._behind(state, row, some)
 
-        def after(begun: tuple[int, ...]) -> Any:
-            if begun not in known:
-                more = torch.ones(1, len(begun), dtype=torch.long)
-                mask = torch.cat([state.mask, more], dim=1)
-                there = _State(copy.deepcopy(state.cache), mask, None)
-                scores = self._step(there, torch.tensor([begun])).scores[0]
-                known[begun] = torch.log_softmax(scores.float(), dim=-1)
-            return known[begun]
+        def shown_after(place: Ids) -> dict[int, float]:
+            return {token: float(shares[place][token]) for token in tree.branches(place)}
 
-        def score(ids: tuple[int, ...]) -> float:
-            return sum(float(after(ids[:n])[token]) for n, token in enumerate(ids))
+        return tree.scores(shown_after)
 
-        ways = [sorted(self._wording.continuations(prompt, answer)) for answer in answers]
-        return tuple(
-            float(torch.tensor([score(ids) for ids in some]).double().logsumexp(0)) for some in ways
-        )
+    def _behind(self, state: _State, row: int, forks: Sequence[Ids]) -> dict[Ids, Any]:
+        """Return the log-probabilities of all tokens behind each fork and each part of it.
+
+        All forks are one batch, on copies of the row; padding at their end changes nothing before.
+        """
+        import torch
+
+        if not forks:
+            return {}
+        width = max(map(len, forks))
+        rows = torch.tensor([[*fork, *[0] * (width - len(fork))] for fork in forks])
+        mask = torch.cat([state.mask[[row] * len(forks)], torch.ones_like(rows)], dim=1)
+        there = _State(_copies(state.cache, row, len(forks)), mask, None)
+        scores = torch.log_softmax(self._compute(there, rows, width).logits.float(), dim=-1)
+        return {
+            fork[: k + 1]: scores[n, k - width]
+            for n, fork in enumerate(forks)
+            for k in range(len(fork))
+        }
+
+
+def _goes_on(fork: Ids, other: Ids) -> bool:
+    return len(fork) > len(other) and fork[: len(other)] == other
+
+
+def _is_plain(cache: Any) -> bool:
+    layers = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
+    return bool(layers) and layers <= PLAIN_LAYERS
+
+
+def _copies(cache: Any, row: int, n: int) -> Any:
+    """Return a cache of n copies of a row; the other is left as it is."""
+    import torch
+
+    if not _is_plain(cache):
+        return copy.deepcopy(cache)  # it has this row only
+    copied = copy.copy(cache)
+    copied.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in copied.layers:
+        layer.batch_select_indices(torch.full((n,), row))
+    return copied
 
 
 def _ends(loaded: Loaded) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flipmeter.types import Decoding, Problem, Request
@@ -30,7 +31,9 @@ class Sampler:
 
         self._is_greedy = decoding.is_greedy
         self._processors = _processors(decoding)
-        seed = decoding.seed if decoding.seed is not None else int(request.key[:15], 16)
+        # What is scored beside a reply must not change its words.
+        own = replace(request, answers=()).key
+        seed = decoding.seed if decoding.seed is not None else int(own[:15], 16)
         self._generator = torch.Generator().manual_seed(seed)
 
     def pick(self, context: Sequence[int], scores: Any) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from flipmeter.model.labels import Tree, ending, written
 from flipmeter.types import Head, Message, Problem, Request
 
 BREAK = "\n\n"
@@ -41,6 +43,7 @@ class Wording:
         self.tokenizer = tokenizer
         self._name = name
         self._heads: dict[tuple[Head, str], tuple[str, list[int]]] = {}
+        self._written = lru_cache(maxsize=1024)(self._grow)
 
     def prompted(
         self, request: Request, interface: str, template: Mapping[str, Any] | None = None
@@ -64,18 +67,16 @@ class Wording:
             raise Problem(f"the prompt is empty for {self._name}; it has no token")
         return ids
 
-    def continuations(self, prompt: Prompted, answer: str) -> set[tuple[int, ...]]:
-        """Return the ways to write an answer after a prompt, in tokens.
+    def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:
+        """Return the ways to write answers after a prompt, in tokens."""
+        return self._written(answers, ending(prompt.text))
 
-        "1" and " 1" are different tokens, and either may be what the model says.
-        """
-        return {self._continued(prompt, text) for text in (answer, f" {answer}")}
+    def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
+        def encode(text: str) -> list[int]:
+            ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            return ids
 
-    def _continued(self, prompt: Prompted, text: str) -> tuple[int, ...]:
-        ids, n = self.encode(prompt.text + text, prompt.is_chat), len(prompt.ids)
-        if ids[:n] == prompt.ids and len(ids) > n:
-            return tuple(ids[n:])
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return written(answers, end, encode)
 
     def decode(self, ids: Sequence[int], *, with_special: bool = False) -> str:
         text = self.tokenizer.decode(

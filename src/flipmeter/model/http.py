@@ -94,7 +94,7 @@ class HttpBackend:
         if trouble is not None:
             return self._refused(trouble, headers)
         self._n_refused = None
-        return reply_in(answer, time.perf_counter() - start)
+        return reply_in(answer, time.perf_counter() - start, request.answers)
 
     async def try_out(self, request: Request) -> Tried:
         """Ask once and return also a refusal; raise only what no other request would mend."""

@@ -10,17 +10,22 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from flipmeter.model.backend import Spoken, n_alternatives
+from flipmeter.model.hf_text import THOUGHTS
+from flipmeter.model.labels import Ids, Step, Tree, ending, written
 from flipmeter.prefix import n_shared
 from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
 CONTEXT = 8192
 BATCH = 512
 SPARED = 3
+SHOWN = 32
+"""How many tokens are looked at where a label may begin or go on."""
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
 
 
@@ -35,7 +40,7 @@ class LlamaBackend:
 
     concurrency = 2  # one prompt is answered while the next is taken apart into tokens
     is_reproducible = True
-    parameters = frozenset({*vars(Decoding())})
+    parameters = frozenset({*vars(Decoding()), "logprobs", "top_logprobs"})
 
     def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
         if not path.is_file():
@@ -46,6 +51,7 @@ class LlamaBackend:
         self._server: Any = None
         self._starting, self._slot = threading.Lock(), threading.Lock()
         self._held: list[int] = []
+        self._tree = lru_cache(maxsize=1024)(self._grow)
         self.n_processed = 0
 
     async def ask(self, request: Request) -> Reply:
@@ -60,31 +66,82 @@ class LlamaBackend:
             if self._server is None:
                 self._server = _start(self.path, self._context)
         body = json.loads(request.params)
+        n_shown = n_alternatives(body)
         try:
-            tokens = self._tokens(self._text(request, body.pop("interface", "completions")))
+            text = self._text(request, body.pop("interface", "completions"))
+            tokens = self._tokens(text)
+            tree = self._tree(request.answers, ending(text)) if request.answers else None
         except (RuntimeError, ValueError, OSError) as error:
             return Reply(error=f"llama.cpp: {error}")
+        if tree or n_shown is not None:
+            body["n_probs"] = max(SHOWN if tree else 1, n_shown or 1)
         with self._slot:
             start = time.perf_counter()
             try:
-                self._spare_the_last(tokens)
-                answer = self._complete(tokens, body)
+                answer = self._begin(tokens, body)
+                scores = self._scores(tokens, tree, answer["choices"][0]) if tree else None
             except (RuntimeError, ValueError, OSError) as error:
                 self._held = []
                 return Reply(error=f"llama.cpp: {error}")
-            return _reply(answer, time.perf_counter() - start)
+            reply = _reply(answer, scores, time.perf_counter() - start)
+        if n_shown is None:
+            return reply
+        return Spoken(**vars(reply), steps=_steps(answer["choices"][0], n_shown))
 
-    def _spare_the_last(self, tokens: list[int]) -> None:
-        """Make room where the slot holds so much of a prompt that one token is left to compute.
+    def _begin(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete a prompt of which no token is computed alone, whatever the slot holds."""
+        self._make_room(tokens)
+        answer = self._complete(tokens, body)
+        self._held = tokens
+        return answer
 
-        What the slot then holds is the prompt up to a few tokens before that, and two others.
+    def _make_room(self, tokens: list[int]) -> None:
+        """Let the slot hold less where one token would be left to compute, or too much is held.
+
+        Too much is what came after the last prompt, where this one goes on from it: such tokens
+        were computed alone. What the slot then holds is the prompt but for a few tokens, and two
+        others.
         """
         n_held = n_shared(self._held, tokens)
-        n_new = max(len(tokens) - n_held, 1)  # the last is computed, even if all are held
-        if n_new % BATCH == 1 and n_held > SPARED:
-            kept = tokens[: n_held - SPARED]
-            others = [token for token in (10, 11, 12) if token != tokens[len(kept)]][:2]
-            self._complete([*kept, *others], {"max_tokens": 0})
+        n_new = len(tokens) - n_held
+        is_one_left = n_new % BATCH == 1 or n_new == 0  # the last is computed, even if all are held
+        goes_on = n_held == len(self._held)
+        if n_held == 0 or not (is_one_left or goes_on):
+            return
+        n_kept = n_held - SPARED
+        n_kept = max(n_kept - ((len(tokens) - n_kept) % BATCH == 1), 0)
+        others = [token for token in (10, 11, 12) if token != tokens[n_kept]][:2]
+        self._complete([*tokens[:n_kept], *others], {"max_tokens": 0})
+
+    def _scores(
+        self, tokens: list[int], tree: Tree[int], choice: Mapping[str, Any]
+    ) -> tuple[float, ...] | None:
+        """Return the log-probability of each label as what follows the prompt.
+
+        The reply's own tokens show some forks of the tree; the others are walked to, always in
+        the same order. The slot keeps the prompt as it is: a fork is computed behind it.
+        """
+        if any(choice["text"].lstrip().startswith(start) for start, _ in THOUGHTS):
+            return None
+        known = _along(choice, tree)
+
+        def shown_after(place: Ids) -> Mapping[int, float]:
+            if place not in known:
+                # What is drawn does not matter, but half a character would show no probabilities.
+                fields = {"max_tokens": 1, "n_probs": SHOWN, "logit_bias": [[self._letter, 1e4]]}
+                ask = self._complete if place else self._begin
+                step = ask([*tokens, *place], fields)["choices"][0]["logprobs"]["content"][0]
+                known[place] = _shown(step)
+            return known[place]
+
+        return tree.scores(shown_after)
+
+    def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
+        return written(answers, end, lambda text: self._tokens(text, add_special=False))
+
+    @cached_property
+    def _letter(self) -> int:
+        return self._tokens("a", add_special=False)[-1]
 
     def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
         fields = {RENAMED.get(name, name): value for name, value in body.items()}
@@ -95,11 +152,10 @@ class LlamaBackend:
             raise ValueError(answer["error"].get("message", answer["error"]))
         usage = _usage(answer)
         self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
-        self._held = tokens
         return answer
 
-    def _tokens(self, text: str) -> list[int]:
-        fields = {"content": text, "add_special": True, "parse_special": True}
+    def _tokens(self, text: str, *, add_special: bool = True) -> list[int]:
+        fields = {"content": text, "add_special": add_special, "parse_special": True}
         return list(self._post("/tokenize", fields)["tokens"])
 
     def _text(self, request: Request, interface: str) -> str:
@@ -157,14 +213,51 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _reply(answer: Mapping[str, Any], seconds: float) -> Reply:
+def _reply(answer: Mapping[str, Any], scores: tuple[float, ...] | None, seconds: float) -> Reply:
     choice = answer["choices"][0]
     return Reply(
         text=choice.get("text") or "",
         finish=choice.get("finish_reason") or "",
+        scores=scores,
         usage=_usage(answer),
         seconds=seconds,
         fingerprint=str(answer.get("system_fingerprint", "")),
+    )
+
+
+def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int, float]]:
+    """Return what is shown at the forks of a tree that a reply passes.
+
+    The engine shows no step that ends within a character: the bytes of the steps must make up the
+    text, or the next one stands somewhere else.
+    """
+    text, said = choice["text"].encode(), b""
+    place: Ids = ()
+    known: dict[Ids, Mapping[int, float]] = {}
+    for step in _content(choice):
+        said += bytes(step["bytes"])
+        if not (tree.branches(place) and text.startswith(said)):
+            break
+        known[place] = _shown(step)
+        place = (*place, step["id"])
+    return known
+
+
+def _shown(step: Mapping[str, Any]) -> dict[int, float]:
+    return {one["id"]: one["logprob"] for one in [*step["top_logprobs"], step]}
+
+
+def _content(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (choice.get("logprobs") or {}).get("content") or []
+
+
+def _steps(choice: Mapping[str, Any], n_shown: int) -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            step["token"],
+            {one["token"]: one["logprob"] for one in [*step["top_logprobs"][:n_shown], step]},
+        )
+        for step in _content(choice)
     )
 
 

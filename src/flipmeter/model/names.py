@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,22 +28,30 @@ from flipmeter.types import (
     canonical_json,
 )
 
+LOGPROBS = ("logprobs", "top_logprobs")
+ALTERNATIVES = 20
+"""How many tokens an endpoint is asked to show beside each token of a reply."""
+
 
 @dataclass(frozen=True)
 class Provider:
     """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment.
 
     `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
+    `alternatives` is how many tokens the completions interface shows beside each token of a reply.
     """
 
     base_url: str | None
     needs_key: bool = False
     concurrency: int = 64
+    alternatives: int = ALTERNATIVES
 
 
 providers: dict[str, Provider] = {
     "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True, concurrency=256),
-    "openai": Provider("https://api.openai.com/v1", needs_key=True, concurrency=256),
+    "openai": Provider(
+        "https://api.openai.com/v1", needs_key=True, concurrency=256, alternatives=5
+    ),
     "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=128),
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
@@ -136,19 +144,31 @@ def open_backend(
 
 
 def request_for(
-    model: Model, identity: str, prompt: Prompt, decoding: Decoding, repeat: int
+    model: Model,
+    identity: str,
+    prompt: Prompt,
+    decoding: Decoding,
+    repeat: int,
+    *,
+    scored: bool = False,
 ) -> Request:
-    """Return the request for a prompt: everything that can change the reply, and nothing else."""
+    """Return the request for a prompt: everything that can change the reply, and nothing else.
+
+    An endpoint is asked for the log-probabilities of the labels only where they are wanted; an
+    engine in this process always gives them, so that one reply serves whatever is made of it. The
+    answers stand in the order of their texts: equal prompts are one request, whatever slots mean.
+    """
     return Request(
         model=identity,
         script=prompt.script,
-        params=params_for(model, decoding, repeat),
+        params=params_for(model, decoding, repeat, scored),
+        answers=tuple(sorted(prompt.answers)) if scored or is_in_process(model) else (),
         repeat=repeat,
     )
 
 
 @lru_cache(maxsize=1024)
-def params_for(model: Model, decoding: Decoding, repeat: int) -> str:
+def params_for(model: Model, decoding: Decoding, repeat: int, scored: bool = False) -> str:
     """Return the body of a request but for model and messages, as canonical JSON.
 
     Two repeats never share a sampling seed: a fixed seed would make them one reply.
@@ -161,7 +181,18 @@ def params_for(model: Model, decoding: Decoding, repeat: int) -> str:
         body["max_tokens"] = model.max_tokens
     if decoding.seed is not None and not decoding.is_greedy:
         body["seed"] = decoding.seed + repeat
+    if is_in_process(model):
+        model = without_logprobs(model)
+    elif scored and interface == "chat":
+        body |= {"logprobs": True, "top_logprobs": ALTERNATIVES}
+    elif scored:
+        body["logprobs"] = providers[family(model)].alternatives
     return canonical_json(body | dict(model.extra))
+
+
+def without_logprobs(model: Model) -> Model:
+    """Return a model that is not asked for log-probabilities."""
+    return replace(model, extra={k: v for k, v in model.extra.items() if k not in LOGPROBS})
 
 
 def _rest(model: Model) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.backend import Backend, Retry, Spoken
 from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
 
 ANY_MODEL = "*"
@@ -264,7 +264,12 @@ def _completion(
         "created": int(time.time()),
         "model": model,
         "choices": [
-            {"index": 0, **choice, "logprobs": None, "finish_reason": reply.finish or "stop"}
+            {
+                "index": 0,
+                **choice,
+                "logprobs": _logprobs(kind, reply),
+                "finish_reason": reply.finish or "stop",
+            }
         ],
         "usage": {
             "prompt_tokens": prompt,
@@ -275,6 +280,32 @@ def _completion(
         },
     }
     return web.json_response(answer)
+
+
+def _logprobs(kind: str, reply: Reply) -> dict[str, Any] | None:
+    """Return the tokens of a reply with what stood beside them, as either interface writes it."""
+    steps = reply.steps if isinstance(reply, Spoken) else ()
+    if not steps:
+        return None
+    if kind == "text_completion":
+        return {
+            "tokens": [step.token for step in steps],
+            "token_logprobs": [step.shown[step.token] for step in steps],
+            "top_logprobs": [dict(step.shown) for step in steps],
+        }
+    return {
+        "content": [
+            {
+                **_listed_token(step.token, step.shown[step.token]),
+                "top_logprobs": [_listed_token(*one) for one in step.shown.items()],
+            }
+            for step in steps
+        ]
+    }
+
+
+def _listed_token(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode("utf-8", "replace"))}
 
 
 def _error(status: int, message: str, after: float | None = None) -> web.Response:

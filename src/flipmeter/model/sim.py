@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
+from flipmeter.model.backend import Spoken, n_alternatives
+from flipmeter.model.labels import Step
 from flipmeter.model.planted import SIMS, SPREAD, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.sheet import (
     Block,
@@ -110,7 +112,7 @@ class SimRater:
 
     concurrency = 64
     # It has no effort to control, but takes the field: how much it reasons is planted.
-    parameters = frozenset({"max_tokens", "seed", "reasoning"})
+    parameters = frozenset({"max_tokens", "seed", "reasoning", "logprobs", "top_logprobs"})
 
     def __init__(
         self, spec: SimSpec, table: Mapping[str, float], scale_names: Sequence[str]
@@ -127,13 +129,25 @@ class SimRater:
     async def ask(self, request: Request) -> Reply:
         """Answer a request; a prompt that cannot be read or a text not in the table is an error."""
         params = json.loads(request.params)
+        n_shown = n_alternatives(params)
         text = request.script.text
         try:
             question = self._understand(text)
         except Problem as problem:
             return Reply(error=str(problem), model=self.identity)
         answer = self._answer(question, text, request.repeat, params.get("seed"))
-        return self._reply(question, text, answer, params.get("max_tokens"), request.answers)
+        reply = self._reply(question, text, answer, params.get("max_tokens"), request.answers)
+        if n_shown is None:
+            return reply
+        return Spoken(**vars(reply), steps=self._steps(question, reply.text, n_shown))
+
+    def _steps(self, question: _Question, said: str, n_shown: int) -> tuple[Step, ...]:
+        """Return a label as one token beside the others; whatever else is said has no steps."""
+        scores = dict(zip(question.labels, _log_softmax(self._odds(question)), strict=True))
+        if said not in scores:
+            return ()
+        best = sorted(scores, key=lambda label: -scores[label])[:n_shown]
+        return (Step(said, {label: scores[label] for label in [*best, said]}),)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
