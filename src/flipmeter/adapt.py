@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from flipmeter.decide import open_pipeline
 from flipmeter.model import (
     Budget,
     Capability,
@@ -13,6 +14,7 @@ from flipmeter.model import (
     Ledger,
     Store,
     asked_as,
+    check_scored,
     examine,
     identity_of,
     needs,
@@ -20,7 +22,7 @@ from flipmeter.model import (
     stated,
     without_logprobs,
 )
-from flipmeter.types import Condition, Decoding, Model, Problem
+from flipmeter.types import Condition, Model, Problem, Rater
 
 Known = Mapping[Model, Mapping[str, Capability]]
 """What is known of every model of a grid, by name, as far as the grid needs it."""
@@ -79,10 +81,10 @@ async def look(
 
 def _needed(grid: Sequence[Condition]) -> dict[Model, list[str]]:
     wanted: dict[Model, dict[str, None]] = {}
-    for model, decoding in dict.fromkeys((c.rater.model, c.rater.decoding) for c in grid):
-        names = needs(model, decoding)
+    for rater in dict.fromkeys(c.rater for c in grid):
+        names = needs(rater.model, rater.decoding, scored=rater.is_scored)
         if names:
-            wanted.setdefault(model, {}).update(dict.fromkeys(names))
+            wanted.setdefault(rater.model, {}).update(dict.fromkeys(names))
     return {model: list(names) for model, names in wanted.items()}
 
 
@@ -94,28 +96,18 @@ def adapted(
     What cannot be left out is a problem. What is not known is asked as the study says.
     """
     told: dict[str, list[str]] = {}
-    fitted: dict[tuple[Model, Decoding], tuple[Model, Decoding]] = {}
-    new: list[Condition] = []
-    for condition in grid:
-        rater = condition.rater
-        asked = rater.model, rater.decoding
-        if asked not in fitted:
-            fitted[asked], sentences = _fit(*asked, known.get(rater.model, {}))
-            if sentences:
-                told.setdefault(rater.name, []).extend(sentences)
-        model, decoding = fitted[asked]
-        if (model, decoding) != asked:
-            condition = replace(condition, rater=replace(rater, model=model, decoding=decoding))
-        new.append(condition)
-    return new, told
+    fitted: dict[Rater, Rater] = {}
+    for rater in dict.fromkeys(condition.rater for condition in grid):
+        fitted[rater], sentences = _fit(rater, known.get(rater.model, {}))
+        said = told.setdefault(rater.name, []) if sentences else []
+        said.extend(sentence for sentence in sentences if sentence not in said)
+    return [replace(condition, rater=fitted[condition.rater]) for condition in grid], told
 
 
-def _fit(
-    model: Model, decoding: Decoding, found: Mapping[str, Capability]
-) -> tuple[tuple[Model, Decoding], list[str]]:
-    """Return how a model is asked after all, with a sentence for each thing left out or unsure."""
+def _fit(rater: Rater, found: Mapping[str, Capability]) -> tuple[Rater, list[str]]:
+    """Return how a rater is asked after all, with a sentence for each thing left out or unsure."""
     sentences = []
-    for name in needs(model, decoding):
+    for name in needs(rater.model, rater.decoding, scored=rater.is_scored):
         known = found.get(name)
         if known is None or known.is_there:
             continue
@@ -124,14 +116,16 @@ def _fit(
                 f"{_WORDS[name]} could not be verified and is sent as it is: {known.how}"
             )
         elif name == "seed":
-            decoding = replace(decoding, seed=None)
+            rater = replace(rater, decoding=replace(rater.decoding, seed=None))
             sentences.append(f"the seed is not sent: {known.how}")
         elif name == "logprobs":
-            model = without_logprobs(model)
+            if open_pipeline(rater.pipeline).traits.needs_scores:
+                check_scored(rater.model, found)
+            rater = replace(rater, model=without_logprobs(rater.model), is_scored=False)
             sentences.append(f"log-probabilities are not asked for: {known.how}")
         else:
-            raise Problem(_refusal(model, known))
-    return (model, decoding), sentences
+            raise Problem(_refusal(rater.model, known))
+    return rater, sentences
 
 
 _WORDS = {

@@ -7,12 +7,12 @@ from functools import cache
 
 from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
-from flipmeter.decide import open_pipeline
+from flipmeter.decide import NULL_TEXTS, open_pipeline
 from flipmeter.model import World, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
 from flipmeter.study import Level, Study
-from flipmeter.types import Condition, Dataset, Problem, Rater, Style
+from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style
 
 REPEATED_ITEMS = 20
 """How many items a rater repeats that is reproducible by construction: enough to show it."""
@@ -165,10 +165,11 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
 
 
 def world(dataset: Dataset) -> World:
-    """Return the latent score of every text that can be sampled, and the names of the classes."""
+    """Return the latent score of every text that can be sampled or says nothing, and the words."""
     items = [item for item in (*dataset.pool, *dataset.test) if item.gold and item.text.strip()]
+    nulls = [Item(text, {"text": text}, role="null") for text in NULL_TEXTS]
     scale = dataset.task.scale
-    return World(latents(items, scale), scale.names)
+    return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))
 
 
 def base_conditions(grid: Sequence[Condition]) -> list[Condition]:

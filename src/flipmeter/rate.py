@@ -106,7 +106,14 @@ class Rating:
         condition = self.conditions[number]
         rater = condition.rater
         identity = self.identities[seat(condition)]
-        request = request_for(rater.model, identity, prompt, rater.decoding, condition.view.repeat)
+        request = request_for(
+            rater.model,
+            identity,
+            prompt,
+            rater.decoding,
+            condition.view.repeat,
+            scored=rater.is_scored,
+        )
         return Call(number, ask, prompt, request)
 
 

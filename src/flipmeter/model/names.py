@@ -61,10 +61,11 @@ FAMILIES = ("local", "llamacpp", "hf", "sim", *providers)
 
 @dataclass(frozen=True)
 class World:
-    """What simulated raters know: the latent score of every text, and the names of the classes."""
+    """What simulated raters know: the latent score of every text, and the words of the scale."""
 
     latents: Mapping[str, float]
     names: tuple[str, ...]
+    poles: tuple[str, str] = ("negative", "positive")
 
 
 def family(model: Model) -> str:
@@ -203,7 +204,7 @@ def _sim(model: Model, world: World | None) -> SimRater:
     spec = sim_spec(model.address)
     if world is None:
         raise Problem(f"{model.address} needs a dataset whose classes are known")
-    return SimRater(spec, world.latents, world.names)
+    return SimRater(spec, world.latents, world.names, world.poles)
 
 
 def _base_url(model: Model) -> str:

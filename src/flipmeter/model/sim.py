@@ -13,9 +13,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import NormalDist, fmean
 
 from flipmeter.model.backend import Spoken, n_alternatives
+from flipmeter.model.comparisons import Comparison, read_comparison
 from flipmeter.model.labels import Step
 from flipmeter.model.planted import SIMS, SPREAD, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.sheet import (
@@ -98,13 +100,19 @@ def _uniform(*content: object) -> float:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a prompt asks, as the rater understood it."""
+    """What a prompt asks, as the rater understood it.
+
+    In a prompt that compares, `anchors` are the latent scores of what stands in each slot; with a
+    `direction` up or down the scale one of these is chosen, without one the nearest to the query.
+    """
 
     text: str
     latent: float
     labels: tuple[str, ...]
     ranks: tuple[Rank, ...]
     demo_slot: Slot
+    anchors: tuple[float, ...] = ()
+    direction: int = 0
 
 
 class SimRater:
@@ -115,10 +123,15 @@ class SimRater:
     parameters = frozenset({"max_tokens", "seed", "reasoning", "logprobs", "top_logprobs"})
 
     def __init__(
-        self, spec: SimSpec, table: Mapping[str, float], scale_names: Sequence[str]
+        self,
+        spec: SimSpec,
+        table: Mapping[str, float],
+        scale_names: Sequence[str],
+        poles: tuple[str, str] = ("negative", "positive"),
     ) -> None:
         self.spec = spec
         self.names = tuple(scale_names)
+        self.poles = poles
         self.is_reproducible = spec.noise == 0
         self.table = dict(table)
         self._squeezed = {_squeeze(text): score for text, score in table.items()}
@@ -172,8 +185,18 @@ class SimRater:
         return question.labels[-1]
 
     def _odds(self, question: _Question) -> list[float]:
+        tilt = self.spec.tilt(len(question.ranks), question.demo_slot)
+        if question.direction:
+            # As steep as choosing between two classes is: the difference of two squares.
+            slope = 2 * self.spec.sharpness * question.direction
+            return [b + slope * anchor for b, anchor in zip(tilt, question.anchors, strict=True)]
         if math.isnan(question.latent):
-            return self.spec.tilt(len(question.ranks), question.demo_slot)
+            return tilt
+        if question.anchors:
+            return [
+                bonus - self.spec.sharpness * (question.latent - anchor) ** 2
+                for bonus, anchor in zip(tilt, question.anchors, strict=True)
+            ]
         return self.spec.log_odds(question.latent, question.ranks, question.demo_slot)
 
     def _reply(
@@ -210,6 +233,9 @@ class SimRater:
 
     def _understand(self, text: str) -> _Question:
         """Return what a prompt asks, read in the first way that leads to a text in the table."""
+        comparison = read_comparison(text, lambda one: self._latent(one) != UNKNOWN)
+        if comparison is not None:
+            return self._compared(comparison)
         problems = []
         for head in find_heads(text):
             try:
@@ -219,6 +245,31 @@ class SimRater:
         if problems:
             raise problems[0]
         raise Problem(f"no block of a text and a 'Label' in the prompt '{text[:60]}'")
+
+    def _compared(self, found: Comparison) -> _Question:
+        """Return what a prompt asks that holds an item against others."""
+        anchors = [self._known(text) for text in found.texts]
+        slots = tuple(range(1, len(found.labels) + 1))
+        if found.pole:
+            if found.pole not in self.poles:
+                raise Problem(f"'{found.pole}' is no end of the scale; there are {self.poles}")
+            direction = 1 if found.pole == self.poles[1] else -1
+            both = " | ".join(sorted(found.texts))
+            return _Question(both, math.nan, found.labels, slots, 0, tuple(anchors), direction)
+        if len(found.labels) == len(anchors) + 1:
+            anchors = _gaps(anchors)
+        if len(found.labels) != len(anchors):
+            raise Problem(f"{len(anchors)} texts behind {len(found.labels)} labels")
+        # The labels say which slot is which, wherever the references stand.
+        placed = dict(sorted(zip(found.labels, anchors, strict=True), key=lambda one: int(one[0])))
+        query = self._known(found.query)
+        return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
+
+    def _known(self, text: str) -> float:
+        latent = self._latent(text)
+        if latent == UNKNOWN:
+            raise Problem(f"no latent score for the text '{text[:80]}'; the rater's table lacks it")
+        return latent
 
     def _question(self, sheet: Sheet) -> _Question:
         blocks = self._mended(sheet)
@@ -292,6 +343,13 @@ class SimRater:
         return found
 
 
+def _gaps(anchors: Sequence[float]) -> list[float]:
+    """Return the middles between neighbours, and as far before the first and after the last."""
+    step = (anchors[-1] - anchors[0]) / max(len(anchors) - 1, 1) or 1.0
+    ends = [anchors[0] - step, *anchors, anchors[-1] + step]
+    return [(low + high) / 2 for low, high in pairwise(ends)]
+
+
 def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tuple[Rank, ...]:
     """Return the rank of each slot that fits the demonstrations best.
 
@@ -326,4 +384,5 @@ def open_sim(
     name: str, items: Iterable[Item], scale: Scale, *, seed: int = 0, spread: float = SPREAD
 ) -> SimRater:
     """Return the rater that a name such as `sim/first-slot?strength=1` stands for."""
-    return SimRater(sim_spec(name), latents(items, scale, seed, spread), scale.names)
+    table = latents(items, scale, seed, spread)
+    return SimRater(sim_spec(name), table, scale.names, (scale.low, scale.high))
