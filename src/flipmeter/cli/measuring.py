@@ -11,13 +11,17 @@ import typer
 
 from flipmeter.cli.app import AsJson, RunFolder, app, say
 from flipmeter.cli.printing import print_run
-from flipmeter.measure import phase0_table, residuals
+from flipmeter.measure import effects, phase0_table, residuals
 from flipmeter.report import (
+    CANNOT_SEE,
+    effect_notes,
+    effect_table,
     phase0_view,
     residual_notes,
     residual_table,
     residuals_csv,
     warned,
+    write_effects,
     write_residuals,
 )
 from flipmeter.runs import Run
@@ -34,19 +38,25 @@ def measure(
     by_level: Annotated[
         bool, typer.Option("--residuals", help="What each level changes, and each model.")
     ] = False,
+    by_factor: Annotated[
+        bool, typer.Option("--effects", help="What factors do, alone and with one another.")
+    ] = False,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write all estimates (.parquet, .csv); residuals also as .md and .tex."),
+        typer.Option(
+            help="Write all estimates (.parquet, .csv); effects also as .md, residuals as .tex too."
+        ),
     ] = None,
 ) -> None:
     """Print the estimates of a run, every number with its interval and n."""
     done = Run(folder)
-    if by_level:
-        if phase0 or greedy is not None:
-            raise Problem("--residuals and the Phase 0 table are two tables; ask for one")
-        _show_residuals(done, out, as_json=as_json, csv=csv)
+    if by_level or by_factor:
+        if by_level + by_factor + (phase0 or greedy is not None) > 1:
+            raise Problem("--residuals, --effects and the Phase 0 table are not one; ask for one")
+        show = _show_residuals if by_level else _show_effects
+        show(done, out, as_json=as_json, csv=csv)
         return
     if out is not None:
         _write_estimates(done.estimates, out)
@@ -88,7 +98,23 @@ def _show_residuals(done: Run, out: Path | None, *, as_json: bool, csv: bool) ->
         typer.echo(residuals_csv(table), nl=False)
     else:
         warnings = [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
-        say("", residual_table(table), *residual_notes(table), *warnings)
+        is_blind = done.study.design == "one-at-a-time" and len(done.study.vary) > 1
+        blind = [CANNOT_SEE] if is_blind else []
+        say("", residual_table(table), *residual_notes(table), *blind, *warnings)
+
+
+def _show_effects(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
+    table = effects(done.decisions, done.study.contrasts, mode=done.study.mode)
+    if out is not None:
+        write_effects(table, out)
+    if as_json:
+        about = {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
+        typer.echo(json.dumps(about | {"effects": table.to_dicts()}, ensure_ascii=False))
+    elif csv:
+        typer.echo(residuals_csv(table), nl=False)
+    else:
+        warnings = [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
+        say("", effect_table(table), *effect_notes(table), *warnings)
 
 
 def _mention_levels(done: Run) -> None:

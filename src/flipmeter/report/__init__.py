@@ -1,6 +1,7 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
 from flipmeter.report.differ import side_by_side
+from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.files import residuals_csv, write_residuals
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.tables import (
@@ -15,7 +16,10 @@ from flipmeter.report.tables import (
 )
 
 __all__ = [
+    "CANNOT_SEE",
     "accuracy_tests_table",
+    "effect_notes",
+    "effect_table",
     "failures_line",
     "flip_table",
     "performance_table",
@@ -27,5 +31,6 @@ __all__ = [
     "tokens_table",
     "verdict_lines",
     "warned",
+    "write_effects",
     "write_residuals",
 ]
