@@ -298,7 +298,7 @@ def test_intervals_cover_the_planted_difference() -> None:
 
 
 def test_shares_of_a_complete_design_are_those_of_the_analysis_of_variance() -> None:
-    """A naive twin: the squared deviations of marginal means, which add up where all is balanced."""
+    """A naive twin: the squared deviations of marginal means; balanced, they add up."""
     cells, hits, _ = drawn(80)
     table = terms_of(effects(decided(LEVELS, cells, hits), []))
     means = hits.mean(axis=0).reshape(3, 2, 3)

@@ -15,7 +15,7 @@ from flipmeter.design.quality import encode
 from flipmeter.types import Problem
 
 MOST_CELLS = 100_000
-MOST_CANDIDATES = 4_096
+MOST_CANDIDATES = 2_048
 """Of more cells than this a fractional design is chosen among as many, drawn by its seed."""
 
 
