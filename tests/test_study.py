@@ -169,3 +169,72 @@ def test_phase_1_varies_one_thing_at_a_time() -> None:
     assert study.vary_models == [study.entries[0].name]
     assert study.is_remapped
     assert {level.style.layout for level in study.levels().values()} == {"paper"}
+
+
+MOOD = "indicative"
+
+
+def crossed(**changes: Any) -> Study:
+    return read_study(
+        {
+            "models": ["sim/honest"],
+            "datasets": ["reviews"],
+            "vary": {
+                "label_format": ["letter", "neutral_id"],
+                "shots": [0, 1],
+                "mood": ["indicative"],
+            },
+            "base": {"shots": 2},
+            **changes,
+        }
+    )
+
+
+def test_a_factorial_design_asks_every_cell_once() -> None:
+    levels = crossed(design="factorial").levels()
+    assert len(levels) == 3 * 3 * 2
+    assert len(set(levels.values())) == len(levels)
+    assert levels["label_format=letter,mood=indicative,shots=1"].style.shots == 1
+
+
+def test_a_fraction_has_the_base_and_as_many_cells_as_asked_for() -> None:
+    levels = crossed(design="fractional", cells=9).levels()
+    assert len(levels) == 9
+    assert "" in levels
+    assert crossed(design="fractional", cells=9).levels() == levels
+
+
+def test_a_crossed_design_leaves_out_prompts_that_mean_nothing() -> None:
+    levels = crossed(design="factorial", base={"clarity": "minimal", "shots": 2}).levels()
+    assert not any(level.style.shots == 0 for level in levels.values())
+
+
+def test_pipelines_can_be_crossed_with_factors() -> None:
+    vary = {"shots": [1], "pipeline": ["pairwise+copeland"]}
+    levels = crossed(design="factorial", vary=vary).levels()
+    assert levels["shots=1,pipeline=pairwise+copeland"].pipeline == "pairwise+copeland"
+
+
+def test_levels_can_be_kept_to_some_datasets_by_pattern() -> None:
+    study = crossed(
+        vary={"pipeline": ["pairwise", "pairwise+copeland", "listwise"]},
+        only_on={"pipeline=pairwise*": ["sst5"]},
+    )
+    assert set(study.levels_on("reviews")) == {"", "pipeline=listwise"}
+    assert len(study.levels_on("sst5")) == 4
+
+
+def test_configs_come_by_name_or_with_their_levels() -> None:
+    named = crossed(vary={}, configs=["A", "P1"]).levels()
+    assert named["config=A"].style.shots == 0
+    own = crossed(vary={}, configs={"mine": {"shots": 1, "pipeline": "pairwise"}, "P1": None})
+    assert own.levels()["config=mine"].pipeline == "pairwise"
+    assert own.levels()["config=P1"].style.mood == "indicative"
+    with pytest.raises(Problem, match="no config named 'P9'"):
+        crossed(configs=["P9"])
+
+
+def test_a_study_that_debiases_asks_for_scores_everywhere() -> None:
+    plain, debiased = crossed(vary={}), crossed(vary={"pipeline": ["pointwise+pride"]})
+    assert not any(rater.is_scored for rater in plain.raters())
+    assert all(rater.is_scored for rater in debiased.raters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, field_valid
 from flipmeter.configs import configs
 from flipmeter.data import Balance, Groups, load
 from flipmeter.decide import in_mode, open_pipeline
+from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
 from flipmeter.model import (
     Budget,
@@ -22,7 +24,7 @@ from flipmeter.model import (
     is_in_process,
 )
 from flipmeter.probe import contrasts_of, expand, probes
-from flipmeter.prompt import factors
+from flipmeter.prompt import factors, label_formats
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Contrast,
@@ -74,7 +76,8 @@ class Study(BaseModel):
     vary_models: list[str] = []
     merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
     cardinality_sample: Literal["redraw", "remap"] | None = None
-    design: Literal["one-at-a-time"] = "one-at-a-time"
+    design: Literal["one-at-a-time", "fractional", "factorial"] = "one-at-a-time"
+    cells: int | None = Field(None, ge=2)
     pipeline: str = "pointwise"
     scores: bool = False
     calibration_size: int = Field(10, ge=1)
@@ -228,8 +231,8 @@ class Study(BaseModel):
     def levels(self) -> dict[str, Level]:
         """Return every level by its name; the base has the empty name."""
         named = {"": self.base_level}
-        for factor, values in self.vary.items():
-            named |= {f"{factor}={value}": self._level({factor: value}) for value in values}
+        at_base = vars(self.style) | {_PIPELINE: self.pipeline}
+        named |= {cell_name(at_base, cell): self._level(cell) for cell in self._cells(at_base)}
         for name, changes in self.configs.items():
             named[f"{CONFIG}={name}"] = self._level(changes)
         return {
@@ -237,6 +240,13 @@ class Study(BaseModel):
             for name, level in named.items()
             if level != self.base_level or not name or name.startswith(CONFIG)
         }
+
+    def _cells(self, at_base: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return what is varied together, each cell as its factors' values."""
+        if self.design == "one-at-a-time":
+            return [{factor: value} for factor, values in self.vary.items() for value in values]
+        vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
+        return _crossed(self.design, tuple(at_base.items()), vary, self.cells, self.seeds[0])
 
     @property
     def base_level(self) -> Level:
@@ -258,7 +268,7 @@ class Study(BaseModel):
             if all(
                 dataset in datasets
                 for key, datasets in self.only_on.items()
-                if fnmatchcase(name, key if "=" in key else f"{key}=*")
+                if any(_is_meant(key, part) for part in name.split(","))
             )
         }
 
@@ -307,6 +317,34 @@ CONFIG = "config"
 """What the name of a level begins with that changes several factors at once."""
 
 _PIPELINE = "pipeline"
+
+
+@lru_cache(maxsize=16)
+def _crossed(
+    design: str,
+    base: tuple[tuple[str, Any], ...],
+    vary: tuple[tuple[str, tuple[Any, ...]], ...],
+    n_cells: int | None,
+    seed: int,
+) -> Sequence[Mapping[str, Any]]:
+    """Return the cells of a design that varies factors together; finding them can take seconds."""
+    at_base = dict(base)
+
+    def has_meaning(cell: Mapping[str, Any]) -> bool:
+        """Say whether a prompt tells what its labels mean."""
+        at = {**at_base, **cell}
+        is_silent = at["clarity"] == "minimal" and not at["shots"]
+        return not is_silent or label_formats[at["label_format"]].is_words
+
+    levels = levels_of(at_base, dict(vary))
+    if design == "factorial":
+        return factorial(levels, allowed=has_meaning)
+    return fractional(levels, n_cells, seed=seed, allowed=has_meaning)
+
+
+def _is_meant(key: str, level: str) -> bool:
+    """Say whether a factor, or a pattern of levels, is meant by a key of `only_on`."""
+    return fnmatchcase(level, key if "=" in key else f"{key}=*")
 
 
 def _factors() -> list[str]:

@@ -13,13 +13,17 @@ import typer
 from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.printing import heading, print_run, warning_lines
-from flipmeter.measure import phase0_table, residuals, transfer
+from flipmeter.measure import effects, phase0_table, residuals, transfer
 from flipmeter.report import (
+    CANNOT_SEE,
+    effect_notes,
+    effect_table,
     phase0_view,
     residual_notes,
     residual_table,
     residuals_csv,
     warned,
+    write_effects,
     write_residuals,
 )
 from flipmeter.runs import Run
@@ -49,11 +53,16 @@ def measure(
     metric: Annotated[
         str | None, typer.Option(help="With --choose: for this metric only (acc, P1, ...).")
     ] = None,
+    by_factor: Annotated[
+        bool, typer.Option("--effects", help="What factors do, alone and with one another.")
+    ] = False,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write all rows (.parquet, .csv); residuals also as .md and .tex."),
+        typer.Option(
+            help="Write all rows (.parquet, .csv); residuals also as .md and .tex, effects as .md."
+        ),
     ] = None,
 ) -> None:
     """Print the estimates of a run, every number with its interval and n."""
@@ -65,6 +74,7 @@ def measure(
             "--transfer": reference is not None,
             "--forecast": is_forecast,
             "--choose": is_choice,
+            "--effects": by_factor,
             "the Phase 0 table": is_phase0,
         }
     )
@@ -76,6 +86,8 @@ def measure(
         show_choices(done, metric)
     elif is_forecast:
         show_forecasts(done, out, as_json=as_json, csv=csv)
+    elif by_factor:
+        _show_effects(done, out, as_json=as_json, csv=csv)
     elif by_level or reference is not None:
         _show_residuals(done, reference, out, as_json=as_json, csv=csv)
     else:
@@ -135,7 +147,21 @@ def _show_residuals(
     elif csv:
         typer.echo(residuals_csv(table), nl=False)
     else:
-        say("", residual_table(table), *residual_notes(table), *warning_lines(done))
+        is_blind = reference is None and study.design == "one-at-a-time" and len(study.vary) > 1
+        blind = [CANNOT_SEE] if is_blind else []
+        say("", residual_table(table), *residual_notes(table), *blind, *warning_lines(done))
+
+
+def _show_effects(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
+    table = effects(done.decisions, done.study.contrasts, mode=done.study.mode)
+    if out is not None:
+        write_effects(table, out)
+    if as_json:
+        typer.echo(json.dumps(heading(done) | {"effects": table.to_dicts()}, ensure_ascii=False))
+    elif csv:
+        typer.echo(residuals_csv(table), nl=False)
+    else:
+        say("", effect_table(table), *effect_notes(table), *warning_lines(done))
 
 
 def _mention_levels(done: Run) -> None:

@@ -19,6 +19,7 @@ from flipmeter.measure.inference import (
     paper_round,
     wilson,
 )
+from flipmeter.measure.interactions import effects
 from flipmeter.measure.judge import Verdict, verdict, verdicts
 from flipmeter.measure.phase0 import phase0_table
 from flipmeter.measure.residuals import residual, residuals, transfer
@@ -35,6 +36,7 @@ __all__ = [
     "additive",
     "clopper_upper",
     "cochran_q",
+    "effects",
     "excess_disagreement",
     "flip_rate",
     "flip_rate_any",

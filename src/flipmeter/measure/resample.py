@@ -87,7 +87,7 @@ def read_sides(
     panel = read_panel(frame)
     asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
     items = asked["item"].rank("dense").cast(pl.Int64).to_numpy()
-    found = [_contrasted(panel, contrast, mode) for contrast in contrasts]
+    found = [contrasted(panel, contrast, mode) for contrast in contrasts]
     classes = panel.classes(("base", 0))
     graded = panel.asked(("base", 0)) & (panel.gold > 0)
     pairs = np.array([pair for pair, _, _ in found], dtype=np.int64)
@@ -112,7 +112,7 @@ def read_sides(
     return panel.keys, sides
 
 
-def _contrasted(
+def contrasted(
     panel: Panel, contrast: Contrast, mode: Mode
 ) -> tuple[list[Ranks], Booleans, list[str]]:
     """Return the classes under both views, the items that count, and a note for each group.

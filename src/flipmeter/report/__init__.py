@@ -1,6 +1,7 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
 from flipmeter.report.differ import side_by_side
+from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.files import residuals_csv, write_residuals
 from flipmeter.report.forecasts import forecast_notes, forecast_table
 from flipmeter.report.residuals import residual_notes, residual_table
@@ -16,7 +17,10 @@ from flipmeter.report.tables import (
 )
 
 __all__ = [
+    "CANNOT_SEE",
     "accuracy_tests_table",
+    "effect_notes",
+    "effect_table",
     "failures_line",
     "flip_table",
     "forecast_notes",
@@ -30,5 +34,6 @@ __all__ = [
     "tokens_table",
     "verdict_lines",
     "warned",
+    "write_effects",
     "write_residuals",
 ]

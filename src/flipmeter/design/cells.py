@@ -1,0 +1,62 @@
+"""A cell: one level of every factor, and its name, which says what differs from the base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from flipmeter.types import Problem, Style
+
+Cell = Mapping[str, Any]
+Levels = Mapping[str, Sequence[Any]]
+"""The levels of every factor; the first one is the base's."""
+Allowed = Callable[[Cell], bool]
+"""Says whether a cell may be asked: some combinations have no meaning."""
+
+STYLE_ORDER = tuple(field.name for field in fields(Style))
+
+
+def cell_name(base: Mapping[str, Any], cell: Cell) -> str:
+    """Write what differs from the base, in the order of Style: "label_format=letter,shots=1"."""
+    changed = [factor for factor, value in cell.items() if value != base[factor]]
+    for factor in changed:
+        if any(mark in str(cell[factor]) for mark in ",="):
+            raise Problem(
+                f"level {cell[factor]!r} of '{factor}' holds a comma or an equals sign, which "
+                "separate the parts of a cell's name; give the level another name"
+            )
+    return ",".join(f"{factor}={cell[factor]}" for factor in in_style_order(changed))
+
+
+def parse_cell(name: str) -> dict[str, str]:
+    """Read the factors that differ from the base, and their levels; the base itself is {}."""
+    found: dict[str, str] = {}
+    for part in name.split(",") if name else ():
+        factor, equals, value = part.partition("=")
+        if not equals or not factor or factor in found or "=" in value:
+            raise Problem(
+                f"level '{name}' is no cell of a design; cells are named 'factor=value', joined "
+                "by commas, with each factor once"
+            )
+        found[factor] = value
+    return found
+
+
+def in_style_order(factors: Iterable[str]) -> list[str]:
+    """Sort factors as Style has them; what it does not know comes after, as given."""
+    return sorted(
+        factors,
+        key=lambda name: STYLE_ORDER.index(name) if name in STYLE_ORDER else len(STYLE_ORDER),
+    )
+
+
+def is_one_at_a_time(names: Iterable[str]) -> bool:
+    """Say whether no cell changes two factors: such a design cannot see interactions."""
+    return all(len(parse_cell(name)) <= 1 for name in names)
+
+
+def levels_of(base: Mapping[str, Any], vary: Levels) -> dict[str, tuple[Any, ...]]:
+    """Return the levels of the factors that vary, the base's first."""
+    found = {name: tuple(dict.fromkeys([base[name], *values])) for name, values in vary.items()}
+    return {name: found[name] for name in in_style_order(found) if len(found[name]) > 1}
