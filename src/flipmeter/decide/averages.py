@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.decide.spaces import (
-    FLOOR,
+    LEAST,
     Booleans,
     Floats,
     Ranks,
@@ -83,7 +83,7 @@ def average_probabilities(
     orders: npt.ArrayLike,
     *,
     mean: Literal["geometric", "arithmetic"] = "geometric",
-    floor: float = FLOOR,
+    floor: float = LEAST,
     least: int | None = None,
 ) -> Floats:
     """Return the mean over views, by class (items x views x slots in, items x classes out).

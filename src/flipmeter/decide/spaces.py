@@ -17,8 +17,11 @@ Floats = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
+LEAST = 1e-44
+"""No probability counts for less, and confident models go far down: a higher floor would take what
+they are sure of for a preference of slots."""
 FLOOR = 1e-10
-"""The least probability whose logarithm is taken."""
+"""The least weight of a slot in a prior, as in the paper."""
 OFF_SIMPLEX = 1e-6
 """How far from 1 a row may sum: engines add up in single precision."""
 
@@ -105,7 +108,7 @@ def whole(values: npt.ArrayLike, what: str) -> Ranks:
     return array.astype(np.int64)
 
 
-def logs(p: Floats, floor: float = FLOOR) -> Floats:
+def logs(p: Floats, floor: float = LEAST) -> Floats:
     """Return logarithms of probabilities, none lower than that of the floor."""
     return np.asarray(np.log(np.maximum(p, floor)))
 

@@ -1,0 +1,154 @@
+"""Phase 2 from study to table, on simulated raters whose preference for slots is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from flipmeter.grid import conditions
+from flipmeter.model import Store
+from flipmeter.plan import plan
+from flipmeter.rate import Rating, seat
+from flipmeter.runs import Run, perform
+from flipmeter.study import Study, read_study
+from flipmeter.types import Problem
+
+TILTED = "sim/first-slot?strength=2"
+COMPARING = ("pairwise", "pairwise+copeland", "pairwise+bradley_terry", "listwise_compare")
+
+
+def study(*pipelines: str, **changes: Any) -> Study:
+    content = {
+        "models": [{"name": "rater", "model": "sim/honest"}],
+        "datasets": ["reviews"],
+        "test_size": 20,
+        "repeats": 1,
+        "base": {"shots": 2},
+        "vary": {"pipeline": list(pipelines)},
+    }
+    return read_study(content | changes)
+
+
+def performed(folder: Path, *pipelines: str, **changes: Any) -> Run:
+    return perform(study(*pipelines, **changes), folder / "run", Store())
+
+
+def flips(run: Run, level: str, contrast: str = "P1") -> float | None:
+    row = run.estimates.filter(level=level, metric=contrast, policy="complete").to_dicts()[0]
+    return row["value"] if row["note"][:3] != "not" else None
+
+
+def test_an_honest_rater_compares_as_it_rates(tmp_path: Path) -> None:
+    names = [*COMPARING, "listwise", "listwise+insertion", "listwise_compare+relabel"]
+    run = performed(tmp_path, *names)
+    assert not run.decisions.filter(pl.col("fault") != "").height
+    for name in names:
+        assert flips(run, f"pipeline={name}") == 0
+    accuracy = run.estimates.filter(metric="accuracy", view="base", policy="complete")
+    assert accuracy["value"].min() > 0.4  # type: ignore[operator]
+
+
+def test_probes_that_a_pipeline_cannot_express_are_not_applicable(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pairwise+copeland", "pointwise+label_average")
+    pairwise, averaged = "pipeline=pairwise+copeland", "pipeline=pointwise+label_average"
+    for contrast in ("P2a", "P3a", "P3"):
+        assert flips(run, pairwise, contrast) is None
+    assert flips(run, averaged) is None
+    assert flips(run, averaged, "P2a") == 0
+
+
+def test_the_question_of_a_pairwise_prompt_is_turned_and_the_table_says_so(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pairwise+copeland")
+    rows = run.estimates.filter(metric="P1", policy="complete")
+    notes = dict(zip(rows["level"], rows["note"], strict=True))
+    assert notes["pipeline=pairwise+copeland"].startswith("by polarity")
+    assert not notes[""]
+
+
+def test_every_aggregator_reads_the_same_comparisons() -> None:
+    one, all_of_them = (_planned(study(*names)) for names in (["pairwise"], list(COMPARING[:3])))
+    assert len(one) == len(all_of_them)
+
+
+def _planned(asked: Study) -> tuple[object, ...]:
+    grid = conditions(asked)
+    return plan(Rating(grid, {seat(c): "any" for c in grid}).calls()).requests
+
+
+def test_averages_ask_nothing_that_the_probes_do_not() -> None:
+    probes = {"probes": ["label_order", "demo_order"]}
+    plain = _planned(study(**probes))
+    averaged = _planned(study("pointwise+label_average@paper", **probes))
+    # Under ascending, descending and random orders the labels are reversed as well: three views.
+    assert len(averaged) == len(plain) + 3 * 20
+    only_labels = {"probes": ["label_order"]}
+    assert len(_planned(study("pointwise+label_average", **only_labels))) == len(
+        _planned(study(**only_labels))
+    )
+
+
+def test_calibration_items_are_neither_tested_nor_shown_but_in_the_papers_form() -> None:
+    grid = conditions(study("pointwise+pride", "pointwise+pride@paper"))
+    for condition in grid:
+        tested, shown, apart = (
+            {item.id for item in items}
+            for items in (condition.items, condition.demos, condition.calibration)
+        )
+        if condition.level == "pipeline=pointwise+pride":
+            assert len(apart) == 10
+            assert not apart & (tested | shown)
+        elif condition.level:
+            assert len(apart) == 10
+            assert apart <= tested
+
+
+def test_recommended_corrections_remove_a_preference_and_the_papers_do_not(tmp_path: Path) -> None:
+    recommended = (
+        "pointwise+pride",
+        "pointwise+pride_cyclic",
+        "pointwise+contextual",
+    )
+    run = performed(
+        tmp_path,
+        *recommended,
+        "pointwise+pride@paper",
+        models=[{"name": "rater", "model": TILTED}],
+        probes=["label_order"],
+        test_size=60,
+    )
+    planted = flips(run, "")
+    assert planted is not None
+    assert planted > 0.15
+    assert [flips(run, f"pipeline={name}") for name in recommended] == [0, 0, 0]
+    paper = flips(run, "pipeline=pointwise+pride@paper")
+    assert paper is not None
+    assert paper > planted / 2
+
+
+def test_what_items_share_is_counted_apart(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
+    at = run.decisions.filter(level="pipeline=pointwise+contextual", view="base")
+    assert set(at["n_calls"]) == {1}
+    assert set(at["shared_calls"]) == {3}
+    calls = run.calls.filter(level="pipeline=pointwise+contextual", view="base")
+    assert len(calls) == 20 + 3
+
+
+def test_decisions_keep_their_probabilities_by_class(tmp_path: Path) -> None:
+    run = performed(tmp_path, probes=["label_order"], vary={}, scores=True)
+    best = run.decisions.with_columns(best=pl.col("probabilities").list.arg_max() + 1)
+    assert (best["best"] == best["rank"]).all()
+    assert best["label_mass"].min() == pytest.approx(1)
+
+
+def test_comparisons_need_demonstrations() -> None:
+    with pytest.raises(Problem, match="'pairwise' compares with demonstrations and level"):
+        conditions(study("pairwise", base={"shots": 0}))
+
+
+def test_too_few_items_to_calibrate_on_are_named() -> None:
+    with pytest.raises(Problem, match="calibration needs 500"):
+        conditions(study("pointwise+pride", calibration_size=500))
