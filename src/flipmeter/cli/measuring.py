@@ -11,7 +11,8 @@ import typer
 
 from flipmeter.cli.app import AsJson, RunFolder, app, say
 from flipmeter.cli.printing import print_run
-from flipmeter.measure import phase0_table, residuals
+from flipmeter.cli.showing import aspects_of, certificates_of, show_tables
+from flipmeter.measure import ASPECTS, phase0_table, residuals
 from flipmeter.report import (
     phase0_view,
     residual_notes,
@@ -34,6 +35,17 @@ def measure(
     by_level: Annotated[
         bool, typer.Option("--residuals", help="What each level changes, and each model.")
     ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(help=f"Only these tables: {', '.join(ASPECTS)}; or all."),
+    ] = None,
+    certify: Annotated[
+        list[str] | None,
+        typer.Option(help="Certify a claim: 'P1<0.10', 'P1-noise<0.05' (repeatable)."),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="A CSV of costs for --show worst: gold by given.")
+    ] = None,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
     out: Annotated[
@@ -43,10 +55,14 @@ def measure(
 ) -> None:
     """Print the estimates of a run, every number with its interval and n."""
     done = Run(folder)
+    is_phase0 = phase0 or greedy is not None
+    if sum([is_phase0, by_level, bool(show or certify)]) > 1:
+        raise Problem("--residuals, --show and the Phase 0 table are different tables; ask for one")
     if by_level:
-        if phase0 or greedy is not None:
-            raise Problem("--residuals and the Phase 0 table are two tables; ask for one")
         _show_residuals(done, out, as_json=as_json, csv=csv)
+        return
+    if show or certify:
+        show_tables(done, _tables(done, show, certify, costs), out, as_json=as_json, csv=csv)
         return
     if out is not None:
         _write_estimates(done.estimates, out)
@@ -54,11 +70,18 @@ def measure(
         typer.echo(json.dumps(_plain(done), ensure_ascii=False))
     elif csv:
         typer.echo(done.estimates.write_csv(), nl=False)
-    elif phase0 or greedy is not None:
+    elif is_phase0:
         say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
     else:
         print_run(done, done.study)
         _mention_levels(done)
+
+
+def _tables(
+    done: Run, show: str | None, certify: list[str] | None, costs: Path | None
+) -> dict[str, pl.DataFrame]:
+    tables = aspects_of(done, show, costs) if show else {}
+    return tables | ({"certificates": certificates_of(done, certify)} if certify else {})
 
 
 def _warnings(done: Run, greedy: Path | None) -> dict[str, str]:

@@ -87,7 +87,18 @@ def residuals(
         raise Problem(
             "there is one model at one level: nothing to subtract; add `vary:` or a model"
         )
-    maker = _Maker(sides, mode, [*SCORES[mode], *(contrast.name for contrast in chosen)])
+    names = [*SCORES[mode], *(contrast.name for contrast in chosen)]
+    return subtract(sides, names, found, mode)
+
+
+def subtract(
+    sides: Sequence[Side],
+    names: Sequence[str],
+    found: Sequence[Comparison],
+    mode: Mode = "recommended",
+) -> pl.DataFrame:
+    """Make the rows of every comparison; `names` are the scores of the mode, then the contrasts."""
+    maker = _Maker(sides, mode, names)
     rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))

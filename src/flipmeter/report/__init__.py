@@ -1,5 +1,11 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
+from flipmeter.report.aspects import (
+    aspect_notes,
+    aspect_table,
+    certificate_table,
+    comparison_table,
+)
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.files import residuals_csv, write_residuals
 from flipmeter.report.residuals import residual_notes, residual_table
@@ -16,6 +22,10 @@ from flipmeter.report.tables import (
 
 __all__ = [
     "accuracy_tests_table",
+    "aspect_notes",
+    "aspect_table",
+    "certificate_table",
+    "comparison_table",
     "failures_line",
     "flip_table",
     "performance_table",
