@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,11 @@ Statistic = Callable[[Sums], Sums]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
 
 Drawn = npt.NDArray[np.float32]
+Scale = Literal["fisher", "logit"]
+SCALES: Mapping[Scale, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "fisher": (np.arctanh, np.tanh),
+    "logit": (special.logit, special.expit),
+}
 
 
 def means(sums: Sums) -> Sums:
@@ -61,9 +66,11 @@ def bootstrap(
     for places, block in _blocks(table, groups, RESAMPLES * (table.shape[1] + len(metrics))):
         value[places] = statistic(block.sum(axis=1))
         drawn = _resampled(block.astype(np.float32), statistic)
-        low[places], high[places] = _bca(drawn, value[places], _left_out(block, statistic))
-        lost[places] = np.isnan(drawn).mean(axis=-1)
-    rare = lost > 0.5
+        defined = (~np.isnan(drawn)).sum(axis=-1)
+        without = _left_out(block, statistic)
+        low[places], high[places] = _bca(drawn, defined, value[places], without)
+        lost[places] = RESAMPLES - defined
+    rare = lost > RESAMPLES / 2
     ends = (np.where(rare, np.nan, low), np.where(rare, np.nan, high))
     return _named(metrics, value, ends, np.where(rare, LOST, ""), n, failed)
 
@@ -76,16 +83,16 @@ def jackknife(
     *,
     n: Ints,
     failed: Ints | None = None,
-    is_agreement: bool = False,
+    scale: Scale,
 ) -> dict[str, Estimates]:
     """Estimate smooth functions of sums over items, with 95 % t intervals from leaving items out.
 
-    It takes as many evaluations as there are items, where a bootstrap takes thousands. A
-    coefficient of agreement, which ends at 1, is taken to Fisher's scale and back.
+    It takes as many evaluations as there are items, where a bootstrap takes thousands. The numbers
+    are taken to a scale without ends and back: Fisher's for agreement, logits for shares.
     """
     table = _stacked(adds)
     value, low, high = (np.full((groups.n, len(metrics)), np.nan) for _ in range(3))
-    there, back = (np.arctanh, np.tanh) if is_agreement else (np.asarray, np.asarray)
+    there, back = SCALES[scale]
     for places, block in _blocks(table, groups, int(groups.count().max()) * table.shape[1]):
         value[places] = statistic(block.sum(axis=1))
         n_items = block.shape[1]
@@ -170,9 +177,11 @@ def _left_out(block: Floats, statistic: Statistic) -> Floats:
     return np.asarray(np.moveaxis(without, 1, -1), dtype=np.float64)
 
 
-def _bca(drawn: Drawn, value: Floats, left_out: Floats) -> tuple[Floats, Floats]:
-    """Return the ends of the bias-corrected and accelerated interval, widened as t is over z."""
-    defined = (~np.isnan(drawn)).sum(axis=-1)
+def _bca(drawn: Drawn, defined: Ints, value: Floats, left_out: Floats) -> tuple[Floats, Floats]:
+    """Return the ends of the bias-corrected and accelerated interval, widened as t is over z.
+
+    `defined` counts the resamples in which there is a value.
+    """
     near = (1e-6 * (1 + np.abs(value))).astype(np.float32)[..., None]
     middle = value.astype(np.float32)[..., None]
     below = ((drawn < middle - near).sum(axis=-1) + (drawn <= middle + near).sum(axis=-1)) / 2
@@ -181,12 +190,11 @@ def _bca(drawn: Drawn, value: Floats, left_out: Floats) -> tuple[Floats, Floats]
     pull = np.nan_to_num(known.mean(axis=-1, keepdims=True) - known)
     squares = (pull**2).sum(axis=-1)
     skew = (pull**3).sum(axis=-1) / (6 * np.where(squares > 0, squares, np.inf) ** 1.5)
-    n_items = left_out.shape[-1]
-    reach = float(special.stdtrit(max(n_items - 1, 1), 0.975)) * np.sqrt(
-        n_items / max(n_items - 1, 1)
-    )
+    n_items, free = left_out.shape[-1], max(left_out.shape[-1] - 1, 1)
+    reach = float(special.stdtrit(free, 0.975) * np.sqrt(n_items / free))
     ordered = np.sort(drawn, axis=-1)
-    shifts = [bias + (bias + z) / (1 - skew * (bias + z)) for z in (-reach, reach)]
+    # With a handful of items the denominator could turn negative, and the ends change places.
+    shifts = [bias + (bias + z) / np.maximum(1 - skew * (bias + z), 0.1) for z in (-reach, reach)]
     low, high = (_at(ordered, defined, special.ndtr(shift)) for shift in shifts)
     return low, high
 

@@ -210,7 +210,9 @@ def confidence_estimates(
     )
     steps = [votes == step for step in range(n_views, -1, -1)]
     adds = [*steps, *(step & right for step in steps)]
-    area = jackknife(["abstention_area"], adds, groups, lambda sums: _area(sums)[..., None], n=n)
+    area = jackknife(
+        ["abstention_area"], adds, groups, lambda sums: _area(sums)[..., None], n=n, scale="logit"
+    )
     found = {"coverage": coverage, "selective_accuracy": selective, **area}
     return found | _set_estimates(gold, table, n_classes, groups)
 

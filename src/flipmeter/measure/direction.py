@@ -87,13 +87,13 @@ def wilcoxon(table: npt.ArrayLike) -> tuple[float, float]:
 
 
 def bowker_tests(tables: Floats) -> Test:
-    """Compute `bowker` of every table of a stack."""
+    """Compute `bowker` of every table of a stack; pairs that no item moves between take no part."""
     n_classes = tables.shape[-1]
     rows, columns = np.triu_indices(n_classes, 1)
     up, down = tables[:, rows, columns], tables[:, columns, rows]
     statistic = ((up - down) ** 2 / np.maximum(up + down, 1)).sum(axis=-1)
-    df = np.full(len(tables), len(rows))
-    return statistic, df, np.asarray(special.chdtrc(df, statistic))
+    df = (up + down > 0).sum(axis=-1)
+    return statistic, df, np.where(df > 0, special.chdtrc(np.maximum(df, 1), statistic), 1.0)
 
 
 def homogeneity_tests(tables: Floats) -> Test:

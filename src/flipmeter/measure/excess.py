@@ -145,10 +145,14 @@ def noise_warnings(
 
     `greedy` names the raters that do not sample; a reproducible one answers for itself elsewhere.
     """
-    runs = checked(decisions).group_by(*KEY, "view", "item").agg(pl.col("rank"))
-    repeated = runs.filter(pl.col("rank").list.len() > 1)
-    moved = (pl.col("rank").list.n_unique() > 1).sum().alias("moved")
-    counts = repeated.group_by("rater", maintain_order=True).agg(pl.len().alias("n"), moved)
+    frame, unit = checked(decisions), [*KEY, "view", "item"]
+    again = frame.filter(pl.col("repeat") > 0).select(unit).unique()
+    rank = pl.col("rank")
+    runs = frame.join(again, on=unit, how="semi").group_by(unit)
+    repeated = runs.agg(n_runs=pl.len(), moved=rank.min() != rank.max()).filter(
+        pl.col("n_runs") > 1
+    )
+    counts = repeated.group_by("rater").agg(n=pl.len(), n_moved=pl.col("moved").sum())
     found: dict[str, list[str]] = {}
     for rater, n, n_moved in counts.sort("rater").iter_rows():
         if rater not in greedy and not n_moved and n >= ENOUGH_REPEATED:

@@ -78,7 +78,7 @@ def severity_estimates(table: Ranks, n_classes: Ints, groups: Groups) -> dict[st
         _of_pairs if is_pair else _of_many,
         n=n,
         failed=failed,
-        is_agreement=True,
+        scale="fisher",
     )
 
 
