@@ -55,12 +55,16 @@ def bootstrap(
     *,
     n: Ints,
     failed: Ints | None = None,
+    spans: Sequence[float] | None = None,
 ) -> dict[str, Estimates]:
     """Estimate metrics that are functions of sums over items, with 95 % BCa intervals.
 
     `adds` are columns of numbers by item. Items are drawn with replacement within each group; the
     ends are corrected for bias, skewness and few items. An interval without width is none.
+    `spans` say how far an item can lie from 0 in each metric: the interval is widened as if half an
+    item had been seen at either end, because rare items far out may not be in the sample.
     """
+    reaches = np.zeros(len(metrics)) if spans is None else np.asarray(spans, dtype=np.float64)
     table = _stacked(adds)
     value, low, high, lost = (np.full((groups.n, len(metrics)), np.nan) for _ in range(4))
     for places, block in _blocks(table, groups, RESAMPLES * (table.shape[1] + len(metrics))):
@@ -68,7 +72,7 @@ def bootstrap(
         drawn = _resampled(block.astype(np.float32), statistic)
         defined = (~np.isnan(drawn)).sum(axis=-1)
         without = _left_out(block, statistic)
-        low[places], high[places] = _bca(drawn, defined, value[places], without)
+        low[places], high[places] = _bca(drawn, defined, value[places], without, reaches)
         lost[places] = RESAMPLES - defined
     rare = lost > RESAMPLES / 2
     ends = (np.where(rare, np.nan, low), np.where(rare, np.nan, high))
@@ -177,7 +181,9 @@ def _left_out(block: Floats, statistic: Statistic) -> Floats:
     return np.asarray(np.moveaxis(without, 1, -1), dtype=np.float64)
 
 
-def _bca(drawn: Drawn, defined: Ints, value: Floats, left_out: Floats) -> tuple[Floats, Floats]:
+def _bca(
+    drawn: Drawn, defined: Ints, value: Floats, left_out: Floats, spans: Floats
+) -> tuple[Floats, Floats]:
     """Return the ends of the bias-corrected and accelerated interval, widened as t is over z.
 
     `defined` counts the resamples in which there is a value.
@@ -191,7 +197,8 @@ def _bca(drawn: Drawn, defined: Ints, value: Floats, left_out: Floats) -> tuple[
     squares = (pull**2).sum(axis=-1)
     skew = (pull**3).sum(axis=-1) / (6 * np.where(squares > 0, squares, np.inf) ** 1.5)
     n_items, free = left_out.shape[-1], max(left_out.shape[-1] - 1, 1)
-    reach = float(special.stdtrit(free, 0.975) * np.sqrt(n_items / free))
+    spread = np.where(squares > 0, squares * free * n_items, np.inf)
+    reach = special.stdtrit(free, 0.975) * np.sqrt((1 + spans**2 / spread) * n_items / free)
     ordered = np.sort(drawn, axis=-1)
     # With a handful of items the denominator could turn negative, and the ends change places.
     shifts = [bias + (bias + z) / np.maximum(1 - skew * (bias + z), 0.1) for z in (-reach, reach)]

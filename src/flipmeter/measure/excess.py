@@ -53,6 +53,7 @@ def excess_estimates(tables: Sequence[Ranks], groups: Groups) -> dict[str, Estim
         _excess,
         n=groups.count(read),
         failed=groups.count(asked & ~read),
+        spans=(1, (max(int(table.max()) for table in tables) - 1) / 2, 0, 0, 0),
     )
 
 
