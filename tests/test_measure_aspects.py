@@ -71,7 +71,9 @@ def alone(frame: pl.DataFrame) -> dict[tuple[str, str, str], Estimate]:
     for contrast in CONTRASTS:
         table = np.stack([run(view) for view in contrast.views], axis=1)
         parts: dict[str, dict[str, Estimate]] = {
-            "excess": excess_over_noise(*(runs(view) for view in contrast.views)),
+            "excess": excess_over_noise(
+                *(runs(view) for view in contrast.views), n_classes=n_classes
+            ),
             "severity": severity(table, n_classes),
             "worst": worst_case(gold, table, n_classes),
             "confidence": agreement(gold, table, n_classes),

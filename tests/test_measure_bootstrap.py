@@ -10,6 +10,7 @@ from statsmodels.stats.inter_rater import cohens_kappa
 from flipmeter.measure import flip_matrix, severity
 from flipmeter.measure.bootstrap import bootstrap, jackknife, means
 from flipmeter.measure.groups import Groups, one_group
+from flipmeter.measure.severity import severity_estimates
 
 SIZES = (30, 200, 200, 1)
 OF = Groups(np.repeat(np.arange(len(SIZES)), SIZES), len(SIZES))
@@ -64,6 +65,22 @@ def test_leaving_items_out_gives_the_spread_of_the_large_sample_formula(
     assert found.value == pytest.approx(theirs.kappa)
     spread = (np.arctanh(found.high) - np.arctanh(found.low)) / 2 / 1.96
     assert spread * (1 - found.value**2) == pytest.approx(theirs.std_kappa, rel=0.03)
+
+
+def test_intervals_cover_a_planted_value_about_95_times_in_100() -> None:
+    rng, n_draws, n_items = np.random.default_rng(6), 1000, 120
+    groups = Groups(np.repeat(np.arange(n_draws), n_items), n_draws)
+    first = rng.integers(1, 4, n_draws * n_items)
+    second = np.where(rng.random(len(first)) < 0.3, rng.integers(1, 4, len(first)), first)
+    pair = np.stack([first, second], axis=1)
+    found = severity_estimates(pair, np.full(len(first), 3), groups)
+    # Three in ten answers are drawn anew: a step of 1 has a chance of 4 in 9, one of 2 of 2 in 9.
+    planted = {"distance": 0.3 * (4 / 9 + 2 * 2 / 9) / 2, "disagreement": 0.2, "far": 0.3 * 2 / 9}
+    planted |= {"kappa": 0.7, "qwk": 0.7, "alpha": 0.7}
+    for name, truth in planted.items():
+        inside = (found[name].low <= truth) & (truth <= found[name].high)
+        # 950 of 1,000, with a standard error of 7: four of them either way.
+        assert 922 <= inside.sum() <= 978, name
 
 
 def test_many_items_are_drawn_in_several_blocks() -> None:

@@ -42,7 +42,7 @@ def test_counts_by_class_give_what_counting_pairs_of_runs_gives(
     a: list[list[int]], data: st.DataObject
 ) -> None:
     b = [data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=2)) for _ in a]
-    found = excess_over_noise(a, b)
+    found = excess_over_noise(a, b, n_classes=5)
     assert found["excess"].value == pytest.approx(naive(a, b, ordinal=False))
     assert found["excess_ordinal"].value == pytest.approx(naive(a, b, ordinal=True))
 
@@ -50,7 +50,7 @@ def test_counts_by_class_give_what_counting_pairs_of_runs_gives(
 def test_two_runs_of_two_views_give_the_number_that_measure_prints() -> None:
     rng = np.random.default_rng(1)
     runs = rng.integers(0, 4, (4, 80))
-    found = excess_over_noise(runs[:2].T, runs[2:].T)["excess"]
+    found = excess_over_noise(runs[:2].T, runs[2:].T, n_classes=5)["excess"]
     known = excess_disagreement(*runs)
     assert (found.value, found.n, found.failed) == pytest.approx(
         (known.value, known.n, known.failed)
@@ -62,23 +62,25 @@ def test_the_planted_excess_is_read_back(metric: str, planted: float) -> None:
     rng = np.random.default_rng(2)
     a = rng.choice([1, 2, 3], (60_000, 2), p=[0.7, 0.2, 0.1])
     b = rng.choice([1, 2, 3], (60_000, 2), p=[0.4, 0.4, 0.2])
-    assert excess_over_noise(a, b)[metric].value == pytest.approx(planted, abs=0.01)
+    assert excess_over_noise(a, b, n_classes=5)[metric].value == pytest.approx(planted, abs=0.01)
 
 
 def test_three_views_are_the_mean_over_their_pairs() -> None:
     views = np.random.default_rng(3).integers(1, 4, (3, 40, 2))
-    pairs = [excess_over_noise(a, b)["excess"].value for a, b in combinations(views, 2)]
-    assert excess_over_noise(*views)["excess"].value == pytest.approx(np.mean(pairs))
+    pairs = [
+        excess_over_noise(a, b, n_classes=5)["excess"].value for a, b in combinations(views, 2)
+    ]
+    assert excess_over_noise(*views, n_classes=5)["excess"].value == pytest.approx(np.mean(pairs))
 
 
 def test_an_item_counts_when_every_view_was_read_twice() -> None:
     a, b = [[1, 1, 0], [2, 0, 0], [3, 3, 3]], [[1, 1, 1], [2, 2, 2], [1, 1, 0]]
-    found = excess_over_noise(a, b)["excess"]
+    found = excess_over_noise(a, b, n_classes=5)["excess"]
     assert (found.value, found.n, found.failed) == (0.5, 2, 1)
 
 
 def test_no_noise_has_no_signal_ratio_and_no_interval() -> None:
-    found = excess_over_noise([[1, 1]] * 9, [[2, 2]] * 9)
+    found = excess_over_noise([[1, 1]] * 9, [[2, 2]] * 9, n_classes=5)
     assert found["excess"].value == 1
     assert np.isnan([found["excess"].low, found["signal_ratio"].value]).all()
     assert "same in every resample" in found["excess"].note
@@ -86,7 +88,7 @@ def test_no_noise_has_no_signal_ratio_and_no_interval() -> None:
 
 def test_one_run_of_a_view_is_refused() -> None:
     with pytest.raises(Problem, match="nothing to compare"):
-        excess_over_noise([[1], [2]], [[1, 1], [2, 2]])
+        excess_over_noise([[1], [2]], [[1, 1], [2, 2]], n_classes=5)
 
 
 def repeats(rater: str, second: list[int]) -> pl.DataFrame:

@@ -55,28 +55,29 @@ def bootstrap(
     *,
     n: Ints,
     failed: Ints | None = None,
-    spans: Sequence[float] | None = None,
+    spans: Floats | None = None,
 ) -> dict[str, Estimates]:
     """Estimate metrics that are functions of sums over items, with 95 % BCa intervals.
 
     `adds` are columns of numbers by item. Items are drawn with replacement within each group; the
     ends are corrected for bias, skewness and few items. An interval without width is none.
-    `spans` say how far an item can lie from 0 in each metric: the interval is widened as if half an
-    item had been seen at either end, because rare items far out may not be in the sample.
+    `spans` (groups x metrics) say how far an item may lie from 0: the interval is widened as if
+    half an item had been seen at either end, because rare items may not be in the sample.
     """
-    reaches = np.zeros(len(metrics)) if spans is None else np.asarray(spans, dtype=np.float64)
     table = _stacked(adds)
     value, low, high, lost = (np.full((groups.n, len(metrics)), np.nan) for _ in range(4))
+    spans = np.zeros_like(value) if spans is None else spans
     for places, block in _blocks(table, groups, RESAMPLES * (table.shape[1] + len(metrics))):
         value[places] = statistic(block.sum(axis=1))
         drawn = _resampled(block.astype(np.float32), statistic)
         defined = (~np.isnan(drawn)).sum(axis=-1)
         without = _left_out(block, statistic)
-        low[places], high[places] = _bca(drawn, defined, value[places], without, reaches)
+        ends = _bca(drawn, defined, value[places], without, spans[places])
+        low[places], high[places] = ends
         lost[places] = RESAMPLES - defined
     rare = lost > RESAMPLES / 2
-    ends = (np.where(rare, np.nan, low), np.where(rare, np.nan, high))
-    return _named(metrics, value, ends, np.where(rare, LOST, ""), n, failed)
+    kept = (np.where(rare, np.nan, low), np.where(rare, np.nan, high))
+    return _named(metrics, value, kept, np.where(rare, LOST, ""), n, failed)
 
 
 def jackknife(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +44,8 @@ def direction(
     a, b = ranks(first, "first", n_classes), ranks(second, "second", n_classes)
     truth = np.zeros_like(a) if gold is None else ranks(gold, "gold", n_classes)
     same_length(first=a, second=b, gold=truth)
-    groups, turned = one_group(len(a)), np.array([reverses_labels])
-    found = {**moves(a, b, groups, turned), **outcomes(a, b, truth, groups)}
+    groups = one_group(len(a))
+    found = moves(a, b, groups, reverses_labels) | outcomes(a, b, truth, groups)
     return {name: one.only() for name, one in found.items() if one.n[0]}
 
 
@@ -145,9 +146,9 @@ def _only(test: Test) -> tuple[float, int, float]:
 
 
 def moves(
-    first: Ranks, second: Ranks, groups: Groups, reverses_labels: Booleans
+    first: Ranks, second: Ranks, groups: Groups, reverses_labels: bool
 ) -> dict[str, Estimates]:
-    """Estimate the direction of moves in every group, named by what a move up means there."""
+    """Estimate the direction of moves in every group, named by what a move up means."""
     read = (first > 0) & (second > 0)
     step = np.where(read, second - first, 0)
     n, failed = groups.count(read), groups.count(~read)
@@ -164,7 +165,7 @@ def moves(
         "preference", ratio(up - down, n), ends, n=n, failed=failed, note=note
     )
     found |= bootstrap(["shift"], [step, read], groups, n=n, failed=failed)
-    return _turned(found) if reverses_labels.all() else found
+    return _turned(found) if reverses_labels else found
 
 
 def _turned(found: Mapping[str, Estimates]) -> dict[str, Estimates]:
@@ -172,15 +173,11 @@ def _turned(found: Mapping[str, Estimates]) -> dict[str, Estimates]:
     preference, shift = found["preference"], found["shift"]
     note = [text.replace("up minus down", "recency minus primacy") for text in preference.note]
     return {
-        "primacy": _renamed(found["up"], "primacy"),
-        "recency": _renamed(found["down"], "recency"),
+        "primacy": replace(found["up"], metric="primacy"),
+        "recency": replace(found["down"], metric="recency"),
         "preference": _scaled(preference, "preference", -1.0, note),
         "slot_bias": _scaled(shift, "slot_bias", -0.5, shift.note),
     }
-
-
-def _renamed(one: Estimates, name: str) -> Estimates:
-    return Estimates(name, one.value, one.low, one.high, one.n, one.k, one.failed, one.note)
 
 
 def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estimates:
@@ -225,8 +222,7 @@ def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             continue
         first, second = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)
-        turned = np.full(groups.n, contrast.reverses_labels)
-        moved = moves(first, second, groups, turned)
+        moved = moves(first, second, groups, contrast.reverses_labels)
         changed = outcomes(first, second, panel.gold[found.items], groups)
         for one in (*moved.values(), *changed.values()):
             yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -22,7 +23,7 @@ ENOUGH_REPEATED = 20
 """With fewer items a noise of exactly 0 is no surprise."""
 
 
-def excess_over_noise(*views: npt.ArrayLike) -> dict[str, Estimate]:
+def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
     """How much views disagree beyond what the runs of each disagree with themselves.
 
     Each view is items x repeats, two repeats or more. `excess` is U = P(a != b) - mean noise,
@@ -31,29 +32,31 @@ def excess_over_noise(*views: npt.ArrayLike) -> dict[str, Estimate]:
     `across` and `within` are the two sides of U, `signal_ratio` is one over the other. An item
     counts if every view was read at least twice. The intervals are BCa bootstraps over items.
     """
-    tables = [rank_table(view, f"view {place}") for place, view in enumerate(views, 1)]
+    tables = [rank_table(view, f"view {place}", n_classes) for place, view in enumerate(views, 1)]
     same_length(**{f"view {place}": table for place, table in enumerate(tables, 1)})
-    found = excess_estimates(tables, one_group(len(tables[0])))
+    found = excess_estimates(tables, np.array([n_classes]), one_group(len(tables[0])))
     return {name: one.only() for name, one in found.items()}
 
 
-def excess_estimates(tables: Sequence[Ranks], groups: Groups) -> dict[str, Estimates]:
-    """Estimate `EXCESSES` in every group; items x repeats of each view, 0 or less is no class."""
+def excess_estimates(
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups
+) -> dict[str, Estimates]:
+    """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale."""
     across, within = _apart(tables, ordinal=False)
     far, wide = _apart(tables, ordinal=True)
     read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
     asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
     columns = [across - within, far - wide, across, within, np.ones_like(across)]
     adds = [np.where(read, column, 0.0) for column in columns]
-    kept = groups.among(asked)
+    nothing = np.zeros(groups.n)
     return bootstrap(
         EXCESSES,
         [column[asked] for column in adds],
-        kept,
+        groups.among(asked),
         _excess,
         n=groups.count(read),
         failed=groups.count(asked & ~read),
-        spans=(1, (max(int(table.max()) for table in tables) - 1) / 2, 0, 0, 0),
+        spans=np.stack([nothing + 1, (n_classes - 1) / 2, nothing, nothing, nothing], axis=1),
     )
 
 
@@ -103,12 +106,14 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         settled = _settled(panel, contrast)
         tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
         groups = panel.groups.among(found.items)
-        excess = excess_estimates(tables, groups)
+        excess = excess_estimates(tables, panel.n_classes, groups)
         repeated = excess["excess"].n + excess["excess"].failed > 0
         note = np.where(settled, "noise 0 by construction", "").tolist()
         for one in excess.values():
             about = joined_each(one.note, note)
-            yield rows_of(found.measured & repeated, _noted(one, about), contrast.name, "complete")
+            yield rows_of(
+                found.measured & repeated, replace(one, note=about), contrast.name, "complete"
+            )
         missing = found.measured & ~repeated
         why = ["not all views repeated: see repeat_views"]
         yield rows_of(missing, undefined("excess", why * panel.groups.n), contrast.name, "complete")
@@ -120,10 +125,6 @@ def _settled(panel: Panel, contrast: Contrast) -> Booleans:
     agrees = np.stack([by_construction(panel, view) for view in views])
     repeated = np.stack([panel.has((view, 0), (view, 1)) for view in views])
     return np.asarray(agrees.any(axis=0) & (agrees | ~repeated).all(axis=0))
-
-
-def _noted(one: Estimates, note: Sequence[str]) -> Estimates:
-    return Estimates(one.metric, one.value, one.low, one.high, one.n, one.k, one.failed, note)
 
 
 def _runs(panel: Panel, view: str, settled: Booleans) -> Ranks:
