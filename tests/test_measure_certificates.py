@@ -195,6 +195,8 @@ def test_a_rater_that_fails_often_is_not_certified() -> None:
 def test_a_claim_beyond_noise_uses_the_repeats() -> None:
     one = certificates(frame(6), [P1], [read_claim("P1-noise < 10 %")]).to_dicts()[0]
     assert (one["b"], one["c"], one["word"]) == (6, 0, "certified")
+    failing = certificates(frame(0, n_failed=60), [P1], [read_claim("P1-noise<0.9")]).to_dicts()[0]
+    assert (failing["word"], failing["failed"]) == ("not shown", 60)
     without = frame(6).filter(pl.col("repeat") == 0)
     found = certificates(without, [P1], [read_claim("P1-noise<0.1")]).to_dicts()[0]
     assert (found["word"], found["note"]) == ("not measured", "no view was run twice")

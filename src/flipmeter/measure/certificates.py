@@ -312,7 +312,7 @@ def _claimed(
         names = (*key, str(claim))
         n, failed = int(counts.n[group]), int(counts.n[group] - counts.n_complete[group])
         if counted is not None:
-            n, b, c = (int(count[group]) for count in counted)
+            n, failed, b, c = (int(count[group]) for count in counted)
         if not found.measured[group] or not n:
             why = found.note[group] or "no view was run twice"
             yield (*names, "not measured", None, None, claim.margin, *(None,) * 7, why)
@@ -327,11 +327,14 @@ def _claimed(
             yield (*names, *_shown(sure), n, k, failed, None, None, needed, why)
 
 
-def _beyond_noise(panel: Panel, contrast: Contrast, claim: Claim) -> tuple[Ints, Ints, Ints]:
+def _beyond_noise(panel: Panel, contrast: Contrast, claim: Claim) -> tuple[Ints, ...]:
+    """Count in every group the items held against noise, those that failed in a run, b and c."""
     if not contrast.is_pair:
         raise Problem(f"'{claim}': noise is held against pairs of views, and this is an aggregate")
     items = compared(panel, contrast).items
-    return discordant(panel, contrast, items, noise_runs(panel, contrast), "strict")
+    noise = noise_runs(panel, contrast)
+    n, b, c = discordant(panel, contrast, items, noise, "strict")
+    return n, n - discordant(panel, contrast, items, noise, "complete")[0], b, c
 
 
 def _shown(sure: Certificate) -> tuple[object, ...]:
