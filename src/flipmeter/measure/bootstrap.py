@@ -11,13 +11,10 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.arrays import Floats, Ints
+from flipmeter.measure.averages import NO_WIDTH
 from flipmeter.measure.groups import Estimates, Groups, estimates
+from flipmeter.measure.resample import RESAMPLES, SEED
 
-RESAMPLES = 2000
-SEED = 20260731
-"""Every interval is drawn with this seed: the same decisions give the same interval."""
-
-NO_WIDTH = "no interval: the same in every resample"
 LOST = "no interval: undefined in most resamples"
 BLOCK = 4_000_000
 """How many numbers are held at once; a larger block is not faster."""
