@@ -22,7 +22,7 @@ import yaml
 
 from flipmeter.adapt import Known, adapted, learn
 from flipmeter.grid import conditions, draw_sample, merged_for, worlds
-from flipmeter.measure import measure, verdicts
+from flipmeter.measure import measure, noise_warnings, verdicts
 from flipmeter.model import (
     Asked,
     Backend,
@@ -93,13 +93,23 @@ class Run:
     def warnings(self) -> dict[str, str]:
         """Return by rater what a reader of its numbers must know, only those with a warning."""
         found: dict[str, list[str]] = {}
-        for told in (self.environment.get("fallbacks", {}), changes_of_model(self.calls)):
+        told_by = (
+            self.environment.get("fallbacks", {}),
+            changes_of_model(self.calls),
+            noise_warnings(self.decisions, self._greedy, self.environment["reproducible"]),
+        )
+        for told in told_by:
             for rater, lines in told.items():
                 found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
+
+    @property
+    def _greedy(self) -> list[str]:
+        raters = self.study.raters()
+        return [rater.name for rater in raters if rater.decoding.is_greedy]
 
     @cached_property
     def verdicts(self) -> pl.DataFrame:

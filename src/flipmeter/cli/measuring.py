@@ -13,7 +13,8 @@ import typer
 from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.printing import heading, print_run, warning_lines
-from flipmeter.measure import effects, phase0_table, residuals, transfer
+from flipmeter.cli.showing import aspects_of, certificates_of, show_tables
+from flipmeter.measure import ASPECTS, effects, phase0_table, residuals, transfer
 from flipmeter.report import (
     CANNOT_SEE,
     effect_notes,
@@ -56,6 +57,17 @@ def measure(
     by_factor: Annotated[
         bool, typer.Option("--effects", help="What factors do, alone and with one another.")
     ] = False,
+    show: Annotated[
+        str | None,
+        typer.Option(help=f"Only these tables: {', '.join(ASPECTS)}; or all."),
+    ] = None,
+    certify: Annotated[
+        list[str] | None,
+        typer.Option(help="Certify a claim: 'P1<0.10', 'P1-noise<0.05' (repeatable)."),
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option(help="A CSV of costs for --show worst: gold by given.")
+    ] = None,
     as_json: AsJson = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
     out: Annotated[
@@ -75,6 +87,7 @@ def measure(
             "--forecast": is_forecast,
             "--choose": is_choice,
             "--effects": by_factor,
+            "--show and --certify": bool(show or certify),
             "the Phase 0 table": is_phase0,
         }
     )
@@ -86,6 +99,8 @@ def measure(
         show_choices(done, metric)
     elif is_forecast:
         show_forecasts(done, out, as_json=as_json, csv=csv)
+    elif show or certify:
+        show_tables(done, _tables(done, show, certify, costs), out, as_json=as_json, csv=csv)
     elif by_factor:
         _show_effects(done, out, as_json=as_json, csv=csv)
     elif by_level or reference is not None:
@@ -114,6 +129,13 @@ def _show_estimates(
     else:
         print_run(done, done.study)
         _mention_levels(done)
+
+
+def _tables(
+    done: Run, show: str | None, certify: list[str] | None, costs: Path | None
+) -> dict[str, pl.DataFrame]:
+    tables = aspects_of(done, show, costs) if show else {}
+    return tables | ({"certificates": certificates_of(done, certify)} if certify else {})
 
 
 def _warnings(done: Run, greedy: Path | None) -> dict[str, str]:

@@ -1,6 +1,44 @@
 """Decision -> Estimate: flip rates, performance and what they are sure of."""
 
 from flipmeter.measure.additive import additive, forecasts
+from flipmeter.measure.aspects import ASPECTS, measure_aspects
+from flipmeter.measure.certificates import (
+    Certificate,
+    Claim,
+    anytime_interval,
+    certifiable_rate,
+    certificates,
+    certify,
+    certify_excess,
+    detectable_excess,
+    e_above,
+    e_below,
+    e_value,
+    first_stop,
+    items_for_excess,
+    items_needed,
+    read_claim,
+)
+from flipmeter.measure.compare import compare
+from flipmeter.measure.confidence import (
+    Abstention,
+    abstention_curve,
+    agreement,
+    conformal_sets,
+    entropies,
+    flips_by_confidence,
+    margins,
+    ordinal_scores,
+    vote_probabilities,
+)
+from flipmeter.measure.direction import (
+    bowker,
+    direction,
+    flip_matrix,
+    stuart_maxwell,
+    wilcoxon,
+)
+from flipmeter.measure.excess import excess_over_noise, noise_warnings
 from flipmeter.measure.flips import (
     NoiseTest,
     excess_disagreement,
@@ -21,42 +59,89 @@ from flipmeter.measure.inference import (
 )
 from flipmeter.measure.interactions import effects
 from flipmeter.measure.judge import Verdict, verdict, verdicts
+from flipmeter.measure.multiplicity import adjusted, benjamini_hochberg
+from flipmeter.measure.pairs import tango
 from flipmeter.measure.phase0 import phase0_table
 from flipmeter.measure.residuals import residual, residuals, transfer
 from flipmeter.measure.scores import Performance, performance
+from flipmeter.measure.severity import krippendorff_alpha, severity
+from flipmeter.measure.slots import chi_square, slot_preference
 from flipmeter.measure.table import measure
 from flipmeter.measure.tokens import hidden_tokens
+from flipmeter.measure.worst import worst_case
 
 __all__ = [
+    "ASPECTS",
     "PROMPT_FACTORS",
+    "Abstention",
+    "Certificate",
     "Choice",
+    "Claim",
     "NoiseTest",
     "Performance",
     "Verdict",
+    "abstention_curve",
     "additive",
+    "adjusted",
+    "agreement",
+    "anytime_interval",
+    "benjamini_hochberg",
+    "bowker",
+    "certifiable_rate",
+    "certificates",
+    "certify",
+    "certify_excess",
+    "chi_square",
     "clopper_upper",
     "cochran_q",
+    "compare",
+    "conformal_sets",
+    "detectable_excess",
+    "direction",
+    "e_above",
+    "e_below",
+    "e_value",
     "effects",
+    "entropies",
     "excess_disagreement",
+    "excess_over_noise",
+    "first_stop",
+    "flip_matrix",
     "flip_rate",
     "flip_rate_any",
+    "flips_by_confidence",
     "forecasts",
     "hidden_tokens",
     "holm",
+    "items_for_excess",
+    "items_needed",
+    "krippendorff_alpha",
+    "margins",
     "mcnemar",
     "mcnemar_counts",
     "measure",
+    "measure_aspects",
     "noise_floor",
+    "noise_warnings",
     "objectives",
+    "ordinal_scores",
     "paper_round",
     "performance",
     "phase0_table",
+    "read_claim",
     "residual",
     "residuals",
     "select_greedy",
+    "severity",
+    "slot_preference",
+    "stuart_maxwell",
+    "tango",
     "total_vs_noise",
     "transfer",
     "verdict",
     "verdicts",
+    "vote_probabilities",
+    "wilcoxon",
     "wilson",
+    "worst_case",
 ]

@@ -91,8 +91,15 @@ def _subtracted(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode, find: Find
 ) -> pl.DataFrame:
     keys, sides, resampler = prepared(decisions, contrasts, mode)
+    return subtract(sides, resampler, find(decisions, keys, sides))
+
+
+def subtract(
+    sides: Sequence[Side], resampler: Resampler, found: Sequence[Comparison]
+) -> pl.DataFrame:
+    """Make the rows of every comparison."""
     maker = _Maker(sides, resampler)
-    rows = [row for one in find(decisions, keys, sides) for row in maker.rows(one)]
+    rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 

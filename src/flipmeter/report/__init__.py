@@ -1,5 +1,11 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
+from flipmeter.report.aspects import (
+    aspect_notes,
+    aspect_table,
+    certificate_table,
+    comparison_table,
+)
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.files import residuals_csv, write_residuals
@@ -19,6 +25,10 @@ from flipmeter.report.tables import (
 __all__ = [
     "CANNOT_SEE",
     "accuracy_tests_table",
+    "aspect_notes",
+    "aspect_table",
+    "certificate_table",
+    "comparison_table",
     "effect_notes",
     "effect_table",
     "failures_line",

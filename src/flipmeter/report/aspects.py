@@ -1,0 +1,170 @@
+"""Aspects, certificates and comparisons of runs as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.report.tables import KEYS, Record, interval, p_value
+
+TITLES = {
+    "excess": "Do views disagree beyond their own noise?",
+    "direction": "Which way do answers move?",
+    "matrix": "Where do the items of each class go? (first view > second view)",
+    "severity": "How far apart are the answers?",
+    "slots": "Are some slots preferred, whatever stands there?",
+    "worst": "What does the worst position cost?",
+    "confidence": "Can agreement over positions be relied on?",
+}
+METRICS = {
+    "excess": "excess U",
+    "excess_ordinal": "excess U, in ranks",
+    "across": "differ across views",
+    "within": "differ within a view (noise)",
+    "signal_ratio": "across / within",
+    "up": "move up",
+    "down": "move down",
+    "shift": "mean step, in ranks",
+    "primacy": "primacy: pulled to the first slots",
+    "recency": "recency: pulled to the last slots",
+    "preference": "preference",
+    "slot_bias": "slot bias, in ranks",
+    "semantic_bias": "semantic bias, in ranks",
+    "right_to_wrong": "right to wrong",
+    "wrong_to_right": "wrong to right",
+    "wrong_to_wrong": "wrong to wrong",
+    "net": "net: change of accuracy",
+    "bowker": "symmetry (Bowker), p",
+    "stuart_maxwell": "homogeneity (Stuart-Maxwell), p",
+    "wilcoxon": "signed ranks (Wilcoxon), p",
+    "distance": "mean distance / (M - 1)",
+    "disagreement": "pairs of views that differ",
+    "far": "two ranks apart or more",
+    "polar": "on both sides of the middle",
+    "kappa": "kappa",
+    "qwk": "quadratic kappa",
+    "alpha": "ordinal alpha",
+    "entropy_deficit": "entropy deficit, nats",
+    "slot_distance": "distance from expectation",
+    "slot_test": "no preference (Hotelling), p",
+    "recall_sd": "SD of recall over slots",
+    "robust_accuracy": "right in every view",
+    "worst_accuracy": "accuracy of the worst view",
+    "spread": "best minus worst view",
+    "cost": "mean cost",
+    "instability_cost": "mean cost between views",
+    "coverage": "all views agree",
+    "selective_accuracy": "accuracy where they do",
+    "abstention_area": "area under accuracy by coverage",
+    "set_coverage": "sets that hold the gold class",
+    "set_size": "classes in a set",
+}
+IN_RANKS = {
+    *("excess_ordinal", "signal_ratio", "shift", "slot_bias", "semantic_bias", "kappa", "qwk"),
+    *("alpha", "entropy_deficit", "cost", "instability_cost", "set_size", "abstention_area"),
+}
+"""Numbers that are no shares."""
+
+WORD_STYLE = {"certified": "bold green", "higher": "bold", "lower": "bold"}
+
+
+def aspect_table(rows: pl.DataFrame, name: str) -> Table:
+    """Return one aspect of a run: what was measured down, contrasts across, n under both."""
+    contrasts = rows["view"].unique(maintain_order=True).to_list()
+    table = Table(title=TITLES[name], title_justify="left")
+    for title in ("", *contrasts):
+        table.add_column(title)
+    for group in rows.partition_by(list(KEYS), maintain_order=True):
+        table.add_row(Text(_where(group.row(0, named=True)), style="bold"))
+        for metric in sorted(group["metric"].unique(maintain_order=True), key=_place):
+            cells = {row["view"]: row for row in group.filter(metric=metric).to_dicts()}
+            shown = (_cell(cells[view]) if view in cells else "" for view in contrasts)
+            table.add_row(_title(metric), *shown)
+        counts = group.group_by("view").agg(pl.col("n").max())
+        sizes = dict(counts.iter_rows())
+        table.add_row("n", *(str(sizes.get(view, "")) for view in contrasts), end_section=True)
+    return table
+
+
+def _where(row: Record) -> str:
+    return " · ".join([*(str(row[key]) for key in KEYS[:3] if row[key]), f"seed {row['seed']}"])
+
+
+def _place(metric: str) -> int:
+    """Keep to the order above; what is not there, such as slots, comes first."""
+    return list(METRICS).index(metric) if metric in METRICS else -1
+
+
+def _title(metric: str) -> str:
+    kind, colon, slot = metric.partition(":")
+    words = {"slot": "share of slot", "slot_excess": "beyond expectation, slot"}
+    return f"{words[kind]} {slot}" if colon else METRICS.get(metric, metric)
+
+
+def _cell(row: Record) -> str:
+    if row["p"] is not None:
+        return f"{p_value(row['p'])}\nHolm {p_value(row['p_holm'])}, BH {p_value(row['p_bh'])}"
+    value, bracket, ends = interval(row, percent=row["metric"] not in IN_RANKS).partition(" [")
+    return f"{value}\n[{ends}" if bracket else value
+
+
+def aspect_notes(rows: pl.DataFrame) -> list[str]:
+    """Return every note of an aspect once, with the metrics it is about."""
+    noted = rows.filter((pl.col("note") != "") & pl.col("value").is_not_null())
+    noted = noted.filter(~pl.col("note").str.contains("df |sign test|signed ranks"))
+    about = noted.group_by("note", maintain_order=True).agg(pl.col("metric").unique())
+    return [f"{', '.join(sorted(metrics))}: {note}" for note, metrics in about.iter_rows()]
+
+
+def certificate_table(certificates: pl.DataFrame, level: float = 0.95) -> Table:
+    """Return what could be certified, with the bound, raw and adjusted p, and items needed."""
+    title = f"Certificates, {100 * level:.0f} % sure; failures are flips"
+    table = Table(title=title, title_justify="left")
+    names = ("whose", "claim", "observed", "at most", "n", "p", "p, Holm", "items needed", "")
+    for name in names:
+        table.add_column(name)
+    for row in certificates.to_dicts():
+        word = Text(row["word"], style=WORD_STYLE.get(row["word"], "yellow"))
+        if row["note"]:
+            word.append(f" ({row['note']})")
+        needed = row["n_needed"]
+        table.add_row(
+            *(Text(_where(row)), row["claim"], _percent(row["value"]), _percent(row["upper"])),
+            "" if row["n"] is None else str(row["n"]),
+            *(p_value(row["p"]), p_value(row["p_holm"])),
+            *("" if needed is None else f"{needed:,}", word),
+        )
+    return table
+
+
+def _percent(x: float | None) -> str:
+    return "" if x is None else f"{100 * x:.1f} %"
+
+
+def comparison_table(comparison: pl.DataFrame, names: Sequence[str]) -> Table:
+    """Return the second run minus the first in points, with McNemar's counts and a word."""
+    title = f"{names[1]} minus {names[0]}, x 100 [95 %, bootstrap over items, given the datasets]"
+    table = Table(title=title, title_justify="left")
+    for name in ("rater", "level", "dataset", "metric", "difference", "only 2nd, only 1st"):
+        table.add_column(name)
+    for name in ("p, McNemar", "Holm", "BH", "n", ""):
+        table.add_column(name)
+    for row in comparison.to_dicts():
+        table.add_row(*_compared(row))
+    return table
+
+
+def _compared(row: Record) -> Iterator[str | Text]:
+    yield from (Text(str(row[name])) for name in ("rater", "level"))
+    yield Text(row["dataset"] or "all")
+    yield row["metric"]
+    points = "" if row["value"] is None else f"{row['value']:+.1f}"
+    yield points if row["low"] is None else f"{points} [{row['low']:+.1f}, {row['high']:+.1f}]"
+    yield "" if row["b"] is None else f"{row['b']}, {row['c']}"
+    yield from (p_value(row[name]) for name in ("p", "p_holm", "p_bh"))
+    yield str(row["n"])
+    word = Text(row["word"], style=WORD_STYLE.get(row["word"], ""))
+    yield word.append(f" ({row['note']})") if row["value"] is None and row["note"] else word
