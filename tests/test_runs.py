@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from flipmeter.model import OutOfBudget, Store
 from flipmeter.rate import lots
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
-from flipmeter.types import Condition
+from flipmeter.types import Condition, Problem
 from misbehaving import Behaviour, answer, misbehaving, says
 
 VIEWS = {"base", "reversed", "ascending", "descending", "random", "after", "split"}
@@ -166,3 +167,47 @@ def test_a_study_can_be_performed_where_a_loop_is_running(tmp_path: Path, store:
         return perform(study(), tmp_path / "run", store)
 
     assert len(asyncio.run(notebook()).decisions) == 45 * len(VIEWS) + 2 * 20
+
+
+# A claim that stops a run
+
+
+def until(claim: str, model: str, **changes: Any) -> Study:
+    shape = {"test_size": 150, "probes": ["label_order"], "repeats": 1, "block_size": 25}
+    return study(models=[model], until=claim, **shape, **changes)
+
+
+@pytest.mark.parametrize(("model", "word"), [("sim/honest", "below"), ("sim/first-slot?strength=3", "above")])
+def test_a_run_stops_at_the_end_of_the_block_that_settles_its_claim(
+    tmp_path: Path, store: Store, model: str, word: str
+) -> None:
+    run = perform(until("P1<0.10", model), tmp_path / "run", store)
+    n_items = run.decisions["item"].n_unique()
+    assert n_items < 150
+    assert n_items % 25 == 0
+    assert f"P1<0.1 was settled after {n_items} of 150 items" in run.stopped
+    assert f"{word} (" in run.stopped
+    assert f"{300 - 2 * n_items} of 300 decisions were not needed" in run.stopped
+    assert all(run.stopped in warning for warning in run.warnings.values())
+
+
+def test_a_claim_that_is_never_settled_takes_all_items(tmp_path: Path, store: Store) -> None:
+    run = perform(until("P1<0.001", "sim/honest"), tmp_path / "run", store)
+    assert run.decisions["item"].n_unique() == 150
+    assert not run.stopped
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ("P9<0.1", "no contrast 'P9' in the study to stop by; there are: P1"),
+        ("P1-noise<0.1", "it can by flips as such, as in 'P1<0.1'"),
+        ("often", "cannot read the claim 'often'"),
+    ],
+)
+def test_a_claim_that_cannot_stop_a_run_is_refused_before_anything_is_asked(
+    tmp_path: Path, store: Store, claim: str, said: str
+) -> None:
+    with pytest.raises(Problem, match=re.escape(said)):
+        perform(until(claim, "sim/honest"), tmp_path / "run", store)
+    assert not (tmp_path / "run").exists()

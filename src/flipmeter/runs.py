@@ -22,7 +22,14 @@ import yaml
 
 from flipmeter.adapt import Known, adapted, learn
 from flipmeter.grid import conditions, draw_sample, merged_for, worlds
-from flipmeter.measure import measure, noise_warnings, verdicts
+from flipmeter.measure import (
+    claimed_contrast,
+    measure,
+    noise_warnings,
+    read_claim,
+    verdicts,
+    watch,
+)
 from flipmeter.model import (
     Asked,
     Backend,
@@ -149,12 +156,13 @@ def perform(
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
-    A run that its budget stops holds the blocks of items that were finished, and says so in
-    `stopped`; if there is none, it raises OutOfBudget.
+    A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
+    and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
     """
     datasets = study.load()
     ledger = ledger or Ledger()
     grid = conditions(study, datasets)
+    is_known = _until(study, sum(len(condition.items) for condition in grid))
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
@@ -170,9 +178,8 @@ def perform(
                 on_reply,
             )
             identities = {seat: backend.identity for seat, backend in backends.items()}
-            return await _gather(
-                rate(grid, engine, identities, block=study.block, on_plan=on_plan), identities
-            )
+            lots = rate(grid, engine, identities, block=study.block, on_plan=on_plan)
+            return await _gather(lots, identities, is_known)
 
     with _collecting_seldom():
         found = wait_for(ask())
@@ -199,18 +206,50 @@ class _Harvest:
     stopped: str = ""
 
 
-async def _gather(lots: AsyncIterator[list[Rated]], identities: Mapping[Seat, str]) -> _Harvest:
-    """Turn lots into tables as they come; a budget that ends before the first is an error."""
+async def _gather(
+    lots: AsyncIterator[list[Rated]],
+    identities: Mapping[Seat, str],
+    is_known: Callable[[pl.DataFrame], str],
+) -> _Harvest:
+    """Turn lots into tables as they come, until there are no more or what was asked is known.
+
+    A budget that ends before the first is an error.
+    """
     found = _Harvest([decision_table([])], [call_table([])], identities)
     try:
         async for rated in lots:
             found.decisions.append(decision_table(rated))
             found.calls.append(call_table(rated))
+            found.stopped = is_known(pl.concat(found.decisions))
+            if found.stopped:
+                break
     except OutOfBudget as stop:
         if len(found.decisions) == 1:
             raise
         found.stopped = str(stop)
     return found
+
+
+def _until(study: Study, n_decisions: int) -> Callable[[pl.DataFrame], str]:
+    """Return what says of the decisions so far why no more are needed, "" if they are."""
+    if study.until is None:
+        return lambda decisions: ""
+    claim = read_claim(study.until)
+    contrast = claimed_contrast(claim, study.contrasts)
+
+    def is_known(decisions: pl.DataFrame) -> str:
+        found = watch(decisions, claim, contrast)
+        n_items = max((one.n for one in found), default=0)
+        is_last = n_items >= study.test_size
+        if not found or is_last or any(one.word == "undecided" for one in found):
+            return ""
+        return (
+            f"{claim} was settled after {n_items} of {study.test_size} items, 95 % sure however "
+            f"often one looks: {'; '.join(map(str, found))}; {n_decisions - len(decisions):,} of "
+            f"{n_decisions:,} decisions were not needed; other intervals are not made for stopping"
+        )
+
+    return is_known
 
 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:

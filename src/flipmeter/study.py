@@ -84,6 +84,7 @@ class Study(BaseModel):
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
     budget: BudgetEntry | None = None
+    until: str | None = None
     block_size: int = Field(50, ge=1)
     margin: float = Field(0.10, gt=0, lt=1)
     folder: Path = Field(Path(), exclude=True)
@@ -226,7 +227,7 @@ class Study(BaseModel):
     @property
     def block(self) -> int | None:
         """Return how many items are finished at a time, None for a run that cannot stop early."""
-        return None if self.budget is None else self.block_size
+        return self.block_size if self.budget or self.until else None
 
     def levels(self) -> dict[str, Level]:
         """Return every level by its name; the base has the empty name."""

@@ -58,11 +58,16 @@ def run(
     dataset: Data = None,
     limit: Limit = None,
     data_dir: DataDir = None,
+    until: Annotated[
+        str | None, typer.Option(help="Stop as soon as a claim is settled: 'P1<0.10'.")
+    ] = None,
     out: Out = None,
     store: StorePath = DEFAULT_STORE,
 ) -> None:
     """Ask what is missing, then measure. Stop and start as you like: nothing is asked twice."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
+    if until is not None:
+        chosen = chosen.model_copy(update={"until": until})
     _do(chosen, out or Path("runs") / chosen.name, store)
 
 

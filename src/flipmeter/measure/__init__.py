@@ -64,6 +64,7 @@ from flipmeter.measure.pairs import tango
 from flipmeter.measure.phase0 import phase0_table
 from flipmeter.measure.residuals import residual, residuals, transfer
 from flipmeter.measure.scores import Performance, performance
+from flipmeter.measure.sequential import Watched, claimed_contrast, watch
 from flipmeter.measure.severity import krippendorff_alpha, severity
 from flipmeter.measure.slots import chi_square, slot_preference
 from flipmeter.measure.table import measure
@@ -80,6 +81,7 @@ __all__ = [
     "NoiseTest",
     "Performance",
     "Verdict",
+    "Watched",
     "abstention_curve",
     "additive",
     "adjusted",
@@ -92,6 +94,7 @@ __all__ = [
     "certify",
     "certify_excess",
     "chi_square",
+    "claimed_contrast",
     "clopper_upper",
     "cochran_q",
     "compare",
@@ -141,6 +144,7 @@ __all__ = [
     "verdict",
     "verdicts",
     "vote_probabilities",
+    "watch",
     "wilcoxon",
     "wilson",
     "worst_case",
