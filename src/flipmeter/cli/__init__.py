@@ -11,6 +11,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     measuring,
     names,
     planning,
+    reporting,
     serving,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail

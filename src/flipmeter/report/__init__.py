@@ -1,7 +1,10 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
+from flipmeter.report.content import Findings
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.files import residuals_csv, write_residuals
+from flipmeter.report.page import render_page
+from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.tables import (
     accuracy_tests_table,
@@ -13,13 +16,20 @@ from flipmeter.report.tables import (
     verdict_lines,
     warned,
 )
+from flipmeter.report.whole import check_ending, report_latex, report_markdown, write_report
 
 __all__ = [
+    "Findings",
     "accuracy_tests_table",
+    "check_ending",
     "failures_line",
     "flip_table",
     "performance_table",
     "phase0_view",
+    "reading_lines",
+    "render_page",
+    "report_latex",
+    "report_markdown",
     "residual_notes",
     "residual_table",
     "residuals_csv",
@@ -27,5 +37,6 @@ __all__ = [
     "tokens_table",
     "verdict_lines",
     "warned",
+    "write_report",
     "write_residuals",
 ]
