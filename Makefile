@@ -8,12 +8,13 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_HUB := $(VENV)/.ready-hub
 READY_HF := $(VENV)/.ready-hf
+READY_BROWSER := $(VENV)/.ready-browser
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help:  ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flipmeter needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -35,6 +36,16 @@ $(READY_HF): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]' 'torch==$(TORCH)'
 	touch $@
 
+$(READY_BROWSER): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,browser]'
+	touch $@
+
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || { \
+	  test "$$(id -u)" = 0 || { echo 'the browser tests need Chromium: apt-get install chromium'; exit 1; }; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
 .PHONY: demo
 demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minutes; fetches 98 MB of weights once)
 	$(BIN)/flipmeter demo
@@ -50,6 +61,10 @@ test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets pac
 .PHONY: test-hf
 test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 	$(BIN)/python -m pytest tests/test_model_hf.py
+
+.PHONY: test-browser
+test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
+	$(BIN)/python -m pytest tests/browser
 
 .PHONY: bench
 bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (BENCH="planning order" for some)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.cli.readings import reading_lines
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Store
+from flipmeter.report import reading_lines
 from flipmeter.runs import Run, perform
 from flipmeter.study import read_study
 from flipmeter.types import Contrast, Mode

@@ -177,7 +177,9 @@ def until(claim: str, model: str, **changes: Any) -> Study:
     return study(models=[model], until=claim, **shape, **changes)
 
 
-@pytest.mark.parametrize(("model", "word"), [("sim/honest", "below"), ("sim/first-slot?strength=3", "above")])
+@pytest.mark.parametrize(
+    ("model", "word"), [("sim/honest", "below"), ("sim/first-slot?strength=3", "above")]
+)
 def test_a_run_stops_at_the_end_of_the_block_that_settles_its_claim(
     tmp_path: Path, store: Store, model: str, word: str
 ) -> None:
@@ -189,12 +191,14 @@ def test_a_run_stops_at_the_end_of_the_block_that_settles_its_claim(
     assert f"{word} (" in run.stopped
     assert f"{300 - 2 * n_items} of 300 decisions were not needed" in run.stopped
     assert all(run.stopped in warning for warning in run.warnings.values())
+    assert run.is_settled
 
 
 def test_a_claim_that_is_never_settled_takes_all_items(tmp_path: Path, store: Store) -> None:
     run = perform(until("P1<0.001", "sim/honest"), tmp_path / "run", store)
     assert run.decisions["item"].n_unique() == 150
     assert not run.stopped
+    assert not run.is_settled
 
 
 @pytest.mark.parametrize(

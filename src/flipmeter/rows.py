@@ -94,7 +94,7 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         decision.degenerate,
         decision.probabilities,
         decision.label_mass,
-        _digest([found.call.prompt.digest for found in one.evidence]),
+        digest_of([found.call.prompt.digest for found in one.evidence]),
         len(condition.task.scale),
         one.evidence[0].call.prompt.labels if one.evidence else "",
         len(one.evidence),
@@ -107,7 +107,7 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
     )
 
 
-def _digest(digests: Sequence[str]) -> str:
+def digest_of(digests: Sequence[str]) -> str:
     """Return what is equal for equal prompts, however many a decision rests on."""
     if len(digests) == 1:
         return digests[0]

@@ -96,6 +96,11 @@ class Run:
         """Return why the run ended before all items were rated, "" if it did not."""
         return str(self.environment.get("stopped", ""))
 
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the run ended early because the claim it was made for was settled."""
+        return bool(self.environment.get("settled"))
+
     @cached_property
     def warnings(self) -> dict[str, str]:
         """Return by rater what a reader of its numbers must know, only those with a warning."""
@@ -190,6 +195,7 @@ def perform(
     _write_table(folder / CALLS, in_grid_order(pl.concat(found.calls), grid))
     environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
     environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
+    environment["settled"] = found.is_settled
     _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)
@@ -204,6 +210,7 @@ class _Harvest:
     calls: list[pl.DataFrame]
     identities: Mapping[Seat, str]
     stopped: str = ""
+    is_settled: bool = False
 
 
 async def _gather(
@@ -222,6 +229,7 @@ async def _gather(
             found.calls.append(call_table(rated))
             found.stopped = is_known(pl.concat(found.decisions))
             if found.stopped:
+                found.is_settled = True
                 break
     except OutOfBudget as stop:
         if len(found.decisions) == 1:

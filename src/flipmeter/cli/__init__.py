@@ -13,6 +13,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     names,
     oracle,
     planning,
+    reporting,
     serving,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail

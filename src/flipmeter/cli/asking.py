@@ -27,17 +27,13 @@ from flipmeter.cli.app import (
     study_of,
 )
 from flipmeter.cli.printing import print_flip, print_run
+from flipmeter.findings import gather
 from flipmeter.grid import base_conditions, conditions
 from flipmeter.look import views_of_item
-from flipmeter.model import (
-    Ledger,
-    Store,
-)
+from flipmeter.model import Ledger, Store, open_stored
 from flipmeter.progress import Meter
 from flipmeter.registry import suggestion
-from flipmeter.report import (
-    side_by_side,
-)
+from flipmeter.report import side_by_side, write_report
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study
 from flipmeter.types import Problem
@@ -47,7 +43,7 @@ from flipmeter.types import Problem
 def demo(out: Out = None, store: StorePath = DEFAULT_STORE, limit: Limit = None) -> None:
     """Run the whole job offline: embedded model, bundled data, a few minutes."""
     study = study_of("demo", None, None, None, limit, None)
-    _do(study, out or Path("runs") / study.name, store, show_flip=True)
+    _do(study, out or Path("runs") / study.name, store, is_demo=True)
 
 
 @app.command()
@@ -71,7 +67,7 @@ def run(
     _do(chosen, out or Path("runs") / chosen.name, store)
 
 
-def _do(study: Study, folder: Path, store_path: Path, *, show_flip: bool = False) -> None:
+def _do(study: Study, folder: Path, store_path: Path, *, is_demo: bool = False) -> None:
     ledger = Ledger()
     with Store(store_path) as store, _resumable(ledger, store_path), Meter(ledger) as meter:
         done = perform(
@@ -84,10 +80,13 @@ def _do(study: Study, folder: Path, store_path: Path, *, show_flip: bool = False
             on_plan=meter.on_plan,
         )
     print_run(done, study)
-    if show_flip:
+    if is_demo:
         print_flip(done, study)
+        with open_stored(store_path) as replies:
+            write_report(gather(done, replies), folder / "report.html")
+        say(f"\nreport: {folder / 'report.html'}  (open it in a browser)")
     say(f"\nrun folder: {folder}")
-    if done.stopped:
+    if done.stopped and not done.is_settled:
         fail(done.stopped, INCOMPLETE)
     if ledger.failed:
         fail(

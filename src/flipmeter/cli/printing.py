@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from flipmeter.cli.app import say
-from flipmeter.cli.readings import reading_lines
+from flipmeter.findings import notes, sentences
 from flipmeter.grid import conditions
 from flipmeter.look import flipped_pair
 from flipmeter.report import (
     accuracy_tests_table,
-    failures_line,
     flip_table,
     performance_table,
+    reading_lines,
     side_by_side,
     tokens_table,
     verdict_lines,
@@ -34,8 +33,9 @@ def warning_lines(done: Run) -> list[str]:
 
 def print_run(done: Run, study: Study) -> None:
     estimates = done.estimates
+    say("", *map(str, sentences(done)))
     say("", warned(flip_table(estimates, done.verdicts, study.contrasts), done.warnings))
-    for note in _notes(done):
+    for note in notes(done):
         say(f"! {note}")
     tables = (
         performance_table(estimates, done.views),
@@ -47,13 +47,6 @@ def print_run(done: Run, study: Study) -> None:
             say("", warned(table, done.warnings))
     say("", *verdict_lines(done.verdicts), *reading_lines(estimates))
     say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
-
-
-def _notes(done: Run) -> list[str]:
-    lines = [failures_line(done.decisions)]
-    notes: Mapping[str, Any] = done.environment["datasets"]
-    lines += [f"{name}: {note}" for name, about in notes.items() for note in about["notes"]]
-    return [line for line in lines if line]
 
 
 def print_flip(done: Run, study: Study) -> None:

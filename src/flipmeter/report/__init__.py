@@ -6,10 +6,13 @@ from flipmeter.report.aspects import (
     certificate_table,
     comparison_table,
 )
+from flipmeter.report.content import Findings
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.files import residuals_csv, write_residuals
 from flipmeter.report.forecasts import forecast_notes, forecast_table
+from flipmeter.report.page import render_page
+from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.tables import (
     accuracy_tests_table,
@@ -21,13 +24,16 @@ from flipmeter.report.tables import (
     verdict_lines,
     warned,
 )
+from flipmeter.report.whole import check_ending, report_latex, report_markdown, write_report
 
 __all__ = [
     "CANNOT_SEE",
+    "Findings",
     "accuracy_tests_table",
     "aspect_notes",
     "aspect_table",
     "certificate_table",
+    "check_ending",
     "comparison_table",
     "effect_notes",
     "effect_table",
@@ -37,6 +43,10 @@ __all__ = [
     "forecast_table",
     "performance_table",
     "phase0_view",
+    "reading_lines",
+    "render_page",
+    "report_latex",
+    "report_markdown",
     "residual_notes",
     "residual_table",
     "residuals_csv",
@@ -45,5 +55,6 @@ __all__ = [
     "verdict_lines",
     "warned",
     "write_effects",
+    "write_report",
     "write_residuals",
 ]

@@ -60,10 +60,15 @@ def write_residuals(residuals: pl.DataFrame, path: Path) -> None:
 
 
 def residuals_csv(residuals: pl.DataFrame) -> str:
-    """Return the long form; a text that a spreadsheet would run as a formula gets a quote."""
+    """Return the long form, safe to open in a spreadsheet."""
+    return safe_csv(residuals)
+
+
+def safe_csv(table: pl.DataFrame) -> str:
+    """Return a table as CSV; a text that a spreadsheet would run as a formula gets a quote."""
     text = pl.col(pl.String)
     is_formula = text.str.contains(r"^\s*[=+\-@\t\r\n]")
-    return residuals.with_columns(
+    return table.with_columns(
         pl.when(is_formula).then(pl.lit("'") + text).otherwise(text).name.keep()
     ).write_csv()
 

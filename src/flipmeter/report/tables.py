@@ -34,7 +34,7 @@ def flip_table(
     """Return flip rates on complete pairs beside the noise floor, with n, failures and verdict."""
     title = f"How often the answer changes when only positions change{_about(estimates)}"
     table = Table(title=title, title_justify="left")
-    keys = _varying(estimates)
+    keys = varying(estimates)
     for name in (*keys, "what moves", "flips [95 %]", "noise floor", "n", "faults", "p > noise"):
         table.add_column(name, justify="right" if name in ("n", "faults") else "left")
     table.add_column("verdict")
@@ -85,7 +85,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     table = Table(
         title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
     )
-    keys = _varying(estimates)
+    keys = varying(estimates)
     metrics = ("accuracy", "macro_f1", "spearman", "mae", "parse_failure")
     for name in (*keys, "view", "accuracy [95 %]", "macro F1", "Spearman", "MAE", "parse failures"):
         table.add_column(name)
@@ -117,7 +117,7 @@ def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
     if not rows:
         return None
     table = Table(title=f"Does accuracy move too?{_about(estimates)}", title_justify="left")
-    keys = _varying(estimates)
+    keys = varying(estimates)
     for name in (*keys, "contrast", "test", "statistic", "p", "n"):
         table.add_column(name)
     for row in rows:
@@ -208,7 +208,8 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _varying(estimates: pl.DataFrame) -> list[str]:
+def varying(estimates: pl.DataFrame) -> list[str]:
+    """Return the keys that differ between rows."""
     return [key for key in KEYS if estimates[key].n_unique() > 1]
 
 

@@ -1,0 +1,219 @@
+"""Run -> Browser: the flipped items that a page has room for, with what was shown and replied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+from markupsafe import escape
+
+from flipmeter.chance import draw
+from flipmeter.report.content import GAP, Browser, Findings, Flip, Frame, Side
+from flipmeter.report.page.texts import clipped, hollowed, visible
+from flipmeter.report.pairs import SAME, WHOSE, flipped
+from flipmeter.shown import Shown, Where
+from flipmeter.types import Contrast
+
+ROOM = 2_200_000
+"""How many bytes of flipped items a page may hold; the tables take the rest of three megabytes."""
+ROW = 1_300
+"""About what the markup around one flipped item takes."""
+MOST = 4_000
+"""More flips than there is ever room for."""
+MOST_PARTS = 5
+"""How many replies of one decision are shown."""
+TELLING = 8
+"""A text shorter than this may stand in a prompt by chance, and is not taken out of it."""
+NO_GAP = visible(GAP)
+"""What a prompt shows where it has the character that marks a gap itself."""
+
+Row = Mapping[str, Any]
+Calls = Mapping[tuple[Where, str], Sequence[tuple[str, str]]]
+"""Keys and replies by where an item was asked, and the item."""
+Shares = Mapping[tuple[Where, str], Sequence[float]]
+"""Probabilities by class, by where an item was asked, and the item."""
+
+
+def browse(found: Findings, shown: Shown, calls: pl.DataFrame, room: int = ROOM) -> Browser:
+    """Pick flipped items, from every group alike, until there is no more room."""
+    every = flipped(found.pairs).with_row_index("place")
+    rows = _taking_turns(every).head(MOST)
+    picker = _Picker(found, shown, _calls_of(rows, calls), _shares_of(rows, shown), room)
+    chosen: dict[int, Flip] = {}
+    for row in rows.iter_rows(named=True):
+        flip = picker.pick(row)
+        if flip is None:
+            break
+        chosen[row["place"]] = flip
+    flips = [chosen[place] for place in sorted(chosen)]
+    return Browser(flips, picker.frames, len(every), list(picker.notes(len(every), len(flips))))
+
+
+def _taking_turns(flips: pl.DataFrame) -> pl.DataFrame:
+    """Order flips so that any beginning holds about as many of every group.
+
+    Groups follow each other by chance, so that one that is cut off is not always the last.
+    """
+    whose = [*WHOSE, "seed"]
+    groups = flips.select(whose).unique(maintain_order=True)
+    lots = pl.Series("lot", [draw(*group) for group in groups.iter_rows()], dtype=pl.Float64)
+    turns = flips.with_columns(pl.int_range(pl.len()).over(whose).alias("turn"))
+    return turns.join(groups.with_columns(lots), on=whose, maintain_order="left").sort(
+        "turn", "lot", maintain_order=True
+    )
+
+
+def _calls_of(rows: pl.DataFrame, calls: pl.DataFrame) -> Calls:
+    """Return the keys and replies behind some flips, repeats left out."""
+    wanted = calls.filter(pl.col("repeat") == 0).join(
+        rows.select(SAME).unique(), on=SAME, how="semi"
+    )
+    found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
+    names = ("rater", "dataset", "level", "seed", "view", "item", "key", "reply", "error")
+    for *place, item, key, reply, error in wanted.select(names).iter_rows():
+        rater, dataset, level, seed, view = place
+        text = reply or (f"error: {error}" if error else "")
+        found.setdefault(((rater, dataset, level, seed, view), item), []).append((key, text))
+    return found
+
+
+def _shares_of(rows: pl.DataFrame, shown: Shown) -> Shares:
+    """Return the probabilities by class behind some flips, where decisions have them."""
+    decisions = shown.run.decisions
+    if "probabilities" not in decisions.columns:
+        return {}
+    wanted = decisions.filter(pl.col("repeat") == 0, pl.col("probabilities").is_not_null()).join(
+        rows.select(SAME).unique(), on=SAME, how="semi"
+    )
+    names = ("rater", "dataset", "level", "seed", "view", "item", "probabilities")
+    return {
+        ((rater, dataset, level, seed, view), item): shares
+        for rater, dataset, level, seed, view, item, shares in wanted.select(names).iter_rows()
+    }
+
+
+@dataclass
+class _Picker:
+    """Makes flips of rows while there is room; prompts that many share are kept once."""
+
+    found: Findings
+    shown: Shown
+    calls: Calls
+    shares: Shares
+    room: int
+    n_bare: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    _places: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def pick(self, row: Row) -> Flip | None:
+        """Return the flip of a row, None if there is no more room."""
+        contrast = next(c for c in self.found.contrasts if c.name == row["contrast"])
+        text, frame = self._frame(row, contrast)
+        flip = self._flip(row, contrast, text)
+        replies = [reply for side in flip.sides for reply in side.replies]
+        cost = ROW + _weight(clipped(part) for part in (text, *replies))
+        is_new = frame is not None and frame.texts not in self._places
+        if frame is not None and is_new:
+            cost += _weight(hollowed(part) for part in frame.texts)
+        if cost > self.room:
+            return None
+        self.room -= cost
+        if frame is None:
+            self.n_bare += 1
+            return flip
+        if is_new:
+            self._places[frame.texts] = len(self.frames)
+            self.frames.append(frame)
+        return replace(flip, frame=self._places[frame.texts])
+
+    def notes(self, n_flips: int, n_shown: int) -> Iterator[str]:
+        """Yield what the page does not show, and why."""
+        if n_shown < n_flips:
+            yield (
+                f"{n_flips - n_shown:,} of {n_flips:,} flips are left out to keep the page small. "
+                "Those here are from every model, dataset, level, seed and contrast alike, in the "
+                "order of the test set."
+            )
+        if self.n_bare:
+            why = "; ".join(self.shown.trouble) or "they could not be rebuilt"
+            yield f"{self.n_bare:,} flips are without their prompts: {why}."
+
+    def _flip(self, row: Row, contrast: Contrast, text: str) -> Flip:
+        a, b = contrast.views
+        return Flip(
+            **{name: row[name] for name in (*WHOSE, "seed", "item", "distance", "towards")},
+            text=text,
+            gold=self.found.class_name(row["dataset"], row["gold"]) if row["gold"] else "unknown",
+            sides=(self._side(row, a, ""), self._side(row, b, "_b")),
+            fault=row["fault"] or row["fault_b"],
+        )
+
+    def _side(self, row: Row, view: str, end: str) -> Side:
+        rank, fault = row[f"rank{end}"], row[f"fault{end}"]
+        answer = self.found.class_name(row["dataset"], rank) if rank else f"no class ({fault})"
+        known = self.calls.get((_where(row, view), row["item"]), [])
+        replies = [reply for _, reply in known[:MOST_PARTS]]
+        if len(known) > MOST_PARTS:
+            replies.append(f"… {len(known) - MOST_PARTS} more replies")
+        shares = self.shares.get((_where(row, view), row["item"]))
+        named = None if shares is None else tuple(self._named(row, shares))
+        return Side(view, answer, tuple(replies), named)
+
+    def _named(self, row: Row, shares: Sequence[float]) -> Iterator[tuple[str, float]]:
+        for rank, share in enumerate(shares, 1):
+            yield self.found.class_name(row["dataset"], rank), share
+
+    def _frame(self, row: Row, contrast: Contrast) -> tuple[str, Frame | None]:
+        """Return the text of an item, and its two prompts with a gap where the text stands."""
+        first, second = contrast.views
+        text, a, b = self._rebuilt(row, contrast)
+        if a is None or b is None:
+            text, a, b = self._stored(row, contrast, text)
+        if a is None or b is None:
+            return text, None
+        about = [row["dataset"], row["level"], f"seed {row['seed']}", contrast.name, contrast.about]
+        title = " · ".join(part for part in about if part)
+        return text, Frame(title, (first, second), _cut(a, b, text))
+
+    def _rebuilt(self, row: Row, contrast: Contrast) -> tuple[str, str | None, str | None]:
+        a, b = (_where(row, view) for view in contrast.views)
+        item = self.shown.item(a, row["item"])
+        if item is None:
+            return "", None, None
+        prompts = (
+            self.shown.prompt(a, item, row["prompt"]),
+            self.shown.prompt(b, item, row["prompt_b"]),
+        )
+        return item.text, *prompts
+
+    def _stored(
+        self, row: Row, contrast: Contrast, text: str
+    ) -> tuple[str, str | None, str | None]:
+        """Read two prompts from the store; what follows the shared part stands for the item."""
+        places = [(_where(row, view), row["item"]) for view in contrast.views]
+        keys = [self.calls[place][0][0] if place in self.calls else "" for place in places]
+        a, b = (self.shown.stored_prompt(key) for key in keys)
+        if a is None or b is None:
+            return text, None, None
+        shortest = min(a[1], b[1], key=len).strip()
+        return text or shortest, "".join(a), "".join(b)
+
+
+def _where(row: Row, view: str) -> Where:
+    return row["rater"], row["dataset"], row["level"], row["seed"], view
+
+
+def _cut(a: str, b: str, text: str) -> tuple[str, str]:
+    """Take a text out of two prompts."""
+    plain = [prompt.replace(GAP, NO_GAP) for prompt in (a, b)]
+    if len(text) < TELLING:
+        return plain[0], plain[1]
+    cut = [prompt.replace(text.replace(GAP, NO_GAP), GAP) for prompt in plain]
+    return cut[0], cut[1]
+
+
+def _weight(texts: Iterable[str]) -> int:
+    """Return how many bytes of a page some texts take."""
+    return sum(len(str(escape(visible(text))).encode()) for text in texts)

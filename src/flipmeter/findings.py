@@ -1,0 +1,88 @@
+"""Run -> Findings: everything that a report of a run is made of, gathered once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import yaml
+
+from flipmeter.browse import browse
+from flipmeter.measure import phase0_table, residuals, wilson
+from flipmeter.model import Store
+from flipmeter.report import failures_line
+from flipmeter.report.content import Findings
+from flipmeter.report.pairs import leans, pair_up
+from flipmeter.report.sentences import Sentence, verdict_sentences
+from flipmeter.runs import Run
+from flipmeter.shown import Shown
+
+
+def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -> Findings:
+    """Return what the reports of a run show; prompts and probabilities as far as they are there."""
+    study, decisions = run.study, run.decisions
+    shown = Shown(run, store, data_dir)
+    pairs = pair_up(decisions, study.contrasts)
+    is_compared = decisions["rater"].n_unique() > 1 or decisions["level"].n_unique() > 1
+    found = Findings(
+        name=study.name,
+        mode=study.mode,
+        margin=study.margin,
+        contrasts=study.contrasts,
+        decisions=decisions,
+        estimates=run.estimates,
+        verdicts=run.verdicts,
+        noise=noise_floors(run.estimates),
+        pairs=pairs,
+        phase0=phase0_table(run.estimates.filter(level="")),
+        residuals=residuals(decisions, study.contrasts, mode=study.mode) if is_compared else None,
+        sentences=sentences(run, pairs),
+        scales=shown.scales,
+        warnings=run.warnings,
+        notes=notes(run),
+        stopped=run.stopped,
+        study=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        environment=run.environment,
+        costs=costs(run),
+    )
+    return replace(found, browser=browse(found, shown, run.calls))
+
+
+def sentences(run: Run, pairs: pl.DataFrame | None = None) -> list[Sentence]:
+    """Return the verdict on every rater in a sentence."""
+    contrasts = run.study.contrasts
+    pairs = pair_up(run.decisions, contrasts) if pairs is None else pairs
+    return verdict_sentences(run.verdicts, noise_floors(run.estimates), contrasts, leans(pairs))
+
+
+def noise_floors(estimates: pl.DataFrame) -> pl.DataFrame:
+    """Return the noise of each rater and dataset at the base, strict, seeds pooled."""
+    rows = estimates.filter(metric="noise", policy="strict", level="").drop_nulls("value")
+    pooled = rows.group_by("rater", "dataset", maintain_order=True).agg(
+        pl.col("k").sum(), pl.col("n").sum(), pl.col("note").first()
+    )
+    low, high = wilson(pooled["k"].to_numpy(), pooled["n"].to_numpy())
+    return pooled.with_columns(
+        (pl.col("k") / pl.col("n")).alias("value"),
+        pl.Series("low", low, dtype=pl.Float64),
+        pl.Series("high", high, dtype=pl.Float64),
+    )
+
+
+def notes(run: Run) -> list[str]:
+    """Return what a reader must know of the decisions and the data."""
+    lines = [failures_line(run.decisions)]
+    for name, about in run.environment["datasets"].items():
+        lines += [f"{name}: {note}" for note in about["notes"]]
+    return [line for line in lines if line]
+
+
+def costs(run: Run) -> dict[str, float]:
+    """Return what the tokens of all decisions cost at the study's own prices, by rater."""
+    found = {}
+    for rater, price in run.study.prices.items():
+        mine = run.decisions.filter(rater=rater)
+        prompt, completion = (mine[f"{kind}_tokens"].sum() for kind in ("prompt", "completion"))
+        found[rater] = price.of(int(prompt), int(completion))
+    return found

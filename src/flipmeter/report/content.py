@@ -1,0 +1,97 @@
+"""What a report shows: the noun between a run and its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from flipmeter.report.sentences import Sentence
+from flipmeter.types import Contrast
+
+GAP = "\ue000"
+"""Stands in a frame where the text of an item belongs: a character that no text should have."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two answers of a flip: its view, the class or fault, the replies as they came.
+
+    `probabilities` are by class, None where none were asked for.
+    """
+
+    view: str
+    answer: str
+    replies: tuple[str, ...] = ()
+    probabilities: tuple[tuple[str, float], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Flip:
+    """An item on which a rater did not agree with itself; `frame` is the place of its prompts."""
+
+    rater: str
+    dataset: str
+    level: str
+    seed: int
+    contrast: str
+    item: str
+    text: str
+    gold: str
+    sides: tuple[Side, Side]
+    distance: int | None
+    towards: str
+    fault: str
+    frame: int | None = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Two prompts without the text of the item, which is a GAP: many items share them."""
+
+    title: str
+    views: tuple[str, str]
+    texts: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """The flipped items that are shown out of `n_flips`, and what had to be left out."""
+
+    flips: Sequence[Flip] = ()
+    frames: Sequence[Frame] = ()
+    n_flips: int = 0
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that the reports of a run are made of; no text in it is trusted."""
+
+    name: str
+    mode: str
+    margin: float
+    contrasts: tuple[Contrast, ...]
+    decisions: pl.DataFrame
+    estimates: pl.DataFrame
+    verdicts: pl.DataFrame
+    noise: pl.DataFrame
+    pairs: pl.DataFrame
+    phase0: pl.DataFrame
+    residuals: pl.DataFrame | None
+    sentences: Sequence[Sentence]
+    scales: Mapping[str, tuple[str, ...]]
+    warnings: Mapping[str, str]
+    notes: Sequence[str]
+    stopped: str
+    study: str
+    environment: Mapping[str, Any]
+    costs: Mapping[str, float]
+    browser: Browser = field(default_factory=Browser)
+
+    def class_name(self, dataset: str, rank: int) -> str:
+        """Return the name of a class, or its number where the data are gone."""
+        names = self.scales.get(dataset, ())
+        return names[rank - 1] if 0 < rank <= len(names) else f"class {rank}"

@@ -1,0 +1,206 @@
+"""Findings -> page: one HTML file that opens anywhere, asks nobody and runs nothing it was told."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from flipmeter.report.content import Findings, Frame
+from flipmeter.report.page.choices import choices
+from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
+from flipmeter.report.page.places import residual_grids, slots_grid, squares
+from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
+from flipmeter.report.page.scores import panels, performance_grid
+from flipmeter.report.page.texts import clipped, compare, excerpt, visible
+from flipmeter.report.readings import reading_lines
+
+HERE = Path(__file__).parent
+
+
+def render_page(found: Findings) -> str:
+    """Return the page. Every text in it is escaped; only our own script and style may act."""
+    style, script = _asset("page.css"), _asset("page.js")
+    return _template().render(
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), **_content(found)
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("flipmeter.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"visible": _visible, "clipped": clipped, "excerpt": excerpt}
+    return environment.get_template("page.html")
+
+
+def _visible(text: object) -> object:
+    """Show what a text hides; what is markup already was made from visible texts."""
+    return text if isinstance(text, Markup) else visible(str(text))
+
+
+@cache
+def _asset(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Return the content security policy: our two texts by their hash, and nothing else."""
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _content(found: Findings) -> dict[str, Any]:
+    drawn, panel_notes = panels(found)
+    matrices, matrix_notes = squares(found)
+    levels = residual_grids(found)
+    views = found.decisions["view"].unique(maintain_order=True).to_list()
+    return {
+        "name": found.name,
+        "facts": _facts(found),
+        "sections": list(_sections(has_levels=bool(levels))),
+        "stopped": found.stopped,
+        "sentences": found.sentences,
+        "several_datasets": found.decisions["dataset"].n_unique() > 1,
+        "warnings": _warnings(found),
+        "notes": found.notes,
+        "readings": reading_lines(found.estimates.filter(level="")),
+        "phase0": phase0_grid(found),
+        "forest": forest_grid(found),
+        "seeds": seeds_grid(found),
+        "panels": drawn,
+        "panel_notes": panel_notes,
+        "performance": performance_grid(found, views),
+        "residuals": levels[0] if levels else None,
+        "spreads": levels[1] if len(levels) > 1 else None,
+        "matrices": matrices,
+        "matrix_notes": matrix_notes if matrices else [],
+        "slots": slots_grid(found),
+        "conditions": conditions_grid(found),
+        "browser": found.browser,
+        "choices": choices(found),
+        "frames": [_frame(frame) for frame in found.browser.frames],
+        "method": list(_method(found)),
+        "models": models_grid(found),
+        "datasets": datasets_grid(found),
+        "versions": list(_versions(found)),
+        "study": found.study,
+        "environment": {"flipmeter": str(found.environment.get("flipmeter", ""))},
+    }
+
+
+def _warnings(found: Findings) -> dict[str, str]:
+    """Return the warnings without what the page says at its top: that the run was stopped."""
+    known = f"not all items are in: {found.stopped}"
+    told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
+    return {rater: text.rstrip("; ") for rater, text in told.items() if text}
+
+
+def _facts(found: Findings) -> str:
+    parts = [
+        _counted(found.decisions[name].n_unique(), what)
+        for name, what in (("rater", "model"), ("dataset", "dataset"), ("seed", "seed"))
+    ]
+    n_levels = found.decisions["level"].n_unique() - 1
+    parts += [_counted(n_levels, "level") + " beside the base"] if n_levels else []
+    parts += [_counted(found.decisions["item"].n_unique(), "item")]
+    return " · ".join([*parts, _counted(len(found.decisions), "decision"), f"mode {found.mode}"])
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
+
+
+def _sections(*, has_levels: bool) -> Iterator[tuple[str, str]]:
+    yield "verdict", "Verdict"
+    yield "table", "In the paper's form"
+    yield "flips", "Flips against noise"
+    yield "accuracy", "Accuracy and stability"
+    if has_levels:
+        yield "levels", "What each level changes"
+    yield "where", "Where flips go"
+    yield "faults", "Faults and tokens"
+    yield "items", "Flipped items"
+    yield "method", "Method"
+    yield "origin", "What it ran on"
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    sides = zip(frame.views, compare(*frame.texts), strict=True)
+    return {"title": frame.title, "sides": list(sides)}
+
+
+def _method(found: Findings) -> Iterator[tuple[str, str]]:
+    """Yield what each kind of number is, so that none stands on the page without its method."""
+    is_paper = found.mode == "paper"
+    test = "McNemar's corrected chi-square, halved" if is_paper else "McNemar's mid-p, one-sided"
+    yield "Mode", f"{found.mode}; it decides the tests, the prompts' layout and the residuals"
+    yield "Flip", "an item whose class is not the same under all views of a contrast"
+    yield (
+        "Policies",
+        "complete leaves out a pair with a fault on either side; strict treats a fault as a class "
+        "of its own. Tables by seed are complete; verdicts, sentences and the forest are strict",
+    )
+    yield "Intervals", "Wilson, 95 %, for flip rates, noise and accuracy; n and faults beside them"
+    yield "Noise floor", "the flip rate between two askings of one prompt, of the base view"
+    yield "Against noise", f"{test}: does the change of view flip more items than asking again?"
+    yield (
+        "Verdict",
+        "flips: more than noise at 5 % or, without a noise floor, above the margin for sure; "
+        f"stable: at most {100 * found.margin:.0f} % by Clopper-Pearson, one-sided 95 %; "
+        "otherwise, or when under 80 % of the pairs are complete, inconclusive",
+    )
+    yield (
+        "Direction",
+        "'mostly' says that two thirds of the flips or more go one way, and more than chance would "
+        "(sign test, two-sided, 5 %)",
+    )
+    yield (
+        "Residuals",
+        "level minus base in points; "
+        + (
+            "mean and population SD over datasets, each side on its own items"
+            if is_paper
+            else "both on the items they share, 95 % bootstrap interval over items"
+        ),
+    )
+    yield "Seeds", "pooled in verdicts and pictures as if independent; by themselves in the tables"
+
+
+def _versions(found: Findings) -> Iterator[tuple[str, str]]:
+    about = found.environment
+    for name in ("flipmeter", "python", "platform"):
+        yield name, str(about.get(name, "not recorded"))
+    for name, version in about.get("packages", {}).items():
+        yield name, str(version)
+    asked = {
+        name.replace("_", " "): n
+        for name, n in about.get("asked", {}).items()
+        if isinstance(n, int)
+    }
+    yield "requests of the last run", ", ".join(f"{n:,} {name}" for name, n in asked.items())
+    for rater, known in about.get("capabilities", {}).items():
+        told = (f"{name}: {_there(one)} ({one.get('how', '')})" for name, one in known.items())
+        yield f"{rater} can", "; ".join(told) or "nothing was examined"
+
+
+def _there(capability: dict[str, Any]) -> str:
+    is_there = capability.get("is_there")
+    return "unknown" if is_there is None else "yes" if is_there else "no"

@@ -1,0 +1,118 @@
+"""Findings -> what it took: faults and tokens, models and their cost, datasets."""
+
+from __future__ import annotations
+
+import polars as pl
+from markupsafe import Markup
+
+from flipmeter.report.content import Findings
+from flipmeter.report.page.cells import MOST_ROWS, Cell, Grid, Group, capped, count, heads, number
+from flipmeter.report.tables import KEYS
+from flipmeter.types import FAULTS
+
+TOKENS = {
+    "prompt_tokens": "prompt",
+    "cached_tokens": "cached",
+    "completion_tokens": "completion",
+    "reasoning_tokens": "reasoning",
+}
+
+
+def conditions_grid(found: Findings) -> Grid:
+    """Return faults and tokens of every condition, those with most faults first where cut."""
+    keys = [key for key in KEYS[:3] if found.decisions[key].n_unique() > 1]
+    kinds = [fault for fault in FAULTS if (found.decisions["fault"] == fault).any()]
+    table = found.decisions.group_by(*keys, "view", "repeat", maintain_order=True).agg(
+        pl.len().alias("n"),
+        *((pl.col("fault") == fault).sum().alias(fault) for fault in kinds),
+        (pl.col("fault") != "").mean().alias("share"),
+        *(pl.col(name).mean() for name in TOKENS),
+        pl.col("seconds").mean(),
+    )
+    if len(table) > MOST_ROWS:
+        table = table.sort("share", descending=True, maintain_order=True)
+    told = [name for name in TOKENS if table[name].is_not_null().any()]
+    rows = [
+        [
+            Cell(row["view"] + (", again" if row["repeat"] else ""), row["view"]),
+            *(Cell(str(row[key]) or "base", row[key]) for key in keys),
+            count(row["n"]),
+            *(count(row[fault]) for fault in kinds),
+            Cell(f"{100 * row['share']:.1f} %", row["share"], "num"),
+            *(number(row[name], ",.1f") for name in told),
+            number(row["seconds"], ".3f"),
+        ]
+        for row in table.to_dicts()
+    ]
+    shown, left_out = capped(rows, "those with the most faults are here; decisions.parquet has all")
+    tokens = [TOKENS[name] for name in told]
+    titles = ["view", *heads(keys), "n", *kinds, "faults", *tokens, "seconds"]
+    how = "Prompt to seconds: means per decision, tokens as the endpoint tells them, all seeds."
+    return Grid(
+        "Faults and tokens, condition by condition", titles, [Group(shown)], [how, *left_out]
+    )
+
+
+# --- what it ran on ---------------------------------------------------------------------------
+
+
+def models_grid(found: Findings) -> Grid:
+    """Return what answered for each rater, what it wrote, and what it cost."""
+    totals = found.decisions.group_by("rater", maintain_order=True).agg(
+        pl.col("n_calls").sum(), *(pl.col(name).sum() for name in TOKENS)
+    )
+    identities = found.environment.get("models", {})
+    hidden = _hidden(found.estimates)
+    rows = [
+        [
+            Cell(row["rater"], row["rater"]),
+            Cell(str(identities.get(row["rater"], "")), None, "code"),
+            count(row["n_calls"]),
+            *(count(row[name]) for name in TOKENS),
+            hidden.get(row["rater"], Cell("not reported", None, "why")),
+            _cost(found.costs.get(row["rater"])),
+        ]
+        for row in totals.to_dicts()
+    ]
+    titles = ["model", "identity and revision", "calls", *TOKENS.values()]
+    how = (
+        "Tokens are sums over all decisions: a reply that two decisions share counts for both, "
+        "and one from the store as if it had been asked. Hidden ones are means per reply. Cost is "
+        "these tokens at the prices that the study names, without any discount for cached ones."
+    )
+    titles += ["hidden per reply", "cost"]
+    return Grid("Models, tokens and cost", titles, [Group(rows)], [how])
+
+
+def _hidden(estimates: pl.DataFrame) -> dict[str, Cell]:
+    rows = estimates.filter(metric="hidden_tokens").drop_nulls("value")
+    found = {}
+    for (rater,), group in rows.group_by("rater", maintain_order=True):
+        mean = float((group["value"] * group["n"]).sum()) / max(int(group["n"].sum()), 1)
+        note = str(group["note"][0])
+        shown = Markup('{} <small class="ends">{}</small>').format(f"{mean:.1f}", note)
+        found[str(rater)] = Cell(shown, mean, "num")
+    return found
+
+
+def _cost(usd: float | None) -> Cell:
+    if usd is None:
+        return Cell("no price named", None, "why")
+    return Cell(f"${usd:,.2f}" if usd >= 0.01 or not usd else "under $0.01", usd, "num")
+
+
+def datasets_grid(found: Findings) -> Grid:
+    """Return where the items come from."""
+    rows = [
+        [
+            Cell(name, name),
+            count(about.get("n_items")),
+            Cell(str(about.get("source", ""))),
+            Cell(str(about.get("licence", ""))),
+            Cell(str(about.get("digest", ""))[:16], None, "code"),
+            Cell("; ".join(f"{n} {why}" for why, n in about.get("left_out", {}).items()) or "none"),
+        ]
+        for name, about in found.environment.get("datasets", {}).items()
+    ]
+    titles = ["dataset", "test items", "source", "licence", "digest", "left out"]
+    return Grid("Datasets", titles, [Group(rows)])

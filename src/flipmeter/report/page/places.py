@@ -1,0 +1,161 @@
+"""Findings -> where flips go: residuals by level, flip matrices, places in the label list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from flipmeter.report.content import Findings
+from flipmeter.report.page.cells import MOST_ROWS, Cell, Grid, Group, Record, shade
+from flipmeter.report.page.draw import bar
+from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
+from flipmeter.report.residuals import Line, lay_out, metric_title
+
+MOST_MATRICES = 60
+MORE = "flipmeter measure RUN --residuals"
+
+
+def residual_grids(found: Findings) -> list[Grid]:
+    """Return what each level changes, shaded by sign and size as the paper has it.
+
+    The first has the means over datasets; where more is known, a second has each dataset too.
+    """
+    if found.residuals is None:
+        return []
+    layout = lay_out(found.residuals)
+    sizes = [
+        abs(row["value"])
+        for line in layout.lines
+        for row in line.cells
+        if row is not None and row["value"] is not None
+    ]
+    largest = max(sizes, default=0.0)
+    short = [line for line in layout.lines if line.kind in ("factor", "level")]
+    heads = ["", *(metric_title(metric) for metric in layout.metrics)]
+    title = "What a level changes: level minus base, in points"
+    n_more = len(layout.lines) - len(short)
+    is_long = n_more > MOST_ROWS
+    left_out = [f"{n_more:,} rows of single datasets are left out: {MORE}"] if is_long else []
+    groups = _heat_groups(short, largest)
+    means = Grid(title, heads, groups, [*layout.notes, *left_out], "heat")
+    if not n_more or is_long:
+        return [means]
+    groups = _heat_groups(layout.lines, largest)
+    title = "The same for every dataset, with spreads"
+    return [means, Grid(title, heads, groups, layout.notes[:1], "heat", is_detail=True)]
+
+
+def _heat_groups(lines: Sequence[Line], largest: float) -> list[Group]:
+    groups: list[tuple[str, list[Sequence[Cell]]]] = []
+    for line in lines:
+        if line.kind == "factor":
+            groups.append((line.title, []))
+            continue
+        cells = zip(line.texts(), line.cells, strict=True)
+        shown = [_heat(text, row, largest, line.shows == "value") for text, row in cells]
+        groups[-1][1].append([Cell(line.title, None, f"line-{line.kind}"), *shown])
+    return [Group(rows, title) for title, rows in groups]
+
+
+def _heat(text: str, row: Record | None, largest: float, is_value: bool) -> Cell:
+    """Shade a value red where it rises and blue where it falls."""
+    if row is None or row["value"] is None:
+        return Cell(text, None, "num why")
+    value, gap, ends = text.partition(" ")
+    shown = Markup('{}{}<small class="ends">{}</small>').format(value, gap, ends) if gap else text
+    if not is_value:
+        return Cell(shown, None, "num spread")
+    return Cell(
+        shown,
+        row["value"],
+        f"num {shade('rises' if row['value'] > 0 else 'falls', row['value'], largest)}",
+    )
+
+
+# --- where flips go ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Square:
+    """A flip matrix as rows of cells, under the numbers of the classes."""
+
+    title: str
+    about: str
+    views: tuple[str, ...]
+    names: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, str, Sequence[Cell]]]
+
+
+def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[str]]:
+    """Return the flip matrices at the base by rater and dataset, with the names of the classes."""
+    every = [one for one in matrices(found.pairs.filter(level="")) if one.n_flipped]
+    abouts = {contrast.name: contrast for contrast in found.contrasts}
+    groups: dict[tuple[str, str], list[Square]] = {}
+    for one in every[:MOST_MATRICES]:
+        rater, dataset, _, contrast = one.where
+        names = [
+            (str(rank), found.class_name(dataset, rank)) for rank in range(1, one.n_classes + 1)
+        ]
+        names += [("–", "no class")] if one.has_faults else []
+        about, views = abouts[contrast].about, abouts[contrast].views
+        square = Square(contrast, about, views, names, list(_square_rows(one, names)))
+        groups.setdefault((rater, dataset), []).append(square)
+    notes = [
+        "Counts of items, seeds together: the class under the first view down, under the second "
+        "across. Agreement lies on the diagonal; byte-equal prompts are left out."
+    ]
+    if len(every) > MOST_MATRICES:
+        notes.append(f"{len(every) - MOST_MATRICES} more matrices are left out.")
+    return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
+
+
+def _legend(squares: Sequence[Square]) -> str:
+    longest = max((square.names for square in squares), key=len)
+    return ", ".join(short if short == name else f"{short} {name}" for short, name in longest)
+
+
+def _square_rows(
+    one: Matrix, names: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, str, Sequence[Cell]]]:
+    ranks = [*range(1, one.n_classes + 1), *([0] if one.has_faults else [])]
+    largest = max((n for (a, b), n in one.counts.items() if a != b), default=1)
+    for (short, name), a in zip(names, ranks, strict=True):
+        cells = []
+        for b in ranks:
+            n = one.counts.get((a, b), 0)
+            kind = "same" if a == b else shade("mass", n, largest)
+            cells.append(Cell(str(n) if n else "·", n, kind))
+        yield short, name, cells
+
+
+def slots_grid(found: Findings) -> Grid | None:
+    """Return how often each place of the label list was chosen, over both orders."""
+    shares = list(slot_shares(found.pairs, found.contrasts))
+    if not shares:
+        return None
+    top = max(share for one in shares for share in (*one.shares, *(one.expected or ())))
+    groups = [
+        Group(list(_slot_rows(one, top)), f"{one.rater} · {one.dataset} ({one.n:,} answers)")
+        for one in shares
+    ]
+    how = (
+        "Share of answers by place in the label list, the list as it is and reversed together, "
+        "among items read both times. The tick is what the gold classes would give: a rater that "
+        "does not look at places lies near it or, at least, is the same from both ends."
+    )
+    heads = ["place", "share", "", "by gold"]
+    return Grid("Which places in the list are chosen", heads, groups, [how], "slots")
+
+
+def _slot_rows(one: SlotShares, top: float) -> Iterator[list[Cell]]:
+    expected: Sequence[float | None] = one.expected or [None] * len(one.shares)
+    for place, (share, by_gold) in enumerate(zip(one.shares, expected, strict=True), 1):
+        title = {1: "first", len(one.shares): "last"}.get(place, f"{place}")
+        yield [
+            Cell(title, place),
+            Cell(f"{100 * share:.1f} %", share, "num"),
+            Cell(bar(share, by_gold, top), None, "picture"),
+            Cell("" if by_gold is None else f"{100 * by_gold:.1f} %", by_gold, "num"),
+        ]

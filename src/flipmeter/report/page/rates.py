@@ -1,0 +1,163 @@
+"""Findings -> grids of flip rates: the paper's first table, the forest, seed by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import polars as pl
+from markupsafe import Markup
+
+from flipmeter.report.content import Findings
+from flipmeter.report.page.cells import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    Group,
+    Record,
+    capped,
+    count,
+    heads,
+    rate,
+    word,
+)
+from flipmeter.report.page.draw import Axis, axis_for, scale, span
+from flipmeter.report.tables import KEYS, p_value, varying
+
+RATES = ("P1", "P2", "P3", "noise", "total")
+
+
+def phase0_grid(found: Findings) -> Grid:
+    """Return the paper's first table."""
+    table = found.phase0
+    keys = [name for name in table.columns if name in ("model", *KEYS[1:])]
+    titles = [*keys, *(name[0].upper() + name[1:] for name in RATES)]
+    rows = [
+        [
+            *(Cell(str(row[key]), row[key]) for key in keys),
+            *(_phase0_cell(row, name) for name in RATES),
+            Cell(p_value(row["p"]), row["p"], "num"),
+            Cell({1: "yes", 0: "no", None: ""}[row["sig"]], row["sig"]),
+        ]
+        for row in table.to_dicts()
+    ]
+    rows_shown, left_out = capped(rows, "flipmeter measure RUN --phase0")
+    decided = "the p-value" if found.mode == "paper" else "p after Holm over the rows"
+    how = (
+        "Flip rates on complete pairs with Wilson 95 % intervals, each seed by itself. P2 and P3: "
+        "any of the probe's views differs. Total is P1 again, beside the noise of two runs; p is "
+        f"McNemar's, one-sided ({'corrected chi-square' if found.mode == 'paper' else 'mid-p'}); "
+        f"Sig. follows {decided}."
+    )
+    return Grid(
+        "Flip rates in the form of the paper's first table",
+        [*titles, "McNemar p", "Sig."],
+        [Group(rows_shown)],
+        [how, *left_out],
+        "plain rates",
+    )
+
+
+def _phase0_cell(row: Record, name: str) -> Cell:
+    value = row.get(name)
+    if value is None:
+        return Cell("–", None, "num")
+    ends = f"[{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
+    shown = Markup('{} <small class="ends">{}</small>').format(f"{value:.3f}", ends)
+    return Cell(shown, value, "num")
+
+
+def forest_grid(found: Findings) -> Grid:
+    """Return every contrast at the base beside its noise floor, drawn and in numbers."""
+    rows = found.verdicts.filter(level="").to_dicts()
+    floors = {(row["rater"], row["dataset"]): row for row in found.noise.to_dicts()}
+    axis = _forest_axis(rows, floors.values())
+    abouts = {contrast.name: contrast.about for contrast in found.contrasts}
+    groups: dict[str, list[Sequence[Cell]]] = {}
+    for row in rows[:MOST_ROWS]:
+        where = f"{row['rater']} · {row['dataset']}"
+        floor = floors.get((row["rater"], row["dataset"]))
+        groups.setdefault(where, []).append(_forest_row(row, abouts, floor, axis))
+    notes = [
+        "Strict policy: an answer that cannot be read is a class of its own. Wilson 95 % "
+        "intervals, seeds pooled as if independent. The band is the noise floor, the same prompt "
+        "asked twice; p: McNemar mid-p, one-sided, against it. A full dot flips, a ring is stable "
+        f"(at most {100 * found.margin:.0f} %, one-sided 95 %), a grey dot is inconclusive."
+    ]
+    if len(rows) > MOST_ROWS:
+        notes.append(f"{len(rows) - MOST_ROWS:,} more rows are left out: flipmeter measure RUN")
+    return Grid(
+        "Flip rates with 95 % intervals against the noise floor",
+        ["what moves", scale(axis), "flips [95 %]", "noise floor", "n", "faults", "p", "verdict"],
+        [Group(cells, title) for title, cells in groups.items()],
+        notes,
+        "forest",
+    )
+
+
+def _forest_axis(rows: Iterable[Record], floors: Iterable[Record]) -> Axis:
+    known = [row["high"] for row in (*rows, *floors) if row["high"] is not None]
+    return axis_for([0.0, *known], low=0.0)
+
+
+def _forest_row(
+    row: Record, abouts: Mapping[str, str], floor: Record | None, axis: Axis
+) -> list[Cell]:
+    name = Markup('<span class="code">{}</span> {}').format(
+        row["contrast"], abouts.get(row["contrast"], "")
+    )
+    if row["status"] != "measured":
+        return [Cell(name, row["contrast"]), Cell(row["reason"], None, "why wide")]
+    known = floor if floor is not None and floor["value"] is not None else None
+    ends = (row["value"], row["low"], row["high"])
+    return [
+        Cell(name, row["contrast"]),
+        Cell(span(axis, ends, _band(known), row["word"]), row["value"], "picture"),
+        rate(row),
+        _noise_cell(known),
+        count(row["n"]),
+        count(row["failed"]),
+        Cell(p_value(row["p"]), row["p"], "num"),
+        word(row["word"]),
+    ]
+
+
+def _band(floor: Record | None) -> tuple[float, float, float] | None:
+    """Return the noise floor with its interval; by construction it has none."""
+    if floor is None:
+        return None
+    if "by construction" in str(floor["note"]):
+        return 0.0, 0.0, 0.0
+    return floor["value"], floor["low"], floor["high"]
+
+
+def _noise_cell(floor: Record | None) -> Cell:
+    if floor is None:
+        return Cell("not measured", None, "why")
+    if "by construction" in str(floor["note"]):
+        return Cell("0 by construction", 0.0, "why")
+    return rate(floor)
+
+
+def seeds_grid(found: Findings) -> Grid:
+    """Return flip rates on complete pairs, seed by seed and level by level."""
+    names = [contrast.name for contrast in found.contrasts]
+    chosen = found.estimates.filter(pl.col("metric").is_in(names), policy="complete")
+    keys = varying(found.estimates)
+    rows = [
+        [
+            Cell(row["metric"], row["metric"], "code"),
+            *(Cell(str(row[key]) or "base", row[key]) for key in keys),
+            rate(row),
+            count(row["n"]),
+            count(row["failed"]),
+        ]
+        for row in chosen.to_dicts()
+    ]
+    shown, left_out = capped(rows, "flipmeter measure RUN --csv")
+    how = (
+        "Pairs with a fault on either side are left out and counted; Wilson 95 % intervals; "
+        f"mode {found.mode}."
+    )
+    titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
+    title = "Flip rates on complete pairs, every seed and level by itself"
+    return Grid(title, titles, [Group(shown)], [how, *left_out], is_detail=True)

@@ -1,0 +1,126 @@
+"""Findings -> grids of scores: accuracy view by view, and against stability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from markupsafe import Markup
+
+from flipmeter.report.content import Findings
+from flipmeter.report.page.cells import Cell, Grid, Group, Record, capped, heads, number, rate
+from flipmeter.report.page.draw import Point, front, is_best, scatter
+from flipmeter.report.tables import KEYS, varying
+
+MOST_PANELS = 8
+MEAN = pl.col("value").mean().round(9)
+"""Equal means of other seeds may differ in the last bit, and would beat each other."""
+SCORES = {
+    "accuracy": "accuracy [95 %]",
+    "macro_f1": "macro F1",
+    "spearman": "Spearman",
+    "mae": "MAE",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A scatter plot, and its points as a table."""
+
+    title: str
+    picture: Markup
+    grid: Grid
+
+
+def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
+    """Return accuracy and the ordinal scores of every view, at the base."""
+    estimates = found.estimates.filter(level="")
+    keys = varying(estimates)
+    rows = []
+    for group in estimates.partition_by(list(KEYS), maintain_order=True):
+        scores = group.filter(pl.col("metric").is_in([*SCORES, "parse_failure"]), policy="complete")
+        for view in views:
+            by_metric = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
+            if by_metric:
+                rows.append(_performance_row(view, keys, by_metric))
+    shown, left_out = capped(rows, "flipmeter measure RUN")
+    how = f"On answers that were read; Wilson 95 % interval of accuracy; mode {found.mode}."
+    titles = ["view", *heads(keys), *SCORES.values(), "no class"]
+    return Grid("How good the answers are, view by view", titles, [Group(shown)], [how, *left_out])
+
+
+def _performance_row(view: str, keys: Sequence[str], rows: Mapping[str, Record]) -> list[Cell]:
+    first = next(iter(rows.values()))
+    fails = rows.get("parse_failure")
+    return [
+        Cell(view, view),
+        *(Cell(str(first[key]), first[key]) for key in keys),
+        rate(rows["accuracy"]) if "accuracy" in rows else Cell("no gold", None, "why"),
+        *(number(rows[name]["value"] if name in rows else None) for name in list(SCORES)[1:]),
+        Cell(f"{fails['k']} of {fails['n']}", fails["k"], "num") if fails else Cell(),
+    ]
+
+
+def panels(found: Findings) -> tuple[list[Panel], list[str]]:
+    """Return accuracy against flips, a panel for each dataset with something to compare."""
+    contrast = next((c for c in found.contrasts if c.is_pair and _has(found, c.name)), None)
+    if contrast is None:
+        return [], ["No contrast was measured, so there is nothing to hold accuracy against."]
+    by_dataset = _points(found, contrast.name)
+    if not by_dataset:
+        return [], ["No item has a gold class, so there is no accuracy."]
+    drawn = {dataset: points for dataset, points in by_dataset.items() if len(points) > 1}
+    if not drawn:
+        return [], ["One rater at one level: there is nothing to compare it with."]
+    notes = [
+        f"Flips are those of {contrast.name}, {contrast.about}, on complete pairs; accuracy is "
+        f"that of the base view; both are means over seeds; mode {found.mode}. Up and to the left "
+        "is better; what no other point beats on both is full and joined by steps."
+    ]
+    if len(drawn) > MOST_PANELS:
+        notes.append(f"{len(drawn) - MOST_PANELS} more datasets are left out.")
+    shown = list(drawn.items())[:MOST_PANELS]
+    return [_panel(dataset, points, contrast.name) for dataset, points in shown], notes
+
+
+def _has(found: Findings, metric: str) -> bool:
+    rows = found.estimates.filter(metric=metric, policy="complete")
+    return bool(rows["value"].is_not_null().any())
+
+
+def _points(found: Findings, contrast: str) -> dict[str, list[Point]]:
+    whose = ["rater", "dataset", "level"]
+    complete = found.estimates.filter(policy="complete")
+    flips = complete.filter(metric=contrast).group_by(whose, maintain_order=True)
+    right = complete.filter(metric="accuracy", view="base").group_by(whose)
+    both = flips.agg(MEAN.alias("flips")).join(
+        right.agg(MEAN.alias("accuracy")), on=whose, maintain_order="left"
+    )
+    several = found.decisions["rater"].n_unique() > 1
+    found_points: dict[str, list[Point]] = {}
+    for rater, dataset, level, flipping, accuracy in both.drop_nulls().iter_rows():
+        told = [rater] if several else []
+        title = " · ".join([*told, *([level] if level else [])]) or "base"
+        found_points.setdefault(dataset, []).append(Point(title, flipping, accuracy, not level))
+    return found_points
+
+
+def _panel(dataset: str, points: Sequence[Point], contrast: str) -> Panel:
+    best = front(points)
+    named = ", ".join(point.title for point in best[:5])
+    title = (
+        f"{dataset}: accuracy against flips of {len(points)} configurations. Nobody beats {named}"
+    )
+    rows = [
+        [
+            Cell(point.title, point.title),
+            Cell(f"{100 * point.flips:.1f} %", point.flips, "num"),
+            Cell(f"{100 * point.accuracy:.1f} %", point.accuracy, "num"),
+            Cell("nobody beats it" if is_best(point, best) else ""),
+        ]
+        for point in points
+    ]
+    titles = ["configuration", f"flips ({contrast})", "accuracy", "front"]
+    grid = Grid(f"{dataset} as a table", titles, [Group(rows)], is_detail=True)
+    return Panel(dataset, scatter(points, title), grid)

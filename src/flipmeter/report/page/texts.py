@@ -1,0 +1,111 @@
+"""Texts that nobody has vetted -> pieces that a page can show as they are."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flipmeter.report.content import GAP
+
+Kind = Literal["same", "differs", "gap"]
+WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+LONGEST = 4_000
+"""How many characters of one text a page shows."""
+LONGEST_FRAME = 30_000
+COMPARED = 400
+"""Lines with more words than this are compared whole: matching words takes the square of them."""
+
+# Marks that turn or hide text, and what cannot be in a page at all, are shown as their code points.
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff9-\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a prompt: the same in both, different, or the gap for the text of an item."""
+
+    kind: Kind
+    text: str = ""
+
+
+def visible(text: str) -> str:
+    """Return a text in which nothing is hidden: control and direction marks stand as ‹U+202E›."""
+    return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
+
+
+def clipped(text: str, longest: int = LONGEST) -> str:
+    """Return the beginning of a text that is too long for a page, and how much is missing."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}\n… {len(text) - longest:,} characters left out"
+
+
+def hollowed(text: str, longest: int = LONGEST_FRAME) -> str:
+    """Return both ends of a prompt that is too long for a page: the query is at one of them."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def excerpt(text: str, longest: int = 160) -> str:
+    """Return a text in one line, cut at some length."""
+    line = " ".join(visible(text[: 4 * longest]).split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def compare(first: str, second: str) -> tuple[list[Piece], list[Piece]]:
+    """Mark what differs between two prompts: whole lines first, then words of lines that answer
+    each other."""
+    a, b = (hollowed(text).splitlines(keepends=True) for text in (first, second))
+    left: list[Piece] = []
+    right: list[Piece] = []
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    for tag, i, j, k, m in matcher.get_opcodes():
+        if tag == "equal":
+            left += _pieces("same", "".join(a[i:j]))
+            right += _pieces("same", "".join(b[k:m]))
+        elif j - i == m - k:
+            for mine, theirs in zip(a[i:j], b[k:m], strict=True):
+                left += _words(mine, theirs)
+                right += _words(theirs, mine)
+        else:
+            left += _pieces("differs", "".join(a[i:j]))
+            right += _pieces("differs", "".join(b[k:m]))
+    return _joined(left), _joined(right)
+
+
+def _words(mine: str, theirs: str) -> Iterator[Piece]:
+    own, other = WORDS.findall(mine), WORDS.findall(theirs)
+    if max(len(own), len(other)) > COMPARED:
+        yield from _pieces("differs", mine)
+        return
+    matcher = difflib.SequenceMatcher(None, own, other, autojunk=False)
+    for tag, start, end, _, _ in matcher.get_opcodes():
+        text = "".join(own[start:end])
+        yield from _pieces("same" if tag == "equal" or not text.strip() else "differs", text)
+
+
+def _pieces(kind: Kind, text: str) -> Iterator[Piece]:
+    """Split a text at its gaps."""
+    for place, part in enumerate(text.split(GAP)):
+        if place:
+            yield Piece("gap")
+        if part:
+            yield Piece(kind, part)
+
+
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """Put neighbours of one kind together."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if found and piece.kind == found[-1].kind != "gap":
+            found[-1] = Piece(piece.kind, found[-1].text + piece.text)
+        else:
+            found.append(piece)
+    return found

@@ -1,0 +1,150 @@
+"""Decisions -> pairs: what one item was called under the two views of a contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from scipy.stats import binomtest
+
+from flipmeter.types import Contrast
+
+SAME = ("rater", "dataset", "level", "seed", "item")
+WHOSE = ("rater", "dataset", "level", "contrast")
+SIDE = ("rank", "slot", "fault", "prompt")
+FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
+MOSTLY, ALPHA, ENOUGH = 2 / 3, 0.05, 6
+"""Six flips that all go one way are the fewest that a sign test calls more than chance."""
+
+Where = tuple[str, str, str, str]
+"""Rater, dataset, level and contrast."""
+
+
+def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
+    """Return a row for each item and pair of views, the second view's columns ending in `_b`.
+
+    Byte-equal prompts are left out. `distance` counts the classes between two that were read, and
+    `towards` says where the second went: for a reversed label list, which end of the list drew
+    both answers.
+    """
+    first = decisions.filter(pl.col("repeat") == 0)
+    found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
+    return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
+
+
+def _paired(decisions: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
+    a, b = (decisions.filter(view=view) for view in contrast.views)
+    both = a.select(*SAME, "gold", "n_classes", *SIDE).join(
+        b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
+    )
+    moved = pl.col("rank_b") - pl.col("rank")
+    if contrast.reverses_labels:
+        lean = pl.col("slot") + pl.col("slot_b") - pl.col("n_classes") - 1
+        ends = (FIRST, LAST)
+    else:
+        lean, ends = moved, (LOWER, HIGHER)
+    is_read = (pl.col("rank") > 0) & (pl.col("rank_b") > 0)
+    towards = pl.when(lean < 0).then(pl.lit(ends[0])).when(lean > 0).then(pl.lit(ends[1]))
+    return both.filter(pl.col("prompt") != pl.col("prompt_b")).with_columns(
+        pl.lit(contrast.name).alias("contrast"),
+        pl.when(is_read).then(moved.abs()).alias("distance"),
+        pl.when(is_read).then(towards).fill_null("").alias("towards"),
+    )
+
+
+def flipped(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Return the pairs whose answers differ; a fault on one side counts, one on both does not."""
+    return pairs.filter(pl.col("rank") != pl.col("rank_b"))
+
+
+@dataclass(frozen=True)
+class Lean:
+    """Where flips go: how many of them towards the end that draws most."""
+
+    towards: str
+    k: int
+    n: int
+
+    def __str__(self) -> str:
+        if self.n < ENOUGH:
+            return ""
+        if self.k >= MOSTLY * self.n and binomtest(self.k, self.n).pvalue < ALPHA:
+            return f"mostly towards the {self.towards} ({self.k} of {self.n})"
+        return "in no clear direction"
+
+
+def leans(pairs: pl.DataFrame) -> dict[Where, Lean]:
+    """Return the direction of the flips of each contrast, seeds together."""
+    read = flipped(pairs).filter(pl.col("towards") != "")
+    counts = read.group_by(*WHOSE, "towards", maintain_order=True).len()
+    found: dict[Where, Lean] = {}
+    for rater, dataset, level, contrast, towards, k in counts.iter_rows():
+        where = (rater, dataset, level, contrast)
+        other = found.get(where, Lean(towards, 0, 0))
+        most = towards if k > other.k else other.towards
+        found[where] = Lean(most, max(k, other.k), other.n + k)
+    return found
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """How often each class of the first view became each of the second; 0 is "no class"."""
+
+    where: Where
+    n_classes: int
+    counts: Mapping[tuple[int, int], int]
+
+    @property
+    def n_flipped(self) -> int:
+        return sum(n for (a, b), n in self.counts.items() if a != b)
+
+    @property
+    def has_faults(self) -> bool:
+        return any(0 in cell for cell in self.counts)
+
+
+def matrices(pairs: pl.DataFrame) -> Iterator[Matrix]:
+    """Yield the table of both answers for each contrast, seeds together."""
+    for where, rows in pairs.group_by(*WHOSE, maintain_order=True):
+        counts = rows.group_by("rank", "rank_b").len()
+        rater, dataset, level, contrast = (str(part) for part in where)
+        yield Matrix(
+            (rater, dataset, level, contrast),
+            int(rows["n_classes"][0]),
+            {(a, b): n for a, b, n in counts.iter_rows()},
+        )
+
+
+@dataclass(frozen=True)
+class SlotShares:
+    """The share of answers in each slot over both orders of the label list, n of them.
+
+    `expected` is what the gold classes would give, None where there are none.
+    """
+
+    rater: str
+    dataset: str
+    shares: tuple[float, ...]
+    expected: tuple[float, ...] | None
+    n: int
+
+
+def slot_shares(pairs: pl.DataFrame, contrasts: Sequence[Contrast]) -> Iterator[SlotShares]:
+    """Yield slot shares at the base for every pair of views that reverses the label list."""
+    reversing = [contrast.name for contrast in contrasts if contrast.reverses_labels]
+    is_read = (pl.col("slot") > 0) & (pl.col("slot_b") > 0)
+    chosen = pairs.filter(is_read, pl.col("contrast").is_in(reversing), level="")
+    for (rater, dataset), rows in chosen.group_by("rater", "dataset", maintain_order=True):
+        n_classes = int(rows["n_classes"][0])
+        slots = pl.concat([rows["slot"], rows["slot_b"].alias("slot")])
+        gold = rows["gold"].drop_nulls()
+        by_gold = _shares(pl.concat([gold, n_classes + 1 - gold]), n_classes)
+        expected = by_gold if len(gold) == len(rows) else None
+        yield SlotShares(str(rater), str(dataset), _shares(slots, n_classes), expected, len(slots))
+
+
+def _shares(places: pl.Series, n_places: int) -> tuple[float, ...]:
+    return tuple(
+        float((places == place).sum()) / max(len(places), 1) for place in range(1, n_places + 1)
+    )

@@ -1,0 +1,198 @@
+"""Findings -> a file: the page, Markdown for a pull request, LaTeX, or all estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+
+from flipmeter.report.content import Findings
+from flipmeter.report.files import (
+    LATEX_HEAD,
+    escape_latex,
+    escape_markdown,
+    residuals_latex,
+    residuals_markdown,
+    safe_csv,
+    shade_of,
+)
+from flipmeter.report.page import render_page
+from flipmeter.report.readings import reading_lines
+from flipmeter.report.residuals import Record
+from flipmeter.report.tables import KEYS, interval, p_value
+from flipmeter.types import Problem
+
+RATES = ("P1", "P2", "P3", "noise", "total")
+ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
+
+
+def write_report(found: Findings, path: Path) -> None:
+    """Write a report, in the form that the file's ending names."""
+    writers: dict[str, Callable[[Findings], bytes]] = {
+        ".html": lambda f: render_page(f).encode(),
+        ".md": lambda f: report_markdown(f).encode(),
+        ".tex": lambda f: report_latex(f).encode(),
+        ".csv": lambda f: safe_csv(f.estimates).encode(),
+        ".parquet": _parquet,
+    }
+    check_ending(path)
+    content = writers[path.suffix](found)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise Problem(
+            f"cannot write {path} ({error.strerror}); name another file with --out"
+        ) from error
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file whose form is not known, before anything is computed."""
+    if path.suffix not in ENDINGS:
+        known = f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+        raise Problem(f"cannot write {path}: the name must end in {known}")
+
+
+def _parquet(found: Findings) -> bytes:
+    buffer = BytesIO()
+    found.estimates.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+# --- Markdown ---------------------------------------------------------------------------------
+
+
+def report_markdown(found: Findings) -> str:
+    """Return verdicts, warnings and the tables, short enough for a pull request."""
+    return "\n".join(_markdown(found)) + "\n"
+
+
+def _markdown(found: Findings) -> Iterator[str]:
+    yield f"## {_plain(found.name)}\n"
+    if found.stopped:
+        yield f"**Not all items are in:** {_plain(found.stopped)}\n"
+    for sentence in found.sentences:
+        yield f"- **{sentence.word}**: {_plain(str(sentence))}"
+    yield ""
+    for rater, warning in found.warnings.items():
+        yield f"> {_plain(rater)}: {_plain(warning)}\n"
+    for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
+        yield f"- {_plain(line)}"
+    yield ""
+    yield from _table(_contrast_rows(found))
+    yield ""
+    yield from _table(_phase0_rows(found))
+    yield (
+        f"\nMode {_plain(found.mode)}. Verdicts: strict policy, seeds pooled. Second table: "
+        "complete pairs. Wilson 95 % intervals; p is McNemar's against the noise floor."
+    )
+    if found.residuals is not None:
+        yield f"\n{residuals_markdown(found.residuals)}"
+
+
+def _plain(text: str) -> str:
+    """Return a text that Markdown shows as it is, and that names and calls nobody."""
+    return escape_markdown(text).replace("@", "&#64;")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    head, *body = rows
+    yield f"| {' | '.join(head)} |"
+    yield f"| {' | '.join('---' for _ in head)} |"
+    for row in body:
+        yield f"| {' | '.join(_plain(text) for text in row)} |"
+
+
+def _contrast_rows(found: Findings) -> list[list[str]]:
+    heads = ["model", "dataset", "contrast", "flips [95 %]", "n", "faults", "p > noise", "verdict"]
+    abouts = {contrast.name: contrast.about for contrast in found.contrasts}
+    rows = [heads]
+    for row in found.verdicts.filter(level="").to_dicts():
+        is_measured = row["status"] == "measured"
+        rows.append(
+            [
+                *(row["rater"], row["dataset"]),
+                f"{row['contrast']} {abouts.get(row['contrast'], '')}",
+                interval(row) if is_measured else row["reason"],
+                *(str(row[name]) if is_measured else "" for name in ("n", "failed")),
+                p_value(row["p"]),
+                row["word"] if is_measured else "",
+            ]
+        )
+    return rows
+
+
+def _phase0_rows(found: Findings) -> list[list[str]]:
+    keys = _keys(found.phase0)
+    rows = [[*keys, *RATES, "McNemar p", "Sig."]]
+    for row in found.phase0.to_dicts():
+        cells = [_cell(row, name) for name in RATES]
+        rows.append([*(str(row[key]) for key in keys), *cells, p_value(row["p"]), _sig(row)])
+    return rows
+
+
+def _keys(table: pl.DataFrame) -> list[str]:
+    return [name for name in table.columns if name in ("model", *KEYS[1:])]
+
+
+def _cell(row: Record, name: str) -> str:
+    if row.get(name) is None:
+        return "–"
+    return f"{row[name]:.3f} [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
+
+
+def _sig(row: Record) -> str:
+    return {1: "yes", 0: "no"}.get(row["sig"], "")
+
+
+# --- LaTeX ------------------------------------------------------------------------------------
+
+
+def report_latex(found: Findings) -> str:
+    """Return the first table with booktabs, flip rates shaded by size; residuals after it."""
+    keys = _keys(found.phase0)
+    rows = found.phase0.to_dicts()
+    known = [row[name] for row in rows for name in RATES if row.get(name) is not None]
+    largest = max(known, default=0.0)
+    titles = [*keys, *RATES, "McNemar p", "Sig."]
+    lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
+    lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
+    lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
+    lines += [
+        LATEX_HEAD + f"\\begin{{tabular}}{{{'l' * len(keys)}{'c' * (len(RATES) + 2)}}}",
+        r"\toprule",
+        " & ".join(escape_latex(title) for title in titles) + r" \\",
+        r"\midrule",
+    ]
+    for row in rows:
+        cells = [
+            *(escape_latex(str(row[key])) for key in keys),
+            *(_latex_cell(row, name, largest) for name in RATES),
+            _latex_p(p_value(row["p"])),
+            _sig(row),
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}",
+        f"% mode: {found.mode}; complete pairs, Wilson 95 % intervals; p: McNemar against noise",
+        "",
+    ]
+    if found.residuals is not None:
+        lines.append(residuals_latex(found.residuals))
+    return "\n".join(lines)
+
+
+def _latex_cell(row: Record, name: str, largest: float) -> str:
+    value = row.get(name)
+    if value is None:
+        return "--"
+    ends = f"{{[}}{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}{{]}}"
+    shown = f"{value:.3f} {{\\scriptsize {ends}}}"
+    shade = shade_of(value, largest) // 2  # half the strength keeps black text readable
+    return f"\\cellcolor{{residualNegative!{shade}}}{shown}" if value else shown
+
+
+def _latex_p(text: str) -> str:
+    return f"${text}$" if text else ""

@@ -1,0 +1,284 @@
+"""The report in a real browser: it opens offline, nothing acts but our own script, all can use it.
+
+Screenshots go to the folder that FLIPMETER_SCREENSHOTS names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
+pytest.importorskip("axe_playwright_python", reason="make test-browser installs it")
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from flipmeter.findings import gather
+from flipmeter.report import write_report
+from flipmeter.runs import Run
+from report_runs import hostile, many, simulated
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+Scheme = Literal["light", "dark"]
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+RUNS: dict[str, Callable[[Path], Run]] = {
+    "plain": lambda folder: simulated(folder, models=["sim/first-slot?strength=4"]),
+    "many": many,
+    "hostile": hostile,
+    "none": lambda folder: simulated(folder, models=["sim/honest"]),
+    "faults": lambda folder: simulated(folder, models=["sim/refusing?strength=1"]),
+    "stopped": lambda folder: simulated(folder, budget={"calls": 155}, block_size=15),
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.fail("no chromium on the path: install Debian's package `chromium`")
+    with sync_playwright() as playwright:
+        # Chromium has no sandbox for root, and CI often is root; the pages here are our own.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return a function that gives the report of a run by name, written once."""
+    root = tmp_path_factory.mktemp("reports")
+
+    def report(name: str) -> Path:
+        path = root / f"{name}.html"
+        if not path.exists():
+            write_report(gather(RUNS[name](root / name)), path)
+        return path
+
+    return report
+
+
+@contextmanager
+def opened(browser: Browser, path: Path, *, width: int = 1280, **options: Any) -> Iterator[Page]:
+    """Open a file; afterwards the console is empty and nothing was asked for but the file."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    yield page
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+    context.close()
+
+
+def snap(page: Page, name: str) -> None:
+    """Keep the first screens of a page, if somebody wants to look."""
+    folder = os.environ.get("FLIPMETER_SCREENSHOTS")
+    if folder:
+        size: dict[str, Any] = page.viewport_size or {}
+        height = min(5_000, page.evaluate("document.documentElement.scrollHeight"))
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height}
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, clip=clip)
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", RUNS)
+def test_everybody_can_read_the_report(
+    browser: Browser, reports: Callable[[str], Path], name: str, scheme: Scheme
+) -> None:
+    """No violation of WCAG A or AA, with some of everything that can be opened open."""
+    # Our policy forbids the rules' own script too, so it is set aside for them.
+    with opened(browser, reports(name), color_scheme=scheme, bypass_csp=True) as page:
+        snap(page, f"{name}-{scheme}")
+        page.evaluate(
+            "document.querySelectorAll("
+            "'.flip:nth-child(-n+3), #prompts + p + .frame, figure details')"
+            ".forEach(one => { one.open = true })"
+        )
+        assert violations(page) == []
+
+
+@pytest.mark.parametrize("width", [320, 768, 1280, 1920])
+@pytest.mark.parametrize("name", ["plain", "many", "hostile"])
+def test_the_page_fits_its_window(
+    browser: Browser, reports: Callable[[str], Path], name: str, width: int
+) -> None:
+    with opened(browser, reports(name), width=width) as page:
+        snap(page, f"{name}-{width}")
+        if page.locator("details.flip").count():
+            page.locator("details.flip > summary").first.click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_filters_leave_what_fits_and_say_how_many(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        flips = page.locator("details.flip")
+        total = flips.count()
+        form = page.locator("form.filters")
+        form.get_by_label("Model").select_option("sim/first-slot?strength=3")
+        form.get_by_label("Dataset").select_option("tickets")
+        form.get_by_label("Contrast").select_option("P1")
+        form.get_by_label("Distance").select_option("2")
+        wanted = page.locator(
+            'details.flip[data-rater="sim/first-slot?strength=3"][data-dataset="tickets"]'
+            '[data-contrast="P1"][data-distance="2"]'
+        )
+        n = wanted.count()
+        assert 0 < n < total
+        expect(page.get_by_role("status")).to_have_text(f"{n} of {total} flips fit")
+        assert page.locator("details.flip:visible").count() == min(n, 50)
+        page.get_by_role("button", name="Show all").click()
+        expect(page.get_by_role("status")).to_contain_text("are on this page")
+        assert page.locator("details.flip:visible").count() == 50
+        page.get_by_role("button", name="more of").click()
+        assert page.locator("details.flip:visible").count() == 100
+        form.get_by_label("Text").fill("no text says this")
+        expect(page.get_by_role("status")).to_have_text(f"0 of {total} flips fit")
+
+
+def test_the_order_can_be_the_farthest_first(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        page.locator("form.filters").get_by_label("Order").select_option("distance")
+        distances = page.locator("details.flip").evaluate_all(
+            "all => all.map(one => Number(one.dataset.distance))"
+        )
+        assert distances == sorted(distances, reverse=True)
+        assert distances[0] > distances[-1]
+
+
+def test_a_table_sorts_by_any_column(browser: Browser, reports: Callable[[str], Path]) -> None:
+    with opened(browser, reports("plain")) as page:
+        head = page.locator("table.forest thead th", has_text="flips [95 %]")
+        cells = page.locator("table.forest tbody tr:not(.group) td:nth-child(3)")
+        read = "all => all.map(one => Number(one.dataset.sort))"
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == "ascending"
+        rising = cells.evaluate_all(read)
+        assert rising == sorted(rising)
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == "descending"
+        assert cells.evaluate_all(read) == rising[::-1] != rising
+
+
+def test_a_flipped_item_opens_with_its_two_prompts(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("plain")) as page:
+        flip = page.locator("details.flip").first
+        flip.locator("summary").click()
+        prompts = flip.locator("pre.prompt")
+        expect(prompts).to_have_count(2)
+        text = flip.locator(".text").inner_text()
+        for prompt in prompts.all():
+            expect(prompt).to_contain_text(text)
+            expect(prompt.locator("mark").first).to_be_visible()
+        assert prompts.nth(0).inner_text() != prompts.nth(1).inner_text()
+        assert flip.locator(".reply").count() == 2
+        flip.locator("summary").click()
+        flip.locator("summary").click()
+        expect(prompts).to_have_count(2)
+
+
+def test_the_keyboard_alone_is_enough(browser: Browser, reports: Callable[[str], Path]) -> None:
+    with opened(browser, reports("plain")) as page:
+        page.keyboard.press("Tab")
+        expect(page.locator(".skip")).to_be_focused()
+        page.keyboard.press("Enter")
+        assert page.evaluate("location.hash") == "#verdict"
+        outline = "getComputedStyle(document.activeElement).outlineStyle"
+        seen = set()
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            assert page.evaluate(outline) != "none"
+            seen.add(page.evaluate("document.activeElement.tagName"))
+            if page.evaluate("document.activeElement.closest('details.flip') !== null"):
+                break
+        assert {"DIV", "BUTTON", "SELECT", "INPUT", "SUMMARY"} <= seen
+        page.keyboard.press("Enter")
+        expect(page.locator("details.flip[open] pre.prompt")).to_have_count(2)
+
+
+def test_no_text_of_a_model_acts(browser: Browser, reports: Callable[[str], Path]) -> None:
+    with opened(browser, reports("hostile")) as page:
+        title = page.title()
+        for flip in page.locator("details.flip > summary").all():
+            flip.click()
+        page.mouse.move(400, 400)
+        assert page.title() == title
+        assert "owned" not in title
+        assert page.url == reports("hostile").as_uri()
+        assert page.evaluate("document.scripts.length") == 1
+        assert page.evaluate("document.images.length") == 0
+        assert page.evaluate("document.querySelectorAll('main a:not([href^=\"#\"])').length") == 0
+
+
+def test_the_policy_stops_what_would_have_got_in(
+    browser: Browser, reports: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Even with a hole in the template, an inline script or a foreign image would do nothing."""
+    broken = tmp_path / "broken.html"
+    hole = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    html = reports("plain").read_text(encoding="utf-8").replace("<main>", f"<main>{hole}")
+    broken.write_text(html, encoding="utf-8")
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(broken.as_uri())
+    assert page.locator("main img").count() == 1
+    assert page.title() == "simulated · flipmeter"
+    context.close()
+
+
+def test_everything_but_filters_is_there_without_scripts(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("plain"), java_script_enabled=False) as page:
+        expect(page.locator("form.filters")).to_be_hidden()
+        flip = page.locator("details.flip").first
+        flip.locator("summary").click()
+        link = flip.get_by_role("link", name="The two prompts")
+        expect(link).to_be_visible()
+        frame = page.locator(str(link.get_attribute("href")))
+        expect(frame.locator("mark").first).to_be_attached()
+        expect(frame.locator(".gap").first).to_be_attached()
+
+
+def test_it_prints_on_paper_in_light_colours(
+    browser: Browser, reports: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with opened(browser, reports("many"), color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        paper = "getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(paper) == "rgb(255, 255, 255)"
+        expect(page.locator("nav")).to_be_hidden()
+        pdf = page.pdf(format="A4")
+        assert pdf.startswith(b"%PDF")
+        folder = os.environ.get("FLIPMETER_SCREENSHOTS")
+        (Path(folder or tmp_path) / "many.pdf").write_bytes(pdf)
+
+
+def test_nothing_moves_for_who_asked_for_that(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("plain"), reduced_motion="reduce") as page:
+        assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"

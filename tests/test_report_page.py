@@ -1,0 +1,663 @@
+"""The page and the other forms of a report: what is in them, and that no text can act."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markupsafe import Markup
+
+from conftest import Cli
+from flipmeter.browse import browse
+from flipmeter.findings import gather, sentences
+from flipmeter.model import Store
+from flipmeter.report import Findings, render_page, report_latex, report_markdown
+from flipmeter.report.content import GAP
+from flipmeter.report.page.draw import Point, axis_for, front, scatter
+from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
+from flipmeter.report.pairs import Lean, leans, matrices, pair_up, slot_shares
+from flipmeter.report.sentences import short_percent
+from flipmeter.runs import DECISIONS, Run
+from flipmeter.shown import Shown
+from flipmeter.types import Contrast, Message, Script
+from report_runs import HOSTILE, LONG, hostile, many, simulated
+
+VOID = {"meta", "link", "br", "input", "img", "hr", "line", "rect", "circle"}
+
+
+class Page(HTMLParser):
+    """Reads a page: its elements in order, their attributes, and what text each kind holds."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        assert self.open[-1] == tag, f"</{tag}> closes <{self.open[-1]}>"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    def classed(self, name: str) -> list[dict[str, str | None]]:
+        return [a for _, a in self.tags if name in (a.get("class") or "").split()]
+
+    @property
+    def text(self) -> str:
+        return "".join(part for tag, parts in self.texts.items() for part in parts)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return simulated(tmp_path_factory.mktemp("plain"), models=["sim/first-slot?strength=4"])
+
+
+@pytest.fixture(scope="module")
+def found(plain: Run) -> Findings:
+    return gather(plain)
+
+
+@pytest.fixture(scope="module")
+def rich_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return many(tmp_path_factory.mktemp("many"))
+
+
+@pytest.fixture(scope="module")
+def rich(rich_run: Run) -> Findings:
+    return gather(rich_run)
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return gather(hostile(tmp_path_factory.mktemp("hostile")))
+
+
+# The page
+
+
+def test_the_sections_come_in_the_order_in_which_a_reader_asks(found: Findings) -> None:
+    page = Page(render_page(found))
+    ids = [section["id"] for section in page.all("section")]
+    assert ids == [
+        "verdict",
+        "table",
+        "flips",
+        "accuracy",
+        "where",
+        "faults",
+        "items",
+        "method",
+        "origin",
+    ]
+    linked = [a["href"] for a in page.all("a") if (a["href"] or "") in {f"#{name}" for name in ids}]
+    assert linked[1:] == [f"#{name}" for name in ids]
+    assert page.open == []
+
+
+def test_headings_go_down_one_step_at_a_time_and_landmarks_are_there(rich: Findings) -> None:
+    page = Page(render_page(rich))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    assert {"header", "nav", "main", "footer"} <= {tag for tag, _ in page.tags}
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_cell_of_a_head_says_what_it_heads(rich: Findings) -> None:
+    page = Page(render_page(rich))
+    heads = page.all("th")
+    assert heads
+    assert {head.get("scope") for head in heads} == {"col", "row", "rowgroup"}
+    assert len(page.all("caption")) == len(page.all("table"))
+
+
+def test_a_picture_has_words_for_who_cannot_see_it(rich: Findings) -> None:
+    pictures = Page(render_page(rich)).all("svg")
+    named = [picture for picture in pictures if picture.get("role") == "img"]
+    assert named
+    assert all(picture["aria-label"] for picture in named)
+    assert all(p.get("role") == "img" or p.get("aria-hidden") == "true" for p in pictures)
+
+
+def test_nothing_on_the_page_leads_out_of_it(found: Findings, bad: Findings) -> None:
+    for html in (render_page(found), render_page(bad)):
+        page = Page(html)
+        where = [v for _, a in page.tags for k, v in a.items() if k in ("href", "src", "action")]
+        assert all(value == "data:," or (value or "").startswith("#") for value in where)
+        links = [(a["href"] or "")[1:] for a in page.all("a")]
+        ids = {a["id"] for _, a in page.tags if "id" in a}
+        assert set(links) <= ids
+
+
+def test_the_policy_allows_our_own_script_and_style_and_nothing_else(found: Findings) -> None:
+    html = render_page(found)
+    page = Page(html)
+    (policy,) = (m["content"] or "" for m in page.all("meta") if m.get("http-equiv"))
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert policy.count("sha256-") == 2
+    assert all("style" not in a for _, a in page.tags)
+    assert not [k for _, a in page.tags for k in a if k.startswith("on")]
+
+
+def test_the_numbers_of_the_forest_are_those_of_the_verdicts(found: Findings, plain: Run) -> None:
+    html = render_page(found)
+    for row in plain.verdicts.filter(status="measured").to_dicts():
+        assert (
+            f"{100 * row['value']:.1f} % [{100 * row['low']:.1f}, {100 * row['high']:.1f}]" in html
+        )
+
+
+def test_every_table_says_how_its_numbers_were_made(rich: Findings) -> None:
+    text = Page(render_page(rich)).text
+    for words in (
+        "Wilson 95 %",
+        "mode recommended",
+        "Strict policy",
+        "bootstrap",
+        "Clopper-Pearson",
+    ):
+        assert words in text
+
+
+def test_the_study_versions_and_identities_are_on_the_page(found: Findings, plain: Run) -> None:
+    text = Page(render_page(found)).text
+    assert "sim/first-slot?strength=4" in text
+    assert plain.environment["models"]["sim/first-slot?strength=4"] in text
+    assert plain.environment["packages"]["polars"] in text
+    assert plain.environment["datasets"]["reviews"]["digest"][:16] in text
+    assert "test_size: 45" in text
+
+
+def test_a_price_in_the_study_becomes_a_cost(tmp_path: Path) -> None:
+    model = {"model": "sim/first-slot", "name": "dear", "price": {"prompt": 1e6, "completion": 0}}
+    run = simulated(tmp_path, models=[model], probes=["label_order"], repeats=1, test_size=10)
+    tokens = run.decisions["prompt_tokens"].sum()
+    assert f"${tokens:,.2f}" in Page(render_page(gather(run))).text
+
+
+# Runs at the edge
+
+
+def test_a_run_without_flips_says_so(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/honest"])
+    found = gather(run)
+    assert found.browser.n_flips == 0
+    page = Page(render_page(found))
+    assert "No item flipped." in page.text
+    assert not page.classed("flip")
+
+
+def test_a_run_of_faults_is_no_stable_run(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/refusing?strength=1"])
+    page = Page(render_page(gather(run)))
+    assert "cannot be judged when the label list is reversed: 45 of 45 pairs" in page.text
+    assert not [a for a in page.classed("word") if "stable" in (a["class"] or "")]
+    assert "refused" in page.text
+
+
+def test_a_run_with_one_class_of_gold_or_none_is_shown(tmp_path: Path) -> None:
+    run = simulated(tmp_path)
+    for gold in (2, None):
+        changed = run.decisions.with_columns(gold=pl.lit(gold, dtype=pl.Int64))
+        changed.write_parquet(tmp_path / DECISIONS)
+        assert Page(render_page(gather(Run(tmp_path)))).open == []
+
+
+def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
+    run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
+    assert run.stopped
+    html = render_page(gather(run))
+    assert html.index("Not all items are in.") < html.index('class="verdicts"')
+
+
+def test_levels_raters_and_datasets_get_a_heat_map_and_a_front(rich: Findings) -> None:
+    page = Page(render_page(rich))
+    assert "levels" in [section["id"] for section in page.all("section")]
+    shades = Counter(word for a in page.all("td") for word in (a.get("class") or "").split())
+    assert shades["rises"] + shades["falls"] + shades["mass"] == sum(
+        shades[f"s{k}"] for k in range(10)
+    )
+    assert shades["rises"]
+    assert shades["falls"]
+    assert len(page.classed("scatter")) == 3
+    assert page.classed("front")
+
+
+# Texts that try to act
+
+
+def test_hostile_texts_make_no_element_and_no_attribute(bad: Findings, found: Findings) -> None:
+    """Whatever the texts say, the page has the elements and attributes that our template has."""
+    page, ours = Page(render_page(bad)), Page(render_page(found))
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in ours.tags}
+    assert {k for _, a in page.tags for k in a} <= {k for _, a in ours.tags for k in a}
+    assert len(page.all("script")) == 1
+    assert page.texts["script"] == ours.texts["script"]
+    assert page.open == []
+
+
+def test_hostile_texts_are_there_to_be_read(bad: Findings) -> None:
+    text = Page(render_page(bad)).text
+    assert HOSTILE["script"] in text
+    assert "‹U+202E›" in text
+    assert "‹U+001B›[31mred" in text
+    assert "{{ 7 * 7 }}" in text
+    assert not HIDDEN.search(text)
+
+
+def test_a_text_of_100_000_characters_is_cut_and_says_how_much_is_missing(bad: Findings) -> None:
+    html = render_page(bad)
+    assert len(LONG) == 100_000
+    assert LONG[:3_000] in html
+    assert LONG[:10_000] not in html
+    assert re.search(r"… 9\d,\d{3} characters left out", html)
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=[])))
+def test_what_is_visible_hides_nothing_and_can_be_written(text: str) -> None:
+    shown = visible(text)
+    assert not HIDDEN.search(shown)
+    shown.encode()
+    assert visible(shown) == shown
+
+
+def test_a_text_without_marks_is_left_alone() -> None:
+    assert (
+        visible("Fine – \u00e9t\u00e9, \u05e9\u05dc\u05d5\u05dd\n\tA\u200dB")
+        == "Fine – \u00e9t\u00e9, \u05e9\u05dc\u05d5\u05dd\n\tA\u200dB"
+    )
+
+
+def test_an_excerpt_is_one_line_of_limited_length() -> None:
+    assert excerpt("one\n two\x07  three") == "one two‹U+0007› three"
+    assert len(excerpt("word " * 1000, 50)) <= 50
+
+
+# Prompts
+
+
+WORDS = st.text(st.sampled_from("ab \n" + GAP), max_size=40)
+
+
+@given(WORDS, WORDS)
+def test_marking_differences_loses_nothing(a: str, b: str) -> None:
+    for text, pieces in zip((a, b), compare(a, b), strict=True):
+        assert "".join(GAP if p.kind == "gap" else p.text for p in pieces) == text
+    if a == b:
+        assert not [p for p in compare(a, b)[0] if p.kind == "differs"]
+
+
+def test_only_what_differs_is_marked() -> None:
+    left, right = compare("Label: 1\nsame\n", "Label: 5\nsame\n")
+    assert [(p.kind, p.text) for p in left] == [
+        ("same", "Label: "),
+        ("differs", "1"),
+        ("same", "\nsame\n"),
+    ]
+    assert [p.text for p in right if p.kind == "differs"] == ["5"]
+
+
+def test_frames_filled_with_the_text_are_the_prompts_that_were_asked(
+    found: Findings, plain: Run
+) -> None:
+    assert found.browser.flips
+    digests = set(plain.decisions["prompt"])
+    for flip in found.browser.flips:
+        assert flip.frame is not None
+        for text in found.browser.frames[flip.frame].texts:
+            whole = Script.of([Message("user", text.replace(GAP, flip.text))])
+            assert whole.digest[:16] in digests
+
+
+def test_prompts_come_from_the_store_when_the_data_are_gone(tmp_path: Path) -> None:
+    data = tmp_path / "tickets.csv"
+    rows = [
+        f"ticket number {k} about thing {k * 7 % 11},{('low', 'mid', 'high')[k % 3]}"
+        for k in range(60)
+    ]
+    data.write_text("body,severity\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    spec = {"file": str(data), "text": "body", "label": "severity", "scale": ["low", "mid", "high"]}
+    with Store() as store:
+        run = simulated(
+            tmp_path / "run",
+            store,
+            datasets=[spec],
+            test_size=24,
+            models=["sim/first-slot?strength=6"],
+        )
+        before = gather(run, store).browser
+        data.unlink()
+        after = gather(Run(tmp_path / "run"), store).browser
+        bare = gather(Run(tmp_path / "run")).browser
+    assert before.flips
+    filled = [
+        [frame.texts[k].replace(GAP, flip.text) for k in (0, 1)]
+        for browser in (before, after)
+        for flip in browser.flips
+        for frame in [browser.frames[flip.frame or 0]]
+    ]
+    half = len(filled) // 2
+    assert filled[:half] == filled[half:]
+    assert all(flip.frame is None for flip in bare.flips)
+    assert "cannot be read again" in bare.notes[0]
+    assert "cannot be read again" in Page(render_page(gather(Run(tmp_path / "run")))).text
+
+
+def test_probabilities_are_shown_by_class_whatever_the_order_of_the_list(tmp_path: Path) -> None:
+    with Store() as store:
+        run = simulated(
+            tmp_path, store, models=["sim/first-slot?strength=4"], probes=["label_order"]
+        )
+        flip = gather(run, store).browser.flips[0]
+    natural, reversed_list = (side.probabilities for side in flip.sides)
+    assert natural is not None
+    assert reversed_list is not None
+    names = [name for name, _ in natural]
+    assert names == [name for name, _ in reversed_list]
+    assert names[0] == "very negative"
+    for shares, side in zip((natural, reversed_list), flip.sides, strict=True):
+        assert sum(share for _, share in shares) == pytest.approx(1)
+        assert max(shares, key=lambda one: one[1])[0] == side.answer
+    # What stands first is preferred: the lowest class in one list, the highest in the other.
+    assert dict(natural)[names[0]] > dict(reversed_list)[names[0]]
+
+
+# Size
+
+
+def test_200_items_under_7_views_fit_into_three_megabytes(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path, test_size=200, base={"shots": 5}, models=["sim/biased-noisy?strength=4&noise=2"]
+    )
+    found = gather(run)
+    assert found.browser.n_flips > 500
+    assert len(render_page(found).encode()) < 3_000_000
+
+
+def test_what_does_not_fit_is_left_out_evenly_and_said(rich: Findings, rich_run: Run) -> None:
+    whole = rich.browser
+    some = browse(rich, Shown(rich_run), rich_run.calls, room=300_000)
+    assert 0 < len(some.flips) < some.n_flips == whole.n_flips
+    assert len({flip.contrast for flip in some.flips}) == len({f.contrast for f in whole.flips})
+    assert len({flip.rater for flip in some.flips}) == len({f.rater for f in whole.flips})
+    assert (
+        f"{some.n_flips - len(some.flips):,} of {some.n_flips:,} flips are left out"
+        in some.notes[0]
+    )
+    assert some.notes[0] in Page(render_page(replace(rich, browser=some))).text
+
+
+# Sentences, directions, pictures
+
+
+def test_the_verdict_is_one_sentence_with_noise_and_direction(plain: Run) -> None:
+    (sentence,) = sentences(plain)
+    row = plain.verdicts.filter(contrast="P1").to_dicts()[0]
+    assert sentence.word == row["word"] == "flips"
+    told = f"flips {short_percent(row['value'])} % [{short_percent(row['low'])}, "
+    assert sentence.text.startswith(told)
+    assert "when the label list is reversed; its own noise is 0 by construction; " in sentence.text
+    assert f"mostly towards the first option ({row['k']} of {row['k']})" in sentence.text
+
+
+def test_the_direction_follows_the_planted_tilt(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/last-slot?strength=4"], probes=["label_order"])
+    assert "mostly towards the last option" in sentences(run)[0].text
+
+
+def test_noise_that_is_measured_is_a_number(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/noisy"], probes=["label_order"])
+    assert re.search(r"its own noise is \d+ %", sentences(run)[0].text)
+    once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
+    assert "its own noise was not measured" in sentences(once)[0].text
+
+
+def test_measure_prints_the_sentences_of_the_report(cli: Cli, tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run")
+    out = cli("measure", "run")[1]
+    assert all(" ".join(str(one).split()) in " ".join(out.split()) for one in sentences(run))
+
+
+@pytest.mark.parametrize(
+    ("lean", "words"),
+    [
+        (Lean("first option", 14, 17), "mostly towards the first option (14 of 17)"),
+        (Lean("first option", 6, 6), "mostly towards the first option (6 of 6)"),
+        (Lean("first option", 5, 5), ""),
+        (Lean("first option", 9, 16), "in no clear direction"),
+        (Lean("first option", 20, 31), "in no clear direction"),
+    ],
+)
+def test_mostly_is_two_thirds_and_more_than_chance(lean: Lean, words: str) -> None:
+    assert str(lean) == words
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0"), (0.004, "0.4"), (0.21, "21"), (0.996, "99.6"), (1.0, "100")]
+)
+def test_short_percents_never_read_as_none_or_all(share: float, text: str) -> None:
+    assert short_percent(share) == text
+
+
+def decisions(rows: list[tuple[str, str, int, int, str]], n_classes: int = 5) -> pl.DataFrame:
+    """Return decisions of one rater: item, view, rank, slot, fault."""
+    return pl.DataFrame(
+        [
+            ("r", "d", "", 0, view, 0, item, 1, rank, slot, fault, f"{item}{view}", n_classes)
+            for item, view, rank, slot, fault in rows
+        ],
+        schema=[
+            "rater",
+            "dataset",
+            "level",
+            "seed",
+            "view",
+            "repeat",
+            "item",
+            "gold",
+            "rank",
+            "slot",
+            "fault",
+            "prompt",
+            "n_classes",
+        ],
+        orient="row",
+    )
+
+
+P1 = Contrast("P1", ("base", "reversed"), "label list reversed", "label_order")
+
+
+def test_pairs_know_distance_direction_and_faults() -> None:
+    rows = [
+        ("a", "base", 2, 2, ""), ("a", "reversed", 5, 1, ""),
+        ("b", "base", 4, 4, ""), ("b", "reversed", 4, 2, ""),
+        ("c", "base", 5, 5, ""), ("c", "reversed", 1, 5, ""),
+        ("d", "base", 3, 3, ""), ("d", "reversed", 0, 0, "refused"),
+    ]  # fmt: skip
+    pairs = pair_up(decisions(rows), [P1])
+    assert pairs["distance"].to_list() == [3, 0, 4, None]
+    assert pairs["towards"].to_list() == ["first option", "", "last option", ""]
+    (matrix,) = matrices(pairs)
+    assert matrix.counts == {(2, 5): 1, (4, 4): 1, (5, 1): 1, (3, 0): 1}
+    assert matrix.n_flipped == 3
+    (shares,) = slot_shares(pairs, [P1])
+    assert shares.n == 6
+    assert shares.shares == pytest.approx((1 / 6, 2 / 6, 0, 1 / 6, 2 / 6))
+    assert shares.expected == pytest.approx((0.5, 0, 0, 0, 0.5))
+    assert leans(pairs)["r", "d", "", "P1"].n == 2
+
+
+def test_equal_prompts_are_no_pair() -> None:
+    rows = [("a", "base", 2, 2, ""), ("a", "reversed", 5, 1, "")]
+    same = decisions(rows).with_columns(prompt=pl.lit("x"))
+    assert pair_up(same, [P1]).is_empty()
+
+
+POINTS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12)
+
+
+@given(POINTS)
+def test_the_front_is_what_nobody_beats(places: list[tuple[float, float]]) -> None:
+    points = [Point(str(k), *place) for k, place in enumerate(places)]
+    best = front(points)
+
+    def beats(a: Point, b: Point) -> bool:
+        better = a.flips < b.flips or a.accuracy > b.accuracy
+        return a.flips <= b.flips and a.accuracy >= b.accuracy and better
+
+    assert not [1 for a in points for b in best if beats(a, b)]
+    kept = {(p.flips, p.accuracy) for p in best}
+    unbeaten = {(p.flips, p.accuracy) for p in points if not any(beats(q, p) for q in points)}
+    assert kept == unbeaten
+
+
+@given(st.lists(st.floats(0, 1), min_size=1))
+def test_an_axis_holds_its_values_between_round_ticks(values: list[float]) -> None:
+    axis = axis_for(values)
+    assert axis.low <= min(values)
+    assert axis.high >= max(values)
+    assert 2 <= len(axis.ticks) <= 7
+    assert all(0 <= axis.at(value) <= 100 for value in values)
+
+
+def test_a_picture_escapes_its_titles() -> None:
+    drawn = scatter([Point("<b>\"'&\x1b", 0.1, 0.5), Point("other", 0.2, 0.6)], "<i>")
+    assert isinstance(drawn, Markup)
+    page = Page(drawn)
+    assert {tag for tag, _ in page.tags} <= {"svg", "line", "circle", "text", "title"}
+    assert "‹U+001B›" in drawn
+
+
+# Other forms
+
+
+def test_markdown_holds_verdicts_and_tables_and_calls_nobody(bad: Findings, rich: Findings) -> None:
+    text = report_markdown(rich)
+    assert all(sentence.text.split(";")[0].split("[")[0] in text for sentence in rich.sentences)
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(tables) > 20
+    hostile_text = report_markdown(bad)
+    assert "<script>" not in hostile_text.replace("\\<", "")
+    assert "@" not in hostile_text
+    assert (
+        len(
+            {
+                line.count("|") - line.count("\\|")
+                for line in hostile_text.splitlines()
+                if line.startswith("| ")
+            }
+        )
+        <= 3
+    )
+
+
+def test_latex_has_booktabs_and_shaded_cells(rich: Findings) -> None:
+    text = report_latex(rich)
+    for words in (r"\toprule", r"\midrule", r"\bottomrule", r"\cellcolor{residualNegative!"):
+        assert words in text
+    body = text.split(r"\midrule")[1].split(r"\bottomrule")[0]
+    n_columns = text.split("{tabular}{")[1].split("}")[0]
+    assert {line.count(" & ") + 1 for line in body.strip().splitlines()} == {len(n_columns)}
+
+
+def test_latex_comments_stay_in_their_line(bad: Findings) -> None:
+    text = report_latex(bad)
+    before = text.split(r"\definecolor")[0]
+    assert all(line.startswith("%") for line in before.strip().splitlines())
+
+
+FORMS: dict[str, Any] = {
+    ".html": lambda content: content.startswith(b"<!doctype html>"),
+    ".md": lambda content: content.startswith(b"## simulated"),
+    ".tex": lambda content: rb"\begin{tabular}" in content,
+    ".csv": lambda content: pl.read_csv(BytesIO(content)).height > 10,
+    ".parquet": lambda content: pl.read_parquet(BytesIO(content)).height > 10,
+}
+
+
+@pytest.mark.parametrize("suffix", FORMS)
+def test_report_writes_the_form_that_the_name_ends_in(
+    cli: Cli, tmp_path: Path, suffix: str
+) -> None:
+    simulated(tmp_path / "run")
+    code, out, err = cli("report", "run", "--out", f"file{suffix}")
+    assert (code, out, err) == (0, f"report: file{suffix}\n", "")
+    assert FORMS[suffix]((tmp_path / f"file{suffix}").read_bytes())
+
+
+def test_the_page_goes_into_the_run_folder_and_is_the_same_again(cli: Cli, tmp_path: Path) -> None:
+    simulated(tmp_path / "run")
+    assert cli("report", "run")[:2] == (0, "report: run/report.html\n")
+    first = (tmp_path / "run" / "report.html").read_bytes()
+    cli("report", "run")
+    assert (tmp_path / "run" / "report.html").read_bytes() == first
+
+
+def test_estimates_as_csv_are_no_formulas(cli: Cli, tmp_path: Path) -> None:
+    model = {"model": "sim/first-slot", "name": '=HYPERLINK("http://192.0.2.1")'}
+    simulated(tmp_path / "run", models=[model], probes=["label_order"], test_size=10)
+    cli("report", "run", "-o", "all.csv")
+    raters = set(pl.read_csv(tmp_path / "all.csv")["rater"])
+    assert raters == {'\'=HYPERLINK("http://192.0.2.1")'}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "not a run folder"),
+        (["run", "--out", "page.pdf"], "must end in .html, .md, .tex, .csv or .parquet"),
+        (["run", "--out", "no/such/folder/page.html"], "name another file with --out"),
+        (["run", "--out", "taken.html"], "name another file with --out"),
+    ],
+)
+def test_a_report_that_cannot_be_written_says_why(
+    cli: Cli, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    simulated(tmp_path / "run", probes=["label_order"], test_size=10)
+    (tmp_path / "taken.html").mkdir()
+    code, out, err = cli("report", *arguments)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_a_long_prompt_keeps_its_query() -> None:
+    demos = "".join(f"Sentence: demo {k} goes on\nLabel: 2\n\n" for k in range(3_000))
+    left, right = compare(f"{demos}Query: {GAP}", f"{demos}Question: {GAP}")
+    assert left[-1].kind == right[-1].kind == "gap"
+    assert ("differs", "Query") in [(p.kind, p.text) for p in left]
+    assert "characters left out" in "".join(p.text for p in left)
+
+
+def test_long_texts_are_clipped_only_beyond_the_limit() -> None:
+    assert clipped("x" * 10, 10) == "x" * 10
+    assert clipped("x" * 12, 10) == "x" * 10 + "\n… 2 characters left out"
