@@ -109,7 +109,7 @@ def test_two_runs_are_compared_item_by_item(cli: Cli, runs: list[str]) -> None:
     [
         (["--show", "severety"], "did you mean 'severity'"),
         (["--certify", "P1"], "P1<0.10"),
-        (["--show", "all", "--residuals"], "different tables"),
+        (["--show", "all", "--residuals"], "are 2 tables; ask for one"),
         (["--show", "worst", "--costs", "nowhere.csv"], "cannot read costs"),
     ],
 )

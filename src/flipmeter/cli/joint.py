@@ -46,7 +46,11 @@ def _configs(done: Run) -> dict[str, dict[str, object]]:
     at_base = asdict(done.study.style) | {"pipeline": done.study.pipeline}
     known = {name: dict(levels) for name, levels in configs.items()} | done.study.configs
     return {
-        name: {factor: value for factor, value in levels.items() if value != at_base[factor]}
+        name: {
+            factor: levels[factor]
+            for factor, value in at_base.items()
+            if levels.get(factor, value) != value
+        }
         for name, levels in known.items()
     }
 
