@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flipmeter.parse import parse
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import label_formats, render
-from flipmeter.types import Head, Item, Prompt, Reply, Scale, Script, Style, Task, View
+from flipmeter.types import Head, Item, Message, Prompt, Reply, Scale, Script, Style, Task, View
 
 CASES = json.loads((Path(__file__).parent / "cases" / "parse.json").read_text(encoding="utf-8"))
 
@@ -132,3 +132,12 @@ def test_probabilities_are_on_the_simplex_and_in_the_order_of_the_scores(
 def test_labels_that_have_nothing_have_no_probabilities() -> None:
     answer = parse(Reply(text="1", scores=(-math.inf, -math.inf)), prompt_with(["1", "2"]))
     assert (answer.probabilities, answer.label_mass) == (None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "slot"), [("Passage A", 1), ("A", 1), ("(B)", 2), ("B.", 2), ("Passage B is", 2)]
+)
+def test_a_passage_may_be_named_by_its_letter(text: str, slot: int) -> None:
+    script = Script.of([Message("user", "Which?")])
+    prompt = Prompt(script, ("Passage A", "Passage B"), (1, 2), "passages")
+    assert parse(Reply(text=text, finish="stop"), prompt).slot == slot

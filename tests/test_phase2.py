@@ -8,7 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from flipmeter.findings import sentences
 from flipmeter.grid import conditions
+from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.rate import Rating, seat
@@ -152,3 +154,67 @@ def test_comparisons_need_demonstrations() -> None:
 def test_too_few_items_to_calibrate_on_are_named() -> None:
     with pytest.raises(Problem, match="calibration needs 500"):
         conditions(study("pointwise+pride", calibration_size=500))
+
+
+def test_a_batch_is_the_same_under_every_view_and_repeat() -> None:
+    grid = conditions(
+        study("pointwise+batch", repeats=2, test_size=40, probe_items={"label_order": 10})
+    )
+    sizes = {c.level: {len(o.items) for o in grid if o.level == c.level} for c in grid}
+    assert sizes["pipeline=pointwise+batch"] == {40}
+    assert sizes[""] == {10, 20, 40}
+
+
+def test_a_batch_cannot_be_cut_into_blocks() -> None:
+    with pytest.raises(Problem, match="'pointwise\\+batch' learns from all items at once"):
+        conditions(study("pointwise+batch", budget={"calls": 100}))
+
+
+def test_what_blocks_share_is_listed_once(tmp_path: Path) -> None:
+    whole, cut = (
+        performed(tmp_path / name, "pointwise+pride", probes=["label_order"], **more)
+        for name, more in (("whole", {}), ("cut", {"budget": {"calls": 9999}, "block_size": 5}))
+    )
+    assert len(cut.calls) == len(whole.calls)
+    assert set(cut.calls["role"]) == {"test", "calibration"}
+
+
+def test_a_run_says_that_the_papers_pride_learns_on_test_items(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pointwise+pride@paper", "pointwise+pride", probes=["label_order"])
+    assert run.warnings == {
+        "rater": "in sample: pipeline=pointwise+pride@paper learn their correction from test items"
+    }
+
+
+@pytest.mark.parametrize(("end", "word"), [("first", "first option"), ("last", "last option")])
+def test_flips_lean_to_the_slot_that_is_preferred(tmp_path: Path, end: str, word: str) -> None:
+    run = performed(
+        tmp_path,
+        probes=["label_order"],
+        vary={},
+        pipeline="listwise_compare",
+        test_size=60,
+        models=[{"name": "rater", "model": f"sim/{end}-slot?strength=4"}],
+    )
+    assert f"mostly towards the {word}" in str(sentences(run)[0])
+
+
+def test_a_pairwise_rater_is_not_said_to_see_a_list_reversed(tmp_path: Path) -> None:
+    run = performed(
+        tmp_path,
+        vary={},
+        pipeline="pairwise+copeland",
+        models=[{"name": "rater", "model": "sim/noisy?strength=3"}],
+    )
+    said = str(sentences(run)[0])
+    assert "when the question is turned round" in said
+    assert "option" not in said
+    aspects = measure_aspects(run.decisions, run.study.contrasts, ["slots", "direction"])
+    assert aspects["slots"].is_empty()
+    assert not set(aspects["direction"]["metric"]) & {"slot_bias", "primacy"}
+
+
+def test_tokens_are_counted_by_reply(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pairwise+copeland", probes=["label_order"])
+    said = run.estimates.filter(metric="output_tokens", level="pipeline=pairwise+copeland")
+    assert set(said["value"]) == {2.0}  # "Passage A" is two words

@@ -239,3 +239,16 @@ def test_a_rater_without_probabilities_gets_faults_where_they_are_needed(name: s
         assert all(decision.fault and not decision.rank for decision in found)
     else:
         assert all(decision.rank and not decision.fault for decision in found)
+
+
+def test_a_comparison_without_probabilities_is_none_to_the_fair_map() -> None:
+    some = panel()
+    pipeline = open_pipeline("pairwise+calibraeval")
+    heard = {ask: oracle(some)(ask) for ask in pipeline.asks(some, {})}
+    lost = {
+        ask: replace(answer, probabilities=None) if ask.item.id == "i5" else answer
+        for ask, answer in heard.items()
+    }
+    found = pipeline.settle(some, lost)
+    assert (found[4].rank, found[4].fault) == (0, "unparsed")
+    assert all(decision.rank for decision in found[:4])

@@ -29,6 +29,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
         draw = _drawer(study, dataset)
         for name, level in study.levels_on(dataset.name).items():
             _refuse_without_demos(name, level)
+            _refuse_in_blocks(study, level)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
@@ -47,6 +48,14 @@ def _refuse_without_demos(name: str, level: Level) -> None:
         raise Problem(
             f"the pipeline '{level.pipeline}' compares with demonstrations and "
             f"{f'level {name}' if name else 'the study'} has 0 shots; show at least one"
+        )
+
+
+def _refuse_in_blocks(study: Study, level: Level) -> None:
+    if study.block and open_pipeline(level.pipeline).traits.calibration == "batch":
+        raise Problem(
+            f"the pipeline '{level.pipeline}' learns from all items at once, and a run with a "
+            "`budget` or `until` asks them block by block; leave these out, or the pipeline"
         )
 
 
@@ -99,7 +108,7 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
         shots=style.shots,
         seed=seed,
         balance=study.balance,
-        n_calibration=_n_calibration(study),
+        n_calibration=_n_calibration(study, dataset),
     )
     if not study.is_remapped:
         return drawn
@@ -107,9 +116,10 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
     return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
 
 
-def _n_calibration(study: Study) -> int:
-    """Return how many items are set apart to learn a bias from."""
-    traits = (open_pipeline(level.pipeline).traits for level in study.levels().values())
+def _n_calibration(study: Study, dataset: Dataset) -> int:
+    """Return how many items of a dataset are set apart to learn a bias from."""
+    levels = study.levels_on(dataset.name).values()
+    traits = (open_pipeline(level.pipeline).traits for level in levels)
     return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
 
 
@@ -132,8 +142,10 @@ def _views(
         some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.id)
         calibration = some[: study.calibration_size]
     for view in views:
-        items = drawn.test[: limits.get(view.name)]
-        items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
+        items = drawn.test
+        if traits.calibration != "batch":  # another batch would be another rater
+            items = items[: limits.get(view.name)]
+            items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
         yield Condition(
             rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
         )

@@ -27,6 +27,8 @@ GAP = re.compile(r"[\s_-]+")
 NEGATION = re.compile(
     r"\b(?:not|no|non|never|isn['’]t|neither|nor)\s+(?:an?\s+|the\s+)?$", re.IGNORECASE
 )
+PASSAGES = ("A", "B")
+"""What a terse model calls the two passages of a comparison."""
 REFUSED = {"content_filter", "refusal", "safety"}
 
 
@@ -65,6 +67,8 @@ def _read(reply: Reply, prompt: Prompt) -> tuple[Slot, Fault | None]:
     if OPEN_THOUGHT.search(text):
         return 0, "truncated" if was_cut else "unparsed"
     found = read_slots(text, prompt.answers, only_first_line=was_cut)
+    if not found and prompt.labels == "passages":
+        found = read_slots(text, PASSAGES, only_first_line=was_cut)
     if len(found) == 1:
         return found.pop(), None
     return 0, _fault(text, found, was_cut)

@@ -31,6 +31,7 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "labels": pl.String,
     "n_calls": pl.Int64,
     "shared_calls": pl.Int64,
+    "unread_calls": pl.Int64,
     "prompt_tokens": pl.Int64,
     "cached_tokens": pl.Int64,
     "completion_tokens": pl.Int64,
@@ -40,6 +41,7 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
     "item": pl.String,
+    "role": pl.String,
     "asked_view": pl.String,
     "part": pl.String,
     "key": pl.String,
@@ -99,6 +101,7 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         one.evidence[0].call.prompt.labels if one.evidence else "",
         len(one.evidence),
         len(one.shared),
+        sum(found.answer.fault is not None for found in one.evidence),
         usage.prompt,
         usage.cached,
         usage.completion,
@@ -143,6 +146,7 @@ def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
             yield (
                 *_where(one.condition),
                 found.call.ask.item.id,
+                found.call.ask.item.role,
                 found.call.ask.view.name,
                 found.call.ask.part,
                 found.call.request.key,

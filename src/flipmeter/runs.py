@@ -21,6 +21,7 @@ import polars as pl
 import yaml
 
 from flipmeter.adapt import Known, adapted, learn
+from flipmeter.decide import open_pipeline
 from flipmeter.grid import conditions, draw_sample, merged_for, worlds
 from flipmeter.measure import (
     claimed_contrast,
@@ -113,10 +114,25 @@ class Run:
         for told in told_by:
             for rater, lines in told.items():
                 found.setdefault(rater, []).extend(lines)
+        for rater, lines in self._in_sample().items():
+            found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
+
+    def _in_sample(self) -> dict[str, list[str]]:
+        """Say by rater which levels learn a bias from items that they are tested on."""
+        levels = self.study.levels()
+        told = {
+            name or "the base"
+            for name in self.decisions["level"].unique()
+            if name in levels and open_pipeline(levels[name].pipeline).traits.calibration == "test"
+        }
+        if not told:
+            return {}
+        line = f"in sample: {', '.join(sorted(told))} learn their correction from test items"
+        return {rater: [line] for rater in self.decisions["rater"].unique(maintain_order=True)}
 
     @property
     def _greedy(self) -> list[str]:
@@ -167,7 +183,7 @@ def perform(
     datasets = study.load()
     ledger = ledger or Ledger()
     grid = conditions(study, datasets)
-    is_known = _until(study, sum(len(condition.items) for condition in grid))
+    is_known = _until(study, grid)
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
@@ -192,7 +208,8 @@ def perform(
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     _write_table(folder / DECISIONS, in_grid_order(pl.concat(found.decisions), grid))
-    _write_table(folder / CALLS, in_grid_order(pl.concat(found.calls), grid))
+    calls = pl.concat(found.calls).unique(maintain_order=True)  # blocks share some
+    _write_table(folder / CALLS, in_grid_order(calls, grid))
     environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
     environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
     environment["settled"] = found.is_settled
@@ -238,17 +255,23 @@ async def _gather(
     return found
 
 
-def _until(study: Study, n_decisions: int) -> Callable[[pl.DataFrame], str]:
+def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], str]:
     """Return what says of the decisions so far why no more are needed, "" if they are."""
     if study.until is None:
         return lambda decisions: ""
     claim = read_claim(study.until)
     contrast = claimed_contrast(claim, study.contrasts)
+    n_decisions = sum(len(condition.items) for condition in grid)
+    if not {condition.view.name for condition in grid}.issuperset(contrast.views):
+        raise Problem(
+            f"nobody is asked under both views of {contrast.name}, so that '{claim}' cannot be "
+            "settled; the pipeline cannot express it, or there are no demonstrations"
+        )
 
     def is_known(decisions: pl.DataFrame) -> str:
         found = watch(decisions, claim, contrast)
         n_items = max((one.n for one in found), default=0)
-        is_last = n_items >= study.test_size
+        is_last = len(decisions) >= n_decisions
         if not found or is_last or any(one.word == "undecided" for one in found):
             return ""
         return (

@@ -154,7 +154,9 @@ class Study(BaseModel):
     @field_validator("configs")
     @classmethod
     def _known_configs(cls, named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for changes in named.values():
+        for name, changes in named.items():
+            if any(mark in name for mark in "=,"):
+                raise Problem(f"the config '{name}' has a '=' or ',' in its name; choose another")
             cls._known_levels(changes)
         return named
 

@@ -18,7 +18,7 @@ from flipmeter.decide.aggregate import Rule, aggregators
 from flipmeter.decide.bins import weighted
 from flipmeter.decide.calibraeval import fit_fair_map
 from flipmeter.decide.comparisons import Aggregated, Comparisons
-from flipmeter.decide.pipelines import Heard, Open, Panel, Traits, pipelines, unheard
+from flipmeter.decide.pipelines import Calibration, Heard, Open, Panel, Traits, pipelines, unheard
 from flipmeter.types import (
     BACKWARD,
     FORWARD,
@@ -41,10 +41,11 @@ _BOTH = FORWARD, BACKWARD
 MORE_SPREAD = 0.5
 
 Ints = npt.NDArray[np.int64]
+Booleans = npt.NDArray[np.bool_]
 
 
-Outcomes = Callable[[Panel, Heard, Mode], "Ints | None"]
-"""Who is higher up the scale, items x demonstrations; None where it cannot be told for any."""
+Outcomes = Callable[[Panel, Heard, Mode], "tuple[Ints, Booleans]"]
+"""Who is higher up the scale, items x demonstrations, and of which items anything is known."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +63,15 @@ class Pairwise:
 
     def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._about(item, panel)] for item in panel.items]
-        outcomes = self.outcomes(panel, heard, self.mode)
-        if outcomes is None:
-            return [Decision(NO_CLASS, fault=_main_fault(some)) for some in answers]
+        outcomes, is_known = self.outcomes(panel, heard, self.mode)
         labels = [_gold(demo) for demo in panel.demos]
         found = self.rule(Comparisons.of(outcomes, labels, panel.n_classes), self.mode)
+        each = zip(is_known, answers, found.ranks, found.tie_decided, found.degenerate, strict=True)
         return [
-            _fault_if_unread(some)
-            or Decision(int(rank), tie_decided=bool(tie), degenerate=bool(degenerate))
-            for some, rank, tie, degenerate in zip(
-                answers, found.ranks, found.tie_decided, found.degenerate, strict=True
-            )
+            Decision(int(rank), tie_decided=bool(tie), degenerate=bool(degenerate))
+            if known
+            else Decision(NO_CLASS, fault=_main_fault(some))
+            for known, some, rank, tie, degenerate in each
         ]
 
     def _about(self, item: Item, panel: Panel) -> list[Ask]:
@@ -88,16 +87,17 @@ def _gold(demo: Item) -> Rank:
     return demo.gold
 
 
-def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> Ints:
+def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
     """Return items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
 
     It is 0 where the two slots disagree or one could not be read.
     """
-    slots = (_asked(panel, heard, order, lambda answer: answer.slot) for order in _BOTH)
-    return _in_frame(panel, consensus(*slots))
+    first, second = (_asked(panel, heard, order, lambda answer: answer.slot) for order in _BOTH)
+    is_known: Booleans = np.any((first > 0) | (second > 0), axis=1)
+    return _in_frame(panel, consensus(first, second)), is_known
 
 
-def fair_outcomes(panel: Panel, heard: Heard, mode: Mode) -> Ints | None:
+def fair_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
     """Return the outcomes after the probabilities of all pairs went through one fair map.
 
     A map that the published weight makes flat is fitted again with more spread, but in the paper's
@@ -106,12 +106,13 @@ def fair_outcomes(panel: Panel, heard: Heard, mode: Mode) -> Ints | None:
     first = _asked(panel, heard, FORWARD, partial(_probability, slot=_FIRST))
     second = _asked(panel, heard, BACKWARD, partial(_probability, slot=_FIRST))
     renamed = _asked(panel, heard, RENAMED, partial(_probability, slot=_SECOND))
+    is_known: Booleans = np.any(~np.isnan(first + second), axis=1)
     if np.isnan(first + second + renamed).all():
-        return None
+        return np.zeros_like(first, dtype=np.int64), np.zeros_like(is_known)
     fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel())
     if fair.is_flat and mode == "recommended":
         fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel(), spread=MORE_SPREAD)
-    return _in_frame(panel, consensus(_chosen(fair(first)), _chosen(fair(second))))
+    return _in_frame(panel, consensus(_chosen(fair(first)), _chosen(fair(second)))), is_known
 
 
 def _probability(answer: Answer, slot: int) -> float:
@@ -281,6 +282,7 @@ def _pairwise(
     rule: Rule,
     orders: tuple[str, ...] = _BOTH,
     outcomes: Outcomes = plain_outcomes,
+    calibration: Calibration = "",
 ) -> Open:
     traits = Traits(
         f"comparisons with every demonstration, {ending}",
@@ -288,6 +290,7 @@ def _pairwise(
         _WHOLE,
         needs_demos=True,
         needs_scores=outcomes is fair_outcomes,
+        calibration=calibration,
     )
     return lambda mode: Pairwise(traits, rule, orders, outcomes, mode)
 
@@ -303,7 +306,11 @@ for _name, _aggregator in aggregators.items():
     pipelines.add(f"pairwise+{_name}", _pairwise(_aggregator.about, _aggregator.rule))
 pipelines.add(
     "pairwise+weighted_sum_self",
-    _pairwise("the sum of outcome times label, cut by quantiles too", _self_supervised),
+    _pairwise(
+        "the sum of outcome times label, cut by quantiles too",
+        _self_supervised,
+        calibration="batch",
+    ),
 )
 pipelines.add(
     "pairwise+calibraeval",
@@ -312,6 +319,7 @@ pipelines.add(
         _DEFAULT.rule,
         (*_BOTH, RENAMED),
         fair_outcomes,
+        "batch",
     ),
 )
 for _name in _GROUPED:

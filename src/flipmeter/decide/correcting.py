@@ -15,7 +15,16 @@ from flipmeter.decide.averages import (
     choose,
     median_ranks,
 )
-from flipmeter.decide.pipelines import Heard, Open, Panel, Pipeline, Traits, pipelines, unheard
+from flipmeter.decide.pipelines import (
+    Calibration,
+    Heard,
+    Open,
+    Panel,
+    Pipeline,
+    Traits,
+    pipelines,
+    unheard,
+)
 from flipmeter.decide.priors import (
     NULL_TEXTS,
     PAPER_NULL_TEXTS,
@@ -225,7 +234,7 @@ def _averaged(
     return lambda mode: Averaged(traits, views, middle, mode)
 
 
-def _corrected(about: str, bias: Bias, calibration: Literal["", "apart", "test"] = "") -> Open:
+def _corrected(about: str, bias: Bias, calibration: Calibration = "") -> Open:
     traits = Traits(about, needs_scores=True, calibration=calibration)
     return lambda mode: Corrected(traits, bias, mode)
 
@@ -303,7 +312,7 @@ _OPEN: dict[str, Open] = {
         _null(_of_domain, "domain_context"),
         "apart",
     ),
-    "batch": _corrected("probabilities divided by their mean over all items", _batch()),
+    "batch": _corrected("probabilities divided by their mean over all items", _batch(), "batch"),
 }
 for _name, _open in _OPEN.items():
     pipelines.add(f"pointwise+{_name}", _open)

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from flipmeter.registry import Registry
 from flipmeter.types import Answer, Ask, Decision, Item, Mode, Problem, Rank, View
 
+Calibration = Literal["", "apart", "test", "batch"]
 Heard = Mapping[Ask, Answer]
 """The answers so far to what was asked under one condition."""
 
@@ -39,7 +40,8 @@ class Traits:
 
     `paradigm` names the prompt of its questions; `consumes` the probes whose axis it averages away
     or its prompt cannot express. One that `needs_scores` works on the probabilities of labels.
-    `calibration` says on which items it learns a bias: some set apart, or test items themselves.
+    `calibration` says on which items it learns a bias: some set apart, some test items, or
+    the whole batch that it decides on.
     """
 
     about: str
@@ -47,7 +49,7 @@ class Traits:
     consumes: frozenset[str] = frozenset()
     needs_demos: bool = False
     needs_scores: bool = False
-    calibration: Literal["", "apart", "test"] = ""
+    calibration: Calibration = ""
 
 
 class Pipeline(Protocol):

@@ -117,6 +117,8 @@ def _outcomes(
         yield name, (classes > 0) & (panel.gold > 0), classes == panel.gold
     for contrast in contrasts:
         (first, second), usable, _ = contrasted(panel, contrast, mode)
+        if contrast.reverses_labels:  # a comparison turns its question: that is another effect
+            usable = usable & panel.has_list[panel.groups.of]
         yield contrast.name, usable & (np.minimum(first, second) > 0), first != second
 
 

@@ -222,10 +222,14 @@ def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             continue
         first, second = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)
-        moved = moves(first, second, groups, contrast.reverses_labels)
         changed = outcomes(first, second, panel.gold[found.items], groups)
-        for one in (*moved.values(), *changed.values()):
+        for one in changed.values():
             yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
+        # Where two passages are compared, no list is reversed: there is no slot to lean to.
+        has_list = panel.has_list
+        for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
+            for one in moves(first, second, groups, is_turned).values():
+                yield rows_of(own & found.measured & (one.n > 0), one, contrast.name, "complete")
         for n_classes in np.unique(panel.n_classes).tolist():
             own = found.measured & (panel.n_classes == n_classes)
             yield from _test_rows(first, second, groups, own, contrast.name, n_classes)

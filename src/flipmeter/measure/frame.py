@@ -25,6 +25,7 @@ OPTIONAL = {
     "labels": pl.String,
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
+    "n_calls": pl.Int64,
 }
 
 

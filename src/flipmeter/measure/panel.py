@@ -57,6 +57,11 @@ class Panel:
     reasoning: Floats
 
     @property
+    def has_list(self) -> Booleans:
+        """Mark the groups whose prompts list labels; others choose between two passages."""
+        return np.array([labels != "passages" for labels in self.labels], dtype=np.bool_)
+
+    @property
     def views(self) -> list[str]:
         """Return the views that some group was asked, in the order of their names."""
         return [view for view, repeat in self.ranks if repeat == 0]
@@ -220,6 +225,8 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
     np.maximum.at(gold, unit, frame["gold"].fill_null(0).to_numpy())
     ranks = np.full(shape, ABSENT)
     ranks.flat[cell] = frame["rank"].to_numpy()
+    # A decision may rest on many replies; tokens are counted by reply.
+    n_replies = frame["n_calls"].fill_null(1).clip(lower_bound=1)
     prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
     prompts.flat[cell] = _hashes(frame["prompt"])
     return Panel(
@@ -232,8 +239,8 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
         ranks=dict(zip(runs, ranks, strict=True)),
         prompts=dict(zip(runs, prompts, strict=True)),
         replies=Groups(group, keys.height),
-        completion=_tokens(frame["completion_tokens"]),
-        reasoning=_tokens(frame["reasoning_tokens"]),
+        completion=_tokens(frame["completion_tokens"] / n_replies),
+        reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
     )
 
 

@@ -151,8 +151,10 @@ def slot_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         views = conditions(panel, contrast, found.items)
         groups, gold = panel.groups.among(found.items), panel.gold[found.items]
         for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
+            own = found.measured & panel.has_list & (panel.n_classes == n_classes)
             kept = own[groups.of]
+            if not kept.any():
+                continue
             first, second = (view[kept] for view in views)
             some = slot_estimates(first, second, gold[kept], n_classes, groups.among(kept))
             for one, statistic in some.values():

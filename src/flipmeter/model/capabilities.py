@@ -14,7 +14,14 @@ from flipmeter.model.hf import HfBackend
 from flipmeter.model.http import HttpBackend, Tried
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.llama import LlamaBackend
-from flipmeter.model.names import LOGPROBS, family, interface_of, providers, without_logprobs
+from flipmeter.model.names import (
+    LOGPROBS,
+    asked_logprobs,
+    family,
+    interface_of,
+    providers,
+    without_logprobs,
+)
 from flipmeter.model.pool import PERSISTENCE, Persistence
 from flipmeter.model.run import Engine
 from flipmeter.model.sim import SimRater
@@ -167,6 +174,7 @@ class _Examiner:
         self._engine = engine
         self._interface: Interface = interface_of(model)
         self._extra = without_logprobs(model).extra
+        self._asked_logprobs = asked_logprobs(model)
         self._is_passing = False
         declared = listing.get("supported_parameters")
         self._declared = set(map(str, declared)) if isinstance(declared, list) else None
@@ -219,10 +227,7 @@ class _Examiner:
         return None, "accepted, but the answer took no reasoning tokens"
 
     async def _logprobs(self) -> Found:
-        is_chat = self._interface == "chat"
-        tried = await self._try(
-            {"logprobs": True, "top_logprobs": 5} if is_chat else {"logprobs": 5}
-        )
+        tried = await self._try(self._asked_logprobs)
         if tried.refusal:
             return await self._refused(tried)
         n_alternatives = logprobs_in(tried.answer)

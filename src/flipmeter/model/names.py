@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from flipmeter.model.backend import Backend
@@ -184,11 +185,16 @@ def params_for(model: Model, decoding: Decoding, repeat: int, scored: bool = Fal
         body["seed"] = decoding.seed + repeat
     if is_in_process(model):
         model = without_logprobs(model)
-    elif scored and interface == "chat":
-        body |= {"logprobs": True, "top_logprobs": ALTERNATIVES}
     elif scored:
-        body["logprobs"] = providers[family(model)].alternatives
+        body |= asked_logprobs(model)
     return canonical_json(body | dict(model.extra))
+
+
+def asked_logprobs(model: Model) -> dict[str, Any]:
+    """Return the fields that ask an endpoint for log-probabilities."""
+    if interface_of(model) == "chat":
+        return {"logprobs": True, "top_logprobs": ALTERNATIVES}
+    return {"logprobs": providers[family(model)].alternatives}
 
 
 def without_logprobs(model: Model) -> Model:

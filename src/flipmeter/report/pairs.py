@@ -35,21 +35,23 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
 
 def _paired(decisions: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
     a, b = (decisions.filter(view=view) for view in contrast.views)
-    both = a.select(*SAME, "gold", "n_classes", *SIDE).join(
+    both = a.select(*SAME, "gold", "n_classes", "labels", *SIDE).join(
         b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
     )
     moved = pl.col("rank_b") - pl.col("rank")
     if contrast.reverses_labels:
-        lean = pl.col("slot") + pl.col("slot_b") - pl.col("n_classes") - 1
+        # A class stands at its own slot in one list and at the mirrored one in the other.
+        lean = pl.col("rank") - pl.col("rank_b")
         ends = (FIRST, LAST)
     else:
         lean, ends = moved, (LOWER, HIGHER)
     is_read = (pl.col("rank") > 0) & (pl.col("rank_b") > 0)
+    has_ends = pl.lit(not contrast.reverses_labels) | (pl.col("labels") != "passages")
     towards = pl.when(lean < 0).then(pl.lit(ends[0])).when(lean > 0).then(pl.lit(ends[1]))
     return both.filter(pl.col("prompt") != pl.col("prompt_b")).with_columns(
         pl.lit(contrast.name).alias("contrast"),
         pl.when(is_read).then(moved.abs()).alias("distance"),
-        pl.when(is_read).then(towards).fill_null("").alias("towards"),
+        pl.when(is_read & has_ends).then(towards).fill_null("").alias("towards"),
     )
 
 

@@ -20,6 +20,7 @@ WHEN = {
     "P3a": "when the demos stand after the query",
     "P3b": "when the demos stand around the query",
 }
+POLARITY, TURNED = "by polarity", "when the question is turned round"
 MOST_UNREAD = 0.2
 """With more faults than this the verdict is inconclusive, and a flip rate is no news."""
 
@@ -82,7 +83,7 @@ def _clauses(
     floor: Record | None,
     leans: Mapping[Where, Lean],
 ) -> Iterator[str]:
-    moved = when(head["contrast"], abouts)
+    moved = TURNED if POLARITY in str(head["reason"]) else when(head["contrast"], abouts)
     unread = f"{head['failed']} of {head['n']} pairs have an answer that could not be read"
     if head["failed"] > MOST_UNREAD * head["n"]:
         yield f"cannot be judged {moved}: {unread}"
