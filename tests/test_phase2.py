@@ -218,3 +218,14 @@ def test_tokens_are_counted_by_reply(tmp_path: Path) -> None:
     run = performed(tmp_path, "pairwise+copeland", probes=["label_order"])
     said = run.estimates.filter(metric="output_tokens", level="pipeline=pairwise+copeland")
     assert set(said["value"]) == {2.0}  # "Passage A" is two words
+
+
+def test_a_run_warns_where_labels_have_little_of_the_probability(tmp_path: Path) -> None:
+    run = performed(tmp_path, probes=["label_order"], vary={}, scores=True)
+    assert not run.warnings
+    path = run.folder / "decisions.parquet"
+    first = pl.int_range(pl.len()) < 3
+    little = pl.when(first).then(0.4).otherwise(pl.col("label_mass")).alias("label_mass")
+    run.decisions.with_columns(little).write_parquet(path)
+    said = Run(run.folder).warnings["rater"]
+    assert said == "in 3 of 40 decisions the labels together have a probability below 0.5"

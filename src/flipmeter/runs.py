@@ -51,6 +51,8 @@ from flipmeter.types import Condition, Dataset, Model, Problem
 from flipmeter.waiting import wait_for
 
 STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
+HALF = 0.5
+"""Below this share of the probability on labels, what is said of them rests on little."""
 ESTIMATES, ENVIRONMENT = "estimates.parquet", "environment.json"
 
 
@@ -114,8 +116,9 @@ class Run:
         for told in told_by:
             for rater, lines in told.items():
                 found.setdefault(rater, []).extend(lines)
-        for rater, lines in self._in_sample().items():
-            found.setdefault(rater, []).extend(lines)
+        for told in (self._in_sample(), self._little_mass()):
+            for rater, lines in told.items():
+                found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
@@ -133,6 +136,20 @@ class Run:
             return {}
         line = f"in sample: {', '.join(sorted(told))} learn their correction from test items"
         return {rater: [line] for rater in self.decisions["rater"].unique(maintain_order=True)}
+
+    def _little_mass(self) -> dict[str, list[str]]:
+        """Say by rater where labels have less than half of the probability, if that is used."""
+        if not self.study.is_scored or "label_mass" not in self.decisions.columns:
+            return {}
+        known = self.decisions.filter(pl.col("label_mass").is_not_null())
+        counts = known.group_by("rater", maintain_order=True).agg(
+            k=(pl.col("label_mass") < HALF).sum(), n=pl.len()
+        )
+        return {
+            rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
+            for rater, k, n in counts.iter_rows()
+            if k
+        }
 
     @property
     def _greedy(self) -> list[str]:
