@@ -139,7 +139,7 @@ def _views(
     limits = _limits(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
     if traits.calibration == "test":
-        some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.id)
+        some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.text)
         calibration = some[: study.calibration_size]
     for view in views:
         items = drawn.test
