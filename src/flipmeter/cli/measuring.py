@@ -128,7 +128,6 @@ def _show_estimates(
         say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
     else:
         print_run(done, done.study)
-        _mention_levels(done)
 
 
 def _tables(
@@ -184,13 +183,6 @@ def _show_effects(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> N
         typer.echo(residuals_csv(table), nl=False)
     else:
         say("", effect_table(table), *effect_notes(table), *warning_lines(done))
-
-
-def _mention_levels(done: Run) -> None:
-    levels = [level for level in done.decisions["level"].unique(maintain_order=True) if level]
-    if levels:
-        n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
-        say(f"{n} beside the base: `flipmeter measure {done.folder} --residuals` subtracts it")
 
 
 def _plain(done: Run) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
+
 from flipmeter.cli.app import say
 from flipmeter.findings import notes, sentences
 from flipmeter.grid import conditions
@@ -31,10 +33,18 @@ def warning_lines(done: Run) -> list[str]:
     return [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
 
 
+MOST_LEVELS = 3
+"""With more levels than these beside the base, tables on a screen are those of the base."""
+
+
 def print_run(done: Run, study: Study) -> None:
-    estimates = done.estimates
+    """Print what a run found, and how to see what is not printed."""
+    levels = [level for level in done.decisions["level"].unique(maintain_order=True) if level]
+    is_whole = len(levels) <= MOST_LEVELS
+    shown = pl.lit(is_whole) | (pl.col("level") == "")
+    estimates, judged = done.estimates.filter(shown), done.verdicts.filter(shown)
     say("", *map(str, sentences(done)))
-    say("", warned(flip_table(estimates, done.verdicts, study.contrasts), done.warnings))
+    say("", warned(flip_table(estimates, judged, study.contrasts), done.warnings))
     for note in notes(done):
         say(f"! {note}")
     tables = (
@@ -45,7 +55,12 @@ def print_run(done: Run, study: Study) -> None:
     for table in tables:
         if table is not None:
             say("", warned(table, done.warnings))
-    say("", *verdict_lines(done.verdicts), *reading_lines(estimates))
+    say("", *verdict_lines(judged), *reading_lines(estimates))
+    if levels:
+        which = "" if is_whole else "the tables are of the base alone; "
+        n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
+        command = f"`flipmeter measure {done.folder} --residuals`"
+        say(f"{which}{n} beside the base: {command} subtracts it")
     say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
 
 
