@@ -54,7 +54,7 @@ RAW = {"interface": "completions", "max_tokens": 8, "concurrency": 1, "timeout":
 def rows() -> dict[str, str]:
     """Return the ten model names as the endpoint knows them, with the rater that stands in."""
     study = read_study(find_study("phase0a"))
-    names = [rater.model.address.partition("/")[2] for rater in study.raters(study.style)]
+    names = [rater.model.address.partition("/")[2] for rater in study.raters()]
     return dict(zip(names, PLANTED, strict=True))
 
 
