@@ -28,6 +28,8 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
     `towards` says where the second went: for a reversed label list, which end of the list drew
     both answers.
     """
+    if "labels" not in decisions.columns:
+        decisions = decisions.with_columns(labels=pl.lit(""))
     first = decisions.filter(pl.col("repeat") == 0)
     found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
     return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
