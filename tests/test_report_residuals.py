@@ -18,7 +18,7 @@ from flipmeter.cli import main
 from flipmeter.measure.averages import NO_WIDTH
 from flipmeter.measure.residuals import SCHEMA
 from flipmeter.model import Store
-from flipmeter.report import residual_notes, residual_table, residuals_csv, write_residuals
+from flipmeter.report import residual_notes, residual_table, safe_csv, write_residuals
 from flipmeter.report.files import residuals_latex, residuals_markdown, shade_of
 from flipmeter.report.residuals import cell_text
 from flipmeter.runs import perform
@@ -222,7 +222,7 @@ def test_the_largest_residual_has_the_strongest_shade(value: float, shade: int) 
 
 @pytest.mark.parametrize("name", ["=cmd()", "+1", "-x", "@sum", "\tx", " =1", "plain", 'a"b,c'])
 def test_no_text_in_a_csv_can_start_a_formula_and_numbers_stay_numbers(name: str) -> None:
-    text = residuals_csv(table(row(factor="model", level=name, value=-2.5)))
+    text = safe_csv(table(row(factor="model", level=name, value=-2.5)))
     (found,) = csv.DictReader(io.StringIO(text))
     assert found["level"].lstrip()[:1] not in ("=", "+", "-", "@")
     assert found["level"].removeprefix("'") == name

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import polars as pl
 import typer
 import yaml
 from rich.console import Console, RenderableType
@@ -106,16 +105,3 @@ def _change(text: str) -> tuple[str, Any]:
         return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
-
-
-# --- writing a table --------------------------------------------------------------------------
-
-
-def write_table(table: pl.DataFrame, out: Path) -> None:
-    """Write all rows of a table to a file."""
-    if out.suffix == ".parquet":
-        table.write_parquet(out)
-    elif out.suffix == ".csv":
-        table.write_csv(out)
-    else:
-        raise Problem(f"cannot write {out}: the name must end in .parquet or .csv")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flipmeter.cli.app import AsJson, app, say
+from flipmeter.cli.output import AsCsv, Output
+from flipmeter.cli.printing import warning_lines
 from flipmeter.measure import compare as compare_decisions
-from flipmeter.report import comparison_table, residuals_csv
+from flipmeter.report import comparison_table
 from flipmeter.runs import Run
 from flipmeter.types import Problem
 
@@ -23,7 +24,7 @@ def compare(
     first: FirstRun,
     second: SecondRun,
     as_json: AsJson = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print all differences as CSV.")] = False,
+    csv: AsCsv = False,
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
     runs = Run(first), Run(second)
@@ -33,12 +34,10 @@ def compare(
         modes = " and ".join(run.study.mode for run in runs)
         raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
     table = compare_decisions(runs[0].decisions, runs[1].decisions, shared)
-    if as_json:
-        about = {"first": runs[0].study.name, "second": runs[1].study.name}
-        typer.echo(json.dumps(about | {"differences": table.to_dicts()}, ensure_ascii=False))
-    elif csv:
-        typer.echo(residuals_csv(table), nl=False)
-    else:
-        names = [f"{run.folder}" for run in runs]
-        warnings = [f"! {rater}: {text}" for run in runs for rater, text in run.warnings.items()]
-        say("", comparison_table(table, names), *warnings)
+    about = {"first": runs[0].study.name, "second": runs[1].study.name}
+    warnings = [line for run in runs for line in warning_lines(run)]
+    Output(as_json=as_json, as_csv=csv).show(
+        about,
+        {"differences": table},
+        lambda: say("", comparison_table(table, [str(run.folder) for run in runs]), *warnings),
+    )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 
 import polars as pl
 import typer
 import yaml
 
-from flipmeter.cli.app import say, write_table
+from flipmeter.cli.app import say
+from flipmeter.cli.output import Output
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.configs import configs
 from flipmeter.measure import (
@@ -22,23 +21,20 @@ from flipmeter.measure import (
     residuals,
     select_greedy,
 )
-from flipmeter.report import forecast_notes, forecast_table, residuals_csv
+from flipmeter.report import forecast_notes, forecast_table
 from flipmeter.runs import Run
 from flipmeter.types import Problem
 
 
-def show_forecasts(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
+def show_forecasts(done: Run, output: Output) -> None:
     """Print what the levels of each config add up to, beside what was measured."""
     study = done.study
     table = forecasts(done.decisions, study.contrasts, _configs(done), mode=study.mode)
-    if out is not None:
-        write_table(table, out)
-    if as_json:
-        typer.echo(json.dumps(heading(done) | {"forecasts": table.to_dicts()}, ensure_ascii=False))
-    elif csv:
-        typer.echo(residuals_csv(table), nl=False)
-    else:
-        say("", forecast_table(table), *forecast_notes(table), *warning_lines(done))
+    output.show(
+        heading(done),
+        {"forecasts": table},
+        lambda: say("", forecast_table(table), *forecast_notes(table), *warning_lines(done)),
+    )
 
 
 def _configs(done: Run) -> dict[str, dict[str, object]]:

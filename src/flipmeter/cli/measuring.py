@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
+from flipmeter.cli.app import AsJson, RunFolder, app, say
 from flipmeter.cli.joint import show_choices, show_forecasts
+from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, print_run, warning_lines
 from flipmeter.cli.showing import aspects_of, certificates_of, show_tables
 from flipmeter.measure import ASPECTS, effects, phase0_table, residuals, transfer
@@ -22,7 +22,6 @@ from flipmeter.report import (
     phase0_view,
     residual_notes,
     residual_table,
-    residuals_csv,
     warned,
     write_effects,
     write_residuals,
@@ -69,7 +68,7 @@ def measure(
         Path | None, typer.Option(help="A CSV of costs for --show worst: gold by given.")
     ] = None,
     as_json: AsJson = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print all estimates as CSV.")] = False,
+    csv: AsCsv = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -93,20 +92,21 @@ def measure(
     )
     if metric is not None and not is_choice:
         raise Problem("--metric says what to choose for: it goes with --choose")
-    if is_choice and (as_json or csv or out is not None):
+    output = Output(out, as_json=as_json, as_csv=csv)
+    if is_choice and not output.is_for_reading:
         raise Problem("--choose prints YAML and nothing else; send it to a file with >")
     if is_choice:
         show_choices(done, metric)
     elif is_forecast:
-        show_forecasts(done, out, as_json=as_json, csv=csv)
+        show_forecasts(done, output)
     elif show or certify:
-        show_tables(done, _tables(done, show, certify, costs), out, as_json=as_json, csv=csv)
+        show_tables(done, _tables(done, show, certify, costs), output)
     elif by_factor:
-        _show_effects(done, out, as_json=as_json, csv=csv)
+        _show_effects(done, output)
     elif by_level or reference is not None:
-        _show_residuals(done, reference, out, as_json=as_json, csv=csv)
+        _show_residuals(done, reference, output)
     else:
-        _show_estimates(done, out, as_json=as_json, csv=csv, phase0=is_phase0, greedy=greedy)
+        _show_estimates(done, output, phase0=is_phase0, greedy=greedy)
 
 
 def _refuse_two(tables: Mapping[str, bool]) -> None:
@@ -115,19 +115,15 @@ def _refuse_two(tables: Mapping[str, bool]) -> None:
         raise Problem(f"{' and '.join(asked)} are {len(asked)} tables; ask for one")
 
 
-def _show_estimates(
-    done: Run, out: Path | None, *, as_json: bool, csv: bool, phase0: bool, greedy: Path | None
-) -> None:
-    if out is not None:
-        write_table(done.estimates, out)
-    if as_json:
-        typer.echo(json.dumps(_plain(done), ensure_ascii=False))
-    elif csv:
-        typer.echo(done.estimates.write_csv(), nl=False)
-    elif phase0:
-        say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
-    else:
-        print_run(done, done.study)
+def _show_estimates(done: Run, output: Output, *, phase0: bool, greedy: Path | None) -> None:
+    def people() -> None:
+        if phase0:
+            say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
+        else:
+            print_run(done, done.study)
+
+    tables = {"estimates": done.estimates, "verdicts": done.verdicts}
+    output.show(heading(done), tables, people, rows=done.estimates)
 
 
 def _tables(
@@ -153,40 +149,26 @@ def _phase0(done: Run, greedy: Path | None) -> pl.DataFrame:
     return phase0_table(Run(greedy).estimates, done.estimates)
 
 
-def _show_residuals(
-    done: Run, reference: str | None, out: Path | None, *, as_json: bool, csv: bool
-) -> None:
+def _show_residuals(done: Run, reference: str | None, output: Output) -> None:
     study = done.study
     if reference is None:
         table = residuals(done.decisions, study.contrasts, mode=study.mode)
     else:
         table = transfer(done.decisions, study.contrasts, reference, mode=study.mode)
-    if out is not None:
-        write_residuals(table, out)
-    if as_json:
-        typer.echo(json.dumps(heading(done) | {"residuals": table.to_dicts()}, ensure_ascii=False))
-    elif csv:
-        typer.echo(residuals_csv(table), nl=False)
-    else:
+
+    def people() -> None:
         is_blind = reference is None and study.design == "one-at-a-time" and len(study.vary) > 1
         blind = [CANNOT_SEE] if is_blind else []
         say("", residual_table(table), *residual_notes(table), *blind, *warning_lines(done))
 
+    output.show(heading(done), {"residuals": table}, people, write=write_residuals)
 
-def _show_effects(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
+
+def _show_effects(done: Run, output: Output) -> None:
     table = effects(done.decisions, done.study.contrasts, mode=done.study.mode)
-    if out is not None:
-        write_effects(table, out)
-    if as_json:
-        typer.echo(json.dumps(heading(done) | {"effects": table.to_dicts()}, ensure_ascii=False))
-    elif csv:
-        typer.echo(residuals_csv(table), nl=False)
-    else:
-        say("", effect_table(table), *effect_notes(table), *warning_lines(done))
-
-
-def _plain(done: Run) -> dict[str, Any]:
-    return heading(done) | {
-        "estimates": done.estimates.to_dicts(),
-        "verdicts": done.verdicts.to_dicts(),
-    }
+    output.show(
+        heading(done),
+        {"effects": table},
+        lambda: say("", effect_table(table), *effect_notes(table), *warning_lines(done)),
+        write=write_effects,
+    )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-import typer
 
 from flipmeter.cli.app import say
+from flipmeter.cli.output import Output
+from flipmeter.cli.printing import heading
 from flipmeter.measure import ASPECTS, certificates, measure_aspects, read_claim
 from flipmeter.measure.arrays import Floats
-from flipmeter.report import aspect_notes, aspect_table, certificate_table, residuals_csv, warned
+from flipmeter.report import aspect_notes, aspect_table, certificate_table, warned
 from flipmeter.rows import in_order
 from flipmeter.runs import Run
 from flipmeter.types import Problem
@@ -52,27 +52,14 @@ def _read_costs(path: Path) -> Floats:
         raise Problem(f"cannot read costs from {path}: {error}") from error
 
 
-def show_tables(
-    done: Run,
-    tables: Mapping[str, pl.DataFrame],
-    out: Path | None,
-    *,
-    as_json: bool,
-    csv: bool,
-) -> None:
+def show_tables(done: Run, tables: Mapping[str, pl.DataFrame], output: Output) -> None:
     """Print tables of one run, or write them; `certificates` is one of their names."""
-    long = _in_one(tables) if csv or out is not None else None
-    if out is not None and long is not None:
-        _write(long, out)
-    if as_json:
-        about = {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
-        content = {name: table.to_dicts() for name, table in tables.items()}
-        typer.echo(json.dumps(about | content, ensure_ascii=False))
-    elif csv and long is not None:
-        typer.echo(residuals_csv(long), nl=False)
-    else:
+
+    def people() -> None:
         for name, table in tables.items():
             _print(done, name, table)
+
+    output.show(heading(done), tables, people, rows=_in_one(tables))
 
 
 def _print(done: Run, name: str, table: pl.DataFrame) -> None:
@@ -87,12 +74,3 @@ def _print(done: Run, name: str, table: pl.DataFrame) -> None:
 def _in_one(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     named = [table.select(pl.lit(name).alias("aspect"), pl.all()) for name, table in tables.items()]
     return pl.concat(named, how="diagonal")
-
-
-def _write(table: pl.DataFrame, out: Path) -> None:
-    if out.suffix == ".parquet":
-        table.write_parquet(out)
-    elif out.suffix == ".csv":
-        out.write_text(residuals_csv(table), encoding="utf-8")
-    else:
-        raise Problem(f"cannot write {out}: the name must end in .parquet or .csv")

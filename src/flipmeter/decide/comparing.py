@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
-from math import floor, nan
-from statistics import fmean, median
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from flipmeter.decide.bins import weighted
 from flipmeter.decide.calibraeval import fit_fair_map
 from flipmeter.decide.comparisons import Aggregated, Comparisons
 from flipmeter.decide.pipelines import Calibration, Heard, Open, Panel, Traits, pipelines, unheard
+from flipmeter.decide.votes import favourite, nearest_class
 from flipmeter.types import (
     BACKWARD,
     FORWARD,
@@ -192,36 +191,27 @@ def _main_fault(answers: Iterable[Answer]) -> Fault:
 
 
 def vote(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
-    """Take the class with most votes; among equals the one nearest to the mean of all votes, then
-    to their median, then the lower. The paper takes the one that was named first.
-    """
+    """Take the class with most votes; the paper takes, of level ones, the one named first."""
     counts = Counter(ranks)
-    most = max(counts.values())
-    tied = [rank for rank, n in counts.items() if n == most]
     if mode == "paper":
-        return Decision(tied[0], tie_decided=len(tied) > 1)
-    mean, middle = fmean(ranks), median(ranks)
-    best = min(tied, key=lambda rank: (abs(rank - mean), abs(rank - middle), rank))
-    return Decision(best, tie_decided=len(tied) > 1)
+        first, most = counts.most_common(1)[0]
+        return Decision(first, tie_decided=list(counts.values()).count(most) > 1)
+    return _decided(favourite(np.bincount(ranks, minlength=n_classes + 1)[None, 1:]))
 
 
 def mean_place(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
     """Round the mean; at .5 to the class nearer to the middle of the scale, in the paper up."""
-    return _rounded(Fraction(sum(ranks), len(ranks)), n_classes, mode)
+    return _decided(nearest_class(np.array([sum(ranks)]), len(ranks), n_classes, mode))
 
 
 def mean_gap(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
     """Round the mean of gaps: gap 1 is before the first class, gap 2 between the first two."""
-    lowest, highest = Fraction(1), Fraction(n_classes)
-    middles = [min(max(Fraction(2 * gap - 1, 2), lowest), highest) for gap in ranks]
-    return _rounded(sum(middles, Fraction(0)) / len(ranks), n_classes, mode)
+    middles = np.clip(2 * np.array(ranks) - 1, 2, 2 * n_classes)
+    return _decided(nearest_class(np.array([middles.sum()]), 2 * len(ranks), n_classes, mode))
 
 
-def _rounded(mean: Fraction, n_classes: int, mode: Mode) -> Decision:
-    is_tie = mean.denominator == 2
-    goes_up = mode == "paper" or mean < Fraction(n_classes + 1, 2)
-    rank = floor(mean + Fraction(1, 2)) if goes_up or not is_tie else floor(mean)
-    return Decision(min(max(rank, 1), n_classes), tie_decided=is_tie)
+def _decided(one: Aggregated) -> Decision:
+    return Decision(int(one.ranks[0]), tie_decided=bool(one.tie_decided[0]))
 
 
 _GROUPED: Mapping[str, tuple[Traits, Join]] = {

@@ -51,16 +51,22 @@ def mean_score(
 def most_voted(compared: Comparisons, mode: Mode) -> Aggregated:
     """Take the class with most votes."""
     votes = _votes(compared)
+    if not is_paper(mode):
+        return favourite(votes)
     is_level = votes == votes.max(axis=1, keepdims=True)
-    if is_paper(mode):
-        first = _first_seen(compared, is_level)
-        level = settle(is_level, "lowest")
-        return replace(level, ranks=first)
-    n_votes, top = len(compared.labels), compared.n_classes
-    from_mean = np.abs(n_votes * compared.classes - _total(compared)[:, None])
-    from_median = np.abs(2 * compared.classes - _twice_the_median(votes)[:, None])
+    return replace(settle(is_level, "lowest"), ranks=_first_seen(compared, is_level))
+
+
+def favourite(votes: Ints) -> Aggregated:
+    """Return the class with most votes (items x classes); see `majority_vote` for level ones."""
+    n_classes = votes.shape[1]
+    classes = np.arange(1, n_classes + 1)
+    n_votes, total = votes.sum(axis=1, keepdims=True), (votes @ classes)[:, None]
+    is_level = votes == votes.max(axis=1, keepdims=True)
+    from_mean = np.abs(n_votes * classes - total)
+    from_median = np.abs(2 * classes - _twice_the_median(votes)[:, None])
     # One whole number per class: distance from the mean first, from the median second.
-    distance = from_mean * (2 * top + 1) + from_median
+    distance = from_mean * (2 * n_classes + 1) + from_median
     distance[~is_level] = np.iinfo(np.int64).max
     nearest = settle(distance == distance.min(axis=1, keepdims=True), "lowest")
     return replace(nearest, tie_decided=is_level.sum(axis=1) > 1)
@@ -68,8 +74,15 @@ def most_voted(compared: Comparisons, mode: Mode) -> Aggregated:
 
 def mean_voted(compared: Comparisons, mode: Mode) -> Aggregated:
     """Round the mean of the votes."""
-    cuts = len(compared.labels) * (2 * compared.classes[:-1] + 1)
-    return place(2 * _total(compared), cuts, "highest" if is_paper(mode) else "central")
+    return nearest_class(
+        _votes(compared) @ compared.classes, len(compared.labels), compared.n_classes, mode
+    )
+
+
+def nearest_class(total: Ints, n: int, n_classes: int, mode: Mode) -> Aggregated:
+    """Round total / n to a class; a half goes towards the middle of the scale, in the paper up."""
+    cuts = n * (2 * np.arange(1, n_classes) + 1)
+    return place(2 * total, cuts, "highest" if is_paper(mode) else "central")
 
 
 def _votes(compared: Comparisons) -> Ints:
@@ -82,15 +95,10 @@ def _votes(compared: Comparisons) -> Ints:
     return votes
 
 
-def _total(compared: Comparisons) -> Ints:
-    total: Ints = _votes(compared) @ compared.classes
-    return total
-
-
 def _twice_the_median(votes: Ints) -> Ints:
     """Return the sum of the two middle votes, which are one and the same if their number is odd."""
     up_to = votes.cumsum(axis=1)
-    n_votes = int(up_to[0, -1])
+    n_votes = up_to[:, -1:]
     below, above = ((up_to <= place).sum(axis=1) for place in ((n_votes - 1) // 2, n_votes // 2))
     twice: Ints = below + above + 2
     return twice

@@ -9,7 +9,7 @@ from flipmeter.report.aspects import (
 from flipmeter.report.content import Findings
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
-from flipmeter.report.files import residuals_csv, write_residuals
+from flipmeter.report.files import safe_csv, write_residuals, write_table
 from flipmeter.report.forecasts import forecast_notes, forecast_table
 from flipmeter.report.page import render_page
 from flipmeter.report.readings import reading_lines
@@ -49,7 +49,7 @@ __all__ = [
     "report_markdown",
     "residual_notes",
     "residual_table",
-    "residuals_csv",
+    "safe_csv",
     "side_by_side",
     "tokens_table",
     "verdict_lines",
@@ -57,4 +57,5 @@ __all__ = [
     "write_effects",
     "write_report",
     "write_residuals",
+    "write_table",
 ]

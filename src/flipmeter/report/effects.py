@@ -12,11 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.files import escape_markdown
-from flipmeter.report.files import residuals_csv as long_csv
+from flipmeter.report.files import escape_markdown, write_table
 from flipmeter.report.residuals import factor_title, level_title, metric_title, plain_points, points
 from flipmeter.report.tables import p_value
-from flipmeter.types import Problem
 
 Record = Mapping[str, Any]
 ALPHA = 0.05
@@ -226,12 +224,5 @@ def effects_markdown(effects: pl.DataFrame) -> str:
 
 
 def write_effects(effects: pl.DataFrame, path: Path) -> None:
-    """Write effects to a file: long form as .csv or .parquet, the table as .md."""
-    if path.suffix == ".parquet":
-        effects.write_parquet(path)
-    elif path.suffix == ".csv":
-        path.write_text(long_csv(effects), encoding="utf-8")
-    elif path.suffix == ".md":
-        path.write_text(effects_markdown(effects), encoding="utf-8")
-    else:
-        raise Problem(f"cannot write {path}: the name must end in .csv, .md or .parquet")
+    """Write effects to a file: all rows as .csv or .parquet, the table as .md."""
+    write_table(effects, path, {".md": effects_markdown})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import polars as pl
@@ -45,23 +45,23 @@ FAINTEST, STRONGEST, WHITE_FROM = 8, 80, 55
 
 
 def write_residuals(residuals: pl.DataFrame, path: Path) -> None:
-    """Write residuals to a file: long form as .csv or .parquet, the table as .md or .tex."""
+    """Write residuals to a file: all rows as .csv or .parquet, the table as .md or .tex."""
+    write_table(residuals, path, {".md": residuals_markdown, ".tex": residuals_latex})
+
+
+def write_table(
+    table: pl.DataFrame,
+    path: Path,
+    texts: Mapping[str, Callable[[pl.DataFrame], str]] | None = None,
+) -> None:
+    """Write all rows of a table to a .csv or .parquet file, or as a text by the name's ending."""
+    writers = {".csv": safe_csv, **(texts or {})}
     if path.suffix == ".parquet":
-        residuals.write_parquet(path)
-        return
-    writers: dict[str, Callable[[pl.DataFrame], str]] = {
-        ".csv": residuals_csv,
-        ".md": residuals_markdown,
-        ".tex": residuals_latex,
-    }
-    if path.suffix not in writers:
+        table.write_parquet(path)
+    elif path.suffix in writers:
+        path.write_text(writers[path.suffix](table), encoding="utf-8")
+    else:
         raise Problem(f"cannot write {path}: the name must end in {', '.join(writers)} or .parquet")
-    path.write_text(writers[path.suffix](residuals), encoding="utf-8")
-
-
-def residuals_csv(residuals: pl.DataFrame) -> str:
-    """Return the long form, safe to open in a spreadsheet."""
-    return safe_csv(residuals)
 
 
 def safe_csv(table: pl.DataFrame) -> str:

@@ -1,0 +1,51 @@
+"""Where a table goes: into a file, and to stdout for people or for a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import polars as pl
+import typer
+
+from flipmeter.report import safe_csv, write_table
+
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What the user asked for: a file, JSON or CSV; with neither JSON nor CSV, a page to read."""
+
+    out: Path | None = None
+    as_json: bool = False
+    as_csv: bool = False
+
+    def show(
+        self,
+        about: Mapping[str, Any],
+        tables: Mapping[str, pl.DataFrame],
+        people: Callable[[], None],
+        *,
+        rows: pl.DataFrame | None = None,
+        write: Callable[[pl.DataFrame, Path], None] = write_table,
+    ) -> None:
+        """Write and print tables; `rows` is what a file gets where that is not the one table."""
+        if rows is None:
+            (rows,) = tables.values()
+        if self.out is not None:
+            write(rows, self.out)
+        if self.as_json:
+            content = {name: table.to_dicts() for name, table in tables.items()}
+            typer.echo(json.dumps({**about, **content}, ensure_ascii=False))
+        elif self.as_csv:
+            typer.echo(safe_csv(rows), nl=False)
+        else:
+            people()
+
+    @property
+    def is_for_reading(self) -> bool:
+        return self.out is None and not self.as_json and not self.as_csv
