@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from flipmeter.cli import (  # noqa: F401 - each adds verbs
     asking,
+    batch,
     cache,
     checking,
     comparing,
