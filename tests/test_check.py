@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
@@ -36,6 +38,7 @@ from hand_made import group
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]
 
+ROOT = Path(__file__).parents[1]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 
 
@@ -157,6 +160,7 @@ def test_all_must_be_shown_and_one_broken_is_enough() -> None:
     worst = table.filter(rater="a").row(0, named=True)
     assert worst["p_broken"] < 0.05 < worst["p_holm"]  # by chance, one rater in ten looks like it
     assert worst["word"] == "inconclusive"
+    assert worst["n_more"] > 100  # to be sure of one among ten
     rest = table.filter(pl.col("rater") != "a")
     assert set(rest["word"]) == {"stable"}  # each at alpha alone: all of them have to pass
     alone = hold_limits(decisions, [P1], {("a", "d", ""): [Limit("flips", "P1", 0.09)]})
@@ -324,6 +328,24 @@ def test_other_data_under_the_same_name_is_not_paired(run: Run, tmp_path: Path) 
 
 
 # What is written
+
+
+def test_the_gate_of_the_docs_is_one() -> None:
+    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    gate = read_gate(yaml.safe_load(block))
+    assert (len(gate.each), gate.drift.accuracy) == (4, 0.05)
+
+
+def test_the_workflow_is_yaml_and_its_options_are_there(cli: Cli) -> None:
+    workflow = (ROOT / "examples" / "flipmeter.yml").read_text(encoding="utf-8")
+    steps = yaml.safe_load(workflow)["jobs"]["gate"]["steps"]
+    lines = "\n".join(step.get("run", "") for step in steps).splitlines()
+    commands = [line.split() for line in lines if line.strip().startswith("flipmeter ")]
+    assert [command[1] for command in commands] == ["run", "check"]
+    for _, verb, *words in commands:
+        _, shown, _ = cli(verb, "--help")
+        assert all(word in shown for word in words if word.startswith("--"))
 
 
 def nasty() -> pl.DataFrame:

@@ -9,7 +9,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import DataDir, app, errors, write_table
+from flipmeter.cli.app import DataDir, app, errors
 from flipmeter.data import load
 from flipmeter.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
@@ -82,7 +82,14 @@ def data_export(
 
 
 def _write(table: pl.DataFrame, out: Path) -> None:
-    if out.suffix == ".jsonl":
-        table.write_ndjson(out)
-    else:
-        write_table(table, out)
+    writers = {
+        ".csv": lambda: table.write_csv(out),
+        ".jsonl": lambda: table.write_ndjson(out),
+        ".parquet": lambda: table.write_parquet(out),
+    }
+    if out.suffix not in writers:
+        raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
+    try:
+        writers[out.suffix]()
+    except OSError as error:
+        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error

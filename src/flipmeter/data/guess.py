@@ -112,7 +112,7 @@ def guess_label(table: Table, text: str | None = None) -> list[str]:
 
 def classes_in(table: Table, column: str) -> list[object]:
     """Return the different values of a column, as they are first written."""
-    return _distinct(dict(_columns(table)).get(column, []))
+    return _distinct(_values(table, column))
 
 
 def guess_order(values: Sequence[object]) -> list[object]:
@@ -134,11 +134,14 @@ def is_number(value: object) -> bool:
 
 
 def _columns(table: Table) -> Iterator[tuple[str, list[object]]]:
-    """Yield every column with its values, but for empty cells and rows that cannot be read."""
-    for column in table.columns:
-        values = (r.values.get(column) for r in table.records if not r.fault)
-        kept = [v for v in values if v is not None and not (isinstance(v, str) and is_blank(v))]
-        yield column, kept
+    """Yield every column with its values."""
+    return ((column, _values(table, column)) for column in table.columns)
+
+
+def _values(table: Table, column: str) -> list[object]:
+    """Return what stands in a column, but for empty cells and rows that cannot be read."""
+    values = (record.values.get(column) for record in table.records)
+    return [v for v in values if v is not None and not (isinstance(v, str) and is_blank(v))]
 
 
 def _distinct(values: Sequence[object]) -> list[object]:

@@ -86,44 +86,63 @@ class Held:
 
 
 NOTHING = "nothing to hold it against: no such items"
+
+
+@dataclass(frozen=True)
+class Sure:
+    """How sure a word must be, and of how many claims one may be the broken one by chance."""
+
+    alpha: float = 0.05
+    n_claims: int = 1
+
+
+ALONE = Sure()
 UNKNOWN = Held(math.nan, math.nan, math.nan, math.nan, math.nan)
 
 
 # --- one number -------------------------------------------------------------------------------
 
 
-def hold_share(k: int, n: int, limit: float, alpha: float = 0.05) -> Held:
+def hold_share(k: int, n: int, limit: float, sure: Sure = ALONE) -> Held:
     """Hold a share k of n against a limit, by Clopper and Pearson's bounds."""
     if not n:
         return UNKNOWN
-    low, high = 1 - clopper_upper(n - k, n, 1 - alpha), clopper_upper(k, n, 1 - alpha)
+    low, high = 1 - clopper_upper(n - k, n, 1 - sure.alpha), clopper_upper(k, n, 1 - sure.alpha)
     p_kept = float(special.bdtr(k, n, limit))
     p_broken = float(special.bdtrc(k - 1, n, limit)) if k else 1.0
-    return Held(k / n, low, high, p_kept, p_broken, _more_for_share(k, n, limit, alpha))
+    return Held(k / n, low, high, p_kept, p_broken, _more_for_share(k, n, limit, sure))
 
 
-def _more_for_share(k: int, n: int, limit: float, alpha: float) -> int | None:
+def _more_for_share(k: int, n: int, limit: float, sure: Sure) -> int | None:
     rate = k / n
     if abs(rate - limit) < CLOSE:
         return None
-    # To show a share above its limit is to show the rest below what is left.
-    sides = (limit, rate) if rate < limit else (1 - limit, 1 - rate)
-    return max(1, items_needed(*sides, power=POWER, level=1 - alpha)[0] - n)
+    if rate < limit:
+        needed, _ = items_needed(limit, rate, power=POWER, level=1 - sure.alpha)
+    else:  # to show a share above its limit is to show the rest below what is left
+        needed, _ = items_needed(
+            1 - limit, 1 - rate, power=POWER, level=1 - sure.alpha / sure.n_claims
+        )
+    return max(1, needed - n)
 
 
-def hold_difference(b: int, c: int, n: int, limit: float, alpha: float = 0.05) -> Held:
+def hold_difference(b: int, c: int, n: int, limit: float, sure: Sure = ALONE) -> Held:
     """Hold (b - c) / n, a difference of two shares of the same items, by Tango's score."""
     if not n:
         return UNKNOWN
-    low, high = (float(end) for end in tango(b, c, n, 1 - 2 * alpha))
+    low, high = (float(end) for end in tango(b, c, n, 1 - 2 * sure.alpha))
     value = (b - c) / n
     spread = max(b + c, 1) / n - value**2
     p_kept, p_broken = float(tango_p(b, c, n, limit)), float(tango_p(c, b, n, -limit))
-    return Held(value, low, high, p_kept, p_broken, _more(limit - value, spread, n, alpha))
+    n_more = _more(limit - value, spread, n, sure)
+    return Held(value, low, high, p_kept, p_broken, n_more)
 
 
 def hold_mean(
-    values: npt.ArrayLike, reach: tuple[float, float], limit: float, alpha: float = 0.05
+    values: npt.ArrayLike,
+    reach: tuple[float, float],
+    limit: float,
+    sure: Sure = ALONE,
 ) -> Held:
     """Hold the mean of numbers between two ends, by Student's t with one item more at each end.
 
@@ -133,7 +152,7 @@ def hold_mean(
     if not found.size:
         return UNKNOWN
     (lowest, error_low), (highest, error_high) = (_with_one_more(found, end) for end in reach)
-    t = float(special.stdtrit(found.size, 1 - alpha))
+    t = float(special.stdtrit(found.size, 1 - sure.alpha))
     mean, spread = float(found.mean()), error_high**2 * (found.size + 1)
     return Held(
         mean,
@@ -141,7 +160,7 @@ def hold_mean(
         min(reach[1], highest + t * error_high),
         float(special.stdtr(found.size, _over(highest - limit, error_high))),
         float(special.stdtr(found.size, _over(limit - lowest, error_low))),
-        _more(limit - mean, spread, found.size, alpha),
+        _more(limit - mean, spread, found.size, sure),
     )
 
 
@@ -155,9 +174,10 @@ def _over(gap: float, error: float) -> float:
     return gap / error if error else math.copysign(math.inf, gap) if gap else 0.0
 
 
-def _more(gap: float, variance: float, n: int, alpha: float) -> int | None:
+def _more(gap: float, variance: float, n: int, sure: Sure) -> int | None:
     if abs(gap) < CLOSE:
         return None
+    alpha = sure.alpha if gap > 0 else sure.alpha / sure.n_claims
     z = float(special.ndtri(1 - alpha) + special.ndtri(POWER))
     return max(1, math.ceil(z**2 * variance / gap**2) - n)
 
@@ -183,15 +203,16 @@ def hold_limits(
     """
     known = {contrast.name: contrast for contrast in contrasts}
     wanted = dict.fromkeys(limit for some in limits.values() for limit in some)
+    sure = Sure(alpha, sum(map(len, limits.values())))
     rows: list[Row] = []
     for limit in wanted:
         keys = [key for key, some in limits.items() if limit in some]
         if limit.is_drift:
-            found = _drifts(reference, decisions, known, limit, alpha)
+            found = _drifts(reference, decisions, known, limit, sure)
         elif limit.metric in ABOUT_FLIPS:
-            found = _flips(decisions, known[limit.where], limit, reproducible, alpha)
+            found = _flips(decisions, known[limit.where], limit, reproducible, sure)
         else:
-            found = _scores(decisions, limit, alpha)
+            found = _scores(decisions, limit, sure)
         mine = [row for row in found if (row["rater"], row["dataset"], row["level"]) in keys]
         seen = {(row["rater"], row["dataset"], row["level"]) for row in mine}
         rows += mine
@@ -215,7 +236,7 @@ def _flips(
     contrast: Contrast,
     limit: Limit,
     reproducible: Sequence[str],
-    alpha: float,
+    sure: Sure,
 ) -> Iterator[Row]:
     claim = Claim(contrast.name, limit.bound, beyond_noise=limit.metric == "excess")
     for row in certificates(decisions, [contrast], [claim], reproducible=reproducible).iter_rows(
@@ -223,35 +244,35 @@ def _flips(
     ):
         key, n, failed = [row[name] for name in KEY], row["n"] or 0, row["failed"] or 0
         held = (
-            hold_difference(row["b"], row["c"], n, limit.bound, alpha)
+            hold_difference(row["b"], row["c"], n, limit.bound, sure)
             if claim.beyond_noise and n
-            else hold_share(row["k"] or 0, n, limit.bound, alpha)
+            else hold_share(row["k"] or 0, n, limit.bound, sure)
         )
         yield _row(key, limit, held, n, failed, row["note"])
 
 
-def _scores(decisions: pl.DataFrame, limit: Limit, alpha: float) -> Iterator[Row]:
+def _scores(decisions: pl.DataFrame, limit: Limit, sure: Sure) -> Iterator[Row]:
     """Yield a score of a view in every group; what was not read is wrong, as far off as can be."""
     frame = checked(decisions).filter(view=limit.where, repeat=0)
     for key, group in frame.group_by(KEY, maintain_order=True):
         graded = group if limit.metric == "faults" else group.drop_nulls("gold")
         failed = int((graded["rank"] == NO_CLASS).sum())
         note = "" if len(graded) else "no gold classes"
-        yield _row(key, limit, _score(graded, limit, alpha), len(graded), failed, note)
+        yield _row(key, limit, _score(graded, limit, sure), len(graded), failed, note)
 
 
-def _score(graded: pl.DataFrame, limit: Limit, alpha: float) -> Held:
+def _score(graded: pl.DataFrame, limit: Limit, sure: Sure) -> Held:
     if not len(graded):
         return UNKNOWN
     if limit.metric == "mae":
         reach = (0.0, float(graded["n_classes"][0] - 1))
         return hold_mean(
-            graded.select(_distance()).to_series().to_numpy(), reach, limit.bound, alpha
+            graded.select(_distance()).to_series().to_numpy(), reach, limit.bound, sure
         )
     k = int(graded.select(_is_wrong(limit.metric)).to_series().sum())
     if limit.metric == "faults":
-        return hold_share(k, len(graded), limit.bound, alpha)
-    wrong = hold_share(k, len(graded), 1 - limit.bound, alpha)
+        return hold_share(k, len(graded), limit.bound, sure)
+    wrong = hold_share(k, len(graded), 1 - limit.bound, sure)
     ends = 1 - wrong.value, 1 - wrong.high, 1 - wrong.low
     return Held(*ends, wrong.p_kept, wrong.p_broken, wrong.n_more)
 
@@ -274,7 +295,7 @@ def _drifts(
     decisions: pl.DataFrame,
     known: Mapping[str, Contrast],
     limit: Limit,
-    alpha: float,
+    sure: Sure,
 ) -> Iterator[Row]:
     """Yield by how much a number got worse, on the items that both runs have."""
     if reference is None:
@@ -286,7 +307,7 @@ def _drifts(
     for (rater, *rest), group in both.group_by(KEY, maintain_order=True):
         key = (names[0] if len(names) == 1 else rater, *rest)
         failed = int(group["failed_now"].sum())
-        yield _row(key, limit, _drift(group, limit, alpha), len(group), failed, "")
+        yield _row(key, limit, _drift(group, limit, sure), len(group), failed, "")
 
 
 def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
@@ -311,13 +332,13 @@ def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> 
     return runs.select(*KEY, "item", "n_classes", bad=bad.cast(pl.Int64), failed=failed)
 
 
-def _drift(group: pl.DataFrame, limit: Limit, alpha: float) -> Held:
+def _drift(group: pl.DataFrame, limit: Limit, sure: Sure) -> Held:
     change = (group["bad_now"] - group["bad"]).to_numpy()
     if limit.metric == "mae":
         far = float(group["n_classes"][0] - 1)
-        return hold_mean(change, (-far, far), limit.bound, alpha)
+        return hold_mean(change, (-far, far), limit.bound, sure)
     b, c = int((change > 0).sum()), int((change < 0).sum())
-    return hold_difference(b, c, len(group), limit.bound, alpha)
+    return hold_difference(b, c, len(group), limit.bound, sure)
 
 
 # --- words ------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def _cells(row: Record) -> list[str]:
         span = f"{_number(row, row['low'])} to {_number(row, row['high'])}"
     more = row["n_more"]
     why = [row["note"]] if row["note"] else []
-    why += [f"about {more:,} more items would settle it"] if more else []
+    why += [f"about {more:,} more item{'s' * (more > 1)} would settle it"] if more else []
     return [
         _whose(row),
         claim_of(row),
