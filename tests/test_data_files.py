@@ -193,13 +193,17 @@ def test_a_tsv_with_broken_lines_says_how_to_read_quotes(write: Write) -> None:
     assert load_file(path, scale=LEVELS, quotes=True).test[0].text == "two\nlines"
 
 
+def test_a_csv_may_separate_by_semicolons(write: Write) -> None:
+    path = write('text;label\n"a, b; c";low\nd;high\n', "t.csv")
+    assert [item.text for item in load_file(path, scale=LEVELS).test] == ["a, b; c", "d"]
+
+
 BAD_FILES = {
     "missing": (None, "nothing.csv", "nothing.csv does not exist"),
     "suffix": ("x", "notes.docx", "cannot read '.docx' files; use one of .csv, .tsv"),
     "empty": ("", "tickets.csv", "has no rows"),
     "header only": ("text,label\n", "tickets.csv", "has no rows"),
     "column": ("txt,label\na,low\n", "tickets.csv", "no column 'text'; did you mean 'txt'? (there"),
-    "semicolons": ("text;label\na;low\n", "tickets.csv", "separated by ';'"),
     "two columns": ("text,label,text\na,low,b\n", "tickets.csv", "more than one column named"),
     "label": (GOOD + "a,hgih\n", "tickets.csv", "row 5: the label 'hgih' is not on the scale; did"),
     "no label": (GOOD + "a,\n", "tickets.csv", "row 5: the field 'label' is empty"),

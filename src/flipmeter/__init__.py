@@ -8,11 +8,15 @@ The flow, one noun out of every stage; `types.py` defines the nouns, `rate.py` i
 Above the stages: `rate` (rounds), `study` (the file), `runs` (the folder), `cli` (the verbs).
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
 from flipmeter.types import Problem
+
+if TYPE_CHECKING:
+    from flipmeter.runs import Run, perform
+    from flipmeter.study import Study, read_study
 
 try:
     __version__ = version("flipmeter")
@@ -20,3 +24,12 @@ except PackageNotFoundError:  # a bare checkout on the path
     __version__ = "0+unknown"
 
 __all__ = ["Problem", "Run", "Study", "__version__", "perform", "read_study"]
+
+_HOMES = {"Run": "runs", "perform": "runs", "Study": "study", "read_study": "study"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the pytest plugin must not load polars."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flipmeter' has no attribute '{name}'")
+    return getattr(import_module(f"flipmeter.{_HOMES[name]}"), name)

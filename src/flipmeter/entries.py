@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flipmeter.model import Price
+from flipmeter.registry import suggestion
 from flipmeter.types import Interface, Model
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
@@ -81,3 +83,20 @@ class BudgetEntry(Strict):
     tokens: int | None = Field(None, ge=1)
     usd: float | None = Field(None, gt=0)
     price: PriceEntry | None = None
+
+
+def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseModel]]) -> str:
+    """Say what is wrong with a file; a key that is not there is held against those of `kinds`."""
+    lines = []
+    for one in error.errors():
+        if one["loc"][-1:] == ("str",) and isinstance(one["input"], Mapping):
+            continue  # a model may be a name too: what is wrong inside the mapping says more
+        place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
+        if one["type"] == "extra_forbidden":
+            known = [name for kind in kinds for name in kind.model_fields]
+            near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
+            hint = near if "did you mean" in near else ""
+            lines.append(f"no key named '{place}'{hint}")
+        else:
+            lines.append(f"{place}: {one['msg']}; got {one.get('input')!r:.80}")
+    return f"{source}: " + "\n".join(dict.fromkeys(lines))

@@ -16,7 +16,14 @@ from flipmeter.configs import configs
 from flipmeter.data import Balance, Groups, load
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
-from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
+from flipmeter.entries import (
+    STRICT,
+    BudgetEntry,
+    DecodingEntry,
+    ModelEntry,
+    PriceEntry,
+    explained,
+)
 from flipmeter.model import (
     Budget,
     Price,
@@ -403,9 +410,9 @@ def read_study(
     try:
         return Study(**content, folder=folder, data_dir=data_dir)
     except ValidationError as error:
-        raise Problem(
-            _explained(error, str(source) if folder != Path() else "the study")
-        ) from error
+        kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
+        where = str(source) if folder != Path() else "the study"
+        raise Problem(explained(error, where, kinds)) from error
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -426,20 +433,3 @@ def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dic
     if rest and not isinstance(inner, Mapping):
         raise Problem(f"cannot set '{'.'.join(path)}': '{first}' is {inner!r}, not a mapping")
     return {**content, first: _changed(inner, rest, value) if rest else value}
-
-
-def _explained(error: ValidationError, source: str) -> str:
-    lines = []
-    for one in error.errors():
-        if one["loc"][-1:] == ("str",) and isinstance(one["input"], Mapping):
-            continue  # a model may be a name too: what is wrong inside the mapping says more
-        place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
-        if one["type"] == "extra_forbidden":
-            kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
-            known = [name for kind in kinds for name in kind.model_fields]
-            near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
-            hint = near if "did you mean" in near else ""
-            lines.append(f"no key named '{place}'{hint}")
-        else:
-            lines.append(f"{place}: {one['msg']}; got {one.get('input')!r:.80}")
-    return f"{source}: " + "\n".join(dict.fromkeys(lines))

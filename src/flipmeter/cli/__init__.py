@@ -6,7 +6,9 @@ from typing import NoReturn
 
 from flipmeter.cli import (  # noqa: F401 - each adds verbs
     asking,
+    batch,
     cache,
+    checking,
     comparing,
     examining,
     measuring,
@@ -15,6 +17,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     planning,
     reporting,
     serving,
+    starting,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
 from flipmeter.model import OutOfBudget

@@ -47,8 +47,6 @@ def _missing_column(table: Table, column: str) -> str:
         return f"{table.file}, row {fault.row}: {fault.fault or 'no columns'}"
     near = suggestion(column, list(table.columns))
     there = "" if "there are" in near else f" (there are: {', '.join(table.columns)})"
-    if len(table.columns) == 1 and ";" in table.columns[0]:
-        there += "; its fields are separated by ';', write it with commas"
     return f"{table.file} has no column '{column}'{near}{there}"
 
 

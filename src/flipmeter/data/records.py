@@ -89,6 +89,8 @@ def _read_tsv(path: Path, quotes: bool | None) -> Table:
 
 def _read_separated(path: Path, separator: str, quotes: bool | None) -> Table:
     text = read_text(path)
+    if separator == "," and _has_semicolons(text):
+        separator = ";"
     if quotes is None:
         quotes = re.search(r'\A"|(?:^|\t)"[^\t\n]*""', text, re.M) is not None
     rows = quoted_rows(path, text, separator) if quotes else _plain_rows(text, separator)
@@ -100,6 +102,12 @@ def _read_separated(path: Path, separator: str, quotes: bool | None) -> Table:
     hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"
     records = tuple(_separated_record(row, fields, columns, hint) for row, fields in rows)
     return Table(str(path), columns, records)
+
+
+def _has_semicolons(text: str) -> bool:
+    """Say whether a CSV separates by semicolons, as spreadsheets do where commas are decimal."""
+    header = text.partition("\n")[0]
+    return ";" in header and "," not in header
 
 
 def _separated_record(row: int, fields: list[str], columns: tuple[str, ...], hint: str) -> Record:

@@ -59,6 +59,15 @@ from flipmeter.measure.inference import (
 )
 from flipmeter.measure.interactions import effects
 from flipmeter.measure.judge import Verdict, verdict, verdicts
+from flipmeter.measure.limits import (
+    METRICS,
+    Held,
+    Limit,
+    hold_difference,
+    hold_limits,
+    hold_mean,
+    hold_share,
+)
 from flipmeter.measure.multiplicity import adjusted, benjamini_hochberg
 from flipmeter.measure.pairs import tango
 from flipmeter.measure.phase0 import phase0_table
@@ -73,11 +82,14 @@ from flipmeter.measure.worst import worst_case
 
 __all__ = [
     "ASPECTS",
+    "METRICS",
     "PROMPT_FACTORS",
     "Abstention",
     "Certificate",
     "Choice",
     "Claim",
+    "Held",
+    "Limit",
     "NoiseTest",
     "Performance",
     "Verdict",
@@ -115,6 +127,10 @@ __all__ = [
     "flips_by_confidence",
     "forecasts",
     "hidden_tokens",
+    "hold_difference",
+    "hold_limits",
+    "hold_mean",
+    "hold_share",
     "holm",
     "items_for_excess",
     "items_needed",

@@ -36,7 +36,7 @@ def compare(
     McNemar's two-sided mid-p needs one seed, because seeds share their items.
     """
     pairs = [contrast for contrast in contrasts if contrast.is_pair]
-    frames = _same_raters(checked(first), checked(second))
+    frames = same_raters(checked(first), checked(second))
     both = pl.concat(
         [
             frame.with_columns(rater=pl.format("{}/{}", pl.lit(name), "rater"))
@@ -57,7 +57,7 @@ def compare(
     return _judged(table, counts, resampler.names)
 
 
-def _same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Give the only rater of each run one name; otherwise names must meet."""
     names = [frame["rater"].unique(maintain_order=True).to_list() for frame in (first, second)]
     if set(names[0]) & set(names[1]):

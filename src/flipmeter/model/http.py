@@ -127,7 +127,7 @@ class HttpBackend:
     async def _exchange(
         self, request: Request
     ) -> tuple[dict[str, Any], Trouble | None, Mapping[str, str]]:
-        interface, body = self._body(request)
+        interface, body = body_of(self._endpoint.model, request)
         status, headers, content = await self._send("POST", PATHS[interface], body)
         answer = decoded(content)
         return answer, trouble_in(status, answer, content), headers
@@ -186,17 +186,10 @@ class HttpBackend:
     def _without_key(self, text: str) -> str:
         return self._hidden(text.encode("utf-8", "replace")).decode()
 
-    def _body(self, request: Request) -> tuple[str, bytes]:
-        interface, fields = _fields(self._endpoint.model, request.params)
-        start = _start_of(interface, request.script.head)
-        end = '"}]}' if interface == "chat" else '"}'
-        return interface, f"{fields}, {start}{_inside(request.script.rest)}{end}".encode()
-
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
-        if trouble.kinds & MODERATED:
-            # This prompt is refused, whoever asks: the others may be answered.
-            return Reply(trouble.message, "content_filter")
+        if (reply := moderated(trouble)) is not None:
+            return reply
         self._raise(trouble, headers)
         if self._n_refused is not None:
             self._n_refused += 1
@@ -232,6 +225,19 @@ class HttpBackend:
             return f"top up the account of the key in {variable} and run again: all is kept"
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"
+
+
+def body_of(model: str, request: Request) -> tuple[str, bytes]:
+    """Return the interface of a request and its body, for a model as its endpoint calls it."""
+    interface, fields = _fields(model, request.params)
+    start = _start_of(interface, request.script.head)
+    end = '"}]}' if interface == "chat" else '"}'
+    return interface, f"{fields}, {start}{_inside(request.script.rest)}{end}".encode()
+
+
+def moderated(trouble: Trouble) -> Reply | None:
+    """Return the reply to a prompt that is refused whoever asks; others may be answered."""
+    return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
 
 
 def _is_refusal(trouble: Trouble) -> bool:

@@ -1,0 +1,231 @@
+"""Table -> a guess: which column is the text, which the label, and how its classes are ordered.
+
+Every guess is a list, best first: one entry is sure, several are a question, none is no idea.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from flipmeter.data.content import is_blank
+from flipmeter.data.labels import label_key
+from flipmeter.data.records import Table
+
+MOST_CLASSES = 11
+"""More different values than on a scale from 0 to 10 are hardly classes."""
+
+_TEXTS = (
+    "text sentence review comment body content message tweet post document passage description "
+    "utterance feedback ticket statement answer response"
+)
+_LABELS = (
+    "label class gold target y rating star score grade sentiment severity priority quality level "
+    "polarity toxicity rank importance urgency difficulty satisfaction relevance"
+)
+_NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d*)?")
+_LADDERS = (
+    "never|rarely, seldom|sometimes, occasionally|often, frequently|usually|almost always|always",
+    "none, no, info|very low, trivial, minimal|low, minor|medium, moderate, normal|high, major"
+    "|very high, severe, urgent|critical, blocker",
+    "debug|info|warning, warn|error|critical, fatal",
+    "terrible, awful|very bad|bad, poor|fair, average, ok, okay, acceptable, neutral"
+    "|good|very good|great, excellent|outstanding, perfect",
+    "tiny, xs|small, s|medium, m|large, l|huge, xl|xxl",
+    "beginner, novice|intermediate|advanced|expert",
+    "no, false|maybe, unsure, partly|yes, true",
+    "irrelevant, not relevant|partially relevant, somewhat relevant|relevant|highly relevant",
+    "one|two|three|four|five",
+)
+_GRADES = "f|e|d|c|b|a"
+_POLES = (
+    "negative positive",
+    "disagree agree",
+    "dissatisfied satisfied",
+    "unsatisfied satisfied",
+    "unlikely likely",
+    "unhelpful helpful",
+    "unsafe safe",
+    "unhappy happy",
+    "sad happy",
+    "bad good",
+    "low high",
+    "easy hard",
+    "easy difficult",
+    "weak strong",
+    "cold hot",
+    "slow fast",
+    "small large",
+    "bearish bullish",
+)
+_MIDDLE = (
+    "neutral, mixed, medium, moderate, average, undecided, unsure, both, neither, okay, ok, fair, "
+    "neither agree nor disagree, no opinion, so so"
+)
+_STRENGTHS = {
+    "extremely": 4.0,
+    "very": 3.0,
+    "strongly": 3.0,
+    "highly": 3.0,
+    "mostly": 1.5,
+    "somewhat": 0.5,
+    "slightly": 0.5,
+    "weakly": 0.5,
+    "mildly": 0.5,
+}
+_NOT = re.compile(r"(?:non|not|no|un) ?(.+)")
+
+Places = Mapping[str, float]
+"""Classes by where they stand, lowest first; the numbers have no other meaning."""
+
+
+def guess_text(table: Table, label: str | None = None) -> list[str]:
+    """Return the columns that may hold the texts; the name decides, else who is longest by far."""
+    found = {
+        column: values
+        for column, values in _columns(table)
+        if column != label and _is_read(column, values)
+    }
+    named = {column: values for column, values in found.items() if _is_called(column, _TEXTS)}
+    if len(named) == 1:
+        return list(named)
+    lengths = {column: _mean_length(values) for column, values in (named or found).items()}
+    longest = sorted(lengths, key=lambda column: -lengths[column])
+    if len(longest) > 1 and lengths[longest[0]] >= 2 * lengths[longest[1]]:
+        return longest[:1]
+    return longest
+
+
+def guess_label(table: Table, text: str | None = None) -> list[str]:
+    """Return the columns that may hold the labels: few values, an order, a name that says so."""
+    found = {
+        column: values
+        for column, values in _columns(table)
+        if column != text and 2 <= len(_distinct(values)) <= MOST_CLASSES
+    }
+    named = [column for column in found if _is_called(column, _LABELS)]
+    repeated = [c for c, values in found.items() if 2 * len(_distinct(values)) <= len(values)]
+    possible = named or repeated
+    ordered = [column for column in possible if guess_order(_distinct(found[column]))]
+    return ordered if len(ordered) == 1 else possible
+
+
+def classes_in(table: Table, column: str) -> list[object]:
+    """Return the different values of a column, as they are first written."""
+    return _distinct(_values(table, column))
+
+
+def guess_order(values: Sequence[object]) -> list[object]:
+    """Return classes lowest first, nothing if their words do not tell."""
+    keys = {_folded(value): value for value in values}
+    for read in (_numbers, _on_a_ladder, _grades, _between_poles, _negated):
+        places = read(list(keys))
+        if places and len({places[key] for key in keys}) == len(values):
+            return [keys[key] for key in sorted(keys, key=lambda key: places[key])]
+    return []
+
+
+def is_number(value: object) -> bool:
+    """Say whether a label is a number, or a number of stars."""
+    return _NUMBER.fullmatch(label_key(value)) is not None
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def _columns(table: Table) -> Iterator[tuple[str, list[object]]]:
+    """Yield every column with its values."""
+    return ((column, _values(table, column)) for column in table.columns)
+
+
+def _values(table: Table, column: str) -> list[object]:
+    """Return what stands in a column, but for empty cells and rows that cannot be read."""
+    values = (record.values.get(column) for record in table.records)
+    return [v for v in values if v is not None and not (isinstance(v, str) and is_blank(v))]
+
+
+def _distinct(values: Sequence[object]) -> list[object]:
+    found: dict[str, object] = {}
+    for value in values:
+        if isinstance(value, str | int | float):
+            found.setdefault(label_key(value), value)
+    return list(found.values())
+
+
+def _is_read(column: str, values: Sequence[object]) -> bool:
+    """Say whether a column holds texts: not numbers, dates or codes, whatever its name."""
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts or 2 * sum(map(is_number, texts)) >= len(values):
+        return False
+    n_like_text = sum(" " in text.strip() or not text.isascii() for text in texts)
+    is_varied = len(set(texts)) > min(MOST_CLASSES, len(texts) / 2)
+    return _is_called(column, _TEXTS) or (3 * n_like_text >= len(texts) and is_varied)
+
+
+def _is_called(column: str, names: str) -> bool:
+    """Say whether a column's name has one of some words in it, in the plural too."""
+    words = re.findall(r"[a-z]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", column).lower())
+    return not {*words, *(word.removesuffix("s") for word in words)}.isdisjoint(names.split())
+
+
+def _mean_length(values: Sequence[object]) -> float:
+    return sum(len(str(value)) for value in values) / len(values)
+
+
+# --- orders -----------------------------------------------------------------------------------
+
+
+def _folded(value: object) -> str:
+    key = label_key(value)
+    return key if _NUMBER.fullmatch(key) else " ".join(re.split(r"[\s_-]+", key)).strip() or key
+
+
+def _numbers(keys: Sequence[str]) -> Places | None:
+    if not all(_NUMBER.fullmatch(key) for key in keys):
+        return None
+    return {key: float(key) for key in keys}
+
+
+def _climb(ladder: str) -> Places:
+    rungs = ladder.split("|")
+    return {word: place for place, rung in enumerate(rungs) for word in rung.split(", ")}
+
+
+def _on_a_ladder(keys: Sequence[str]) -> Places | None:
+    ladders = (_climb(ladder) for ladder in _LADDERS)
+    return next((ladder for ladder in ladders if ladder.keys() >= set(keys)), None)
+
+
+def _grades(keys: Sequence[str]) -> Places | None:
+    """Read school grades. A to D alone may be the options of a question, which have no order."""
+    grades = _climb(_GRADES)
+    return grades if "f" in keys and grades.keys() >= set(keys) else None
+
+
+def _between_poles(keys: Sequence[str]) -> Places | None:
+    for low, high in (poles.split() for poles in _POLES):
+        places = {key: _place(key, low, high) for key in keys}
+        known = {key: place for key, place in places.items() if place is not None}
+        if len(known) == len(keys) and any(known.values()):
+            return known
+    return None
+
+
+def _place(key: str, low: str, high: str) -> float | None:
+    """Return how far a class stands from the middle: "very negative" is at -3."""
+    if key in _MIDDLE.split(", "):
+        return 0.0
+    strength, _, rest = key.rpartition(" ")
+    if rest not in (low, high) or (strength and strength not in _STRENGTHS):
+        return None
+    away = _STRENGTHS.get(strength, 1.0)
+    return away if rest == high else -away
+
+
+def _negated(keys: Sequence[str]) -> Places | None:
+    """Read "not toxic" and "toxic"."""
+    for key in keys:
+        found = _NOT.fullmatch(key)
+        if found and len(keys) == 2 and found[1] in keys:
+            return {key: 0.0, found[1]: 1.0}
+    return None

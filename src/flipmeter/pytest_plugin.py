@@ -1,0 +1,150 @@
+"""pytest -> a gate among the tests: fixtures that run a study and hold it to limits.
+
+Every pytest of the environment imports this module, so it imports nothing heavy by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from flipmeter.types import Problem, canonical_json
+
+if TYPE_CHECKING:
+    from flipmeter.gate import Checked
+    from flipmeter.runs import Run
+
+PerformStudy = Callable[..., "Run"]
+HoldToGate = Callable[..., "Checked"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the gate."""
+    group = parser.getgroup("flipmeter", "position bias of LLM raters")
+    group.addoption(
+        "--flip-gate", metavar="FILE", help="The gate file of flip_gate, where a test names none."
+    )
+    group.addoption(
+        "--flip-inconclusive",
+        choices=("fail", "skip"),
+        default="fail",
+        help="What flip_gate does when the evidence does not suffice (fail).",
+    )
+    group.addoption(
+        "--flip-runs",
+        metavar="FOLDER",
+        help="Where flipmeter_run keeps runs and replies (pytest's cache).",
+    )
+
+
+@pytest.fixture(scope="session")
+def flipmeter_run(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> PerformStudy:
+    """Return a function that performs a study and gives its run; no reply is asked for twice.
+
+    It takes a study file, the name of a bundled study or the content of one, and keys to change:
+    `flipmeter_run("study.yaml", test_size=40)`.
+    """
+    folder = _folder(pytestconfig, tmp_path_factory)
+
+    def run(study: str | Path | Mapping[str, Any], **changes: Any) -> Run:
+        from flipmeter.model import Store
+        from flipmeter.runs import perform
+        from flipmeter.study import find_study, read_study
+
+        with _failing():
+            source = study if isinstance(study, Mapping) else find_study(str(study))
+            chosen = read_study(source, changes)
+            digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
+            place = folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}"
+            with Store(folder / "replies.sqlite") as store:
+                return perform(chosen, place, store)
+
+    return run
+
+
+def _folder(config: pytest.Config, temporary: pytest.TempPathFactory) -> Path:
+    """Return where runs stay from one session to the next, if anything does."""
+    if config.getoption("--flip-runs"):
+        return Path(config.getoption("--flip-runs"))
+    if hasattr(config, "cache") and config.cache is not None:
+        return Path(config.cache.mkdir("flipmeter"))
+    return temporary.mktemp("flipmeter")
+
+
+@pytest.fixture
+def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
+    """Return a function that holds a run to a gate, and fails the test with the table.
+
+    It takes a run or its folder; `gate` is a file or its content, by default that of --flip-gate,
+    else every pair is held to the margin of the study. `against` is an earlier run.
+    """
+
+    def hold(
+        run: Run | str | Path,
+        gate: str | Path | Mapping[str, Any] | None = None,
+        *,
+        against: Run | str | Path | None = None,
+    ) -> Checked:
+        __tracebackhide__ = True
+        from flipmeter.gate import check, read_gate
+
+        limits = pytestconfig.getoption("--flip-gate") if gate is None else gate
+        with _failing():
+            source = Path(limits) if isinstance(limits, str) else limits
+            done = check(
+                _opened(run),
+                None if source is None else read_gate(source),
+                None if against is None else _opened(against),
+            )
+        _conclude(done, pytestconfig.getoption("--flip-inconclusive"))
+        return done
+
+    return hold
+
+
+def _opened(run: Run | str | Path) -> Run:
+    from flipmeter.runs import Run
+
+    return run if isinstance(run, Run) else Run(Path(run))
+
+
+def _conclude(done: Checked, when_inconclusive: str) -> None:
+    __tracebackhide__ = True
+    if done.word == "flips":
+        pytest.fail(_shown(done), pytrace=False)
+    if done.word == "inconclusive":
+        end = pytest.skip if when_inconclusive == "skip" else pytest.fail
+        end(_shown(done), **({} if end is pytest.skip else {"pytrace": False}))
+
+
+def _shown(done: Checked) -> str:
+    """Return the table of a check as text."""
+    from rich.console import Console
+
+    from flipmeter.report.claims import claims_table
+
+    console = Console(width=160, color_system=None)
+    with console.capture() as captured:
+        console.print(claims_table(done.claims, f"{done.name}: {done.word}"))
+    return "\n".join([captured.get().rstrip(), *(f"! {note}" for note in done.notes)])
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """Turn a Problem into a failed test that shows its message alone."""
+    __tracebackhide__ = True
+    said = ""
+    try:
+        yield
+    except Problem as problem:
+        said = str(problem)
+    # Not inside the handler: pytest would show the whole chain.
+    if said:
+        pytest.fail(f"flipmeter: {said}", pytrace=False)

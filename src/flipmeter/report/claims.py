@@ -1,0 +1,117 @@
+"""Claims of a gate -> a table for people, Markdown for a pull request, JUnit XML for a machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.report.files import escape_markdown
+from flipmeter.report.tables import Record, p_value
+
+GOOD, BAD = ("stable", "met"), ("flips", "missed")
+STYLE = {**dict.fromkeys(GOOD, "bold green"), **dict.fromkeys(BAD, "bold red")}
+HEAD = ("whose", "claim", "observed", "surely between", "n", "p kept", "p broken, Holm", "word")
+BEYOND_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def claim_of(row: Record) -> str:
+    """Return what is claimed, in short."""
+    name = row["metric"] if row["where"] == "base" else f"{row['metric']} {row['where']}"
+    if row["is_drift"]:
+        return f"{name} worse by less than {_number(row, row['limit'])}"
+    return f"{name} {'>' if row['metric'] == 'accuracy' else '<'} {_number(row, row['limit'])}"
+
+
+def claims_table(claims: pl.DataFrame, title: str) -> Table:
+    """Return every claim with its bounds, its p-values and its word."""
+    table = Table(title=Text(title), title_justify="left")
+    for name in HEAD:
+        table.add_column(name)
+    for row in claims.iter_rows(named=True):
+        *cells, word = _cells(row)
+        table.add_row(*map(Text, cells), Text(word, style=STYLE.get(row["word"], "yellow")))
+    return table
+
+
+def claims_markdown(claims: pl.DataFrame, title: str, notes: Sequence[str]) -> str:
+    """Return the claims as a summary for a pull request; what is wrong or open comes first."""
+    order = pl.col("word").replace_strict(
+        {**dict.fromkeys(GOOD, 2), **dict.fromkeys(BAD, 0)}, default=1
+    )
+    lines = [f"### {_plain(title)}", "", _row(HEAD), _row(["---"] * len(HEAD))]
+    rows = claims.sort(order, maintain_order=True).iter_rows(named=True)
+    lines += [_row([_plain(cell) for cell in _cells(row)]) for row in rows]
+    lines += ["", *(f"- {_plain(note)}" for note in notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def claims_junit(claims: pl.DataFrame, name: str) -> str:
+    """Return the claims as test cases: broken is a failure, not settled an error."""
+    words = claims["word"].to_list()
+    counts = {
+        "tests": str(len(words)),
+        "failures": str(sum(word in BAD for word in words)),
+        "errors": str(words.count("inconclusive")),
+    }
+    suites = ET.Element("testsuites", counts)
+    suite = ET.SubElement(suites, "testsuite", {"name": _clean(name), **counts, "skipped": "0"})
+    for row in claims.iter_rows(named=True):
+        about = {"classname": _clean(f"flipmeter.{_whose(row)}"), "name": _clean(claim_of(row))}
+        case = ET.SubElement(suite, "testcase", about | {"time": "0"})
+        if row["word"] not in GOOD:
+            *_, word = cells = _cells(row)
+            kind = "failure" if row["word"] in BAD else "error"
+            told = ET.SubElement(case, kind, {"message": _clean(word), "type": row["word"]})
+            shown = zip(HEAD, cells, strict=True)
+            told.text = _clean("\n".join(f"{head}: {cell}" for head, cell in shown if cell))
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, "unicode") + "\n"
+
+
+def _cells(row: Record) -> list[str]:
+    """Return the cells of a claim; the last is its word and what would settle it."""
+    span = ""
+    if row["low"] is not None:
+        span = f"{_number(row, row['low'])} to {_number(row, row['high'])}"
+    more = row["n_more"]
+    why = [row["note"]] if row["note"] else []
+    why += [f"about {more:,} more item{'s' * (more > 1)} would settle it"] if more else []
+    return [
+        _whose(row),
+        claim_of(row),
+        _number(row, row["value"]),
+        span,
+        str(row["n"]),
+        p_value(row["p_kept"]),
+        p_value(row["p_holm"]),
+        row["word"] + (f" ({'; '.join(why)})" if why else ""),
+    ]
+
+
+def _whose(row: Record) -> str:
+    seed = "" if row["seed"] is None else f"seed {row['seed']}"
+    return " · ".join(part for part in (row["rater"], row["dataset"], row["level"], seed) if part)
+
+
+def _number(row: Record, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if row["metric"] == "mae" else f"{100 * value:.1f} %"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(text: str) -> str:
+    return escape_markdown(text).replace("@", "&#64;")
+
+
+def _clean(text: str) -> str:
+    """Return a text that XML can hold."""
+    return BEYOND_XML.sub("\ufffd", text)

@@ -1,0 +1,334 @@
+"""A user's file -> a study that runs as it is, or an error that names the option."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flipmeter.data.guess import guess_label, guess_order, guess_text
+from flipmeter.data.records import read_table
+from flipmeter.draft import draft_study
+from flipmeter.grid import conditions
+from flipmeter.model import Store
+from flipmeter.runs import perform
+from flipmeter.study import read_study
+from flipmeter.types import Problem
+
+Write = Callable[[str, str], Path]
+Cli = Callable[..., tuple[int, str, str]]
+
+LADDERS = [
+    ["low", "medium", "high", "critical"],
+    ["negative", "neutral", "positive"],
+    ["very negative", "negative", "neutral", "positive", "very positive"],
+    ["very_dissatisfied", "dissatisfied", "satisfied", "very_satisfied"],
+    ["Strongly disagree", "Disagree", "Neither agree nor disagree", "Agree", "Strongly agree"],
+    ["never", "rarely", "sometimes", "often", "always"],
+    ["F", "D", "C", "B", "A"],
+    ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"],
+    ["★", "★★", "★★★"],
+    [-2, -1, 0, 1, 2],
+    ["2", "9", "10"],
+    ["0.5", "1", "1.5"],
+    ["non-hate", "hate"],
+    ["not toxic", "toxic"],
+    ["no", "yes"],
+    [False, True],
+    ["bad", "okay", "good", "very good"],
+    ["slightly positive", "positive", "extremely positive"],
+]
+
+
+@pytest.mark.parametrize("ladder", LADDERS, ids=str)
+@given(seed=st.integers(0, 99))
+def test_a_known_ladder_is_climbed_whatever_order_it_comes_in(ladder: list[Any], seed: int) -> None:
+    mixed = random.Random(seed).sample(ladder, len(ladder))
+    assert guess_order(mixed) == ladder
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ["red", "green", "blue"],
+        ["A", "B", "C", "D"],  # options of a question have no order
+        ["often", "frequently"],  # two words for one rung
+        ["negative", "agree"],
+        ["low", "7"],
+        ["neutral", "mixed"],
+    ],
+    ids=str,
+)
+def test_an_order_that_the_words_do_not_tell_is_not_guessed(classes: list[str]) -> None:
+    assert guess_order(classes) == []
+
+
+def rows(n: int = 60, labels: tuple[Any, ...] = ("low", "medium", "high")) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"t-{k:04}",
+            "body": f"ticket {k} about thing {k * 7 % 11}",
+            "severity": labels[k % len(labels)],
+        }
+        for k in range(n)
+    ]
+
+
+def csv(records: list[dict[str, Any]], separator: str = ",") -> str:
+    lines = [separator.join(records[0])]
+    lines += [separator.join(f'"{value}"' for value in row.values()) for row in records]
+    return "\n".join(lines) + "\n"
+
+
+def drafted(path: Path, **options: Any) -> dict[str, Any]:
+    """Draft a study beside a file and return its content, once it is known to make a grid."""
+    out = path.with_suffix(".yaml")
+    out.write_text(draft_study(path, out, **options).text, encoding="utf-8")
+    study = read_study(out)
+    assert conditions(study.model_copy(update={"models": ["sim/honest"]}))
+    content: dict[str, Any] = yaml.safe_load(out.read_text(encoding="utf-8"))
+    return content
+
+
+def source(path: Path, **options: Any) -> dict[str, Any]:
+    (entry,) = drafted(path, **options)["datasets"]
+    assert isinstance(entry, dict)
+    return entry
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_the_columns_are_found_in_any_kind_of_file(tmp_path: Path, suffix: str) -> None:
+    table, path = pl.DataFrame(rows()), tmp_path / f"tickets.{suffix}"
+    {"csv": table.write_csv, "jsonl": table.write_ndjson, "parquet": table.write_parquet}[suffix](
+        path  # type: ignore[operator]
+    )
+    found = source(path)
+    assert (found["file"], found["text"], found["label"]) == (path.name, "body", "severity")
+    assert found["scale"] == ["low", "medium", "high"]
+
+
+def test_a_drafted_study_runs_as_it_is(write: Write, tmp_path: Path) -> None:
+    path = write("tickets.csv", csv(rows()))
+    out = tmp_path / "tickets.yaml"
+    out.write_text(draft_study(path, out, model="sim/first-slot").text, encoding="utf-8")
+    run = perform(read_study(out), tmp_path / "run", Store())
+    assert (
+        run.decisions.filter(view="base", repeat=0).height
+        == yaml.safe_load(out.read_text())["test_size"]
+    )
+    assert set(run.verdicts["contrast"]) == {"P1", "P2a", "P2b", "P2c", "P3a", "P3b"}
+
+
+def test_the_study_may_lie_in_another_folder(write: Write, tmp_path: Path) -> None:
+    path = write("tickets.csv", csv(rows()))
+    out = tmp_path / "studies" / "mine.yaml"
+    assert "file: ../tickets.csv" in draft_study(path, out).text
+
+
+def test_names_decide_between_columns_that_could_both_be_it(write: Write) -> None:
+    records = [
+        {
+            "title": f"A word on {k}",
+            "comment": f"It was thing {k}",
+            "region": "NSEW"[k % 4],
+            "rating": k % 5,
+        }
+        for k in range(40)
+    ]
+    table = read_table(write("t.csv", csv(records)))
+    assert guess_text(table) == ["comment"]
+    assert guess_label(table, "comment") == ["rating"]
+
+
+def test_bare_numbers_get_words_so_that_they_do_not_stand_beside_other_numbers(
+    write: Write,
+) -> None:
+    stars = rows(labels=(1, 2, 3, 4, 5))
+    assert source(write("a.csv", csv(stars)))["scale"][5] == "very high"
+    renamed = [{"text": row["body"], "stars": row["severity"]} for row in stars]
+    assert source(write("b.csv", csv(renamed)))["scale"][1] == "1 star"
+    ten = drafted(write("c.csv", csv(rows(220, tuple(range(11))))))
+    assert ten["base"]["label_format"] == "natural_language"
+    assert ten["datasets"][0]["scale"] == [str(k) for k in range(11)]
+
+
+# Files that nobody wants
+
+
+def test_a_mark_semicolons_and_emoji_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    records = [
+        {"text": f"{'😀' * (k + 1)}", "label": ("☹ bad", "good 👍")[k % 2]} for k in range(30)
+    ]
+    path.write_bytes(b"\xef\xbb\xbf" + csv(records, ";").encode())
+    found = source(path, scale=["☹ bad", "good 👍"])
+    assert (found["text"], found["label"]) == ("text", "label")
+    assert found["scale"] == ["☹ bad", "good 👍"]
+
+
+def test_bad_rows_are_left_out_and_counted(write: Write) -> None:
+    records = rows()
+    records[3]["severity"] = ""
+    records[4]["body"] = records[7]["body"]  # the same text, with the same label
+    path = write("tickets.csv", csv(records))
+    assert source(path)["on_bad"] == "drop"
+    text = draft_study(path, path.with_suffix(".yaml")).text
+    assert "on_bad: drop  # leaves out 1 duplicate, 1 no label" in text
+    assert "58 usable rows of 60" in text
+
+
+def test_a_text_of_a_hundred_thousand_characters_is_not_shown_as_a_demonstration(
+    write: Write,
+) -> None:
+    records = rows(12)
+    for row in records:
+        row["body"] += " on and on" * (10_000 if row["severity"] == "high" else 1)
+    path = write("tickets.csv", csv(records))
+    draft = draft_study(path, path.with_suffix(".yaml"))
+    assert yaml.safe_load(draft.text)["base"]["shots"] == 0
+    assert any("100,0" in note and "cannot read it" in note for note in draft.notes)
+
+
+def test_a_small_file_gets_a_small_plan(write: Write) -> None:
+    small = drafted(write("tickets.csv", csv(rows(9))))
+    assert 3 <= small["test_size"] <= 6
+    assert 1 <= small["base"]["shots"] <= 2
+
+
+def test_classes_of_very_different_size_are_tested_in_proportion(write: Write) -> None:
+    records = rows(90, ("low", "low", "low", "low", "low", "low", "low", "low", "low", "high"))
+    assert drafted(write("tickets.csv", csv(records)))["balance"] == "proportional"
+
+
+UNUSABLE = {
+    "empty": ("", "has no rows"),
+    "one column": ("text\na b\nc d\n", "has one column, 'text'"),
+    "one class": (csv(rows(labels=("low",))), "which column of"),
+    "200 classes": (csv(rows(400, tuple(f"class {k}" for k in range(200)))), "--label COLUMN"),
+    "no order": (csv(rows(labels=("red", "green", "blue"))), "--scale red,green,blue"),
+    "two texts": (
+        csv([{"q": f"why so {k}?", "r": f"thus it is {k}", "label": k % 2} for k in range(20)]),
+        "--text COLUMN",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), UNUSABLE.values(), ids=list(UNUSABLE))
+def test_without_a_terminal_the_error_names_the_way_out(
+    cli: Cli, write: Write, content: str, message: str
+) -> None:
+    write("data.csv", content)
+    code, _, err = cli("init", "data.csv")
+    assert code == 2
+    assert message in err
+    assert not Path("data.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (tuple(range(200)), "has 200 different values ('0', '1', '2', …); a scale has a few"),
+        (("low",), "has only the value 'low'; a scale needs two classes"),
+    ],
+)
+def test_a_column_that_is_no_scale_is_refused_also_when_it_is_named(
+    write: Write, labels: tuple[Any, ...], message: str
+) -> None:
+    path = write("data.csv", csv(rows(400, labels)))
+    with pytest.raises(Problem, match="severity") as raised:
+        draft_study(path, path.with_suffix(".yaml"), label="severity")
+    assert message in str(raised.value)
+
+
+# Questions
+
+
+def test_what_is_unsure_is_asked(write: Write) -> None:
+    records = [
+        {"q": f"why so {k}?", "r": f"thus it is {k}", "label": "abc"[k % 3]} for k in range(30)
+    ]
+    path, asked = write("t.csv", csv(records)), []
+
+    def ask(question: str, proposed: str) -> str:
+        asked.append((question, proposed))
+        return "c,a,b" if "order" in question else "q"
+
+    found = source(path, ask=ask)
+    assert (found["text"], found["scale"]) == ("q", ["c", "a", "b"])
+    assert [proposed for _, proposed in asked] == ["r", "a,b,c"]
+
+
+def test_an_answer_that_is_no_column_is_refused(write: Write) -> None:
+    path = write("t.csv", csv([{"q": f"why {k}?", "r": f"so {k}", "y": k % 2} for k in range(20)]))
+    with pytest.raises(Problem, match="no column 'qq'; did you mean 'q'"):
+        draft_study(path, path.with_suffix(".yaml"), ask=lambda question, proposed: "qq")
+
+
+def test_a_user_at_a_terminal_is_asked(write: Write, tmp_path: Path) -> None:
+    write("data.csv", csv(rows(labels=("red", "green", "blue"))))
+    user, terminal = pty.openpty()
+    os.write(user, b"blue,green,red\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "from flipmeter.cli import main; main()", "init", "data.csv"],
+        cwd=tmp_path,
+        stdin=terminal,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(terminal)
+    os.close(user)
+    assert "in which order are the classes of 'severity'" in done.stderr
+    assert "next: flipmeter plan data.yaml" in done.stdout
+    assert "scale: [blue, green, red]" in (tmp_path / "data.yaml").read_text()
+
+
+# The verbs
+
+
+def test_a_study_is_never_overwritten_unless_told(cli: Cli, write: Write) -> None:
+    write("tickets.csv", csv(rows()))
+    mine = write("tickets.yaml", "mine")
+    code, _, err = cli("init", "tickets.csv")
+    assert (code, mine.read_text()) == (2, "mine")
+    assert "--force" in err
+    assert cli("init", "tickets.csv", "--force")[0] == 0
+    assert "severity" in mine.read_text()
+
+
+def test_the_options_overrule_every_guess(cli: Cli, write: Write) -> None:
+    write("tickets.csv", csv([row | {"rating": k % 2} for k, row in enumerate(rows())]))
+    options = ("--text", "body", "--label", "severity", "--scale", "high, low", "-o", "s.yaml")
+    assert cli("init", "tickets.csv", *options)[0] == 0
+    (found,) = yaml.safe_load(Path("s.yaml").read_text())["datasets"]
+    assert (found["label"], found["scale"]) == ("severity", ["high", "low"])
+    assert found["on_bad"] == "drop"  # the class that the scale leaves out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_bundled_dataset_becomes_a_file_that_init_understands(cli: Cli, suffix: str) -> None:
+    file = f"reviews.{suffix}"
+    assert cli("data", "export", "reviews", file, "--text", "review", "--label", "mood")[0] == 0
+    assert cli("init", file)[0] == 0
+    (found,) = yaml.safe_load(Path("reviews.yaml").read_text())["datasets"]
+    assert found["text"] == "review"
+    assert found["scale"][0] == "very negative"
+    assert cli("data", "export", "reviews", "reviews.txt")[0] == 2
+
+
+def test_a_json_file_with_other_things_in_it_is_no_trouble(write: Write) -> None:
+    lines = [json.dumps({**row, "tags": ["a"], "about": {"x": 1}, "empty": None}) for row in rows()]
+    assert source(write("t.jsonl", "\n".join(lines)))["label"] == "severity"

@@ -1,0 +1,85 @@
+"""The tutorial works: its commands are run in their order, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flipmeter.cli.app import app
+
+Cli = Callable[..., tuple[int, str, str]]
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+BLOCK = re.compile(r"<!-- (run|file)(.*?) -->\n```\w+\n(.*?)```", re.DOTALL)
+VERBS = {command.name for command in app.registered_commands} | {
+    command.callback.__name__ for command in app.registered_commands if command.callback
+}
+GROUPS = {group.name for group in app.registered_groups}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A file to write, or commands to run with the exit codes that they may end with."""
+
+    file: str
+    content: str
+    codes: tuple[int, ...]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        return [shlex.split(line) for line in self.content.splitlines() if line]
+
+
+def steps() -> Iterator[Step]:
+    for kind, about, content in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        codes = tuple(int(code) for code in re.findall(r"\d+", about)) if kind == "run" else ()
+        yield Step(
+            about.removeprefix(":").strip() if kind == "file" else "", content, codes or (0,)
+        )
+
+
+def test_the_tutorial_goes_the_whole_way() -> None:
+    verbs = [command[1] for step in steps() if not step.file for command in step.commands]
+    assert verbs == [
+        *("data", "init", "plan", "run", "report"),
+        *("select", "classify", "check", "check"),
+    ]
+
+
+def go_through(cli: Cli, model: str) -> list[str]:
+    """Do all that the page says, and return the verbs that are not there yet."""
+    missing = []
+    for step in steps():
+        if step.file:
+            Path(step.file).write_text(step.content, encoding="utf-8")
+            continue
+        for program, verb, *arguments in step.commands:
+            assert program == "flipmeter"
+            if verb not in VERBS | GROUPS:
+                missing.append(verb)
+                continue
+            named = ["--model", model] if verb == "init" else []
+            code, out, err = cli(verb, *arguments, *named)
+            assert code in step.codes, f"{verb}: {out}{err}"
+    assert Path("runs/reviews/report.html").is_file()
+    assert Path("flipmeter.xml").is_file()
+    return missing
+
+
+def test_the_tutorial_works_on_a_simulated_rater(cli: Cli) -> None:
+    missing = go_through(cli, "sim/first-slot")
+    if missing:
+        pytest.skip(f"all but {', '.join(missing)}, which is not there yet")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("llama")
+def test_the_tutorial_works_on_the_embedded_model(cli: Cli) -> None:
+    missing = go_through(cli, "local/smollm2-135m")
+    if missing:
+        pytest.skip(f"all but {', '.join(missing)}, which is not there yet")
