@@ -69,7 +69,7 @@ def _read(reply: Reply, prompt: Prompt) -> tuple[Slot, Fault | None]:
     found = read_slots(text, prompt.answers, only_first_line=was_cut)
     if not found and prompt.labels == "passages":
         found = read_slots(text, PASSAGES, only_first_line=was_cut)
-    if len(found) == 1:
+    if len(found) == 1 and not (was_cut and _may_go_on(text, prompt.answers)):
         return found.pop(), None
     return 0, _fault(text, found, was_cut)
 
@@ -101,9 +101,20 @@ def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
     exact = _by_folded(answers).get(_bare(text))
     if exact:
         return {exact}
-    text = _out_of(len(answers)).sub(r"\1", DASHES.sub("-", text))
+    text = _out_of(answers).sub(r"\1", DASHES.sub("-", text))
     found = [match for match in _pattern(answers).finditer(text) if not _is_negated(text, match)]
     return {int(str(match.lastgroup)[1:]) for match in found}
+
+
+def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
+    """Say whether a reply was cut where another label goes on: "1" may have become "10"."""
+    said = text.lstrip()
+    return "\n" not in said and any(
+        _fold(said).endswith(_fold(shorter)) and _fold(longer).startswith(_fold(shorter))
+        for shorter in answers
+        for longer in answers
+        if len(longer) > len(shorter)
+    )
 
 
 def _is_negated(text: str, match: re.Match[str]) -> bool:
@@ -142,11 +153,13 @@ def _by_folded(answers: tuple[str, ...]) -> dict[str, Slot]:
     return {_fold(answer): slot for slot, answer in enumerate(answers, 1)}
 
 
-@lru_cache(maxsize=32)
-def _out_of(n_classes: int) -> re.Pattern[str]:
+@lru_cache(maxsize=512)
+def _out_of(answers: tuple[str, ...]) -> re.Pattern[str]:
     """Match "4/5", "4 stars out of 5" and "4 (on a scale of 1 to 5)"; group 1 is the label."""
+    numbers = [int(answer) for answer in answers if answer.isdecimal()] or [1, len(answers)]
+    low, high = min(numbers), max(numbers)
     limit = (
-        rf"(?:/|out of)\s*{n_classes}\b|\W*(?:on|from) a scale (?:of|from) 1 (?:to|-) {n_classes}\b"
+        rf"(?:/|out of)\s*{high}\b|\W*(?:on|from) a scale (?:of|from) {low} (?:to|-) {high}\b"
     )
     return re.compile(rf"(\b\d+)\s*(?:stars?)?\s*(?:{limit})", re.IGNORECASE)
 
