@@ -10,12 +10,17 @@ from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import NULL_TEXTS, open_pipeline
 from flipmeter.model import World, is_reproducible, latents
 from flipmeter.probe import expand, probes
+from flipmeter.prompt import unshown
 from flipmeter.registry import suggestion
 from flipmeter.study import Level, Study
 from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style
 
 REPEATED_ITEMS = 20
 """How many items a rater repeats that is reproducible by construction: enough to show it."""
+
+
+POINTWISE = ("pointwise", "pointwise_vote")
+"""The paradigms that ask about one item in the words of a style."""
 
 
 def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
@@ -30,6 +35,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
         for name, level in study.levels_on(dataset.name).items():
             _refuse_without_demos(name, level)
             _refuse_in_blocks(study, level)
+            _check_prompt(study, level, dataset)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
@@ -57,6 +63,20 @@ def _refuse_in_blocks(study: Study, level: Level) -> None:
             f"the pipeline '{level.pipeline}' learns from all items at once, and a run with a "
             "`budget` or `until` asks them block by block; leave these out, or the pipeline"
         )
+
+
+def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
+    """Refuse a prompt file that a pipeline does not show or items cannot fill."""
+    template = study.template_of(level.style)
+    if template is None:
+        return
+    paradigm = open_pipeline(level.pipeline).traits.paradigm
+    if paradigm not in POINTWISE:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' asks in words of its own ({paradigm}); a prompt file "
+            f"such as {template.name} goes with pipelines that ask about one item: pointwise"
+        )
+    template.check(dataset.test[0], study.criteria)
 
 
 def _raters(study: Study, level: Level, name: str) -> list[Rater]:
@@ -129,7 +149,7 @@ def _views(
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
     views = expand(
-        [name for name in study.probes if name not in traits.consumes],
+        [name for name in study.probes if name not in traits.consumes | unshown(rater.style)],
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,

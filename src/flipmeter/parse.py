@@ -158,9 +158,7 @@ def _out_of(answers: tuple[str, ...]) -> re.Pattern[str]:
     """Match "4/5", "4 stars out of 5" and "4 (on a scale of 1 to 5)"; group 1 is the label."""
     numbers = [int(answer) for answer in answers if answer.isdecimal()] or [1, len(answers)]
     low, high = min(numbers), max(numbers)
-    limit = (
-        rf"(?:/|out of)\s*{high}\b|\W*(?:on|from) a scale (?:of|from) {low} (?:to|-) {high}\b"
-    )
+    limit = rf"(?:/|out of)\s*{high}\b|\W*(?:on|from) a scale (?:of|from) {low} (?:to|-) {high}\b"
     return re.compile(rf"(\b\d+)\s*(?:stars?)?\s*(?:{limit})", re.IGNORECASE)
 
 

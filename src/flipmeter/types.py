@@ -84,12 +84,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Task:
-    """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale."""
+    """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale.
+
+    `criteria` are those of a judge's rubric, in the order in which it is written.
+    """
 
     scale: Scale
     title: str = "Sentiment Classification"
     noun: str = "Sentence"
     aspect: str = "sentiment"
+    criteria: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class Style:
     `layout` says how a prompt ends whose query is not last: `cued` repeats the query at the end,
     `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
     list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
-    too.
+    too. `prompt` is the text of a prompt file, which takes the place of our own wording.
     """
 
     label_format: str = "numeric"
@@ -142,13 +146,16 @@ class Style:
     cardinality: int | None = None
     layout: Layout = "cued"
     word_reversal: Literal["header", "flipped"] = "header"
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
 class View:
     """Positions only: nothing in a view changes what a prompt means.
 
-    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed.
+    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The last
+    two are for prompt files: the order of a rubric's criteria, and who says what stands in the
+    system message.
     """
 
     name: str
@@ -156,6 +163,8 @@ class View:
     demo_order: str = "base"
     placement: Placement = "before"
     repeat: int = 0
+    criterion_order: str = "base"
+    instructions: Literal["system", "user"] = "system"
 
     @property
     def is_natural(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
 import polars as pl
@@ -43,7 +42,7 @@ def show_forecasts(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> 
 
 def _configs(done: Run) -> dict[str, dict[str, object]]:
     """Return what a config changes of the base, by name: the study's own and those we know."""
-    at_base = asdict(done.study.style) | {"pipeline": done.study.pipeline}
+    at_base = done.study.at_base
     known = {name: dict(levels) for name, levels in configs.items()} | done.study.configs
     return {
         name: {

@@ -12,12 +12,14 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.pointwise import Write, paradigms, render
+from flipmeter.prompt.own import Template, read_template
+from flipmeter.prompt.pointwise import Write, paradigms, render, unshown
 
 __all__ = [
     "LabelFormat",
     "Mood",
     "Shown",
+    "Template",
     "Write",
     "clarities",
     "class_groups",
@@ -28,6 +30,8 @@ __all__ = [
     "moods",
     "paradigms",
     "plural",
+    "read_template",
     "render",
     "separators",
+    "unshown",
 ]

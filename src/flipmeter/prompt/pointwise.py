@@ -12,6 +12,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
+from flipmeter.prompt.own import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
 
@@ -32,8 +33,12 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     form, ranks = label_formats[style.label_format], view.label_order
     answers = form.answers(task.scale, ranks)
     shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
+    labels = [_label(task, style, view, answers, demo) for demo in demos]
+    kind = _kind(style, has_demos=bool(demos))
+    if style.prompt:
+        own = fill(read_template(style.prompt), shown, view, demos, labels)
+        return lambda item, part: Prompt(own.script(item), answers, ranks, kind)
     header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
-    labels = (_label(task, style, view, answers, demo) for demo in demos)
     blocks = [
         _block(task, style, demo.text, label) for demo, label in zip(demos, labels, strict=True)
     ]
@@ -42,7 +47,6 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     head = Head(start=BREAK.join([header, *blocks[:n_before]]))
     after = blocks[n_before:]
-    kind = _kind(style, has_demos=bool(blocks))
 
     def write(item: Item, part: str = "") -> Prompt:
         query = _block(task, style, item.text, "")
@@ -60,6 +64,13 @@ paradigms.add("pointwise", pointwise)
 def render(task: Task, style: Style, view: View, demos: Sequence[Item], item: Item) -> Prompt:
     """Put one item under one view into words."""
     return pointwise(task, style, view, demos)(item, "")
+
+
+def unshown(style: Style) -> frozenset[str]:
+    """Return the probes that prompts of a style have no place for."""
+    if not style.prompt:
+        return frozenset({"criterion_order", "system_user"})
+    return read_template(style.prompt).unshown
 
 
 def _block(task: Task, style: Style, text: str, label: str) -> str:
