@@ -10,6 +10,7 @@ Above the stages: `rate` (rounds), `study` (the file), `runs` (the folder), `cli
 
 from importlib.metadata import PackageNotFoundError, version
 
+from flipmeter.predictions import Predictions, read_predictions
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
 from flipmeter.types import Problem
@@ -19,4 +20,13 @@ try:
 except PackageNotFoundError:  # a bare checkout on the path
     __version__ = "0+unknown"
 
-__all__ = ["Problem", "Run", "Study", "__version__", "perform", "read_study"]
+__all__ = [
+    "Predictions",
+    "Problem",
+    "Run",
+    "Study",
+    "__version__",
+    "perform",
+    "read_predictions",
+    "read_study",
+]

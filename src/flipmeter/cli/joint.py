@@ -29,7 +29,7 @@ from flipmeter.types import Problem
 def show_forecasts(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
     """Print what the levels of each config add up to, beside what was measured."""
     study = done.study
-    table = forecasts(done.decisions, study.contrasts, _configs(done), mode=study.mode)
+    table = forecasts(done.decisions, done.contrasts, _configs(done), mode=study.mode)
     if out is not None:
         write_table(table, out)
     if as_json:
@@ -56,7 +56,7 @@ def _configs(done: Run) -> dict[str, dict[str, object]]:
 
 def show_choices(done: Run, metric: str | None) -> None:
     """Print the best level of every factor for each objective, as YAML for a study."""
-    table = residuals(done.decisions, done.study.contrasts, mode=done.study.mode)
+    table = residuals(done.decisions, done.contrasts, mode=done.study.mode)
     varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
     raters = varied["rater"].unique(maintain_order=True).to_list()
     if not raters:

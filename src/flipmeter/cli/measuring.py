@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
+from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say, write_table
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.printing import heading, print_run, warning_lines
 from flipmeter.cli.showing import aspects_of, certificates_of, show_tables
@@ -33,7 +33,8 @@ from flipmeter.types import Problem
 
 @app.command()
 def measure(
-    folder: RunFolder,
+    folder: RunOrTable,
+    scale: ScaleOption = None,
     greedy: Annotated[
         Path | None, typer.Option(help="The greedy run beside this stochastic one (Phase 0 table).")
     ] = None,
@@ -77,8 +78,8 @@ def measure(
         ),
     ] = None,
 ) -> None:
-    """Print the estimates of a run, every number with its interval and n."""
-    done = Run(folder)
+    """Print the estimates of a run or of a table of predictions, with their intervals and n."""
+    done = open_run(folder, scale)
     is_phase0 = phase0 or greedy is not None
     _refuse_two(
         {
@@ -158,9 +159,9 @@ def _show_residuals(
 ) -> None:
     study = done.study
     if reference is None:
-        table = residuals(done.decisions, study.contrasts, mode=study.mode)
+        table = residuals(done.decisions, done.contrasts, mode=study.mode)
     else:
-        table = transfer(done.decisions, study.contrasts, reference, mode=study.mode)
+        table = transfer(done.decisions, done.contrasts, reference, mode=study.mode)
     if out is not None:
         write_residuals(table, out)
     if as_json:
@@ -174,7 +175,7 @@ def _show_residuals(
 
 
 def _show_effects(done: Run, out: Path | None, *, as_json: bool, csv: bool) -> None:
-    table = effects(done.decisions, done.study.contrasts, mode=done.study.mode)
+    table = effects(done.decisions, done.contrasts, mode=done.study.mode)
     if out is not None:
         write_effects(table, out)
     if as_json:
