@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from flipmeter.predictions import Predictions, read_predictions
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
-from flipmeter.types import Problem
+from flipmeter.types import Example, Label, Problem, Question
 
 try:
     __version__ = version("flipmeter")
@@ -21,8 +21,11 @@ except PackageNotFoundError:  # a bare checkout on the path
     __version__ = "0+unknown"
 
 __all__ = [
+    "Example",
+    "Label",
     "Predictions",
     "Problem",
+    "Question",
     "Run",
     "Study",
     "__version__",

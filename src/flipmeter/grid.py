@@ -8,7 +8,7 @@ from functools import cache
 from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import NULL_TEXTS, open_pipeline
-from flipmeter.model import World, is_reproducible, latents
+from flipmeter.model import World, is_callable, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
 from flipmeter.registry import suggestion
@@ -39,6 +39,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
+                    _refuse_words(rater)
                     grid += _views(study, rater, merged, seed, drawn, name)
     return grid
 
@@ -77,6 +78,17 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
             f"such as {template.name} goes with pipelines that ask about one item: pointwise"
         )
     template.check(dataset.test[0], study.criteria)
+
+
+def _refuse_words(rater: Rater) -> None:
+    """Refuse to ask a callable in words: it is given the question about one item itself."""
+    paradigm = open_pipeline(rater.pipeline).traits.paradigm
+    if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):
+        what = "a prompt file" if rater.style.prompt else f"the pipeline '{rater.pipeline}'"
+        raise Problem(
+            f"{rater.model.address} is given questions, not prompts, and {what} is for prompts; "
+            "leave it out, or name another model"
+        )
 
 
 def _raters(study: Study, level: Level, name: str) -> list[Rater]:

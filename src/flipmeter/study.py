@@ -450,7 +450,7 @@ def read_study(
     content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
-    content = _with_prompts(_spelled_out(content), folder)
+    content = _with_prompts(_spelled_out(content, folder), folder)
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
@@ -464,12 +464,24 @@ def read_study(
         ) from error
 
 
-def _spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what a study may say in short where it belongs: `prompt` is a level of the base."""
+def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
     spelled = dict(content)
+    if isinstance(rater := spelled.get("rater"), str):
+        spelled.pop("rater")
+        others = spelled.get("models") or []
+        listed = others if isinstance(others, list) else [others]
+        spelled["models"] = [_callable_address(rater, folder), *listed]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
     return spelled
+
+
+def _callable_address(name: str, folder: Path) -> str:
+    """Return the address of `package.function`, which may stand in a file beside the study."""
+    module, _, function = name.rpartition(":" if ":" in name else ".")
+    beside = folder / f"{module.replace('.', '/')}.py"
+    return f"python/{beside if beside.is_file() else module}:{function}"
 
 
 def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:

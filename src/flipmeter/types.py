@@ -286,6 +286,68 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Label:
+    """A label as it is offered: its slot, the text to answer with, and the class it stands for."""
+
+    slot: Slot
+    text: str
+    name: str
+    rank: Rank
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Example:
+    """A demonstration as it is shown: the fields of its item, and its label."""
+
+    fields: Mapping[str, str] = field(hash=False)
+    label: str
+
+    @property
+    def text(self) -> str:
+        return self.fields["text"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a rater that is a Python callable is given: an item under a view.
+
+    `fields` are the item's (`text` is the main one). `labels` and `demos` stand in the order in
+    which the view shows them; `placement` says where the demonstrations belong. `repeat` counts
+    how often the same was asked before.
+    """
+
+    fields: Mapping[str, str] = field(hash=False)
+    labels: tuple[Label, ...]
+    demos: tuple[Example, ...] = ()
+    placement: Placement = "before"
+    repeat: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.fields["text"]
+
+    def script(self, fields: Mapping[str, str]) -> Script:
+        """Return the question about an item as two lines of JSON; items share the first."""
+        shown = {
+            "labels": [[label.text, label.name, label.rank] for label in self.labels],
+            "demos": [[dict(demo.fields), demo.label] for demo in self.demos],
+            "placement": self.placement,
+        }
+        return Script(Head(start=canonical_json(shown)), f"\n{canonical_json(dict(fields))}")
+
+    @classmethod
+    def read(cls, text: str, repeat: int = 0) -> Question:
+        """Read a question back from its script."""
+        shown, fields = (json.loads(line) for line in text.split("\n"))
+        labels = (Label(slot, *label) for slot, label in enumerate(shown["labels"], 1))
+        demos = (Example(*demo) for demo in shown["demos"])
+        return cls(fields, tuple(labels), tuple(demos), shown["placement"], repeat)
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How a reply is drawn from a model. None means: not sent, the endpoint's own default."""
 

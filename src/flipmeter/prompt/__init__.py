@@ -14,6 +14,7 @@ from flipmeter.prompt.levels import (
 )
 from flipmeter.prompt.own import Template, read_template
 from flipmeter.prompt.pointwise import Write, paradigms, render, unshown
+from flipmeter.prompt.question import question
 
 __all__ = [
     "LabelFormat",
@@ -30,6 +31,7 @@ __all__ = [
     "moods",
     "paradigms",
     "plural",
+    "question",
     "read_template",
     "render",
     "separators",

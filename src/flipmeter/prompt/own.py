@@ -19,7 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from flipmeter.prefix import n_shared
 from flipmeter.prompt.levels import Shown
 from flipmeter.registry import suggestion
-from flipmeter.types import Head, Item, Message, Problem, Script, Speaker, View
+from flipmeter.types import Head, Item, Label, Message, Problem, Script, Speaker, View
 
 LABELS, CRITERIA = "labels", "criteria"
 DEMOS, BEFORE, AFTER = "demos", "demos_before", "demos_after"
@@ -38,18 +38,6 @@ _environment = ImmutableSandboxedEnvironment(
 )
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Label:
-    """A label as a template sees it: the slot, the text to answer with, and the class's name."""
-
-    slot: int
-    text: str
-    name: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)
@@ -151,7 +139,7 @@ class Template:
 
     def _try(self, example: Item) -> None:
         """Render the prompt once: a demonstration's unknown field is only found there."""
-        labels = Listed("1", (Label(1, "1", "one"),))
+        labels = Listed("1", (Label(1, "1", "one", 1),))
         demos = (_demo(example.fields, "1"),)
         values = {LABELS: labels, **dict.fromkeys((DEMOS, BEFORE, AFTER), demos)}
         found = self.messages({**example.fields, **values, CRITERIA: listed_criteria("x")})
@@ -264,7 +252,7 @@ def fill(
     """Fill in the labels and the demonstrations, each with its label, as a view shows them."""
     scale = shown.task.scale
     options = tuple(
-        Label(slot, text, scale.name(rank))
+        Label(slot, text, scale.name(rank), rank)
         for slot, (text, rank) in enumerate(zip(shown.answers, shown.ranks, strict=True), 1)
     )
     all_demos = tuple(_demo(demo.fields, label) for demo, label in zip(demos, labels, strict=True))

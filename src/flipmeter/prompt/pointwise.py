@@ -33,8 +33,8 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     form, ranks = label_formats[style.label_format], view.label_order
     answers = form.answers(task.scale, ranks)
     shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
-    labels = [_label(task, style, view, answers, demo) for demo in demos]
-    kind = _kind(style, has_demos=bool(demos))
+    labels = [label_of(task, style, view, answers, demo) for demo in demos]
+    kind = kind_of(style, has_demos=bool(demos))
     if style.prompt:
         own = fill(read_template(style.prompt), shown, view, demos, labels)
         return lambda item, part: Prompt(own.script(item), answers, ranks, kind)
@@ -79,14 +79,14 @@ def _block(task: Task, style: Style, text: str, label: str) -> str:
     return block if label else block.rstrip()
 
 
-def _kind(style: Style, *, has_demos: bool) -> LabelKind:
+def kind_of(style: Style, *, has_demos: bool) -> LabelKind:
     """Say what the labels are; without demonstrations there is no word to flip."""
     if not label_formats[style.label_format].is_words:
         return "identifiers"
     return "flipped words" if style.word_reversal == "flipped" and has_demos else "words"
 
 
-def _label(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
+def label_of(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
     assert demo.gold is not None, f"demonstration {demo.id} has no class"
     if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
         return task.scale.name(view.label_order[demo.gold - 1])
