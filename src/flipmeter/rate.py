@@ -76,7 +76,8 @@ class Rating:
         """Read the replies to some calls."""
         for call in calls:
             reply = replies[call.request.key]
-            found = Evidence(call, reply, parse(reply, call.prompt))
+            how = self.conditions[call.condition].rater.extract
+            found = Evidence(call, reply, parse(reply, call.prompt, how))
             self.evidence.setdefault(call.condition, {})[call.ask] = found
 
     def settle(self) -> Iterator[Rated]:

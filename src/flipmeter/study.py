@@ -24,10 +24,12 @@ from flipmeter.data import Balance, Groups, load
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
+from flipmeter.extract import check as check_extract
 from flipmeter.model import (
     Budget,
     Price,
     interface_of,
+    is_callable,
     is_in_process,
 )
 from flipmeter.probe import contrasts_of, expand, probes
@@ -37,6 +39,7 @@ from flipmeter.types import (
     Contrast,
     Dataset,
     Decoding,
+    Extract,
     Layout,
     Mode,
     Model,
@@ -89,6 +92,7 @@ class Study(BaseModel):
     cells: int | None = Field(None, ge=2)
     pipeline: str = "pointwise"
     scores: bool = False
+    answer: dict[Literal["json", "regex"], str] = {}
     calibration_size: int = Field(10, ge=1)
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
@@ -178,6 +182,22 @@ class Study(BaseModel):
             if factor not in known:
                 raise Problem(f"only_on: no factor named '{factor}'{suggestion(factor, known)}")
         return only_on
+
+    @model_validator(mode="after")
+    def _readable_answer(self) -> Study:
+        if self.extract is not None:
+            check_extract(self.extract)
+            if self.is_scored:
+                raise Problem(
+                    "answer: a structured reply does not begin with its label, so that labels have "
+                    "no probabilities; leave out `scores` and pipelines that need them, or `answer`"
+                )
+        return self
+
+    @property
+    def extract(self) -> Extract | None:
+        """Return where replies have their label, None for anywhere."""
+        return Extract(**self.answer) if self.answer else None
 
     @model_validator(mode="after")
     def _readable_prompts(self) -> Study:
@@ -338,7 +358,14 @@ class Study(BaseModel):
                 raise Problem(f"two models are called '{title}'; give each a `name` of its own")
         is_scored = self.is_scored
         return [
-            Rater(model, level.style, level.pipeline, self._decoding(model), is_scored)
+            Rater(
+                model,
+                level.style,
+                level.pipeline,
+                self._decoding(model),
+                is_scored,
+                None if is_callable(model) else self.extract,
+            )
             for model in models
         ]
 

@@ -397,10 +397,19 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Extract:
+    """Where a structured reply has its label: at a JSON path, or in the group of a pattern."""
+
+    json: str = ""
+    regex: str = ""
+
+
+@dataclass(frozen=True)
 class Rater:
     """What turns items under views into decisions: a model, a style, a pipeline and decoding.
 
-    One that `is_scored` asks for the log-probabilities of the labels with every reply.
+    One that `is_scored` asks for the log-probabilities of the labels with every reply. `extract`
+    says where in a reply the label stands, None for anywhere.
     """
 
     model: Model
@@ -408,6 +417,7 @@ class Rater:
     pipeline: str = "pointwise"
     decoding: Decoding = Decoding()
     is_scored: bool = False
+    extract: Extract | None = None
 
     @property
     def name(self) -> str:
