@@ -8,7 +8,7 @@ from functools import cache
 from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import NULL_TEXTS, open_pipeline
-from flipmeter.model import World, is_callable, is_reproducible, latents
+from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
 from flipmeter.registry import suggestion
@@ -160,8 +160,11 @@ def _views(
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
+    left_out = traits.consumes | unshown(rater.style)
+    if interface_of(rater.model) == "completions":
+        left_out |= {"system_user"}  # raw text has no speakers: both views would be one prompt
     views = expand(
-        [name for name in study.probes if name not in traits.consumes | unshown(rater.style)],
+        [name for name in study.probes if name not in left_out],
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,

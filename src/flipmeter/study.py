@@ -20,10 +20,17 @@ from pydantic import (
 )
 
 from flipmeter.configs import configs
-from flipmeter.data import Balance, Groups, load
+from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
-from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
+from flipmeter.entries import (
+    STRICT,
+    BudgetEntry,
+    DecodingEntry,
+    DemosEntry,
+    ModelEntry,
+    PriceEntry,
+)
 from flipmeter.extract import check as check_extract
 from flipmeter.model import (
     Budget,
@@ -71,6 +78,7 @@ class Study(BaseModel):
     mode: Mode = "recommended"
     models: list[str | ModelEntry] = Field(min_length=1)
     datasets: list[str | dict[str, Any]] = Field(min_length=1)
+    demos: DemosEntry | None = None
     seeds: list[int] = Field([0], min_length=1)
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
@@ -389,6 +397,9 @@ class Study(BaseModel):
         """Read the datasets, and tell their tasks what the study says of them."""
         criteria = tuple(" ".join(criterion.split()) for criterion in self.criteria)
         found = (load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets)
+        if self.demos is not None:
+            options = self.demos.model_dump(exclude={"file"})
+            found = (with_demos(one, self.folder / self.demos.file, **options) for one in found)
         return [replace(one, task=replace(one.task, criteria=criteria)) for one in found]
 
 
@@ -568,7 +579,7 @@ def _explained(error: ValidationError, source: str) -> str:
             continue  # a model may be a name too: what is wrong inside the mapping says more
         place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
         if one["type"] == "extra_forbidden":
-            kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
+            kinds = (Study, ModelEntry, DecodingEntry, DemosEntry, PriceEntry)
             known = [name for kind in kinds for name in kind.model_fields]
             near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
             hint = near if "did you mean" in near else ""

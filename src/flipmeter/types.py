@@ -115,6 +115,7 @@ class Dataset:
     """Items with a task. `pool` gives the demonstrations, `test` is what is rated.
 
     `left_out` counts the rows that were dropped while reading or must not be sampled, by reason.
+    `demos` are shown to every seed as they are, in this order; None draws them from the pool.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Dataset:
     licence: str = ""
     digest: str = ""
     left_out: Mapping[str, int] = field(default_factory=dict)
+    demos: tuple[Item, ...] | None = None
 
 
 @dataclass(frozen=True)
