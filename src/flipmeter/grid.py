@@ -213,7 +213,8 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
 
 def world(dataset: Dataset) -> World:
     """Return the latent score of every text that can be sampled or says nothing, and the words."""
-    items = [item for item in (*dataset.pool, *dataset.test) if item.gold and item.text.strip()]
+    known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
+    items = [item for item in known if item.gold and item.text.strip()]
     nulls = [Item(text, {"text": text}, role="null") for text in NULL_TEXTS]
     scale = dataset.task.scale
     return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))

@@ -51,6 +51,7 @@ class Shown:
         named = [
             spec["file"] for spec in study.datasets if isinstance(spec, dict) and "file" in spec
         ]
+        named += [study.demos.file] if study.demos else []
         is_here = all((study.folder / name).is_file() for name in named)
         return study if is_here else study.model_copy(update={"folder": Path()})
 
