@@ -19,13 +19,15 @@ from flipmeter.model import (
 )
 from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
+from flipmeter.prompt import unshown
 from flipmeter.rate import rate
 from flipmeter.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 NAMES = ("awful", "poor", "fair", "good", "superb")
 TASK = Task(Scale(NAMES))
-CONTRASTS = [contrast for _, probe in probes.items() for contrast in probe.contrasts]
+PROBES = [name for name in probes if name not in unshown(Style())]
+CONTRASTS = [contrast for name in PROBES for contrast in probes[name].contrasts]
 
 
 def decisions_of(
@@ -87,14 +89,14 @@ def test_the_planted_noise_is_read_back_as_noise_not_as_a_flip() -> None:
 
 
 def test_the_honest_rater_raises_no_flag() -> None:
-    frame = decisions_of("sim/honest", 0, n_items=150, names=list(probes), repeats=2)
+    frame = decisions_of("sim/honest", 0, n_items=150, names=PROBES, repeats=2)
     judged = verdicts(frame, CONTRASTS, reproducible=["sim/honest"])
     assert set(judged["word"]) == {"stable"}
     assert measure(frame, CONTRASTS).filter(metric="P2")["k"].to_list() == [0, 0, 0]
 
 
 def test_recency_shows_in_the_order_of_demonstrations_and_nowhere_else() -> None:
-    frame = decisions_of("sim/recency?strength=4", 0, n_items=200, names=list(probes), repeats=2)
+    frame = decisions_of("sim/recency?strength=4", 0, n_items=200, names=PROBES, repeats=2)
     words = dict(
         verdicts(frame, CONTRASTS, reproducible=["sim/recency?strength=4"])
         .select("contrast", "word")

@@ -12,9 +12,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from flipmeter.types import Problem
+from flipmeter.types import Example, Label, Problem, Question
 
 if TYPE_CHECKING:
+    from flipmeter.predictions import Predictions, read_predictions
     from flipmeter.runs import Run, perform
     from flipmeter.study import Study, read_study
 
@@ -23,9 +24,28 @@ try:
 except PackageNotFoundError:  # a bare checkout on the path
     __version__ = "0+unknown"
 
-__all__ = ["Problem", "Run", "Study", "__version__", "perform", "read_study"]
+__all__ = [
+    "Example",
+    "Label",
+    "Predictions",
+    "Problem",
+    "Question",
+    "Run",
+    "Study",
+    "__version__",
+    "perform",
+    "read_predictions",
+    "read_study",
+]
 
-_HOMES = {"Run": "runs", "perform": "runs", "Study": "study", "read_study": "study"}
+_HOMES = {
+    "Predictions": "predictions",
+    "Run": "runs",
+    "Study": "study",
+    "perform": "runs",
+    "read_predictions": "predictions",
+    "read_study": "study",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -76,6 +76,17 @@ class DecodingEntry(Strict):
     stop: tuple[str, ...] | None = None
 
 
+class DemosEntry(Strict):
+    """A file of demonstrations that every prompt shows, in its order."""
+
+    file: str
+    text: str = "text"
+    label: str = "label"
+    labels: dict[Any, Any] | None = None
+    fields: dict[str, str] | None = None
+    quotes: bool | None = None
+
+
 class BudgetEntry(Strict):
     """The most that one run of the command may spend; it stops before, and the next goes on."""
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
-import yaml
 
 from flipmeter.browse import browse
 from flipmeter.measure import phase0_table, residuals, wilson
@@ -23,26 +22,26 @@ def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -
     """Return what the reports of a run show; prompts and probabilities as far as they are there."""
     study, decisions = run.study, run.decisions
     shown = Shown(run, store, data_dir)
-    pairs = pair_up(decisions, study.contrasts)
+    pairs = pair_up(decisions, run.contrasts)
     is_compared = decisions["rater"].n_unique() > 1 or decisions["level"].n_unique() > 1
     found = Findings(
         name=study.name,
         mode=study.mode,
         margin=study.margin,
-        contrasts=study.contrasts,
+        contrasts=run.contrasts,
         decisions=decisions,
         estimates=run.estimates,
         verdicts=run.verdicts,
         noise=noise_floors(run.estimates),
         pairs=pairs,
         phase0=phase0_table(run.estimates.filter(level="")),
-        residuals=residuals(decisions, study.contrasts, mode=study.mode) if is_compared else None,
+        residuals=residuals(decisions, run.contrasts, mode=study.mode) if is_compared else None,
         sentences=sentences(run, pairs),
         scales=shown.scales,
         warnings=run.warnings,
         notes=notes(run),
         stopped=run.stopped,
-        study=yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True),
+        study=run.recipe,
         environment=run.environment,
         costs=costs(run),
     )
@@ -51,7 +50,7 @@ def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -
 
 def sentences(run: Run, pairs: pl.DataFrame | None = None) -> list[Sentence]:
     """Return the verdict on every rater in a sentence."""
-    contrasts = run.study.contrasts
+    contrasts = run.contrasts
     pairs = pair_up(run.decisions, contrasts) if pairs is None else pairs
     return verdict_sentences(run.verdicts, noise_floors(run.estimates), contrasts, leans(pairs))
 

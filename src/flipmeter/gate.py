@@ -195,8 +195,8 @@ def _refuse_other_data(run: Run, reference: Run) -> None:
 
 
 def _contrasts(run: Run, reference: Run | None) -> tuple[Contrast, ...]:
-    known = run.study.contrasts if reference is None else reference.study.contrasts
-    return tuple(contrast for contrast in run.study.contrasts if contrast in known)
+    known = run.contrasts if reference is None else reference.contrasts
+    return tuple(contrast for contrast in run.contrasts if contrast in known)
 
 
 _Wanted = dict[Key, list[Limit]]

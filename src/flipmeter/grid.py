@@ -8,14 +8,19 @@ from functools import cache
 from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import NULL_TEXTS, open_pipeline
-from flipmeter.model import World, is_reproducible, latents
+from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
 from flipmeter.probe import expand, probes
+from flipmeter.prompt import unshown
 from flipmeter.registry import suggestion
 from flipmeter.study import Level, Study
 from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style
 
 REPEATED_ITEMS = 20
 """How many items a rater repeats that is reproducible by construction: enough to show it."""
+
+
+POINTWISE = ("pointwise", "pointwise_vote")
+"""The paradigms that ask about one item in the words of a style."""
 
 
 def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
@@ -30,9 +35,11 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
         for name, level in study.levels_on(dataset.name).items():
             _refuse_without_demos(name, level)
             _refuse_in_blocks(study, level)
+            _check_prompt(study, level, dataset)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
+                    _refuse_words(rater)
                     grid += _views(study, rater, merged, seed, drawn, name)
     return grid
 
@@ -56,6 +63,31 @@ def _refuse_in_blocks(study: Study, level: Level) -> None:
         raise Problem(
             f"the pipeline '{level.pipeline}' learns from all items at once, and a run with a "
             "`budget` or `until` asks them block by block; leave these out, or the pipeline"
+        )
+
+
+def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
+    """Refuse a prompt file that a pipeline does not show or items cannot fill."""
+    template = study.template_of(level.style)
+    if template is None:
+        return
+    paradigm = open_pipeline(level.pipeline).traits.paradigm
+    if paradigm not in POINTWISE:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' asks in words of its own ({paradigm}); a prompt file "
+            f"such as {template.name} goes with pipelines that ask about one item: pointwise"
+        )
+    template.check(dataset.test[0], study.criteria)
+
+
+def _refuse_words(rater: Rater) -> None:
+    """Refuse to ask a callable in words: it is given the question about one item itself."""
+    paradigm = open_pipeline(rater.pipeline).traits.paradigm
+    if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):
+        what = "a prompt file" if rater.style.prompt else f"the pipeline '{rater.pipeline}'"
+        raise Problem(
+            f"{rater.model.address} is given questions, not prompts, and {what} is for prompts; "
+            "leave it out, or name another model"
         )
 
 
@@ -128,8 +160,11 @@ def _views(
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
+    left_out = traits.consumes | unshown(rater.style)
+    if interface_of(rater.model) == "completions":
+        left_out |= {"system_user"}  # raw text has no speakers: both views would be one prompt
     views = expand(
-        [name for name in study.probes if name not in traits.consumes],
+        [name for name in study.probes if name not in left_out],
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
@@ -178,7 +213,8 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
 
 def world(dataset: Dataset) -> World:
     """Return the latent score of every text that can be sampled or says nothing, and the words."""
-    items = [item for item in (*dataset.pool, *dataset.test) if item.gold and item.text.strip()]
+    known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
+    items = [item for item in known if item.gold and item.text.strip()]
     nulls = [Item(text, {"text": text}, role="null") for text in NULL_TEXTS]
     scale = dataset.task.scale
     return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))

@@ -6,7 +6,8 @@ import math
 import re
 from functools import lru_cache
 
-from flipmeter.types import NO_CLASS, Answer, Fault, Prompt, Reply, Slot
+from flipmeter.extract import extract
+from flipmeter.types import NO_CLASS, Answer, Extract, Fault, Prompt, Reply, Slot
 
 THOUGHTS = re.compile(
     r"<(think|thinking|thought|reasoning)>.*?</\1>|\[THINK\].*?\[/THINK\]",
@@ -32,11 +33,15 @@ PASSAGES = ("A", "B")
 REFUSED = {"content_filter", "refusal", "safety"}
 
 
-def parse(reply: Reply, prompt: Prompt) -> Answer:
-    """Read a reply to a prompt; one in which no label can be read keeps its probabilities."""
-    slot, fault = _read(reply, prompt)
+def parse(reply: Reply, prompt: Prompt, how: Extract | None = None) -> Answer:
+    """Read a reply to a prompt; one in which no label can be read keeps its probabilities.
+
+    Of a structured reply, `how` says where the label stands; what it begins with is no label, so
+    that it has no probabilities.
+    """
+    slot, fault = _read(reply, prompt, how)
     rank = prompt.ranks[slot - 1] if slot else NO_CLASS
-    if reply.error or reply.scores is None:
+    if reply.error or reply.scores is None or how is not None:
         return Answer(slot, rank, fault)
     return Answer(slot, rank, fault, *_weighed(reply.scores, prompt.answers))
 
@@ -56,7 +61,7 @@ def _weighed(
     return tuple(weights[a] / total for a in answers), min(math.exp(top) * total, 1.0)
 
 
-def _read(reply: Reply, prompt: Prompt) -> tuple[Slot, Fault | None]:
+def _read(reply: Reply, prompt: Prompt, how: Extract | None) -> tuple[Slot, Fault | None]:
     """Return the slot a reply names, or its fault; why it ended is looked at before its text."""
     if reply.error:
         return 0, "error"
@@ -66,10 +71,24 @@ def _read(reply: Reply, prompt: Prompt) -> tuple[Slot, Fault | None]:
     was_cut = reply.finish == "length"
     if OPEN_THOUGHT.search(text):
         return 0, "truncated" if was_cut else "unparsed"
+    if how is not None:
+        return _extracted(text, prompt.answers, how, was_cut)
     found = read_slots(text, prompt.answers, only_first_line=was_cut)
     if not found and prompt.labels == "passages":
         found = read_slots(text, PASSAGES, only_first_line=was_cut)
-    if len(found) == 1:
+    if len(found) == 1 and not (was_cut and _may_go_on(text, prompt.answers)):
+        return found.pop(), None
+    return 0, _fault(text, found, was_cut)
+
+
+def _extracted(
+    text: str, answers: tuple[str, ...], how: Extract, was_cut: bool
+) -> tuple[Slot, Fault | None]:
+    """Read a label from where it must stand; one that another goes on from may have been cut."""
+    said = extract(text, how)
+    found = {slot for one in said for slot in read_slots(one, answers)}
+    is_whole = not (was_cut and said and text.endswith(said[-1]) and _may_go_on(said[-1], answers))
+    if len(found) == 1 and is_whole:
         return found.pop(), None
     return 0, _fault(text, found, was_cut)
 
@@ -101,9 +120,20 @@ def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
     exact = _by_folded(answers).get(_bare(text))
     if exact:
         return {exact}
-    text = _out_of(len(answers)).sub(r"\1", DASHES.sub("-", text))
+    text = _out_of(answers).sub(r"\1", DASHES.sub("-", text))
     found = [match for match in _pattern(answers).finditer(text) if not _is_negated(text, match)]
     return {int(str(match.lastgroup)[1:]) for match in found}
+
+
+def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
+    """Say whether a reply was cut where another label goes on: "1" may have become "10"."""
+    said = text.lstrip()
+    return "\n" not in said and any(
+        _fold(said).endswith(_fold(shorter)) and _fold(longer).startswith(_fold(shorter))
+        for shorter in answers
+        for longer in answers
+        if len(longer) > len(shorter)
+    )
 
 
 def _is_negated(text: str, match: re.Match[str]) -> bool:
@@ -142,12 +172,12 @@ def _by_folded(answers: tuple[str, ...]) -> dict[str, Slot]:
     return {_fold(answer): slot for slot, answer in enumerate(answers, 1)}
 
 
-@lru_cache(maxsize=32)
-def _out_of(n_classes: int) -> re.Pattern[str]:
+@lru_cache(maxsize=512)
+def _out_of(answers: tuple[str, ...]) -> re.Pattern[str]:
     """Match "4/5", "4 stars out of 5" and "4 (on a scale of 1 to 5)"; group 1 is the label."""
-    limit = (
-        rf"(?:/|out of)\s*{n_classes}\b|\W*(?:on|from) a scale (?:of|from) 1 (?:to|-) {n_classes}\b"
-    )
+    numbers = [int(answer) for answer in answers if answer.isdecimal()] or [1, len(answers)]
+    low, high = min(numbers), max(numbers)
+    limit = rf"(?:/|out of)\s*{high}\b|\W*(?:on|from) a scale (?:of|from) {low} (?:to|-) {high}\b"
     return re.compile(rf"(\b\d+)\s*(?:stars?)?\s*(?:{limit})", re.IGNORECASE)
 
 

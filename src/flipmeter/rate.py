@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from flipmeter.decide import Panel, open_pipeline
-from flipmeter.model import Engine, request_for
+from flipmeter.model import Engine, is_callable, request_for
 from flipmeter.parse import parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
@@ -76,7 +76,8 @@ class Rating:
         """Read the replies to some calls."""
         for call in calls:
             reply = replies[call.request.key]
-            found = Evidence(call, reply, parse(reply, call.prompt))
+            how = self.conditions[call.condition].rater.extract
+            found = Evidence(call, reply, parse(reply, call.prompt, how))
             self.evidence.setdefault(call.condition, {})[call.ask] = found
 
     def settle(self) -> Iterator[Rated]:
@@ -126,7 +127,8 @@ def panel_of(condition: Condition) -> Panel:
 
 def writer(condition: Condition) -> Callable[[Ask], Prompt]:
     """Return what puts a question about a condition into words, each view prepared once."""
-    paradigm = paradigms[open_pipeline(condition.rater.pipeline).traits.paradigm]
+    name = open_pipeline(condition.rater.pipeline).traits.paradigm
+    paradigm = paradigms["question" if is_callable(condition.rater.model) else name]
     writes: dict[View, Write] = {}
 
     def write(ask: Ask) -> Prompt:

@@ -47,7 +47,7 @@ from flipmeter.model.weights import Fetched
 from flipmeter.rate import Rated, Seat, rate, seat
 from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
 from flipmeter.study import Study, read_study
-from flipmeter.types import Condition, Dataset, Model, Problem
+from flipmeter.types import Condition, Contrast, Dataset, Model, Problem
 from flipmeter.waiting import wait_for
 
 STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
@@ -84,7 +84,7 @@ class Run:
         study = self.study
         measured = measure(
             self.decisions,
-            study.contrasts,
+            self.contrasts,
             mode=study.mode,
             reproducible=self.environment["reproducible"],
         )
@@ -93,6 +93,26 @@ class Run:
                 self.warnings, default="", return_dtype=pl.String
             )
         )
+
+    @cached_property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return self.study.contrasts
+
+    @property
+    def recipe(self) -> str:
+        """Return what the run was made from, as YAML."""
+        content = self.study.model_dump(mode="json")
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    @property
+    def scales(self) -> dict[str, tuple[str, ...]]:
+        """Return the class names by dataset, where they are known without reading its data."""
+        return {}
+
+    @property
+    def texts(self) -> dict[tuple[str, str], str]:
+        """Return texts by dataset and item, where they are known without reading its data."""
+        return {}
 
     @property
     def stopped(self) -> str:
@@ -161,7 +181,7 @@ class Run:
         # "Any view differs" grows with the number of views and with noise: it gets no verdict.
         judged = verdicts(
             self.decisions,
-            [contrast for contrast in self.study.contrasts if contrast.is_pair],
+            [contrast for contrast in self.contrasts if contrast.is_pair],
             reproducible=self.environment["reproducible"],
             margin=self.study.margin,
         )

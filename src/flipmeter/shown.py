@@ -35,6 +35,9 @@ class Shown:
     @cached_property
     def grid(self) -> dict[Where, Condition]:
         """Return the conditions of the study, without repeats; none if its data are gone."""
+        if self.run.scales:
+            self.trouble.append("a table of predictions holds no prompts")
+            return {}
         try:
             grid = conditions(self._study())
         except Problem as problem:
@@ -48,13 +51,15 @@ class Shown:
         named = [
             spec["file"] for spec in study.datasets if isinstance(spec, dict) and "file" in spec
         ]
+        named += [study.demos.file] if study.demos else []
         is_here = all((study.folder / name).is_file() for name in named)
         return study if is_here else study.model_copy(update={"folder": Path()})
 
     @cached_property
     def scales(self) -> dict[str, tuple[str, ...]]:
         """Return the names of the classes by dataset."""
-        return {where[1]: condition.task.scale.names for where, condition in self.grid.items()}
+        known = {where[1]: condition.task.scale.names for where, condition in self.grid.items()}
+        return known or self.run.scales
 
     @cached_property
     def _items(self) -> dict[tuple[str, str, str, int], dict[str, Item]]:
@@ -65,7 +70,9 @@ class Shown:
         return found
 
     def item(self, where: Where, name: str) -> Item | None:
-        return self._items.get(where[:4], {}).get(name)
+        known = self._items.get(where[:4], {}).get(name)
+        text = self.run.texts.get((where[1], name))
+        return Item(name, {"text": text}) if known is None and text else known
 
     def prompt(self, where: Where, item: Item, digest: str) -> str | None:
         """Return the first prompt of an item as one text, if it is the one that was asked."""

@@ -10,33 +10,44 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, PositiveInt, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from flipmeter.configs import configs
-from flipmeter.data import Balance, Groups, load
+from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.entries import (
     STRICT,
     BudgetEntry,
     DecodingEntry,
+    DemosEntry,
     ModelEntry,
     PriceEntry,
     explained,
 )
+from flipmeter.extract import check as check_extract
 from flipmeter.model import (
     Budget,
     Price,
     interface_of,
+    is_callable,
     is_in_process,
 )
 from flipmeter.probe import contrasts_of, expand, probes
-from flipmeter.prompt import factors, label_formats
+from flipmeter.prompt import Template, factors, label_formats, read_template
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Contrast,
     Dataset,
     Decoding,
+    Extract,
     Layout,
     Mode,
     Model,
@@ -68,6 +79,7 @@ class Study(BaseModel):
     mode: Mode = "recommended"
     models: list[str | ModelEntry] = Field(min_length=1)
     datasets: list[str | dict[str, Any]] = Field(min_length=1)
+    demos: DemosEntry | None = None
     seeds: list[int] = Field([0], min_length=1)
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
@@ -76,6 +88,8 @@ class Study(BaseModel):
     aggregate_includes_base: bool = True
     repeats: int = Field(2, ge=1, le=2)
     repeat_views: list[str] = ["base", "reversed"]
+    prompts: dict[str, str] = {}
+    criteria: list[str] = []
     base: dict[str, Any] = {}
     vary: dict[str, list[Any]] = {}
     configs: dict[str, dict[str, Any]] = {}
@@ -87,6 +101,7 @@ class Study(BaseModel):
     cells: int | None = Field(None, ge=2)
     pipeline: str = "pointwise"
     scores: bool = False
+    answer: dict[Literal["json", "regex"], str] = {}
     calibration_size: int = Field(10, ge=1)
     decoding: DecodingEntry = DecodingEntry()
     min_interval: float = Field(0.0, ge=0)
@@ -177,11 +192,65 @@ class Study(BaseModel):
                 raise Problem(f"only_on: no factor named '{factor}'{suggestion(factor, known)}")
         return only_on
 
+    @model_validator(mode="after")
+    def _readable_answer(self) -> Study:
+        if self.extract is not None:
+            check_extract(self.extract)
+            if self.is_scored:
+                raise Problem(
+                    "answer: a structured reply does not begin with its label, so that labels have "
+                    "no probabilities; leave out `scores` and pipelines that need them, or `answer`"
+                )
+        return self
+
+    @property
+    def extract(self) -> Extract | None:
+        """Return where replies have their label, None for anywhere."""
+        return Extract(**self.answer) if self.answer else None
+
+    @model_validator(mode="after")
+    def _readable_prompts(self) -> Study:
+        for name in _named_prompts(self.base, self.vary, self.configs):
+            self.template(name)
+        worded = [factor for factor in _WORDING if factor in self.vary]
+        if worded and self.base.get(_PROMPT, BUILT_IN) != BUILT_IN:
+            raise Problem(
+                f"vary: '{worded[0]}' is wording of the built-in prompt, and {self.base[_PROMPT]} "
+                "has its own; vary `prompt` instead, with one file for each wording"
+            )
+        return self
+
     @property
     def style(self) -> Style:
         """Return the base style: the paper's baseline but for what the study names."""
+        return self._styled(self.base)
+
+    def _styled(self, named: Mapping[str, Any]) -> Style:
+        """Return the style with these levels; a prompt that shows no demonstrations needs none."""
         layout: Layout = "paper" if self.mode == "paper" else "cued"
-        return replace(Style(layout=layout), **self.base)
+        style = replace(Style(layout=layout), **named)
+        if style.prompt in ("", BUILT_IN):
+            return replace(style, prompt="")
+        template = self.template(style.prompt)
+        shots = style.shots if template.has_demos else 0
+        return replace(style, prompt=template.source, shots=shots)
+
+    def template(self, name: str) -> Template:
+        """Return a prompt file of the study by its name."""
+        if name not in self.prompts:
+            raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
+        return read_template(self.prompts[name], name)
+
+    def template_of(self, style: Style) -> Template | None:
+        """Return the prompt file of a style, None for the built-in wording."""
+        named = (name for name, text in self.prompts.items() if text == style.prompt)
+        return self.template(next(named)) if style.prompt else None
+
+    @property
+    def at_base(self) -> dict[str, Any]:
+        """Return the level of every factor at the base, a prompt file by its name."""
+        prompt = self.base.get(_PROMPT, BUILT_IN)
+        return vars(self.style) | {_PROMPT: prompt, _PIPELINE: self.pipeline}
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -241,7 +310,7 @@ class Study(BaseModel):
     def levels(self) -> dict[str, Level]:
         """Return every level by its name; the base has the empty name."""
         named = {"": self.base_level}
-        at_base = vars(self.style) | {_PIPELINE: self.pipeline}
+        at_base = self.at_base
         named |= {cell_name(at_base, cell): self._level(cell) for cell in self._cells(at_base)}
         for name, changes in self.configs.items():
             named[f"{CONFIG}={name}"] = self._level(changes)
@@ -265,7 +334,7 @@ class Study(BaseModel):
     def _level(self, changes: Mapping[str, Any]) -> Level:
         style = {name: value for name, value in changes.items() if name != _PIPELINE}
         pipeline = changes.get(_PIPELINE, self.pipeline)
-        return Level(replace(self.style, **style), in_mode(pipeline, self.mode))
+        return Level(self._styled(self.base | style), in_mode(pipeline, self.mode))
 
     def levels_on(self, dataset: str) -> dict[str, Level]:
         """Return the levels that a dataset is rated at; `only_on` may keep some from it.
@@ -298,7 +367,14 @@ class Study(BaseModel):
                 raise Problem(f"two models are called '{title}'; give each a `name` of its own")
         is_scored = self.is_scored
         return [
-            Rater(model, level.style, level.pipeline, self._decoding(model), is_scored)
+            Rater(
+                model,
+                level.style,
+                level.pipeline,
+                self._decoding(model),
+                is_scored,
+                None if is_callable(model) else self.extract,
+            )
             for model in models
         ]
 
@@ -319,14 +395,23 @@ class Study(BaseModel):
         return self.model_copy(update={"test_size": min(self.test_size, n_items)})
 
     def load(self) -> list[Dataset]:
-        """Read the datasets."""
-        return [load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets]
+        """Read the datasets, and tell their tasks what the study says of them."""
+        criteria = tuple(" ".join(criterion.split()) for criterion in self.criteria)
+        found = (load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets)
+        if self.demos is not None:
+            options = self.demos.model_dump(exclude={"file"})
+            found = (with_demos(one, self.folder / self.demos.file, **options) for one in found)
+        return [replace(one, task=replace(one.task, criteria=criteria)) for one in found]
 
 
 CONFIG = "config"
 """What the name of a level begins with that changes several factors at once."""
 
-_PIPELINE = "pipeline"
+BUILT_IN = "built-in"
+"""The level of the factor `prompt` that is no file."""
+
+_PIPELINE, _PROMPT = "pipeline", "prompt"
+_WORDING = ("clarity", "mood", "separator", "connector", "layout")
 
 
 @lru_cache(maxsize=16)
@@ -370,6 +455,8 @@ def check_level(factor: str, value: Any) -> None:
         open_pipeline(str(value))
     elif factor in factors:
         factors[factor][str(value)]
+    elif factor == _PROMPT and not (isinstance(value, str) and value):
+        raise Problem(f"prompt is {value!r}; name a prompt file, or {BUILT_IN}")
     elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
         raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
     elif factor == "cardinality" and value is not None and not isinstance(value, int):
@@ -402,6 +489,7 @@ def read_study(
     content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
+    content = _with_prompts(_spelled_out(content, folder), folder)
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
@@ -410,9 +498,59 @@ def read_study(
     try:
         return Study(**content, folder=folder, data_dir=data_dir)
     except ValidationError as error:
-        kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
+        kinds = (Study, ModelEntry, DecodingEntry, DemosEntry, PriceEntry)
         where = str(source) if folder != Path() else "the study"
         raise Problem(explained(error, where, kinds)) from error
+
+
+def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
+    spelled = dict(content)
+    if isinstance(rater := spelled.get("rater"), str):
+        spelled.pop("rater")
+        others = spelled.get("models") or []
+        listed = others if isinstance(others, list) else [others]
+        spelled["models"] = [_callable_address(rater, folder), *listed]
+    if _PROMPT in spelled:
+        spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
+    return spelled
+
+
+def _callable_address(name: str, folder: Path) -> str:
+    """Return the address of `package.function`, which may stand in a file beside the study."""
+    module, _, function = name.rpartition(":" if ":" in name else ".")
+    beside = folder / f"{module.replace('.', '/')}.py"
+    return f"python/{beside if beside.is_file() else module}:{function}"
+
+
+def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Read the prompt files that a study names, unless it holds their text already."""
+    named = _named_prompts(*(content.get(key) for key in ("base", "vary", "configs")))
+    known = content.get("prompts") or {}
+    missing = [name for name in named if isinstance(known, Mapping) and name not in known]
+    if not missing:
+        return dict(content)
+    return {**content, "prompts": {**known, **{name: _prompt(folder / name) for name in missing}}}
+
+
+def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
+    """Return the names of prompt files, each once; what is wrong with the rest is said later."""
+    levels = configs.values() if isinstance(configs, Mapping) else ()
+    single = [one.get(_PROMPT) for one in (base, *levels) if isinstance(one, Mapping)]
+    several = vary.get(_PROMPT) if isinstance(vary, Mapping) else ()
+    named = [*single, *(several if isinstance(several, list) else ())]
+    return [n for n in dict.fromkeys(named) if isinstance(n, str) and n not in ("", BUILT_IN)]
+
+
+def _prompt(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Problem(
+            f"cannot read the prompt file {path} ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"the prompt file {path} is not UTF-8; save it as UTF-8") from error
 
 
 def _content(path: Path) -> dict[str, Any]:

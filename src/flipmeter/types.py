@@ -84,12 +84,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Task:
-    """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale."""
+    """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale.
+
+    `criteria` are those of a judge's rubric, in the order in which it is written.
+    """
 
     scale: Scale
     title: str = "Sentiment Classification"
     noun: str = "Sentence"
     aspect: str = "sentiment"
+    criteria: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class Dataset:
     """Items with a task. `pool` gives the demonstrations, `test` is what is rated.
 
     `left_out` counts the rows that were dropped while reading or must not be sampled, by reason.
+    `demos` are shown to every seed as they are, in this order; None draws them from the pool.
     """
 
     name: str
@@ -121,6 +126,7 @@ class Dataset:
     licence: str = ""
     digest: str = ""
     left_out: Mapping[str, int] = field(default_factory=dict)
+    demos: tuple[Item, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class Style:
     `layout` says how a prompt ends whose query is not last: `cued` repeats the query at the end,
     `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
     list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
-    too.
+    too. `prompt` is the text of a prompt file, which takes the place of our own wording.
     """
 
     label_format: str = "numeric"
@@ -142,13 +148,16 @@ class Style:
     cardinality: int | None = None
     layout: Layout = "cued"
     word_reversal: Literal["header", "flipped"] = "header"
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
 class View:
     """Positions only: nothing in a view changes what a prompt means.
 
-    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed.
+    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The last
+    two are for prompt files: the order of a rubric's criteria, and who says what stands in the
+    system message.
     """
 
     name: str
@@ -156,6 +165,8 @@ class View:
     demo_order: str = "base"
     placement: Placement = "before"
     repeat: int = 0
+    criterion_order: str = "base"
+    instructions: Literal["system", "user"] = "system"
 
     @property
     def is_natural(self) -> bool:
@@ -277,6 +288,68 @@ class Prompt:
 
 
 @dataclass(frozen=True)
+class Label:
+    """A label as it is offered: its slot, the text to answer with, and the class it stands for."""
+
+    slot: Slot
+    text: str
+    name: str
+    rank: Rank
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Example:
+    """A demonstration as it is shown: the fields of its item, and its label."""
+
+    fields: Mapping[str, str] = field(hash=False)
+    label: str
+
+    @property
+    def text(self) -> str:
+        return self.fields["text"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a rater that is a Python callable is given: an item under a view.
+
+    `fields` are the item's (`text` is the main one). `labels` and `demos` stand in the order in
+    which the view shows them; `placement` says where the demonstrations belong. `repeat` counts
+    how often the same was asked before.
+    """
+
+    fields: Mapping[str, str] = field(hash=False)
+    labels: tuple[Label, ...]
+    demos: tuple[Example, ...] = ()
+    placement: Placement = "before"
+    repeat: int = 0
+
+    @property
+    def text(self) -> str:
+        return self.fields["text"]
+
+    def script(self, fields: Mapping[str, str]) -> Script:
+        """Return the question about an item as two lines of JSON; items share the first."""
+        shown = {
+            "labels": [[label.text, label.name, label.rank] for label in self.labels],
+            "demos": [[dict(demo.fields), demo.label] for demo in self.demos],
+            "placement": self.placement,
+        }
+        return Script(Head(start=canonical_json(shown)), f"\n{canonical_json(dict(fields))}")
+
+    @classmethod
+    def read(cls, text: str, repeat: int = 0) -> Question:
+        """Read a question back from its script."""
+        shown, fields = (json.loads(line) for line in text.split("\n"))
+        labels = (Label(slot, *label) for slot, label in enumerate(shown["labels"], 1))
+        demos = (Example(*demo) for demo in shown["demos"])
+        return cls(fields, tuple(labels), tuple(demos), shown["placement"], repeat)
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How a reply is drawn from a model. None means: not sent, the endpoint's own default."""
 
@@ -326,10 +399,19 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Extract:
+    """Where a structured reply has its label: at a JSON path, or in the group of a pattern."""
+
+    json: str = ""
+    regex: str = ""
+
+
+@dataclass(frozen=True)
 class Rater:
     """What turns items under views into decisions: a model, a style, a pipeline and decoding.
 
-    One that `is_scored` asks for the log-probabilities of the labels with every reply.
+    One that `is_scored` asks for the log-probabilities of the labels with every reply. `extract`
+    says where in a reply the label stands, None for anywhere.
     """
 
     model: Model
@@ -337,6 +419,7 @@ class Rater:
     pipeline: str = "pointwise"
     decoding: Decoding = Decoding()
     is_scored: bool = False
+    extract: Extract | None = None
 
     @property
     def name(self) -> str:

@@ -12,6 +12,8 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from flipmeter import __version__
+from flipmeter.predictions import ENDINGS, read_predictions
+from flipmeter.runs import Run
 from flipmeter.study import (
     Study,
     find_study,
@@ -32,6 +34,12 @@ app = typer.Typer(
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+RunOrTable = Annotated[
+    Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
+]
+ScaleOption = Annotated[
+    str | None, typer.Option("--scale", help="Of a table: its classes, lowest first: low,mid,high.")
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the study: test_size=40, base.shots=1."),
@@ -105,3 +113,12 @@ def _change(text: str) -> tuple[str, Any]:
         return key, yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
+
+
+def open_run(path: Path, scale: str | None = None) -> Run:
+    """Return the run in a folder, or a table of predictions as one."""
+    if path.is_file() or path.suffix in ENDINGS:
+        return read_predictions(path, [name.strip() for name in scale.split(",")] if scale else ())
+    if scale:
+        raise Problem(f"--scale is for a table of predictions; {path} is a run and knows its own")
+    return Run(path)

@@ -28,8 +28,8 @@ def compare(
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
     runs = Run(first), Run(second)
-    known = {contrast.name: contrast for contrast in runs[0].study.contrasts}
-    shared = [c for c in runs[1].study.contrasts if known.get(c.name) == c]
+    known = {contrast.name: contrast for contrast in runs[0].contrasts}
+    shared = [c for c in runs[1].contrasts if known.get(c.name) == c]
     if runs[0].study.mode != runs[1].study.mode:
         modes = " and ".join(run.study.mode for run in runs)
         raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import polars as pl
 import typer
@@ -29,7 +28,7 @@ from flipmeter.types import Problem
 def show_forecasts(done: Run, output: Output) -> None:
     """Print what the levels of each config add up to, beside what was measured."""
     study = done.study
-    table = forecasts(done.decisions, study.contrasts, _configs(done), mode=study.mode)
+    table = forecasts(done.decisions, done.contrasts, _configs(done), mode=study.mode)
     output.show(
         heading(done),
         {"forecasts": table},
@@ -39,7 +38,7 @@ def show_forecasts(done: Run, output: Output) -> None:
 
 def _configs(done: Run) -> dict[str, dict[str, object]]:
     """Return what a config changes of the base, by name: the study's own and those we know."""
-    at_base = asdict(done.study.style) | {"pipeline": done.study.pipeline}
+    at_base = done.study.at_base
     known = {name: dict(levels) for name, levels in configs.items()} | done.study.configs
     return {
         name: {
@@ -53,7 +52,7 @@ def _configs(done: Run) -> dict[str, dict[str, object]]:
 
 def show_choices(done: Run, metric: str | None) -> None:
     """Print the best level of every factor for each objective, as YAML for a study."""
-    table = residuals(done.decisions, done.study.contrasts, mode=done.study.mode)
+    table = residuals(done.decisions, done.contrasts, mode=done.study.mode)
     varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
     raters = varied["rater"].unique(maintain_order=True).to_list()
     if not raters:

@@ -9,7 +9,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say
+from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, print_run, warning_lines
@@ -32,7 +32,8 @@ from flipmeter.types import Problem
 
 @app.command()
 def measure(
-    folder: RunFolder,
+    folder: RunOrTable,
+    scale: ScaleOption = None,
     greedy: Annotated[
         Path | None, typer.Option(help="The greedy run beside this stochastic one (Phase 0 table).")
     ] = None,
@@ -76,8 +77,8 @@ def measure(
         ),
     ] = None,
 ) -> None:
-    """Print the estimates of a run, every number with its interval and n."""
-    done = Run(folder)
+    """Print the estimates of a run or of a table of predictions, with their intervals and n."""
+    done = open_run(folder, scale)
     is_phase0 = phase0 or greedy is not None
     _refuse_two(
         {
@@ -152,9 +153,9 @@ def _phase0(done: Run, greedy: Path | None) -> pl.DataFrame:
 def _show_residuals(done: Run, reference: str | None, output: Output) -> None:
     study = done.study
     if reference is None:
-        table = residuals(done.decisions, study.contrasts, mode=study.mode)
+        table = residuals(done.decisions, done.contrasts, mode=study.mode)
     else:
-        table = transfer(done.decisions, study.contrasts, reference, mode=study.mode)
+        table = transfer(done.decisions, done.contrasts, reference, mode=study.mode)
 
     def people() -> None:
         is_blind = reference is None and study.design == "one-at-a-time" and len(study.vary) > 1
@@ -165,7 +166,7 @@ def _show_residuals(done: Run, reference: str | None, output: Output) -> None:
 
 
 def _show_effects(done: Run, output: Output) -> None:
-    table = effects(done.decisions, done.study.contrasts, mode=done.study.mode)
+    table = effects(done.decisions, done.contrasts, mode=done.study.mode)
     output.show(
         heading(done),
         {"effects": table},

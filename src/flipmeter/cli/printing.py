@@ -44,7 +44,7 @@ def print_run(done: Run, study: Study) -> None:
     shown = pl.lit(is_whole) | (pl.col("level") == "")
     estimates, judged = done.estimates.filter(shown), done.verdicts.filter(shown)
     say("", *map(str, sentences(done)))
-    say("", warned(flip_table(estimates, judged, study.contrasts), done.warnings))
+    say("", warned(flip_table(estimates, judged, done.contrasts), done.warnings))
     for note in notes(done):
         say(f"! {note}")
     tables = (

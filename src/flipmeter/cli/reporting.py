@@ -8,16 +8,24 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import DEFAULT_STORE, DataDir, RunFolder, StorePath, app
+from flipmeter.cli.app import (
+    DEFAULT_STORE,
+    DataDir,
+    RunOrTable,
+    ScaleOption,
+    StorePath,
+    app,
+    open_run,
+)
 from flipmeter.findings import gather
 from flipmeter.model import open_stored
 from flipmeter.report import check_ending, write_report
-from flipmeter.runs import Run
 
 
 @app.command()
 def report(
-    folder: RunFolder,
+    folder: RunOrTable,
+    scale: ScaleOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -33,9 +41,9 @@ def report(
 
     Prompts are rebuilt from the study; what its data no longer give is read from the reply store.
     """
-    path = out or folder / "report.html"
+    run = open_run(folder, scale)
+    path = out or (folder / "report.html" if folder.is_dir() else folder.with_suffix(".html"))
     check_ending(path)
-    run = Run(folder)
     with open_stored(store) if store.is_file() else nullcontext() as replies:
         write_report(gather(run, replies, data_dir), path)
     typer.echo(f"report: {path}")

@@ -24,7 +24,7 @@ def aspects_of(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFr
     wanted = list(ASPECTS) if names == "all" else [name.strip() for name in names.split(",")]
     found = measure_aspects(
         done.decisions,
-        done.study.contrasts,
+        done.contrasts,
         wanted,
         reproducible=done.environment["reproducible"],
         costs=None if costs is None else _read_costs(costs),
@@ -37,7 +37,7 @@ def certificates_of(done: Run, claims: Sequence[str]) -> pl.DataFrame:
     """Hold the claims of a user against a run."""
     found = certificates(
         done.decisions,
-        done.study.contrasts,
+        done.contrasts,
         [read_claim(claim) for claim in claims],
         reproducible=done.environment["reproducible"],
     )

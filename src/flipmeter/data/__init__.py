@@ -10,7 +10,7 @@ from typing import Any
 import flipmeter.data.bundled  # noqa: F401 - registers its datasets
 from flipmeter.data.catalog import Entry, Split, datasets, load_entry
 from flipmeter.data.content import content_key
-from flipmeter.data.files import load_file
+from flipmeter.data.files import load_file, with_demos
 from flipmeter.data.hub import load_hub
 from flipmeter.data.merge import Groups, merge, merge_sample, merging_of
 from flipmeter.data.sampling import Balance, Sample, sample
@@ -33,6 +33,7 @@ __all__ = [
     "merge_sample",
     "merging_of",
     "sample",
+    "with_demos",
 ]
 
 Spec = str | Mapping[str, Any] | Dataset

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from flipmeter.data.content import dataset_digest
+from flipmeter.data.content import content_key, dataset_digest
 from flipmeter.data.items import (
     Columns,
     OnBad,
@@ -39,15 +40,52 @@ def load_file(
     """Load a CSV, TSV, JSON-lines or Parquet file; `demos` is a second one for the demonstrations.
 
     Without `demos` the pool is empty and the sampler sets part of the file aside. `fields` maps
-    further fields of an item to columns. Outer white space of a text is cut.
+    further fields of an item to columns; without a column `text` these are its text. Outer white
+    space of a text is cut.
     """
     path = Path(path)
-    columns = Columns(text, label, id, fields or {})
     reader = read_labels(scale, labels, task, label)
     test = read_table(path, quotes)
+    columns = Columns(text, label, id, fields or {}).of(test)
     pool = read_table(Path(demos), quotes) if demos else None
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
+    )
+
+
+def with_demos(
+    dataset: Dataset,
+    path: str | Path,
+    *,
+    text: str = "text",
+    label: str = "label",
+    labels: Mapping[object, object] | None = None,
+    fields: Mapping[str, str] | None = None,
+    quotes: bool | None = None,
+) -> Dataset:
+    """Return a dataset whose demonstrations are those of a file, in its order.
+
+    Test items that are shown there must not be tested: they are left out, and counted.
+    """
+    reader = read_labels(None, labels, dataset.task, label)
+    table = read_table(Path(path), quotes)
+    columns = Columns(text, label, None, fields or {}).of(table)
+    shown = read_items(table, columns, reader, "demo")
+    settle_bad([shown], "error")
+    demos = tuple(item for _, item in shown.items)
+    keys = {content_key(demo) for demo in demos}
+    test, pool = (
+        tuple(item for item in items if content_key(item) not in keys)
+        for items in (dataset.test, dataset.pool)
+    )
+    n_shown = len(dataset.test) - len(test)
+    return replace(
+        dataset,
+        test=test,
+        pool=pool,
+        demos=demos,
+        digest=dataset_digest(dataset.task.scale, (*pool, *demos), test),
+        left_out={**dataset.left_out, **({"shown as demonstrations": n_shown} if n_shown else {})},
     )
 
 

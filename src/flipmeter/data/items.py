@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flipmeter.data.content import content_key, is_blank
@@ -19,7 +19,10 @@ ON_BAD: tuple[OnBad, ...] = ("error", "drop")
 
 @dataclass(frozen=True)
 class Columns:
-    """Where an item's parts stand: text and label, an id if there is one, and further fields."""
+    """Where an item's parts stand: text and label, an id if there is one, and further fields.
+
+    Without a column of its own, the text is made of the other fields.
+    """
 
     text: str = "text"
     label: str = "label"
@@ -33,7 +36,12 @@ class Columns:
     @property
     def texts(self) -> dict[str, str]:
         """Map the name of each field of an item to its column."""
-        return {"text": self.text, **self.fields}
+        return {"text": self.text, **self.fields} if self.text else dict(self.fields)
+
+    def of(self, table: Table) -> Columns:
+        """Return the columns of a table, which may do without a text where it has other fields."""
+        is_joined = self.fields and self.text == Columns.text and self.text not in table.columns
+        return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
         for column in [*self.texts.values(), self.label, *([self.id] if self.id else [])]:
@@ -131,6 +139,8 @@ def _is_encodable(text: str) -> bool:
 def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     name = record.values[columns.id] if columns.id else f"{role}-{record.row}"
     fields = {key: str(record.values[column]).strip() for key, column in columns.texts.items()}
+    if not columns.text:
+        fields["text"] = "\n\n".join(f"{key}: {value}" for key, value in fields.items())
     return Item(str(name), fields, labels.rank(record.values[columns.label]), role)
 
 

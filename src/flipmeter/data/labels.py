@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flipmeter.registry import suggestion
 from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Task
@@ -100,7 +101,7 @@ def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "lab
         if task.scale.names != names:
             raise Problem(f"the task is about {list(task.scale.names)}, the scale is {list(names)}")
         return task
-    words = dict(task or {})
+    words: dict[str, Any] = dict(task or {})
     for key, value in words.items():
         if key not in _TASK_KEYS:
             raise Problem(f"a task has no '{key}'{suggestion(key, _TASK_KEYS)}")

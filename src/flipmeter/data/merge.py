@@ -35,12 +35,14 @@ def merge(dataset: Dataset, n_classes: int, groups: Groups | None = None) -> Dat
     merging = merging_of(scale, n_classes, groups)
     pool, test = (_relabelled(items, merging.ranks) for items in (dataset.pool, dataset.test))
     dropped = len(dataset.pool) + len(dataset.test) - len(pool) - len(test)
+    demos = None if dataset.demos is None else _relabelled(dataset.demos, merging.ranks)
     return replace(
         dataset,
         name=f"{dataset.name}/{n_classes}",
         task=replace(dataset.task, scale=replace(scale, names=merging.names)),
         pool=pool,
         test=test,
+        demos=demos,
         left_out=dict(dataset.left_out) | ({merging.left_out: dropped} if dropped else {}),
     )
 

@@ -60,7 +60,8 @@ def sample(
     """Draw a stratified test set and `shots` demonstrations of each class.
 
     `equal` gives each class the same number of test items, `proportional` its share in the test
-    set, both by largest remainder. Calibration items come from what the pool has left.
+    set, both by largest remainder. Calibration items come from what the pool has left. Fixed
+    demonstrations of a dataset are shown as they are, unless there are 0 shots.
     """
     _check(test_size, shots, balance)
     scale = dataset.task.scale
@@ -69,19 +70,26 @@ def sample(
     strata = _strata(tested.items, scale, test_seed, "test")
     if dataset.pool:
         pool = _strata(shown.items, scale, seed, "demos")
+    elif dataset.demos is not None and not n_calibration:
+        pool = {rank: [] for rank in scale.ranks}
     else:
         strata, pool = _set_aside(strata, shots, seed)
+    fixed, shots = dataset.demos if shots else None, 0 if dataset.demos is not None else shots
     demos = _demos(dataset.name, scale, pool, shots)
     aside = {} if dataset.pool else {rank: len(items) for rank, items in pool.items()}
     quotas = _quotas(dataset.name, scale, strata, test_size, balance, aside)
     chosen = {rank: strata[rank][: quotas[rank]] for rank in scale.ranks}
     return Sample(
         test=tuple(_mixed(chosen, test_seed)),
-        demos=tuple(replace(item, role="demo") for _, item in _shuffled(demos, seed, "base order")),
+        demos=fixed or _in_base_order(demos, seed),
         left_out=dict(sorted((tested.left_out + shown.left_out).items())),
         notes=(*tested.notes(), *shown.notes()),
         calibration=_calibration(dataset.name, pool, shots, n_calibration, seed),
     )
+
+
+def _in_base_order(demos: Sequence[_Keyed], seed: int) -> tuple[Item, ...]:
+    return tuple(replace(item, role="demo") for _, item in _shuffled(demos, seed, "base order"))
 
 
 def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) -> tuple[Item, ...]:

@@ -23,6 +23,7 @@ from flipmeter.model.names import (
     without_logprobs,
 )
 from flipmeter.model.pool import PERSISTENCE, Persistence
+from flipmeter.model.python import PythonBackend
 from flipmeter.model.run import Engine
 from flipmeter.model.sim import SimRater
 from flipmeter.model.store import Store
@@ -47,11 +48,12 @@ DECLARED_AS = {
     "seed": {"seed"},
 }
 REASONING = ("reasoning", "reasoning_effort")
-ENGINES: dict[str, type[LlamaBackend] | type[HfBackend] | type[SimRater]] = {
+ENGINES: dict[str, type[LlamaBackend] | type[HfBackend] | type[SimRater] | type[PythonBackend]] = {
     "local": LlamaBackend,
     "llamacpp": LlamaBackend,
     "hf": HfBackend,
     "sim": SimRater,
+    "python": PythonBackend,
 }
 
 SHORT, LONG = "Say yes.", "Write ten random words."

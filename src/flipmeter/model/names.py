@@ -15,6 +15,7 @@ from flipmeter.model.hf import HfBackend, hf_spec
 from flipmeter.model.hf_catalog import hf_models as hf_models
 from flipmeter.model.http import Endpoint, HttpBackend
 from flipmeter.model.llama import LlamaBackend, engine, file_digest
+from flipmeter.model.python import PythonBackend, is_said_reproducible, python_identity
 from flipmeter.model.sim import SimRater, sim_spec
 from flipmeter.model.weights import Fetched
 from flipmeter.model.weights import local_models as local_models
@@ -57,7 +58,7 @@ providers: dict[str, Provider] = {
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
 }
-FAMILIES = ("local", "llamacpp", "hf", "sim", *providers)
+FAMILIES = ("local", "llamacpp", "hf", "sim", "python", *providers)
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def family(model: Model) -> str:
         raise Problem(
             f"no model '{model.address}': an address is family/name{suggestion(head, [*FAMILIES])}"
         )
-    if model.options and head != "hf":
-        raise Problem(f"{model.address} takes no `options`; only hf/… models do")
+    if model.options and head not in ("hf", "python"):
+        raise Problem(f"{model.address} takes no `options`; only hf/… and python/… models do")
     return head
 
 
@@ -104,6 +105,8 @@ def identity_of(model: Model, world: World | None = None) -> str:
         return hf_spec(model).identity
     if kind == "sim":
         return _sim(model, world).identity
+    if kind == "python":
+        return python_identity(model)
     url = _base_url(model)
     return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
 
@@ -113,6 +116,8 @@ def is_reproducible(model: Model, decoding: Decoding) -> bool:
     kind = family(model)
     if kind == "sim":
         return sim_spec(model.address).noise == 0
+    if kind == "python":
+        return is_said_reproducible(model)
     if kind == "hf":
         return decoding.is_greedy and hf_spec(model).is_reproducible
     return decoding.is_greedy and kind in ("local", "llamacpp")
@@ -121,6 +126,11 @@ def is_reproducible(model: Model, decoding: Decoding) -> bool:
 def is_in_process(model: Model) -> bool:
     """Say whether a model answers in this process: nobody charges for it."""
     return family(model) not in providers
+
+
+def is_callable(model: Model) -> bool:
+    """Say whether a model is a Python callable: it is given a question instead of a prompt."""
+    return family(model) == "python"
 
 
 def open_backend(
@@ -137,6 +147,8 @@ def open_backend(
         return HfBackend(hf_spec(model))
     if kind == "sim":
         return _sim(model, world)
+    if kind == "python":
+        return PythonBackend(model)
     return HttpBackend(
         _endpoint(model),
         identity,
@@ -175,6 +187,8 @@ def params_for(model: Model, decoding: Decoding, repeat: int, scored: bool = Fal
 
     Two repeats never share a sampling seed: a fixed seed would make them one reply.
     """
+    if is_callable(model):  # it draws its replies as it likes
+        return canonical_json(dict(model.extra))
     interface = interface_of(model)
     body = decoding.body() | {"interface": interface}
     if family(model) == "hf":

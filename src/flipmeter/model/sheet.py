@@ -156,14 +156,15 @@ def join_blocks(blocks: Sequence[Block], glue: str) -> Block:
 
 
 def all_labels(values: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return all labels of a format from some: 1..M, A.., Option_1.., or the class names."""
+    """Return all labels of a format from some: 1..M, 0.., A.., Option_1.., or the class names."""
     folded = {name.casefold() for name in names}
     if all(value.casefold() in folded for value in values):
         return names
     for value in values:
         stem = value.rstrip("0123456789")
         if stem != value:
-            return tuple(f"{stem}{slot}" for slot in range(1, len(names) + 1))
+            first = 0 if f"{stem}0" in values else 1
+            return tuple(f"{stem}{slot}" for slot in range(first, len(names) + first))
         if len(stem) == 1:
             return tuple(chr(ord("A") + slot) for slot in range(len(names)))
     raise Problem(f"the label '{values[0]}' is neither an identifier nor one of {', '.join(names)}")

@@ -100,6 +100,50 @@ probes.add(
 )
 
 
+def _criterion_order(n_classes: int) -> tuple[View, ...]:
+    order = natural(n_classes)
+    return (
+        base_view(n_classes),
+        View("criteria_reversed", order, criterion_order="reversed"),
+        View("criteria_rotated", order, criterion_order="rotated"),
+    )
+
+
+def _system_user(n_classes: int) -> tuple[View, ...]:
+    return base_view(n_classes), View("in_user", natural(n_classes), instructions="user")
+
+
+probes.add(
+    "criterion_order",
+    Probe(
+        "criterion_order",
+        "the criteria of a rubric as written, reversed, and the first one last",
+        _criterion_order,
+        (
+            Contrast("P4a", ("base", "criteria_reversed"), "criteria reversed", "criterion_order"),
+            Contrast("P4b", ("base", "criteria_rotated"), "criteria rotated", "criterion_order"),
+            Contrast(
+                "P4",
+                ("base", "criteria_reversed", "criteria_rotated"),
+                "any order of the criteria",
+                "criterion_order",
+            ),
+        ),
+        needs_demos=False,
+    ),
+)
+probes.add(
+    "system_user",
+    Probe(
+        "system_user",
+        "the instructions in the system message, and at the start of the user's",
+        _system_user,
+        (Contrast("P5", ("base", "in_user"), "instructions by the user", "system_user"),),
+        needs_demos=False,
+    ),
+)
+
+
 def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[Contrast, ...]:
     """Return the contrasts of some probes; an aggregate of orders may leave the base order out.
 

@@ -12,12 +12,15 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.pointwise import Write, paradigms, render
+from flipmeter.prompt.own import Template, read_template
+from flipmeter.prompt.pointwise import Write, paradigms, render, unshown
+from flipmeter.prompt.question import question
 
 __all__ = [
     "LabelFormat",
     "Mood",
     "Shown",
+    "Template",
     "Write",
     "clarities",
     "class_groups",
@@ -28,6 +31,9 @@ __all__ = [
     "moods",
     "paradigms",
     "plural",
+    "question",
+    "read_template",
     "render",
     "separators",
+    "unshown",
 ]

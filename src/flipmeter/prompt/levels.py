@@ -83,6 +83,7 @@ label_formats.add("numeric", LabelFormat(lambda slot, name: str(slot)))
 label_formats.add("letter", LabelFormat(_letter))
 label_formats.add("natural_language", LabelFormat(lambda slot, name: name, is_words=True))
 label_formats.add("neutral_id", LabelFormat(lambda slot, name: f"Option_{slot}"))
+label_formats.add("from_zero", LabelFormat(lambda slot, name: str(slot - 1)))
 
 separators.add("colon", ": ")
 separators.add("space", " ")

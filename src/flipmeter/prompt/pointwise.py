@@ -12,6 +12,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
+from flipmeter.prompt.own import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
 
@@ -32,8 +33,12 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     form, ranks = label_formats[style.label_format], view.label_order
     answers = form.answers(task.scale, ranks)
     shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
+    labels = [label_of(task, style, view, answers, demo) for demo in demos]
+    kind = kind_of(style, has_demos=bool(demos))
+    if style.prompt:
+        own = fill(read_template(style.prompt), shown, view, demos, labels)
+        return lambda item, part: Prompt(own.script(item), answers, ranks, kind)
     header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
-    labels = (_label(task, style, view, answers, demo) for demo in demos)
     blocks = [
         _block(task, style, demo.text, label) for demo, label in zip(demos, labels, strict=True)
     ]
@@ -42,7 +47,6 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     head = Head(start=BREAK.join([header, *blocks[:n_before]]))
     after = blocks[n_before:]
-    kind = _kind(style, has_demos=bool(blocks))
 
     def write(item: Item, part: str = "") -> Prompt:
         query = _block(task, style, item.text, "")
@@ -62,20 +66,27 @@ def render(task: Task, style: Style, view: View, demos: Sequence[Item], item: It
     return pointwise(task, style, view, demos)(item, "")
 
 
+def unshown(style: Style) -> frozenset[str]:
+    """Return the probes that prompts of a style have no place for."""
+    if not style.prompt:
+        return frozenset({"criterion_order", "system_user"})
+    return read_template(style.prompt).unshown
+
+
 def _block(task: Task, style: Style, text: str, label: str) -> str:
     separator, connector = separators[style.separator], connectors[style.connector]
     block = f"{task.noun}{separator}{text}{connector}{FIELD}{separator}{label}"
     return block if label else block.rstrip()
 
 
-def _kind(style: Style, *, has_demos: bool) -> LabelKind:
+def kind_of(style: Style, *, has_demos: bool) -> LabelKind:
     """Say what the labels are; without demonstrations there is no word to flip."""
     if not label_formats[style.label_format].is_words:
         return "identifiers"
     return "flipped words" if style.word_reversal == "flipped" and has_demos else "words"
 
 
-def _label(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
+def label_of(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
     assert demo.gold is not None, f"demonstration {demo.id} has no class"
     if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
         return task.scale.name(view.label_order[demo.gold - 1])

@@ -24,9 +24,9 @@ Where = tuple[str, str, str, str]
 def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
     """Return a row for each item and pair of views, the second view's columns ending in `_b`.
 
-    Byte-equal prompts are left out. `distance` counts the classes between two that were read, and
-    `towards` says where the second went: for a reversed label list, which end of the list drew
-    both answers.
+    Byte-equal prompts are left out, unknown ones are not. `distance` counts the classes between two
+    that were read, and `towards` says where the second went: for a reversed label list, which end
+    of the list drew both answers.
     """
     if "labels" not in decisions.columns:
         decisions = decisions.with_columns(labels=pl.lit(""))
@@ -50,7 +50,8 @@ def _paired(decisions: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
     is_read = (pl.col("rank") > 0) & (pl.col("rank_b") > 0)
     has_ends = pl.lit(not contrast.reverses_labels) | (pl.col("labels") != "passages")
     towards = pl.when(lean < 0).then(pl.lit(ends[0])).when(lean > 0).then(pl.lit(ends[1]))
-    return both.filter(pl.col("prompt") != pl.col("prompt_b")).with_columns(
+    may_differ = (pl.col("prompt") == "") | (pl.col("prompt") != pl.col("prompt_b"))
+    return both.filter(may_differ).with_columns(
         pl.lit(contrast.name).alias("contrast"),
         pl.when(is_read).then(moved.abs()).alias("distance"),
         pl.when(is_read & has_ends).then(towards).fill_null("").alias("towards"),

@@ -19,6 +19,9 @@ WHEN = {
     "P2c": "when the demos are shuffled anew",
     "P3a": "when the demos stand after the query",
     "P3b": "when the demos stand around the query",
+    "P4a": "when the criteria are reversed",
+    "P4b": "when the first criterion comes last",
+    "P5": "when the instructions stand in the user's message",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
 MOST_UNREAD = 0.2

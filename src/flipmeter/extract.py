@@ -1,0 +1,104 @@
+"""Reply text -> label text: find the label in a structured reply, by JSON path or by pattern."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from flipmeter.types import Extract, Problem
+
+Step = str | int
+
+_STEP = re.compile(r"""\.?([^.\[\]'"$]+)|\[(-?\d+)\]|\[(?:'([^']*)'|"([^"]*)")\]""")
+_DECODER = json.JSONDecoder()
+GROUP = "label"
+"""The group of a pattern that is the label, if it has one of that name."""
+
+
+def extract(text: str, how: Extract) -> list[str]:
+    """Return what stands where a label belongs, as often as it does; nothing if it is not there."""
+    if how.regex:
+        return [_group(match) for match in _pattern(how.regex).finditer(text)]
+    path = read_path(how.json)
+    values = (_at(document, path) for document in _documents(text))
+    return [said for said in map(_label, values) if said]
+
+
+def check(how: Extract) -> None:
+    """Refuse a path or a pattern that cannot be read."""
+    if bool(how.json) == bool(how.regex):
+        raise Problem("answer: give one of json (a path such as $.label) and regex (a pattern)")
+    if how.json:
+        read_path(how.json)
+    else:
+        _pattern(how.regex)
+
+
+@lru_cache(maxsize=64)
+def _pattern(regex: str) -> re.Pattern[str]:
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        raise Problem(f"answer: {regex!r} is no pattern: {error}") from error
+
+
+def _group(match: re.Match[str]) -> str:
+    if GROUP in match.re.groupindex:
+        return match[GROUP] or ""
+    return (match[1] if match.re.groups else match[0]) or ""
+
+
+@lru_cache(maxsize=64)
+def read_path(path: str) -> tuple[Step, ...]:
+    """Read a JSON path: `$.label`, `$.answers[0].label`, `$['final label']`, `$[-1]`."""
+    rest = path.strip().removeprefix("$")
+    steps: list[Step] = []
+    while rest:
+        step = _STEP.match(rest)
+        if step is None:
+            raise Problem(f"answer: {path!r} is no JSON path; write $.label or $.answers[0].label")
+        name, place, *quoted = step.groups()
+        steps.append(int(place) if place else name or quoted[0] or quoted[1] or "")
+        rest = rest[step.end() :]
+    return tuple(steps)
+
+
+def _documents(text: str) -> Iterator[Any]:
+    """Yield the JSON values in a text: the whole of it, or every object and list inside."""
+    try:
+        yield json.loads(text)
+        return
+    except (ValueError, RecursionError):
+        pass
+    place = 0
+    while (start := _next(text, place)) >= 0:
+        try:
+            document, place = _DECODER.raw_decode(text, start)
+            yield document
+        except (ValueError, RecursionError):
+            place = start + 1
+
+
+def _next(text: str, place: int) -> int:
+    found = [at for at in (text.find("{", place), text.find("[", place)) if at >= 0]
+    return min(found, default=-1)
+
+
+def _at(document: Any, path: tuple[Step, ...]) -> Any:
+    """Return what stands at a path, None where it leads nowhere."""
+    for step in path:
+        try:
+            document = document[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return document
+
+
+def _label(value: Any) -> str:
+    """Return a value as the text of a label, "" if it cannot be one."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -1,0 +1,209 @@
+"""Tables of predictions: every estimate and the report without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from conftest import Cli
+from flipmeter import read_predictions
+from flipmeter.predictions import contrasts_between
+from flipmeter.probe import contrasts_of
+from flipmeter.runs import DECISIONS, Run
+from flipmeter.types import Problem
+from report_runs import simulated
+
+Write = Callable[[str, str], Path]
+NAMES = ("very negative", "negative", "neutral", "positive", "very positive")
+
+SMALL = """\
+item,condition,label,gold
+a,long,low,low
+a,short,low,low
+b,long,high,high
+b,short,mid,high
+c,long,mid,mid
+c,short,,mid
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a run with noise, so that nothing is 0 by construction."""
+    models = ["sim/first-slot?noise=0.5", "sim/noisy"]
+    return simulated(tmp_path_factory.mktemp("run"), models=models, seeds=[0, 1], test_size=40)
+
+
+def exported(run: Run) -> pl.DataFrame:
+    """Return the decisions of a run as somebody else would write them down."""
+    names = pl.Series("name", ["", *NAMES])
+    return run.decisions.select(
+        pl.col("rater").alias("model"),
+        "dataset",
+        "level",
+        "seed",
+        pl.col("view").alias("condition"),
+        "repeat",
+        "item",
+        names.gather(run.decisions["rank"]).alias("label"),
+        names.gather(run.decisions["gold"]).alias("gold"),
+        "fault",
+    )
+
+
+def without_tokens(estimates: pl.DataFrame) -> pl.DataFrame:
+    tokens = pl.col("metric").str.contains("tokens")
+    return estimates.filter(~tokens).drop("warning")
+
+
+def test_the_decisions_of_a_run_give_exactly_its_estimates(run: Run) -> None:
+    table = read_predictions(run.folder / DECISIONS)
+    assert_frame_equal(table.estimates.drop("warning"), run.estimates.drop("warning"))
+    assert_frame_equal(table.verdicts, run.verdicts)
+    assert table.contrasts == run.contrasts
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_predictions_exported_from_a_run_give_exactly_its_estimates(
+    run: Run, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"answers.{ending}"
+    table = exported(run)
+    if ending == "csv":
+        table.write_csv(path)
+    elif ending == "jsonl":
+        table.write_ndjson(path)
+    else:
+        table.write_parquet(path)
+    found = read_predictions(path, NAMES)
+    assert_frame_equal(without_tokens(found.estimates), without_tokens(run.estimates))
+    assert found.decisions["slot"].to_list() == run.decisions["slot"].to_list()
+
+
+def test_other_conditions_are_held_against_the_first(write: Write) -> None:
+    found = read_predictions(write("answers.csv", SMALL), ["low", "mid", "high"])
+    (contrast,) = found.contrasts
+    assert (contrast.name, contrast.views) == ("short", ("long", "short"))
+    flips = found.estimates.filter(metric="short")
+    by_policy = {row["policy"]: (row["k"], row["n"]) for row in flips.to_dicts()}
+    assert by_policy["complete"] == (1, 2)
+    assert by_policy["strict"] == (2, 3)
+
+
+def test_base_is_the_reference_wherever_it_stands() -> None:
+    found = contrasts_between(["short", "base", "long"])
+    assert [contrast.views for contrast in found] == [("base", "short"), ("base", "long")]
+
+
+def test_our_views_make_our_contrasts_and_others_join_them() -> None:
+    found = contrasts_between(["base", "reversed", "french"])
+    assert [(c.name, c.probe) for c in found] == [("P1", "label_order"), ("french", "")]
+    assert contrasts_between(["base", "after", "split"]) == contrasts_of(["placement"])
+
+
+def test_a_scale_of_numbers_is_guessed_and_said(write: Write) -> None:
+    rows = ["item,condition,label,gold"]
+    rows += [f"{item},{c},{item % 11},{item % 11}" for item in range(22) for c in ("base", "x")]
+    found = read_predictions(write("answers.csv", "\n".join(rows)))
+    assert found.scales == {"answers": tuple(str(number) for number in range(11))}
+    assert found.decisions["rank"].max() == 11
+    notes = found.environment["datasets"]["answers"]["notes"]
+    assert notes == ["the scale was taken to be 0 to 10, the labels that occur"]
+
+
+def test_items_that_a_condition_lacks_are_counted(write: Write) -> None:
+    text = SMALL.replace("a,short,low,low\n", "")
+    found = read_predictions(write("answers.csv", text), ["low", "mid", "high"])
+    assert found.environment["datasets"]["answers"]["notes"] == [
+        "'short' lacks 1 of 3 answers that other conditions have; "
+        "pairs are made of the items that both have"
+    ]
+    assert found.estimates.filter(metric="short", policy="strict")["n"].to_list() == [2]
+
+
+def test_gold_may_be_missing(write: Write) -> None:
+    rows = ["item,condition,label", "a,x,1", "a,y,2", "b,x,2", "b,y,2"]
+    found = read_predictions(write("answers.csv", "\n".join(rows)))
+    assert found.estimates.filter(metric="y", policy="complete")["value"].to_list() == [0.5]
+    accuracy = found.estimates.filter(metric="accuracy")
+    assert set(accuracy["note"]) == {"no gold classes"}
+
+
+def test_probabilities_are_taken_by_class(write: Write) -> None:
+    rows = ["item,condition,label,p_low,p_high", "a,x,low,0.9,0.1", "a,y,high,0.2,0.8"]
+    found = read_predictions(write("answers.csv", "\n".join(rows)), ["low", "high"])
+    assert found.decisions["probabilities"].to_list() == [[0.9, 0.1], [0.2, 0.8]]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("item,label,gold\na,1,1\n", "no column 'condition'"),
+        ("item,condition,label\na,x,1\na,x,2\n", "row 3: 'a' has an answer under 'x' in row 2 too"),
+        ("item,condition,label\na,x,low\na,y,high\n", "name all classes, lowest first: --scale"),
+        ("item,condition,label\na,x,1\nb,x,2\n", "every row has the condition 'x'"),
+        ("item,condition,label\na,x,1\na,,2\n", "row 3: the column 'condition' is empty"),
+        ("item,condition,label,gold\na,x,1,1\na,y,2,2\n", "row 3: 'a' has another gold in row 2"),
+        ("item,condition,label,fault\na,x,1,\na,y,2,refusd\n", "row 3: no fault named 'refusd'"),
+        ("item,condition,label,fault\na,x,1,\na,y,2,error\n", "row 3: a label and the fault"),
+        ("item,condition,label,repeat\na,x,1,0\na,y,2,no\n", "row 3: repeat is 'no'"),
+        ("item,condition,label,p_1\na,x,1,1\na,y,2,0\n", "has the column p_1 and no p_2"),
+        ("item,condition,label\na,x,1\na,y,200\n", "the labels go from 1 to 200"),
+        ("item,condition,label\n", "has no rows"),
+    ],
+)
+def test_errors_say_which_row_and_value(write: Write, text: str, complaint: str) -> None:
+    path = write("answers.csv", text)
+    with pytest.raises(Problem) as error:
+        read_predictions(path).estimates  # noqa: B018 - whichever comes first
+    assert complaint in str(error.value)
+    assert "answers.csv" in str(error.value)
+
+
+def test_a_label_that_is_not_on_the_scale_names_its_row(write: Write) -> None:
+    with pytest.raises(Problem, match=r"row 5: the label 'mid' is not on the scale.*--scale"):
+        read_predictions(write("answers.csv", SMALL), ["low", "high"])
+
+
+def test_the_command_line_measures_a_table(write: Write, cli: Cli) -> None:
+    path = write("answers.csv", SMALL)
+    code, out, err = cli("measure", str(path), "--scale", "low,mid,high")
+    assert (code, err) == (0, "")
+    assert "short" in out
+    code, out, _ = cli("measure", str(path), "--scale", "low,mid,high", "--json")
+    assert json.loads(out)["study"] == "answers"
+    code, _, err = cli("measure", str(path))
+    assert code == 2
+    assert "--scale" in err
+
+
+def test_every_aspect_of_a_table_can_be_shown(write: Write, cli: Cli) -> None:
+    path = write("answers.csv", SMALL)
+    code, _, err = cli("measure", str(path), "--scale", "low,mid,high", "--show", "all")
+    assert (code, err) == (0, "")
+
+
+def test_the_report_of_a_table_shows_the_texts(write: Write, cli: Cli, tmp_path: Path) -> None:
+    rows = ["item,condition,label,gold,text"]
+    rows += [
+        f"{k},{c},{1 + (k + n) % 3},1,Sentence number {k}."
+        for k in range(6)
+        for n, c in enumerate("xy")
+    ]
+    path = write("answers.csv", "\n".join(rows))
+    assert cli("report", str(path))[0] == 0
+    page = (tmp_path / "answers.html").read_text(encoding="utf-8")
+    assert "Sentence number 3." in page
+    assert "a table of predictions holds no prompts" in page
+    assert cli("report", str(path), "-o", "answers.md")[0] == 0
+
+
+def test_a_scale_is_not_for_a_run(run: Run, cli: Cli) -> None:
+    code, _, err = cli("measure", str(run.folder), "--scale", "1,2")
+    assert code == 2
+    assert "--scale is for a table" in err
