@@ -21,6 +21,7 @@ from flipmeter.measure.gee import Outcomes, fit, score_test
 from flipmeter.measure.interactions import Analysis
 from flipmeter.measure.shares import Variance
 from flipmeter.types import Contrast, Problem
+from hand_made import PAPER
 
 Floats = npt.NDArray[np.float64]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
@@ -28,14 +29,6 @@ LEVELS: dict[str, list[Any]] = {
     "label_format": ["numeric", "letter", "neutral_id"],
     "clarity": ["explicit", "minimal"],
     "shots": [5, 1, 3],
-}
-PAPER: dict[str, list[Any]] = {
-    "label_format": ["numeric", "letter", "natural_language", "neutral_id"],
-    "clarity": ["explicit", "minimal", "ordinal_explicit"],
-    "mood": ["imperative", "interrogative", "indicative"],
-    "separator": ["colon", "space", "tab"],
-    "connector": ["newline", "space", "newline_tab"],
-    "shots": [5, 0, 1, 3],
 }
 
 
