@@ -206,7 +206,7 @@ def perform(
     grid, fallbacks = adapted(grid, known)
 
     async def ask() -> _Harvest:
-        async with opened(grid, worlds(study, datasets), on_fetch) as backends:
+        async with opened(grid, worlds(study, datasets, grid), on_fetch) as backends:
             engine = Engine(
                 {backend.identity: backend for backend in backends.values()},
                 store,
