@@ -59,14 +59,19 @@ def flips_by_confidence(
     same_length(flipped=flips, confidence=score)
     if np.isnan(score).any() or n_bins < 1:
         raise Problem("every item needs a confidence, and there must be a bin to put it in")
-    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)[1:-1]))
-    place = np.searchsorted(edges, score, side="right")
-    found = []
-    for own in (place == bin_ for bin_ in np.unique(place)):
+    place, found = confidence_bins(score, n_bins), []
+    for own in (place == bin_ for bin_ in range(place.max() + 1)):
         k, n = int(flips[own].sum()), int(own.sum())
         note = f"{score[own].min():.3f} to {score[own].max():.3f}"
         found.append(Estimate(k / n, *wilson(k, n), n, k=k, metric="flips", note=note))
     return found
+
+
+def confidence_bins(score: Floats, n_bins: int) -> Ints:
+    """Number bins of about equal size from 0, the least first; equal scores stay together."""
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    place = np.searchsorted(edges, score, side="right")
+    return np.asarray(np.unique(place, return_inverse=True)[1], dtype=np.int64)
 
 
 def _simplex(probabilities: npt.ArrayLike) -> Floats:
