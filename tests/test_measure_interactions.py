@@ -410,3 +410,11 @@ def test_a_study_of_one_cell_has_no_effects() -> None:
     cells, hits, _ = drawn(10)
     with pytest.raises(Problem, match="one cell only"):
         effects(decided(LEVELS, cells[:1], hits[:, :1]), [])
+
+
+def test_cells_that_are_all_alike_have_no_variance_to_share() -> None:
+    cells = factorial(LEVELS)
+    yes = np.repeat(np.arange(40)[:, None] % 3 > 0, len(cells), axis=1).astype(np.float64)
+    table = effects(decided(LEVELS, cells, yes, 0 * yes), [P1]).filter(metric="accuracy")
+    assert table["share"].null_count() == len(table)
+    assert not (table["p"] < 0.05).any()

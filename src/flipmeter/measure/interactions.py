@@ -124,7 +124,8 @@ class Model:
         for sign, rows in designs:
             value += sign * float(weights @ self.fit.mean(rows))
             slope += sign * weights @ self.fit.slope(rows)
-        error = float(np.sqrt((slope @ self.fit.covariance @ slope.T).item()))
+        # Cells that no item tells apart have variance 0, and rounding can take it below.
+        error = float(np.sqrt(max((slope @ self.fit.covariance @ slope.T).item(), 0.0)))
         half = float(stats.t.ppf(1 - ALPHA / 2, self.fit.freedom)) * error
         return 100 * value, 100 * (value - half), 100 * (value + half)
 
