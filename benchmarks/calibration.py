@@ -364,14 +364,12 @@ def tests_of(sample: Sample) -> dict[str, Floats]:
     was, now = first == sample.gold, second == sample.gold
     up, down = count(second > first), count(second < first)
     slots = slot_estimates(first, second, sample.gold, N_CLASSES, sample.groups)
-    blind = slot_estimates(first, second, 0 * sample.gold, N_CLASSES, sample.groups)
     return {
         "Bowker": bowker_tests(tables)[2],
         "Stuart-Maxwell": homogeneity_tests(tables)[2],
         "Wilcoxon": signed_ranks(tables)[1],
         "sign test, mid-p": mcnemar_p(up, down, alternative="two-sided"),
-        "slot test, against gold": slots["slot_test"][0].value,
-        "slot test, against its mirror image": blind["slot_test"][0].value,
+        "slot test": slots["slot_test"][0].value,
         "total against noise, mid-p": mcnemar_p(b, c),
         "accuracy of two views or runs, McNemar mid-p": mcnemar_p(
             count(was & ~now), count(now & ~was), alternative="two-sided"
@@ -555,7 +553,9 @@ def main() -> None:
     options = parser.parse_args()
     text = page(options.draws)
     if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+        # What benchmarks/planted_effects.py wrote at the end of the page stays there.
+        _, title, planted = PAGE.read_text(encoding="utf-8").partition("\n## Planted effects\n")
+        PAGE.write_text(text + title + planted, encoding="utf-8")
     print(text)
 
 
