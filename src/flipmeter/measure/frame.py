@@ -28,6 +28,7 @@ OPTIONAL: Mapping[str, DataType] = {
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
     "n_calls": pl.Int64,
+    "shared_calls": pl.Int64,
     "probabilities": pl.List(pl.Float64),
 }
 

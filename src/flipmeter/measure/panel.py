@@ -40,8 +40,9 @@ class Panel:
     An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
     in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
     `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
-    equal hashes are equal prompts, 0 is none. `probabilities` are lists by class under the base view,
-    null where there are none. The tokens are those of single replies, grouped by `replies`.
+    equal hashes are equal prompts, 0 is none. `probabilities` are those of the classes
+    under the base view, null where there are none. The calls are those of single
+    decisions and the tokens those of single replies, grouped by `replies`.
     """
 
     keys: pl.DataFrame
@@ -54,6 +55,7 @@ class Panel:
     prompts: dict[Run, Hashes]
     probabilities: pl.Series
     replies: Groups
+    calls: Floats
     completion: Floats
     reasoning: Floats
 
@@ -241,6 +243,7 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
         prompts=dict(zip(runs, prompts, strict=True)),
         probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),
+        calls=_calls(frame, group * len(runs) + run),
         completion=_tokens(frame["completion_tokens"] / n_replies),
         reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
     )
@@ -281,6 +284,13 @@ def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
     rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
     rows = rows.filter(view="base", repeat=0)
     return places.join(rows, on="unit", how="left", maintain_order="left")["probabilities"]
+
+
+def _calls(frame: pl.DataFrame, condition: Ints) -> Floats:
+    """Return the calls of each decision, with its part of those that its condition shares."""
+    n_items = np.bincount(condition)[condition]
+    shared = frame["shared_calls"].fill_null(0).to_numpy() / n_items
+    return np.asarray(_tokens(frame["n_calls"]) + shared)
 
 
 def _tokens(counts: pl.Series) -> Floats:
