@@ -135,7 +135,7 @@ def _views(
         repeats=study.repeats,
         repeated=study.repeat_views,
     )
-    is_settled = is_reproducible(rater.model, rater.decoding)
+    settled = is_settled(rater)
     limits = _limits(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
     if traits.calibration == "test":
@@ -145,10 +145,15 @@ def _views(
         items = drawn.test
         if traits.calibration != "batch":  # another batch would be another rater
             items = items[: limits.get(view.name)]
-            items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
+            items = items[:REPEATED_ITEMS] if view.repeat and settled else items
         yield Condition(
             rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
         )
+
+
+def is_settled(rater: Rater) -> bool:
+    """Say whether a rater decides alike again by construction; one that counts draws does not."""
+    return not rater.n_draws and is_reproducible(rater.model, rater.decoding)
 
 
 def _limits(study: Study, n_classes: int) -> dict[str, int]:
