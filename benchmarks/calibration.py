@@ -364,14 +364,12 @@ def tests_of(sample: Sample) -> dict[str, Floats]:
     was, now = first == sample.gold, second == sample.gold
     up, down = count(second > first), count(second < first)
     slots = slot_estimates(first, second, sample.gold, N_CLASSES, sample.groups)
-    blind = slot_estimates(first, second, 0 * sample.gold, N_CLASSES, sample.groups)
     return {
         "Bowker": bowker_tests(tables)[2],
         "Stuart-Maxwell": homogeneity_tests(tables)[2],
         "Wilcoxon": signed_ranks(tables)[1],
         "sign test, mid-p": mcnemar_p(up, down, alternative="two-sided"),
-        "slot test, against gold": slots["slot_test"][0].value,
-        "slot test, against its mirror image": blind["slot_test"][0].value,
+        "slot test": slots["slot_test"][0].value,
         "total against noise, mid-p": mcnemar_p(b, c),
         "accuracy of two views or runs, McNemar mid-p": mcnemar_p(
             count(was & ~now), count(now & ~was), alternative="two-sided"
@@ -502,7 +500,10 @@ does not count.
 OUTSIDE = """
 Outside 93 to 97 %: {names}. The intervals of `worst_accuracy` and `spread` are made to hold for the
 view that is picked by looking, so they cover more than 95 %. A difference of Spearman's
-coefficients hangs on a few items far out, which 50 items may hold or not: take 200.
+coefficients hangs on a few items far out, which 50 items may hold or not: take 200. Where one of two
+raters goes astray in 4 % of its answers and the other never, one sample of 50 in eight shows none of
+these, and no resample of it can know: nearly all intervals that miss do so on that side, and bias
+correction (BCa) leaves them as they are.
 """
 ALARMS = """
 ## False alarms
@@ -555,7 +556,9 @@ def main() -> None:
     options = parser.parse_args()
     text = page(options.draws)
     if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+        # What benchmarks/planted_effects.py wrote at the end of the page stays there.
+        _, title, planted = PAGE.read_text(encoding="utf-8").partition("\n## Planted effects\n")
+        PAGE.write_text(text + title + planted, encoding="utf-8")
     print(text)
 
 

@@ -7,6 +7,16 @@ from typing import Any
 
 import polars as pl
 
+PAPER: dict[str, list[Any]] = {
+    "label_format": ["numeric", "letter", "natural_language", "neutral_id"],
+    "clarity": ["explicit", "minimal", "ordinal_explicit"],
+    "mood": ["imperative", "interrogative", "indicative"],
+    "separator": ["colon", "space", "tab"],
+    "connector": ["newline", "space", "newline_tab"],
+    "shots": [5, 0, 1, 3],
+}
+"""The prompt factors of the paper with their levels, the base first."""
+
 
 def group(
     base: Sequence[int],

@@ -26,15 +26,8 @@ from flipmeter.design import (
 )
 from flipmeter.design.coding import beyond, contrasts, model_matrix, pair_terms
 from flipmeter.types import Problem, Style
+from hand_made import PAPER
 
-PAPER: dict[str, list[Any]] = {
-    "label_format": ["numeric", "letter", "natural_language", "neutral_id"],
-    "clarity": ["explicit", "minimal", "ordinal_explicit"],
-    "mood": ["imperative", "interrogative", "indicative"],
-    "separator": ["colon", "space", "tab"],
-    "connector": ["newline", "space", "newline_tab"],
-    "shots": [5, 0, 1, 3],
-}
 BASE = {name: values[0] for name, values in PAPER.items()}
 
 

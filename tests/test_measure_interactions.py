@@ -21,6 +21,7 @@ from flipmeter.measure.gee import Outcomes, fit, score_test
 from flipmeter.measure.interactions import Analysis
 from flipmeter.measure.shares import Variance
 from flipmeter.types import Contrast, Problem
+from hand_made import PAPER
 
 Floats = npt.NDArray[np.float64]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
@@ -28,14 +29,6 @@ LEVELS: dict[str, list[Any]] = {
     "label_format": ["numeric", "letter", "neutral_id"],
     "clarity": ["explicit", "minimal"],
     "shots": [5, 1, 3],
-}
-PAPER: dict[str, list[Any]] = {
-    "label_format": ["numeric", "letter", "natural_language", "neutral_id"],
-    "clarity": ["explicit", "minimal", "ordinal_explicit"],
-    "mood": ["imperative", "interrogative", "indicative"],
-    "separator": ["colon", "space", "tab"],
-    "connector": ["newline", "space", "newline_tab"],
-    "shots": [5, 0, 1, 3],
 }
 
 
@@ -417,3 +410,11 @@ def test_a_study_of_one_cell_has_no_effects() -> None:
     cells, hits, _ = drawn(10)
     with pytest.raises(Problem, match="one cell only"):
         effects(decided(LEVELS, cells[:1], hits[:, :1]), [])
+
+
+def test_cells_that_are_all_alike_have_no_variance_to_share() -> None:
+    cells = factorial(LEVELS)
+    yes = np.repeat(np.arange(40)[:, None] % 3 > 0, len(cells), axis=1).astype(np.float64)
+    table = effects(decided(LEVELS, cells, yes, 0 * yes), [P1]).filter(metric="accuracy")
+    assert table["share"].null_count() == len(table)
+    assert not (table["p"] < 0.05).any()

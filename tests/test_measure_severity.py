@@ -122,6 +122,9 @@ def test_a_rater_that_keeps_to_classes_has_no_slot_preference() -> None:
     assert found["slot_distance"].value == pytest.approx(0)
     right = slot_preference(classes, classes, 4, gold=classes)
     assert right["slot_test"].value == 1
+    wrong = slot_preference(classes, classes, 4, gold=np.full(90, 2))
+    assert wrong["slot_test"].value == 1, "a preferred class is no preferred slot"
+    assert wrong["slot_distance"].value > 0.2
     assert right["recall_sd"].value == 0
 
 

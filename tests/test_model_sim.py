@@ -347,6 +347,15 @@ def test_hidden_tokens_are_counted_and_use_up_the_budget() -> None:
     )
 
 
+def test_two_factors_together_shift_a_text_and_neither_does_alone() -> None:
+    rater = honest(joint=-2)
+    answers = [
+        rater.reply(prompt(label_format=label_format, separator=separator))
+        for label_format, separator in product(("numeric", "letter"), (": ", "\t"))
+    ]
+    assert answers == ["4", "2", "B", "D"]
+
+
 # ---------------------------------------------------------------------- names and tables
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flipmeter.findings import sentences
+from flipmeter.findings import costs, sentences
 from flipmeter.grid import conditions
 from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.rate import Rating, seat
+from flipmeter.rows import spent
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
 from flipmeter.types import Problem
@@ -112,6 +113,7 @@ def test_recommended_corrections_remove_a_preference_and_the_papers_do_not(tmp_p
         "pointwise+pride",
         "pointwise+pride_cyclic",
         "pointwise+contextual",
+        "pointwise+domain_context",
     )
     run = performed(
         tmp_path,
@@ -124,7 +126,7 @@ def test_recommended_corrections_remove_a_preference_and_the_papers_do_not(tmp_p
     planted = flips(run, "")
     assert planted is not None
     assert planted > 0.15
-    assert [flips(run, f"pipeline={name}") for name in recommended] == [0, 0, 0]
+    assert [flips(run, f"pipeline={name}") for name in recommended] == [0, 0, 0, 0]
     paper = flips(run, "pipeline=pointwise+pride@paper")
     assert paper is not None
     assert paper > planted / 2
@@ -229,3 +231,24 @@ def test_a_run_warns_where_labels_have_little_of_the_probability(tmp_path: Path)
     run.decisions.with_columns(little).write_parquet(path)
     said = Run(run.folder).warnings["rater"]
     assert said == "in 3 of 40 decisions the labels together have a probability below 0.5"
+
+
+def test_every_count_holds_what_items_share(tmp_path: Path) -> None:
+    priced = {"name": "rater", "model": TILTED, "price": {"prompt": 1, "completion": 2}}
+    run = performed(tmp_path, "pointwise+contextual", probes=["label_order"], models=[priced])
+    calls = dict(run.estimates.filter(metric="calls").select("level", "value").iter_rows())
+    assert calls == {"": 1, "pipeline=pointwise+contextual": pytest.approx(1 + 3 / 20)}
+    taken = spent(run.decisions)
+    assert taken["n_calls"].sum() == len(run.calls) == 2 * 20 + 2 * 23
+    own = run.decisions["prompt_tokens"].sum()
+    shared = run.decisions.filter(view="base")["shared_prompt_tokens"].max()
+    assert shared > 3 * 20  # type: ignore[operator]  # three prompts with demonstrations
+    assert taken["prompt_tokens"].sum() > own + shared  # type: ignore[operator]
+    total = [int(taken[f"{kind}_tokens"].sum()) for kind in ("prompt", "completion")]
+    assert costs(run) == {"rater": pytest.approx((total[0] + 2 * total[1]) / 1e6)}
+
+
+def test_runs_of_before_have_no_tokens_that_items_share(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
+    old = run.decisions.select(pl.exclude("^shared_.*_tokens$"))
+    assert spent(old)["prompt_tokens"].sum() == old["prompt_tokens"].sum()

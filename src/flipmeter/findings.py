@@ -14,6 +14,7 @@ from flipmeter.report import failures_line
 from flipmeter.report.content import Findings
 from flipmeter.report.pairs import leans, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
+from flipmeter.rows import spent
 from flipmeter.runs import Run
 from flipmeter.shown import Shown
 
@@ -44,6 +45,7 @@ def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -
         study=run.recipe,
         environment=run.environment,
         costs=costs(run),
+        spent=spent(decisions),
     )
     return replace(found, browser=browse(found, shown, run.calls))
 
@@ -79,9 +81,10 @@ def notes(run: Run) -> list[str]:
 
 def costs(run: Run) -> dict[str, float]:
     """Return what the tokens of all decisions cost at the study's own prices, by rater."""
+    taken = spent(run.decisions)
     found = {}
     for rater, price in run.study.prices.items():
-        mine = run.decisions.filter(rater=rater)
+        mine = taken.filter(rater=rater)
         prompt, completion = (mine[f"{kind}_tokens"].sum() for kind in ("prompt", "completion"))
         found[rater] = price.of(int(prompt), int(completion))
     return found

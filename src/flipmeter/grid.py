@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from flipmeter.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
-from flipmeter.decide import NULL_TEXTS, open_pipeline
+from flipmeter.decide import NULL_TEXTS, Panel, open_pipeline
 from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
@@ -170,7 +170,7 @@ def _views(
         repeats=study.repeats,
         repeated=study.repeat_views,
     )
-    is_settled = is_reproducible(rater.model, rater.decoding)
+    settled = is_settled(rater)
     limits = _limits(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
     if traits.calibration == "test":
@@ -180,10 +180,15 @@ def _views(
         items = drawn.test
         if traits.calibration != "batch":  # another batch would be another rater
             items = items[: limits.get(view.name)]
-            items = items[:REPEATED_ITEMS] if view.repeat and is_settled else items
+            items = items[:REPEATED_ITEMS] if view.repeat and settled else items
         yield Condition(
             rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
         )
+
+
+def is_settled(rater: Rater) -> bool:
+    """Say whether a rater decides alike again by construction; one that counts draws does not."""
+    return not rater.n_draws and is_reproducible(rater.model, rater.decoding)
 
 
 def _limits(study: Study, n_classes: int) -> dict[str, int]:
@@ -196,12 +201,26 @@ def _limits(study: Study, n_classes: int) -> dict[str, int]:
     return {view: max(limits) for view, limits in shown.items()}
 
 
-def worlds(study: Study, datasets: Sequence[Dataset]) -> dict[str, World]:
+def worlds(
+    study: Study, datasets: Sequence[Dataset], grid: Sequence[Condition]
+) -> dict[str, World]:
     """Return what simulated raters know, by dataset: the latent score of every text in it."""
     if not any(rater.model.address.startswith("sim/") for rater in study.raters()):
         return {}
     merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
-    return {name: world(d) for name, d in merged.items()}
+    nulls = _null_texts(grid)
+    return {name: world(d, nulls.get(name, ())) for name, d in merged.items()}
+
+
+def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
+    """Return by dataset the texts without content that pipelines show in the place of an item."""
+    found: dict[str, set[str]] = {}
+    for one in grid:
+        nobody = Panel((), one.view, one.demos, one.calibration, one.seed)
+        asks = open_pipeline(one.rater.pipeline).asks(nobody, {})
+        texts = (ask.item.text for ask in asks if ask.item.role == "null")
+        found.setdefault(one.dataset, set()).update(texts)
+    return found
 
 
 def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
@@ -211,11 +230,11 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
     return [merged_for(study, dataset, style) for style in by_size.values()]
 
 
-def world(dataset: Dataset) -> World:
-    """Return the latent score of every text that can be sampled or says nothing, and the words."""
+def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
+    """Return the latent score of every text that can be sampled, or says nothing, and the words."""
     known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
     items = [item for item in known if item.gold and item.text.strip()]
-    nulls = [Item(text, {"text": text}, role="null") for text in NULL_TEXTS]
+    nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
     scale = dataset.task.scale
     return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))
 

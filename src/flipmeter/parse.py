@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from flipmeter.extract import extract
@@ -44,6 +46,20 @@ def parse(reply: Reply, prompt: Prompt, how: Extract | None = None) -> Answer:
     if reply.error or reply.scores is None or how is not None:
         return Answer(slot, rank, fault)
     return Answer(slot, rank, fault, *_weighed(reply.scores, prompt.answers))
+
+
+def counted(answer: Answer, drawn: Sequence[Answer], prompt: Prompt) -> Answer:
+    """Return an answer with the probabilities of the slots as drawn answers have them.
+
+    They are smoothed by one draw more that is spread over all slots, so that none is 0; the share
+    of draws in which a label could be read is what the labels have together.
+    """
+    slots = [one.slot for one in drawn if one.slot]
+    if not slots:
+        return replace(answer, probabilities=None, label_mass=0.0)
+    n_slots = len(prompt.answers)
+    shares = ((slots.count(s) + 1 / n_slots) / (len(slots) + 1) for s in range(1, n_slots + 1))
+    return replace(answer, probabilities=tuple(shares), label_mass=len(slots) / len(drawn))
 
 
 def _weighed(

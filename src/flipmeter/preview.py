@@ -57,7 +57,8 @@ def plan_first_round(study: Study, store: Store) -> FirstRound:
     A model that is known to lack something is not asked for it, as in a run.
     """
     datasets = study.load()
-    grid, known = conditions(study, datasets), worlds(study, datasets)
+    grid = conditions(study, datasets)
+    known = worlds(study, datasets, grid)
     grid, _ = adapted(grid, recall(grid, store))
     # Once for each seat: to know a weights file is to hash it.
     seats = dict.fromkeys(seat(condition) for condition in grid)

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from flipmeter.decide import Panel, open_pipeline
 from flipmeter.model import Engine, is_callable, request_for
-from flipmeter.parse import parse
+from flipmeter.parse import counted, parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
 from flipmeter.prompt import Write, paradigms
@@ -27,6 +27,9 @@ from flipmeter.types import (
 
 LOT = 50_000
 """How many decisions are held in memory with all that they rest on."""
+
+DRAWS_APART = 1_000
+"""Added to the repeat with each draw: no draw of one repeat is a reply of another."""
 
 Seat = tuple[Model, str]
 """A model on a dataset: a simulated rater knows one dataset, any other model is the same on all."""
@@ -61,7 +64,7 @@ class Rating:
 
     conditions: Sequence[Condition]
     identities: Mapping[Seat, str]
-    evidence: dict[int, dict[Ask, Evidence]] = field(default_factory=dict)
+    evidence: dict[int, dict[Ask, list[Evidence]]] = field(default_factory=dict)
 
     def calls(self) -> Iterator[Call]:
         """Yield what the pipelines ask next."""
@@ -70,7 +73,9 @@ class Rating:
             asks = pipeline.asks(panel_of(condition), self._answers(number))
             write = writer(condition)
             for ask in asks:
-                yield self._call(number, ask, write(ask))
+                prompt = write(ask)
+                for draw in range(1 + condition.rater.n_draws):
+                    yield self._call(number, ask, prompt, draw)
 
     def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
         """Read the replies to some calls."""
@@ -78,7 +83,7 @@ class Rating:
             reply = replies[call.request.key]
             how = self.conditions[call.condition].rater.extract
             found = Evidence(call, reply, parse(reply, call.prompt, how))
-            self.evidence.setdefault(call.condition, {})[call.ask] = found
+            self.evidence.setdefault(call.condition, {}).setdefault(call.ask, []).append(found)
 
     def settle(self) -> Iterator[Rated]:
         for number, condition in enumerate(self.conditions):
@@ -90,20 +95,20 @@ class Rating:
 
     def _answers(self, number: int) -> dict[Ask, Answer]:
         found = self.evidence.get(number, {})
-        return {ask: one.answer for ask, one in found.items()}
+        return {ask: _answer(some) for ask, some in found.items()}
 
     def _sorted(self, number: int) -> tuple[dict[str, list[Evidence]], tuple[Evidence, ...]]:
         """Return what was found of every item of a condition, and what all of them share."""
         own: dict[str, list[Evidence]] = {item.id: [] for item in self.conditions[number].items}
-        shared = []
+        shared: list[Evidence] = []
         for ask, found in self.evidence.get(number, {}).items():
             if ask.item.role == "test" and ask.item.id in own:
-                own[ask.item.id].append(found)
+                own[ask.item.id] += found
             else:
-                shared.append(found)
+                shared += found
         return own, tuple(shared)
 
-    def _call(self, number: int, ask: Ask, prompt: Prompt) -> Call:
+    def _call(self, number: int, ask: Ask, prompt: Prompt, draw: int) -> Call:
         condition = self.conditions[number]
         rater = condition.rater
         identity = self.identities[seat(condition)]
@@ -111,11 +116,19 @@ class Rating:
             rater.model,
             identity,
             prompt,
-            rater.decoding,
-            condition.view.repeat,
+            rater.decoding.drawn if draw else rater.decoding,
+            condition.view.repeat + DRAWS_APART * draw,
             scored=rater.is_scored,
         )
-        return Call(number, ask, prompt, request)
+        return Call(number, ask, prompt, request, draw)
+
+
+def _answer(found: Sequence[Evidence]) -> Answer:
+    """Return the answer to an ask, its probabilities counted where replies were drawn for them."""
+    first, *drawn = found
+    if not drawn:
+        return first.answer
+    return counted(first.answer, [one.answer for one in drawn], first.call.prompt)
 
 
 def panel_of(condition: Condition) -> Panel:

@@ -10,6 +10,7 @@ import polars as pl
 from flipmeter.rate import Rated
 from flipmeter.types import Condition, Usage
 
+TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "rater": pl.String,
     "dataset": pl.String,
@@ -37,6 +38,7 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
     "seconds": pl.Float64,
+    **{f"shared_{name}": pl.Int64 for name in TOKENS},
 }
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
@@ -44,6 +46,7 @@ CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "role": pl.String,
     "asked_view": pl.String,
     "part": pl.String,
+    "draw": pl.Int64,
     "key": pl.String,
     "reply": pl.String,
     "finish": pl.String,
@@ -78,11 +81,16 @@ def in_grid_order(table: pl.DataFrame, grid: Sequence[Condition]) -> pl.DataFram
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
-    """Return one row per decision."""
-    return pl.DataFrame([_decision_row(one) for one in rated], schema=SCHEMA, orient="row")
+    """Return one row per decision; what the items of a condition share stands in every row."""
+    shared: dict[int, Usage] = {}
+    for one in rated:
+        if id(one.condition) not in shared:
+            shared[id(one.condition)] = _total([found.reply.usage for found in one.shared])
+    rows = [_decision_row(one, shared[id(one.condition)]) for one in rated]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _decision_row(one: Rated) -> tuple[object, ...]:
+def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
     usage = _total([found.reply.usage for found in one.evidence])
     return (
@@ -96,7 +104,7 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         decision.degenerate,
         decision.probabilities,
         decision.label_mass,
-        digest_of([found.call.prompt.digest for found in one.evidence]),
+        digest_of([f.call.prompt.digest for f in one.evidence if not f.call.draw]),
         len(condition.task.scale),
         one.evidence[0].call.prompt.labels if one.evidence else "",
         len(one.evidence),
@@ -107,7 +115,28 @@ def _decision_row(one: Rated) -> tuple[object, ...]:
         usage.completion,
         usage.reasoning,
         sum(found.reply.seconds for found in one.evidence),
+        *(shared.prompt, shared.cached, shared.completion, shared.reasoning),
     )
+
+
+def spent(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Return what every condition took, in calls and tokens, with what its items share.
+
+    A call that two conditions rest on counts for both, and a stored reply as if it had been asked.
+    """
+    shared = ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
+    absent = [pl.lit(0).alias(name) for name in shared if name not in decisions.columns]
+    own = [pl.col("n_calls", "seconds").sum(), *map(_told, TOKENS)]
+    once = pl.col(shared).first().fill_null(0)
+    found = decisions.with_columns(absent).group_by(list(SCHEMA)[:6], maintain_order=True)
+    table = found.agg(pl.len().alias("n"), *own, once)
+    sums = {"n_calls": "shared_calls", **{name: f"shared_{name}" for name in TOKENS}}
+    return table.with_columns(pl.col(name) + pl.col(of) for name, of in sums.items()).drop(shared)
+
+
+def _told(name: str) -> pl.Expr:
+    """Add up what was told; what nobody told is no 0."""
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def digest_of(digests: Sequence[str]) -> str:
@@ -152,6 +181,7 @@ def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
                 found.call.ask.item.role,
                 found.call.ask.view.name,
                 found.call.ask.part,
+                found.call.draw,
                 found.call.request.key,
                 reply.text,
                 reply.finish,

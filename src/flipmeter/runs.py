@@ -22,7 +22,7 @@ import yaml
 
 from flipmeter.adapt import Known, adapted, learn
 from flipmeter.decide import open_pipeline
-from flipmeter.grid import conditions, draw_sample, merged_for, worlds
+from flipmeter.grid import conditions, draw_sample, is_settled, merged_for, worlds
 from flipmeter.measure import (
     claimed_contrast,
     measure,
@@ -40,7 +40,6 @@ from flipmeter.model import (
     Store,
     World,
     identity_of,
-    is_reproducible,
     open_backend,
 )
 from flipmeter.model.weights import Fetched
@@ -131,7 +130,7 @@ class Run:
         told_by = (
             self.environment.get("fallbacks", {}),
             changes_of_model(self.calls),
-            noise_warnings(self.decisions, self._greedy, self.environment["reproducible"]),
+            self._noise_warnings(),
         )
         for told in told_by:
             for rater, lines in told.items():
@@ -143,6 +142,12 @@ class Run:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
+
+    def _noise_warnings(self) -> Mapping[str, list[str]]:
+        """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
+        if self.study.n_draws:
+            return {}
+        return noise_warnings(self.decisions, self._greedy, self.environment["reproducible"])
 
     def _in_sample(self) -> dict[str, list[str]]:
         """Say by rater which levels learn a bias from items that they are tested on."""
@@ -159,7 +164,8 @@ class Run:
 
     def _little_mass(self) -> dict[str, list[str]]:
         """Say by rater where labels have less than half of the probability, if that is used."""
-        if not self.study.is_scored or "label_mass" not in self.decisions.columns:
+        is_used = self.study.is_scored or self.study.n_draws
+        if not is_used or "label_mass" not in self.decisions.columns:
             return {}
         known = self.decisions.filter(pl.col("label_mass").is_not_null())
         counts = known.group_by("rater", maintain_order=True).agg(
@@ -226,7 +232,7 @@ def perform(
     grid, fallbacks = adapted(grid, known)
 
     async def ask() -> _Harvest:
-        async with opened(grid, worlds(study, datasets), on_fetch) as backends:
+        async with opened(grid, worlds(study, datasets, grid), on_fetch) as backends:
             engine = Engine(
                 {backend.identity: backend for backend in backends.values()},
                 store,
@@ -372,7 +378,7 @@ def describe(
         "packages": {name: _version(name) for name in ("numpy", "scipy", "polars", "xllamacpp")},
         "models": {model.title: identity for (model, _), identity in identities.items()},
         "reproducible": sorted(
-            {c.rater.name for c in grid if is_reproducible(c.rater.model, c.rater.decoding)}
+            {condition.rater.name for condition in grid if is_settled(condition.rater)}
         ),
         "datasets": {name: about for d in datasets for name, about in _described(study, d)},
         "asked": {name: n for name, n in asdict(ledger).items() if name != "started"},

@@ -100,7 +100,8 @@ class Study(BaseModel):
     design: Literal["one-at-a-time", "fractional", "factorial"] = "one-at-a-time"
     cells: int | None = Field(None, ge=2)
     pipeline: str = "pointwise"
-    scores: bool = False
+    scores: bool | Literal["sampled"] = False
+    score_samples: int = Field(20, ge=2, lt=1000)
     answer: dict[Literal["json", "regex"], str] = {}
     calibration_size: int = Field(10, ge=1)
     decoding: DecodingEntry = DecodingEntry()
@@ -354,8 +355,15 @@ class Study(BaseModel):
     @property
     def is_scored(self) -> bool:
         """Say whether every reply is asked for with the log-probabilities of the labels."""
+        if self.n_draws:
+            return False
         pipelines = (open_pipeline(level.pipeline) for level in self.levels().values())
-        return self.scores or any(pipeline.traits.needs_scores for pipeline in pipelines)
+        return self.scores is True or any(p.traits.needs_scores for p in pipelines)
+
+    @property
+    def n_draws(self) -> int:
+        """Return how many replies are drawn and counted for the probabilities of labels."""
+        return self.score_samples if self.scores == "sampled" else 0
 
     def raters(self, level: Level | None = None) -> list[Rater]:
         """Return the raters at a level, at the base unless told."""
@@ -368,12 +376,10 @@ class Study(BaseModel):
         is_scored = self.is_scored
         return [
             Rater(
-                model,
-                level.style,
-                level.pipeline,
-                self._decoding(model),
-                is_scored,
-                None if is_callable(model) else self.extract,
+                *(model, level.style, level.pipeline, self._decoding(model)),
+                is_scored=is_scored,
+                n_draws=self.n_draws,
+                extract=None if is_callable(model) else self.extract,
             )
             for model in models
         ]

@@ -366,6 +366,11 @@ class Decoding:
     def is_greedy(self) -> bool:
         return self.temperature == 0 or self.top_k == 1
 
+    @property
+    def drawn(self) -> Decoding:
+        """Return how replies are drawn from the whole distribution of a model, each by itself."""
+        return Decoding(temperature=1.0, max_tokens=self.max_tokens, stop=self.stop)
+
     def body(self) -> dict[str, Any]:
         """Return the fields of a request, only those that are set."""
         fields = {name: value for name, value in vars(self).items() if value not in (None, ())}
@@ -410,8 +415,9 @@ class Extract:
 class Rater:
     """What turns items under views into decisions: a model, a style, a pipeline and decoding.
 
-    One that `is_scored` asks for the log-probabilities of the labels with every reply. `extract`
-    says where in a reply the label stands, None for anywhere.
+    One that `is_scored` asks for the log-probabilities of the labels with every reply. One with
+    `n_draws` asks that many times more at temperature 1 instead, and counts what it is told.
+    `extract` says where in a reply the label stands, None for anywhere.
     """
 
     model: Model
@@ -419,6 +425,7 @@ class Rater:
     pipeline: str = "pointwise"
     decoding: Decoding = Decoding()
     is_scored: bool = False
+    n_draws: int = 0
     extract: Extract | None = None
 
     @property
@@ -504,12 +511,16 @@ class Ask:
 
 @dataclass(frozen=True)
 class Call:
-    """One prompt that a decision needs: which condition, what is asked, and how."""
+    """One prompt that a decision needs: which condition, what is asked, and how.
+
+    A `draw` of 0 is the answer itself; the others are drawn for the probabilities of labels.
+    """
 
     condition: int
     ask: Ask
     prompt: Prompt
     request: Request
+    draw: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from flipmeter.grid import conditions
 from flipmeter.look import flipped_pair
 from flipmeter.report import (
     accuracy_tests_table,
+    calls_table,
     flip_table,
     performance_table,
     reading_lines,
@@ -51,6 +52,7 @@ def print_run(done: Run, study: Study) -> None:
         performance_table(estimates, done.views),
         accuracy_tests_table(estimates),
         tokens_table(estimates),
+        calls_table(estimates),
     )
     for table in tables:
         if table is not None:

@@ -2,6 +2,7 @@
 
 from flipmeter.measure.additive import additive, forecasts
 from flipmeter.measure.aspects import ASPECTS, measure_aspects
+from flipmeter.measure.certainty import confidence_trend
 from flipmeter.measure.certificates import (
     Certificate,
     Claim,
@@ -110,6 +111,7 @@ __all__ = [
     "clopper_upper",
     "cochran_q",
     "compare",
+    "confidence_trend",
     "conformal_sets",
     "detectable_excess",
     "direction",

@@ -8,6 +8,7 @@ from functools import partial
 import numpy.typing as npt
 import polars as pl
 
+from flipmeter.measure.certainty import certainty_rows
 from flipmeter.measure.confidence import confidence_rows
 from flipmeter.measure.direction import direction_rows, matrix_rows
 from flipmeter.measure.excess import excess_rows
@@ -30,6 +31,7 @@ ASPECTS: Mapping[str, Aspect] = {
     "slots": slot_rows,
     "worst": worst_rows,
     "confidence": confidence_rows,
+    "certainty": certainty_rows,
 }
 
 

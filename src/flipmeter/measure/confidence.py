@@ -23,11 +23,11 @@ from flipmeter.measure.arrays import (
     share,
 )
 from flipmeter.measure.bootstrap import Sums, bootstrap, jackknife, over
+from flipmeter.measure.graded import graded
 from flipmeter.measure.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.inference import wilson
-from flipmeter.measure.panel import Panel, compared, conditions
+from flipmeter.measure.panel import Panel
 from flipmeter.measure.rows import Rows, rows_of
-from flipmeter.measure.worst import ALL
 from flipmeter.types import Contrast, Estimate, Problem
 
 ALPHA = 0.1
@@ -59,14 +59,19 @@ def flips_by_confidence(
     same_length(flipped=flips, confidence=score)
     if np.isnan(score).any() or n_bins < 1:
         raise Problem("every item needs a confidence, and there must be a bin to put it in")
-    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)[1:-1]))
-    place = np.searchsorted(edges, score, side="right")
-    found = []
-    for own in (place == bin_ for bin_ in np.unique(place)):
+    place, found = confidence_bins(score, n_bins), []
+    for own in (place == bin_ for bin_ in range(place.max() + 1)):
         k, n = int(flips[own].sum()), int(own.sum())
         note = f"{score[own].min():.3f} to {score[own].max():.3f}"
         found.append(Estimate(k / n, *wilson(k, n), n, k=k, metric="flips", note=note))
     return found
+
+
+def confidence_bins(score: Floats, n_bins: int) -> Ints:
+    """Number bins of about equal size from 0, the least first; equal scores stay together."""
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    place = np.searchsorted(edges, score, side="right")
+    return np.asarray(np.unique(place, return_inverse=True)[1], dtype=np.int64)
 
 
 def _simplex(probabilities: npt.ArrayLike) -> Floats:
@@ -249,22 +254,10 @@ def _limits(scores: Floats, groups: Groups) -> Floats:
 
 def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield what agreement over the views of each contrast, and over all views, is worth."""
-    everything = Contrast(ALL, tuple(panel.views), "all views")
-    for contrast in (*contrasts, everything) if len(panel.views) > 1 else ():
-        found = compared(panel, contrast)
-        items = found.items & (panel.gold > 0)
-        if not items.any():
-            continue
-        table = np.stack(conditions(panel, contrast, items), axis=1)
-        groups, gold = panel.groups.among(items), panel.gold[items]
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
-            kept = own[groups.of]
-            if not kept.any():
-                continue
-            some = confidence_estimates(gold[kept], table[kept], n_classes, groups.among(kept))
-            for one in some.values():
-                yield rows_of(own & (one.n > 0), one, contrast.name, "strict")
+    for found in graded(panel, contrasts):
+        some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
+        for one in some.values():
+            yield rows_of(found.own & (one.n > 0), one, found.contrast, "strict")
 
 
 def agreement(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from flipmeter.types import Problem
 
-NEEDED = {
+DataType = pl.DataType | type[pl.DataType]
+
+NEEDED: Mapping[str, DataType] = {
     "rater": pl.String,
     "dataset": pl.String,
     "level": pl.String,
@@ -19,13 +21,15 @@ NEEDED = {
     "rank": pl.Int64,
     "n_classes": pl.Int64,
 }
-OPTIONAL = {
+OPTIONAL: Mapping[str, DataType] = {
     "gold": pl.Int64,
     "prompt": pl.String,
     "labels": pl.String,
     "completion_tokens": pl.Int64,
     "reasoning_tokens": pl.Int64,
     "n_calls": pl.Int64,
+    "shared_calls": pl.Int64,
+    "probabilities": pl.List(pl.Float64),
 }
 
 

@@ -183,7 +183,7 @@ def score_test(outcomes: Outcomes, known: Floats, added: Floats, link: Link = "l
     total, spread = scores.sum(axis=0), outcomes.within(scores)
     v = spread.T @ spread
     size = np.sqrt(np.diag(v))
-    if not (size > 0).all() or np.linalg.cond(v / np.outer(size, size)) > 1 / np.sqrt(CLOSE):
+    if not (size > CLOSE).all() or np.linalg.cond(v / np.outer(size, size)) > 1 / np.sqrt(CLOSE):
         return Tested(df, link=without.link, note="no test: too few items differ between cells")
     statistic = float(total @ np.linalg.solve(v, total)) * below / (outcomes.freedom * df)
     return Tested(df, statistic, float(stats.f.sf(statistic, df, below)), without.link)

@@ -31,6 +31,7 @@ from flipmeter.measure.gee import Fit, Link, Outcomes, Tested, fit, score_test
 from flipmeter.measure.groups import joined
 from flipmeter.measure.inference import holm
 from flipmeter.measure.levels import paper_contrasts
+from flipmeter.measure.multiplicity import adjusted
 from flipmeter.measure.shares import Share, Variance
 from flipmeter.types import Contrast, Mode, Problem
 
@@ -83,23 +84,11 @@ def effects(
     if not responses:
         raise Problem("no decision can be graded or compared; effects need gold classes or probes")
     rows = [(*row, mode) for one in responses for row in Analysis(one, link).rows()]
-    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
-    return _adjusted(table).with_columns(pl.col(pl.Float64).fill_nan(None))
-
-
-def _adjusted(table: pl.DataFrame) -> pl.DataFrame:
-    """Adjust the p-values of each rater for their number: Holm, and Benjamini and Hochberg."""
-    parts = []
-    for (_,), own in table.group_by("rater", maintain_order=True):
-        p = own["p"].fill_null(float("nan")).to_numpy()
-        tested = ~np.isnan(p)
-        bh = np.full(len(p), np.nan)
-        bh[tested] = stats.false_discovery_control(p[tested]) if tested.any() else []
-        added = [pl.Series("p_holm", holm(p)), pl.Series("p_bh", bh)]
-        parts.append(own.with_columns(added))
+    table = adjusted(pl.DataFrame(rows, schema=SCHEMA, orient="row"), ["rater"])
     names = list(SCHEMA)
     place = names.index("p") + 1
-    return pl.concat(parts).select(*names[:place], "p_holm", "p_bh", *names[place:])
+    ordered = table.select(*names[:place], "p_holm", "p_bh", *names[place:])
+    return ordered.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 @dataclass(frozen=True)
@@ -135,7 +124,8 @@ class Model:
         for sign, rows in designs:
             value += sign * float(weights @ self.fit.mean(rows))
             slope += sign * weights @ self.fit.slope(rows)
-        error = float(np.sqrt((slope @ self.fit.covariance @ slope.T).item()))
+        # Cells that no item tells apart have variance 0, and rounding can take it below.
+        error = float(np.sqrt(max((slope @ self.fit.covariance @ slope.T).item(), 0.0)))
         half = float(stats.t.ppf(1 - ALPHA / 2, self.fit.freedom)) * error
         return 100 * value, 100 * (value - half), 100 * (value + half)
 
@@ -216,8 +206,8 @@ class Analysis:
         while len(found) < len(self.pairs):
             left = [term for term in self.pairs if term not in found]
             beside = (*self.mains, *found)
-            adjusted = holm([self.test(beside, term).p for term in left])
-            sure = [term for term, p in zip(left, adjusted, strict=True) if p <= ALPHA]
+            p_values = holm([self.test(beside, term).p for term in left])
+            sure = [term for term, p in zip(left, p_values, strict=True) if p <= ALPHA]
             if not sure:
                 break
             found.append(max(sure, key=partial(self._net, beside)))

@@ -40,8 +40,9 @@ class Panel:
     An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
     in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
     `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
-    equal hashes are equal prompts, 0 is none. The tokens are those of single replies, grouped by
-    `replies`.
+    equal hashes are equal prompts, 0 is none. `probabilities` are those of the classes
+    under the base view, null where there are none. The calls are those of single
+    decisions and the tokens those of single replies, grouped by `replies`.
     """
 
     keys: pl.DataFrame
@@ -52,7 +53,9 @@ class Panel:
     gold: Ranks
     ranks: dict[Run, Ranks]
     prompts: dict[Run, Hashes]
+    probabilities: pl.Series
     replies: Groups
+    calls: Floats
     completion: Floats
     reasoning: Floats
 
@@ -238,7 +241,9 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
         gold=gold,
         ranks=dict(zip(runs, ranks, strict=True)),
         prompts=dict(zip(runs, prompts, strict=True)),
+        probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),
+        calls=_calls(frame, group * len(runs) + run),
         completion=_tokens(frame["completion_tokens"] / n_replies),
         reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
     )
@@ -271,6 +276,21 @@ def _hashes(prompts: pl.Series) -> Hashes:
     """Number the prompts without sorting them; as many bits as the digests they mostly are."""
     is_known = (prompts != "").fill_null(False).to_numpy()
     return np.where(is_known, prompts.hash().to_numpy(), np.uint64(UNKNOWN))
+
+
+def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
+    """Return the probabilities of each item in the first run of the base view."""
+    places = pl.DataFrame({"unit": np.arange(n_units)})
+    rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
+    rows = rows.filter(view="base", repeat=0)
+    return places.join(rows, on="unit", how="left", maintain_order="left")["probabilities"]
+
+
+def _calls(frame: pl.DataFrame, condition: Ints) -> Floats:
+    """Return the calls of each decision, with its part of those that its condition shares."""
+    n_items = np.bincount(condition)[condition]
+    shared = frame["shared_calls"].fill_null(0).to_numpy() / n_items
+    return np.asarray(_tokens(frame["n_calls"]) + shared)
 
 
 def _tokens(counts: pl.Series) -> Floats:

@@ -11,6 +11,8 @@ from flipmeter.design.coding import beyond
 from flipmeter.measure.arrays import Floats
 from flipmeter.measure.gee import Outcomes
 
+ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Share:
@@ -54,7 +56,8 @@ class Variance:
     def between_datasets(self) -> Share:
         """Return the share that is the cells' differing from one dataset to another."""
         cells = self._part(self.basis(self._nothing, np.eye(self.outcomes.hits.shape[1])))
-        return Share(1 - cells.value, self._noise_of_all - cells.by_chance)
+        whole = self._noise_of_all / self.total if self.total else np.nan
+        return Share(1 - cells.value, whole - cells.by_chance)
 
     @property
     def _nothing(self) -> Floats:
@@ -62,8 +65,9 @@ class Variance:
 
     @cached_property
     def total(self) -> float:
-        """Return the sum of squares between cells within datasets."""
-        return float(((self._weighted - self._project(self._weighted)) ** 2).sum())
+        """Return the sum of squares between cells within datasets; 0 where all cells are alike."""
+        apart = float(((self._weighted - self._project(self._weighted)) ** 2).sum())
+        return apart if apart > ROUNDING * float((self._weighted**2).sum()) else 0.0
 
     @cached_property
     def _weighted(self) -> Floats:
@@ -83,6 +87,8 @@ class Variance:
 
     def _part(self, basis: Floats) -> Share:
         explained = float(((basis.T @ self._weighted) ** 2).sum())
+        if not self.total:
+            return Share(np.nan, np.nan)
         return Share(explained / self.total, self._noise(basis) / self.total)
 
     @cached_property
@@ -107,4 +113,4 @@ class Variance:
     @cached_property
     def _noise_of_all(self) -> float:
         whole = float((self._deviations**2).sum())
-        return (whole - self._noise(self._datasets)) / self.total
+        return whole - self._noise(self._datasets)

@@ -29,8 +29,9 @@ def slot_preference(
     `slot:M` are the shares; `entropy_deficit` is log M minus their entropy. Expected is the
     gold classes' own share of the slots; without gold only their mirror symmetry, which any
     rater without a slot preference has. `slot_excess:s` is the share beyond it, `slot_distance`
-    the total variation, `slot_test` the p of Hotelling's test that all are 0 (an item counts
-    once, not twice) and `recall_sd` the SD over slots of the recall of what stands there.
+    the total variation, `recall_sd` the SD over slots of the recall of what stands there. A class
+    that is preferred moves these too; `slot_test` does not mind it: Hotelling's p that every slot
+    is chosen as often as its mirror image (an item counts once, not twice).
     """
     first, second = ranks(natural, "natural", n_classes), ranks(reversed_, "reversed", n_classes)
     truth = np.zeros_like(first) if gold is None else ranks(gold, "gold", n_classes)
@@ -88,8 +89,10 @@ def slot_estimates(
     }
     for name, value in plain.items():
         found[name] = estimates(name, value, n=n, failed=failed, note=note), None
-    statistic, p = hotelling(chosen - wanted, read, groups)
-    found["slot_test"] = estimates("slot_test", p, n=n, failed=failed, note=note), statistic
+    # A preference for a class fills its two slots alike; only what is not alike is one for slots.
+    statistic, p = hotelling(chosen - _even(chosen), read, groups)
+    mirrored = "against its mirror image"
+    found["slot_test"] = estimates("slot_test", p, n=n, failed=failed, note=mirrored), statistic
     return found
 
 

@@ -45,7 +45,7 @@ from flipmeter.measure.scores import (
     confusions,
     score_estimates,
 )
-from flipmeter.measure.tokens import hidden_estimates, output_tokens
+from flipmeter.measure.tokens import calls_made, hidden_estimates, output_tokens
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Mode, Problem
 
@@ -257,6 +257,7 @@ def _accuracy_cochran(
 
 def _token_rows(panel: Panel) -> Iterator[Rows]:
     for tokens in (
+        calls_made(panel.calls, panel.replies),
         output_tokens(panel.completion, panel.replies),
         hidden_estimates(panel.completion, panel.reasoning, panel.replies),
     ):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.arrays import Floats, same_length
-from flipmeter.measure.groups import Estimates, Groups, mean_estimates, one_group
+from flipmeter.measure.arrays import Floats, ratio, same_length
+from flipmeter.measure.groups import Estimates, Groups, estimates, mean_estimates, one_group
 from flipmeter.types import Estimate, Problem
 
 Tokens = npt.ArrayLike | Sequence[int | None]
@@ -20,6 +20,15 @@ def output_tokens(completion: Tokens, groups: Groups) -> Estimates:
     written = _tokens(completion, "completion")
     is_known = ~np.isnan(written)
     return mean_estimates(written[is_known], groups.among(is_known), "output_tokens")
+
+
+def calls_made(calls: Tokens, groups: Groups) -> Estimates:
+    """Mean calls per decision, with its part of those that all items of a condition share."""
+    made = _tokens(calls, "calls")
+    is_known = ~np.isnan(made)
+    n = groups.among(is_known).count()
+    mean = ratio(groups.among(is_known).total(made[is_known]), n)
+    return estimates("calls", mean, n=n, note="per decision, with its part of what items share")
 
 
 def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estimate:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from flipmeter.measure.arrays import Floats, Ranks, rank_table, ranks, ratio, same_length
 from flipmeter.measure.bootstrap import bootstrap
+from flipmeter.measure.graded import graded
 from flipmeter.measure.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.inference import wilson
 from flipmeter.measure.pairs import tango
-from flipmeter.measure.panel import Panel, compared, conditions
+from flipmeter.measure.panel import Panel
 from flipmeter.measure.rows import Rows, rows_of
 from flipmeter.types import Contrast, Estimate, Policy, Problem
 
-ALL = "all"
 STRICT = ("robust_accuracy", "worst_accuracy", "spread")
 GUARANTEED = "at least 95 %, for any number of positions"
 
@@ -116,18 +116,9 @@ def worst_rows(
     panel: Panel, contrasts: Sequence[Contrast], costs: npt.ArrayLike | None = None
 ) -> Iterator[Rows]:
     """Yield the worst case over the views of every contrast, and over all views of the run."""
-    everything = Contrast(ALL, tuple(panel.views), "all views")
-    for contrast in (*contrasts, everything) if len(panel.views) > 1 else ():
-        found = compared(panel, contrast)
-        items = found.items & (panel.gold > 0)
-        if not items.any():
-            continue
-        table = np.stack(conditions(panel, contrast, items), axis=1)
-        groups, gold = panel.groups.among(items), panel.gold[items]
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
-            kept, own_costs = own[groups.of], cost_matrix(costs, n_classes)
-            some = worst_estimates(gold[kept], table[kept], groups.among(kept), own_costs)
-            for name, one in some.items():
-                policy: Policy = "strict" if name in STRICT else "complete"
-                yield rows_of(own & (one.n > 0), one, contrast.name, policy)
+    for found in graded(panel, contrasts):
+        own_costs = cost_matrix(costs, found.n_classes)
+        some = worst_estimates(found.gold, found.table, found.groups, own_costs)
+        for name, one in some.items():
+            policy: Policy = "strict" if name in STRICT else "complete"
+            yield rows_of(found.own & (one.n > 0), one, found.contrast, policy)

@@ -101,7 +101,8 @@ def check_scored(model: Model, found: Mapping[str, Capability]) -> None:
     if known is not None and known.is_there is False:
         raise Problem(
             f"'{model.title}' shows no log-probabilities ({known.how}), and label probabilities "
-            "are asked of it; choose a method that reads labels only, or another model"
+            "are asked of it; choose a method that reads labels only, or another model, or have "
+            "replies drawn and counted (`scores: sampled`, 21 calls for one)"
         )
 
 

@@ -45,6 +45,11 @@ class SimSpec:
     """Bonus per slot from the second on: positive prefers late slots, negative early ones."""
     recency: float = 0.0
     """Bonus for the label shown on the last demonstration."""
+    joint: float = 0.0
+    """Ranks that a text seems higher where exactly one is so: labels are letters, tabs separate.
+
+    Neither factor does anything by itself on average, only both together.
+    """
     noise: float = 0.0
     """Temperature of a fresh draw for each prompt, repeat and seed; the request's is ignored."""
     refuse: float = 0.0
@@ -116,6 +121,7 @@ _preset("honest", "", "no tilt and no noise: whatever flips is the instrument's 
 _preset("first-slot", "first", "1.5 log-odds for whatever stands first in the list", first=1.5)
 _preset("last-slot", "last", "1.5 log-odds for whatever stands last in the list", last=1.5)
 _preset("recency", "recency", "2 log-odds for the label of the last demonstration", recency=2.0)
+_preset("joint", "joint", "reads one rank too high under letters or tabs, not both", joint=1.0)
 _preset("noisy", "noise", "no tilt; every request draws at temperature 1", noise=1.0)
 _preset("refusing", "refuse", "no tilt; one text in five is refused, whatever the view", refuse=0.2)
 _preset("biased-noisy", "first", "1.5 log-odds for slot 1, temperature 0.5", first=1.5, noise=0.5)

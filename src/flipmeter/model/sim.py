@@ -280,7 +280,13 @@ class SimRater:
             labels, ranks = self._guess_list(demos)
         slots = {label.casefold(): slot for slot, label in enumerate(labels, start=1)}
         demo_slot = slots.get(demos[-1].value.casefold(), 0) if demos else 0
-        return _Question(query.text, self._latent(query.text), labels, ranks, demo_slot)
+        latent = self._latent(query.text) + self._shift(labels, sheet.glue)
+        return _Question(query.text, latent, labels, ranks, demo_slot)
+
+    def _shift(self, labels: tuple[str, ...], glue: str) -> float:
+        """Return how much higher a text seems for how its prompt is written."""
+        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
+        return self.spec.joint * (is_lettered != glue.endswith("\t"))
 
     def _latent(self, text: str) -> float:
         """Return the latent score of a text, infinite for one that is not in the table."""

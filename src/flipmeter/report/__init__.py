@@ -16,6 +16,7 @@ from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.tables import (
     accuracy_tests_table,
+    calls_table,
     failures_line,
     flip_table,
     performance_table,
@@ -32,6 +33,7 @@ __all__ = [
     "accuracy_tests_table",
     "aspect_notes",
     "aspect_table",
+    "calls_table",
     "certificate_table",
     "check_ending",
     "comparison_table",

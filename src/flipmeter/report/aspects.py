@@ -18,6 +18,7 @@ TITLES = {
     "slots": "Are some slots preferred, whatever stands there?",
     "worst": "What does the worst position cost?",
     "confidence": "Can agreement over positions be relied on?",
+    "certainty": "Do the answers flip that were least sure? (fifths, by probabilities under base)",
 }
 METRICS = {
     "excess": "excess U",
@@ -61,10 +62,24 @@ METRICS = {
     "abstention_area": "area under accuracy by coverage",
     "set_coverage": "sets that hold the gold class",
     "set_size": "classes in a set",
+    "margin_rho": "margin and flips, Spearman's rho",
+    "margin_trend": "no trend with the margin, p",
+    "entropy_rho": "entropy and flips, Spearman's rho",
+    "entropy_trend": "no trend with the entropy, p",
 }
+NUMBERED = {
+    "slot": "share of slot",
+    "slot_excess": "beyond expectation, slot",
+    "margin": "flips, smallest margins first,",
+    "entropy": "flips, smallest entropies first,",
+}
+BINNED = ("margin:", "entropy:")
+"""Rates whose note is the range that they are about."""
+
 IN_RANKS = {
     *("excess_ordinal", "signal_ratio", "shift", "slot_bias", "semantic_bias", "kappa", "qwk"),
     *("alpha", "entropy_deficit", "cost", "instability_cost", "set_size", "abstention_area"),
+    *("margin_rho", "entropy_rho"),
 }
 """Numbers that are no shares."""
 
@@ -100,20 +115,22 @@ def _place(metric: str) -> int:
 
 def _title(metric: str) -> str:
     kind, colon, slot = metric.partition(":")
-    words = {"slot": "share of slot", "slot_excess": "beyond expectation, slot"}
-    return f"{words[kind]} {slot}" if colon else METRICS.get(metric, metric)
+    return f"{NUMBERED[kind]} {slot}" if colon else METRICS.get(metric, metric)
 
 
 def _cell(row: Record) -> str:
     if row["p"] is not None:
         return f"{p_value(row['p'])}\nHolm {p_value(row['p_holm'])}, BH {p_value(row['p_bh'])}"
     value, bracket, ends = interval(row, percent=row["metric"] not in IN_RANKS).partition(" [")
+    if row["metric"].startswith(BINNED):
+        ends += f"\n{row['note']}, n = {row['n']}"
     return f"{value}\n[{ends}" if bracket else value
 
 
 def aspect_notes(rows: pl.DataFrame) -> list[str]:
     """Return every note of an aspect once, with the metrics it is about."""
     noted = rows.filter((pl.col("note") != "") & pl.col("value").is_not_null())
+    noted = noted.filter(~pl.col("metric").str.contains("^(margin|entropy):"))
     noted = noted.filter(~pl.col("note").str.contains("df |sign test|signed ranks"))
     about = noted.group_by("note", maintain_order=True).agg(pl.col("metric").unique())
     return [f"{', '.join(sorted(metrics))}: {note}" for note, metrics in about.iter_rows()]

@@ -89,6 +89,7 @@ class Findings:
     study: str
     environment: Mapping[str, Any]
     costs: Mapping[str, float]
+    spent: pl.DataFrame
     browser: Browser = field(default_factory=Browser)
 
     def class_name(self, dataset: str, rank: int) -> str:

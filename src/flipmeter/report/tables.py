@@ -172,6 +172,25 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
     return table
 
 
+def calls_table(estimates: pl.DataFrame) -> Table | None:
+    """Return the calls behind a decision, where any takes more than one."""
+    rows = estimates.filter(pl.col("metric") == "calls").drop_nulls("value")
+    if not (rows["value"] > 1).any():
+        return None
+    keys = ["rater", "level"]
+    title = "Calls per decision, with a part of those that items share"
+    table = Table(title=title, title_justify="left")
+    for name in (*keys, "calls", "decisions"):
+        table.add_column(name, justify="right" if name == "decisions" else "left")
+    total = (pl.col("value") * pl.col("n")).sum()
+    means = rows.group_by(keys, maintain_order=True).agg(
+        total / pl.col("n").sum(), pl.col("n").sum()
+    )
+    for rater, level, value, n in means.iter_rows():
+        table.add_row(Text(rater), Text(level or "base"), f"{value:.2f}", f"{n:,}")
+    return table
+
+
 def warned(table: Table, warnings: Mapping[str, str]) -> Table:
     """Put under a table what a reader of its numbers must know, by rater."""
     lines = [f"! {rater}: {warning}" for rater, warning in warnings.items()]

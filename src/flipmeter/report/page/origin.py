@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import polars as pl
 from markupsafe import Markup
 
@@ -26,8 +28,9 @@ def conditions_grid(found: Findings) -> Grid:
         pl.len().alias("n"),
         *((pl.col("fault") == fault).sum().alias(fault) for fault in kinds),
         (pl.col("fault") != "").mean().alias("share"),
-        *(pl.col(name).mean() for name in TOKENS),
-        pl.col("seconds").mean(),
+    )
+    table = table.join(
+        _taken(found.spent, keys), on=[*keys, "view", "repeat"], maintain_order="left"
     )
     if len(table) > MOST_ROWS:
         table = table.sort("share", descending=True, maintain_order=True)
@@ -39,6 +42,7 @@ def conditions_grid(found: Findings) -> Grid:
             count(row["n"]),
             *(count(row[fault]) for fault in kinds),
             Cell(f"{100 * row['share']:.1f} %", row["share"], "num"),
+            number(row["n_calls"], ",.2f"),
             *(number(row[name], ",.1f") for name in told),
             number(row["seconds"], ".3f"),
         ]
@@ -46,10 +50,25 @@ def conditions_grid(found: Findings) -> Grid:
     ]
     shown, left_out = capped(rows, "those with the most faults are here; decisions.parquet has all")
     tokens = [TOKENS[name] for name in told]
-    titles = ["view", *heads(keys), "n", *kinds, "faults", *tokens, "seconds"]
-    how = "Prompt to seconds: means per decision, tokens as the endpoint tells them, all seeds."
+    titles = ["view", *heads(keys), "n", *kinds, "faults", "calls", *tokens, "seconds"]
+    how = (
+        "Calls to seconds: means per decision, tokens as the endpoint tells them, all seeds. What "
+        "the items of a condition share (calibration items, null texts) is spread over them."
+    )
     return Grid(
         "Faults and tokens, condition by condition", titles, [Group(shown)], [how, *left_out]
+    )
+
+
+def _taken(spent: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Return calls, tokens and seconds per decision; a number that nobody told is null."""
+    names = ("n_calls", *TOKENS, "seconds")
+    each = [
+        pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum() / pl.col("n").sum())
+        for name in names
+    ]
+    return spent.group_by(*keys, "view", "repeat", maintain_order=True).agg(
+        one.alias(name) for one, name in zip(each, names, strict=True)
     )
 
 
@@ -58,7 +77,7 @@ def conditions_grid(found: Findings) -> Grid:
 
 def models_grid(found: Findings) -> Grid:
     """Return what answered for each rater, what it wrote, and what it cost."""
-    totals = found.decisions.group_by("rater", maintain_order=True).agg(
+    totals = found.spent.group_by("rater", maintain_order=True).agg(
         pl.col("n_calls").sum(), *(pl.col(name).sum() for name in TOKENS)
     )
     identities = found.environment.get("models", {})
@@ -76,8 +95,9 @@ def models_grid(found: Findings) -> Grid:
     ]
     titles = ["model", "identity and revision", "calls", *TOKENS.values()]
     how = (
-        "Tokens are sums over all decisions: a reply that two decisions share counts for both, "
-        "and one from the store as if it had been asked. Hidden ones are means per reply. Cost is "
+        "Calls and tokens are sums over all decisions, with what the items of a condition share "
+        "(calibration items, null texts): a reply that two conditions share counts for both, and "
+        "one from the store as if it had been asked. Hidden ones are means per reply. Cost is "
         "these tokens at the prices that the study names, without any discount for cached ones."
     )
     titles += ["hidden per reply", "cost"]
