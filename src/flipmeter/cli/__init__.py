@@ -14,6 +14,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     oracle,
     planning,
     reporting,
+    selecting,
     serving,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
