@@ -221,7 +221,8 @@ def test_factors_that_add_up_propose_the_best_cell() -> None:
     scores = np.array([0.5, 0.6, 0.55, 0.4])
     flips = {"P1": np.array([0.1, 0.1, 0.3, 0.1])}
     (best,) = propose(levels, cells, scores, flips)
-    assert (best.cell, best.score) == ({"a": "y", "b": "v"}, pytest.approx(0.65))
+    assert best.cell == {"a": "y", "b": "v"}
+    assert best.score == pytest.approx(0.65)
     assert best.flips["P1"] == pytest.approx(0.3)
     assert propose(levels, cells, scores, flips, limits={"P1": 0.2}) == []
     assert propose(levels, cells[:2], scores[:2], {}) == []  # b was never varied

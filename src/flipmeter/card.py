@@ -16,7 +16,7 @@ from flipmeter.data import load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict
 from flipmeter.grid import world
-from flipmeter.model import World, identity_of
+from flipmeter.model import World, identity_of, interface_of
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
 from flipmeter.study import check_level
@@ -25,6 +25,7 @@ from flipmeter.types import (
     Decoding,
     Estimate,
     Item,
+    Model,
     Problem,
     Rank,
     Rater,
@@ -165,11 +166,16 @@ class Card(BaseModel):
     @property
     def rater(self) -> Rater:
         is_scored = self.scores or open_pipeline(self.pipeline).traits.needs_scores
-        entry = self.decoding.model_dump()
-        decoding = Decoding(**entry | {"stop": entry["stop"] or ()})
         style = replace(Style(), **self.style)
         model = self.model.model_for(self.min_interval)
-        return Rater(model, style, self.pipeline, decoding, is_scored)
+        return Rater(model, style, self.pipeline, self._decoding(model), is_scored)
+
+    def _decoding(self, model: Model) -> Decoding:
+        """Return the decoding; raw text stops at the end of the line unless told otherwise."""
+        entry = self.decoding.model_dump()
+        if entry["stop"] is None:
+            entry["stop"] = ("\n",) if interface_of(model) == "completions" else ()
+        return Decoding(**entry)
 
     @property
     def digest(self) -> str:

@@ -84,7 +84,7 @@ def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
 
 def _decision_row(one: Rated) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
-    usage = _total([found.reply.usage for found in one.evidence])
+    usage = total_usage([found.reply.usage for found in one.evidence])
     return (
         *_where(condition),
         one.item.id,
@@ -123,7 +123,9 @@ def _where(condition: Condition) -> tuple[object, ...]:
     return name, condition.dataset, condition.level, condition.seed, view.name, view.repeat
 
 
-def _total(usages: Sequence[Usage]) -> Usage:
+def total_usage(usages: Sequence[Usage]) -> Usage:
+    """Add up the tokens of replies; None where none of them says."""
+
     def total(name: str) -> int | None:
         known = [getattr(usage, name) for usage in usages if getattr(usage, name) is not None]
         return sum(known) if known else None
