@@ -7,6 +7,7 @@ from typing import NoReturn
 from flipmeter.cli import (  # noqa: F401 - each adds verbs
     asking,
     cache,
+    classifying,
     comparing,
     examining,
     measuring,
