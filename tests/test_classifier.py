@@ -356,6 +356,7 @@ def test_a_fitted_rater_is_saved_and_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.xdist_group("llama")
 def test_the_embedded_model_behind_an_estimator(tmp_path: Path) -> None:
     found = OrdinalClassifier(
         scale=["negative", "positive"], shots=1, average="label_order", store=tmp_path / "r.sqlite"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from conftest import Cli
+from conftest import ROOT, Cli
 from flipmeter.card import Card, read_card, write_card
 from flipmeter.measure import choose, held_out, non_dominated, propose, read_field, standings
 from flipmeter.measure.front import NOBODY, Field, halves, upper_bounds
@@ -210,6 +211,25 @@ def test_items_that_were_held_out_tell_how_lucky_the_best_of_many_is() -> None:
         kept.append(out.score.value)
     assert np.mean(naive) > 0.57
     assert np.mean(kept) == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_best_planted_configuration_is_selected_in_most_worlds() -> None:
+    """The study of benchmarks/selection.py, small; 400 worlds are in the log."""
+    study = runpy.run_path(str(ROOT / "benchmarks" / "selection.py"))
+    found = [study["select_in"](seed, 400, 8, 0.08) for seed in range(24)]
+    assert sum(one.is_best for one in found) >= 21
+    assert np.mean([one.naive - one.planted for one in found]) == pytest.approx(0, abs=0.02)
+
+
+def test_without_a_limit_the_decoy_that_flips_is_taken() -> None:
+    study = runpy.run_path(str(ROOT / "benchmarks" / "selection.py"))
+    n_decoys = 0
+    for seed in range(8):
+        world = study["plant"](seed, 8, 0.1)
+        one = read_field(study["rate"](world, 400, seed), study["CONTRASTS"])
+        place = int(choose(one, as_is(400), {})[0])
+        n_decoys += max(world.flips[int(one.candidates[place][1].removeprefix("mood="))]) > 0.15
+    assert n_decoys >= 7
 
 
 # What to try next
