@@ -311,6 +311,17 @@ def test_a_card_that_is_written_and_read_is_the_same(run: Run, tmp_path: Path) -
     assert card.digest != silent.digest
 
 
+def test_a_study_on_merged_classes_ships_the_merged_scale(tmp_path: Path) -> None:
+    merged = simulated(
+        tmp_path, base={"shots": 1, "cardinality": 3}, probes=["label_order"], test_size=12
+    )
+    card = card_of(merged, select(merged))
+    assert len(card.task.scale) == 3
+    assert card.selected is not None
+    assert (card.selected.dataset, card.selected.source) == ("reviews/3", "reviews")
+    assert card.warning(card.world()) == ""
+
+
 def test_without_a_choice_there_is_no_card(run: Run) -> None:
     nobody = replace(select(run), chosen=None, limits={"P1": 0.001})
     with pytest.raises(Problem, match=r"no configuration has flips surely below P1=0\.001"):

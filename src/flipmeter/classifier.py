@@ -114,6 +114,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the rest; these last ones are asked here.
         """
         texts, labels = _texts(X), _labels(y)
+        if "shots" in (self.style or {}):
+            raise BadInput("shots stands in style; it is a parameter of its own")
         if len(texts) != len(labels):
             raise BadInput(f"{len(texts)} texts but {len(labels)} labels; give one for each")
         classes = _classes(self.scale, labels)
@@ -300,6 +302,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 world=self.world,
                 budget=_budget(self.budget, card.model),
                 ledger=self.ledger_,
+                on_note=lambda note: warnings.warn(note, UserWarning, stacklevel=2),
             ) as label:
                 for start in range(0, len(items), size):
                     found += await label(items[start : start + size])

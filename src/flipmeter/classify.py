@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -95,6 +95,8 @@ async def classify(
     ledger: Ledger | None = None,
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
+    on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Tally:
     """Label the rows that the output has not yet; `anew` starts it over, from the store.
 
@@ -121,6 +123,8 @@ async def classify(
         ledger=ledger,
         on_reply=on_reply,
         on_fetch=on_fetch,
+        on_plan=on_plan,
+        on_note=on_note,
     ) as label:
         part = [first, *islice(rows, chunk - 1)]
         while part:
@@ -241,7 +245,8 @@ class Output:
         if self.is_csv:
             self._write(self._csv(rows))
         else:
-            self._write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
+            self._write("".join(f"{line}\n" for line in lines))
 
     @property
     def _header(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -36,6 +36,8 @@ from flipmeter.runs import DECISIONS, Run
 from flipmeter.shown import Shown
 from flipmeter.study import CONFIG, Study, has_meaning
 from flipmeter.types import Contrast, Problem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,14 +80,14 @@ def select(
     axes are `contrasts`, all pairs unless said. `seed` draws the halves that are held out.
     """
     name = _dataset(run, dataset)
-    own = run.decisions.filter(dataset=name)
-    raters = own["rater"].unique(maintain_order=True).to_list()
+    asked = run.decisions
     if rater is not None:
-        _known(rater, raters, "model")
-        own = own.filter(rater=rater)
+        _known(rater, asked["rater"].unique(maintain_order=True).to_list(), "model")
+        asked = asked.filter(rater=rater)
+    own = asked.filter(dataset=name)
     left_out = [
         one
-        for one in run.decisions["level"].unique(maintain_order=True)
+        for one in asked["level"].unique(maintain_order=True)
         if one not in own["level"].unique()
     ]
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
@@ -176,7 +178,7 @@ def _evidence(
     run: Run, selection: Selection, chosen: Standing, source: str | dict[str, Any]
 ) -> Evidence:
     study = run.study
-    about = run.environment["datasets"][selection.dataset]
+    about = _of(run.environment["datasets"], selection.dataset)
     kept = selection.held_out
     written = (run.folder / DECISIONS).stat().st_mtime
     return Evidence(
@@ -212,9 +214,14 @@ def _entries(by: By, one: Standing | HeldOut) -> dict[str, EstimateEntry]:
 
 
 def _source(study: Study, dataset: str) -> str | dict[str, Any]:
-    """Return how a study names a dataset; merging its classes adds "/3" to the name."""
+    """Return how a study names a dataset."""
     known = {one.name: spec for one, spec in zip(study.load(), study.datasets, strict=True)}
-    return known.get(dataset) or known[dataset.rpartition("/")[0]]
+    return _of(known, dataset)
+
+
+def _of(known: Mapping[str, T], dataset: str) -> T:
+    """Look a dataset up, which merging classes renames: "reviews/3" is of "reviews"."""
+    return known[dataset] if dataset in known else known[dataset.rpartition("/")[0]]
 
 
 def shown_candidate(candidate: Candidate) -> str:

@@ -66,15 +66,21 @@ async def at_work(
     ledger: Ledger | None = None,
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
+    on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Label]:
     """Open what answers for a condition, give what labels items with it, and close it at the end.
 
-    Every item is asked under all views; their answers are put together.
+    Every item is asked under all views; their answers are put together. `on_plan` is told how many
+    requests all items so far need, `on_note` what the model lacks and is not asked for.
     """
     ledger = ledger or Ledger()
     grid = [replace(condition, view=view, items=()) for view in views]
     known = await learn(grid, store, ledger=ledger, budget=budget)
-    grid, _ = adapted(grid, known)
+    grid, fallbacks = adapted(grid, known)
+    for note in (note for notes in fallbacks.values() for note in notes):
+        if on_note is not None:
+            on_note(note)
     worlds = {} if world is None else {condition.dataset: world}
     async with opened(grid, worlds, on_fetch) as backends:
         intervals = {b.identity: model.min_interval for (model, _), b in backends.items()}
@@ -84,8 +90,13 @@ async def at_work(
 
         async def label(items: Sequence[Item]) -> list[Labelled]:
             asked = [replace(one, items=tuple(items)) for one in grid]
-            found: list[Rated] = []
-            async for rated in rate(asked, engine, identities):
+            before, found = ledger.wanted, list[Rated]()
+
+            def told(n_requests: int) -> None:
+                if on_plan is not None:
+                    on_plan(before + n_requests)
+
+            async for rated in rate(asked, engine, identities, on_plan=told):
                 found += rated
             return put_together([found[at : at + len(items)] for at in _starts(found, items)])
 

@@ -75,7 +75,7 @@ def classify_(
     )
     known = chosen.world(card.parent, data_dir)
     if told := chosen.warning(known):
-        errors().print(f"! {told}", highlight=False, markup=False, soft_wrap=True)
+        _warn(told)
     ledger = Ledger()
     with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
         done = wait_for(
@@ -89,9 +89,15 @@ def classify_(
                 ledger=ledger,
                 on_reply=meter.on_reply,
                 on_fetch=meter.on_fetch,
+                on_plan=meter.on_plan,
+                on_note=_warn,
             )
         )
     _tell(job, done)
+
+
+def _warn(text: str) -> None:
+    errors().print(f"! {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _field(text: str) -> tuple[str, str]:

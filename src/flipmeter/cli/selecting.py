@@ -142,7 +142,11 @@ def _lines(found: Selection) -> Iterator[str]:
 
 
 def _numbers(found: Selection, one: Standing | HeldOut) -> str:
-    flips = (f"{name} {_share(flip)}" for name, flip in one.flips.items())
+    upper = {name: one.upper[name] for name in found.limits} if isinstance(one, Standing) else {}
+    flips = (
+        f"{name} {_share(flip)}" + (f" (surely below {upper[name]:.3f})" if name in upper else "")
+        for name, flip in one.flips.items()
+    )
     return ", ".join([f"{found.by} {one.score}", *flips])
 
 

@@ -237,9 +237,14 @@ def upper_bounds(k: Floats, n: Floats) -> Floats:
 
     A part of a flip, as a mean over seeds has it, counts as a whole one.
     """
-    hits = np.ceil(k)
-    inside = special.betaincinv(hits + 1, np.maximum(n - hits, 1), LEVEL)
-    return np.where(n == 0, 0.0, np.where(hits >= n, 1.0, inside))
+    # Resamples repeat a few counts many times over, and the inverse is slow.
+    pairs, place = np.unique(
+        np.stack([np.ceil(k), n], axis=-1).reshape(-1, 2), axis=0, return_inverse=True
+    )
+    hits, size = pairs.T
+    inside = special.betaincinv(hits + 1, np.maximum(size - hits, 1), LEVEL)
+    bounds = np.where(size == 0, 0.0, np.where(hits >= size, 1.0, inside))
+    return np.asarray(bounds[place.ravel()].reshape(k.shape))
 
 
 def choose(field: Field, samples: Samples, limits: Mapping[str, float]) -> Ints:
