@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flipmeter.types import Example, Label, Problem, Question
 
 if TYPE_CHECKING:
+    from flipmeter.classifier import OrdinalClassifier
     from flipmeter.predictions import Predictions, read_predictions
     from flipmeter.runs import Run, perform
     from flipmeter.study import Study, read_study
@@ -27,6 +28,7 @@ except PackageNotFoundError:  # a bare checkout on the path
 __all__ = [
     "Example",
     "Label",
+    "OrdinalClassifier",
     "Predictions",
     "Problem",
     "Question",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "OrdinalClassifier": "classifier",
     "Predictions": "predictions",
     "Run": "runs",
     "Study": "study",
@@ -52,4 +55,11 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the pytest plugin must not load polars."""
     if name not in _HOMES:
         raise AttributeError(f"module 'flipmeter' has no attribute '{name}'")
-    return getattr(import_module(f"flipmeter.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"flipmeter.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "sklearn":
+            raise
+        raise ImportError(
+            f"{name} needs scikit-learn; install it: pip install 'flipmeter[sklearn]'"
+        ) from error

@@ -85,14 +85,14 @@ def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
     shared: dict[int, Usage] = {}
     for one in rated:
         if id(one.condition) not in shared:
-            shared[id(one.condition)] = _total([found.reply.usage for found in one.shared])
+            shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
     rows = [_decision_row(one, shared[id(one.condition)]) for one in rated]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
 def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
-    usage = _total([found.reply.usage for found in one.evidence])
+    usage = total_usage([found.reply.usage for found in one.evidence])
     return (
         *_where(condition),
         one.item.id,
@@ -152,7 +152,8 @@ def _where(condition: Condition) -> tuple[object, ...]:
     return name, condition.dataset, condition.level, condition.seed, view.name, view.repeat
 
 
-def _total(usages: Sequence[Usage]) -> Usage:
+def total_usage(usages: Sequence[Usage]) -> Usage:
+    """Add up the tokens of replies; None where none of them says."""
     if len(usages) == 1:  # nearly always, and a study has a million
         return usages[0]
 

@@ -39,13 +39,14 @@ class Shown:
             self.trouble.append("a table of predictions holds no prompts")
             return {}
         try:
-            grid = conditions(self._study())
+            grid = conditions(self.study)
         except Problem as problem:
             self.trouble.append(f"the study's data cannot be read again: {problem}")
             return {}
         return {_where(condition): condition for condition in grid if not condition.view.repeat}
 
-    def _study(self) -> Study:
+    @property
+    def study(self) -> Study:
         """Return the study with a folder for its files: the run's, else where we are."""
         study = self.run.study.model_copy(update={"data_dir": self.data_dir})
         named = [

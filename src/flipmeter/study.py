@@ -430,17 +430,20 @@ def _crossed(
 ) -> Sequence[Mapping[str, Any]]:
     """Return the cells of a design that varies factors together; finding them can take seconds."""
     at_base = dict(base)
-
-    def has_meaning(cell: Mapping[str, Any]) -> bool:
-        """Say whether a prompt tells what its labels mean."""
-        at = {**at_base, **cell}
-        is_silent = at["clarity"] == "minimal" and not at["shots"]
-        return not is_silent or label_formats[at["label_format"]].is_words
-
     levels = levels_of(at_base, dict(vary))
+
+    def allowed(cell: Mapping[str, Any]) -> bool:
+        return has_meaning({**at_base, **cell})
+
     if design == "factorial":
-        return factorial(levels, allowed=has_meaning)
-    return fractional(levels, n_cells, seed=seed, allowed=has_meaning)
+        return factorial(levels, allowed=allowed)
+    return fractional(levels, n_cells, seed=seed, allowed=allowed)
+
+
+def has_meaning(levels: Mapping[str, Any]) -> bool:
+    """Say whether a prompt with these levels of all factors tells what its labels mean."""
+    is_silent = levels["clarity"] == "minimal" and not levels["shots"]
+    return not is_silent or label_formats[levels["label_format"]].is_words
 
 
 def _is_meant(key: str, level: str) -> bool:

@@ -9,6 +9,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     batch,
     cache,
     checking,
+    classifying,
     comparing,
     examining,
     measuring,
@@ -16,6 +17,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     oracle,
     planning,
     reporting,
+    selecting,
     serving,
     starting,
 )

@@ -69,7 +69,7 @@ def run(
 
 def _do(study: Study, folder: Path, store_path: Path, *, is_demo: bool = False) -> None:
     ledger = Ledger()
-    with Store(store_path) as store, _resumable(ledger, store_path), Meter(ledger) as meter:
+    with Store(store_path) as store, resumable(ledger, store_path), Meter(ledger) as meter:
         done = perform(
             study,
             folder,
@@ -97,7 +97,8 @@ def _do(study: Study, folder: Path, store_path: Path, *, is_demo: bool = False) 
 
 
 @contextmanager
-def _resumable(ledger: Ledger, store: Path) -> Iterator[None]:
+def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
+    """Say at an interrupt that nothing is lost, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:

@@ -99,7 +99,7 @@ def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] 
     if record.fault:
         return "malformed", record.fault
     for column in columns.texts.values():
-        fault = _text_fault(column, record.values.get(column))
+        fault = text_fault(column, record.values.get(column))
         if fault:
             return fault
     raw = record.values.get(columns.label)
@@ -112,7 +112,8 @@ def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] 
     return None
 
 
-def _text_fault(column: str, value: object) -> tuple[str, str] | None:
+def text_fault(column: str, value: object) -> tuple[str, str] | None:
+    """Return the reason and the message if a value is no text to rate."""
     if value is None:
         return "empty", f"the field '{column}' is empty; fill it in or remove the row"
     if not isinstance(value, str):

@@ -48,6 +48,16 @@ from flipmeter.measure.flips import (
     noise_floor,
     total_vs_noise,
 )
+from flipmeter.measure.front import (
+    Field,
+    HeldOut,
+    Standing,
+    choose,
+    held_out,
+    non_dominated,
+    read_field,
+    standings,
+)
 from flipmeter.measure.greedy import PROMPT_FACTORS, Choice, objectives, select_greedy
 from flipmeter.measure.inference import (
     clopper_upper,
@@ -72,6 +82,7 @@ from flipmeter.measure.limits import (
 from flipmeter.measure.multiplicity import adjusted, benjamini_hochberg
 from flipmeter.measure.pairs import tango
 from flipmeter.measure.phase0 import phase0_table
+from flipmeter.measure.propose import Proposal, propose
 from flipmeter.measure.residuals import residual, residuals, transfer
 from flipmeter.measure.scores import Performance, performance
 from flipmeter.measure.sequential import Watched, claimed_contrast, watch
@@ -89,10 +100,14 @@ __all__ = [
     "Certificate",
     "Choice",
     "Claim",
+    "Field",
     "Held",
+    "HeldOut",
     "Limit",
     "NoiseTest",
     "Performance",
+    "Proposal",
+    "Standing",
     "Verdict",
     "Watched",
     "abstention_curve",
@@ -107,6 +122,7 @@ __all__ = [
     "certify",
     "certify_excess",
     "chi_square",
+    "choose",
     "claimed_contrast",
     "clopper_upper",
     "cochran_q",
@@ -128,6 +144,7 @@ __all__ = [
     "flip_rate_any",
     "flips_by_confidence",
     "forecasts",
+    "held_out",
     "hidden_tokens",
     "hold_difference",
     "hold_limits",
@@ -144,17 +161,21 @@ __all__ = [
     "measure_aspects",
     "noise_floor",
     "noise_warnings",
+    "non_dominated",
     "objectives",
     "ordinal_scores",
     "paper_round",
     "performance",
     "phase0_table",
+    "propose",
     "read_claim",
+    "read_field",
     "residual",
     "residuals",
     "select_greedy",
     "severity",
     "slot_preference",
+    "standings",
     "stuart_maxwell",
     "tango",
     "total_vs_noise",

@@ -1,0 +1,308 @@
+"""Rater card: one YAML file with all that a rater needs, and what it was selected on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from flipmeter.data import load, merge
+from flipmeter.decide import open_pipeline
+from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict
+from flipmeter.grid import world
+from flipmeter.model import World, identity_of, interface_of
+from flipmeter.probe import expand, probes
+from flipmeter.registry import suggestion
+from flipmeter.study import check_level
+from flipmeter.types import (
+    Condition,
+    Decoding,
+    Estimate,
+    Item,
+    Model,
+    Problem,
+    Rank,
+    Rater,
+    Role,
+    Scale,
+    Style,
+    Task,
+    View,
+    canonical_json,
+)
+
+LABEL = "label"
+HEADER = (
+    "# A rater as `flipmeter select` chose it, for `flipmeter classify` and OrdinalClassifier.\n"
+    "# A selection does not transfer: measure another model before you put it in here.\n"
+)
+
+
+class TaskEntry(Strict):
+    """The words of the prompt, and the classes, lowest first."""
+
+    scale: list[str] = Field(min_length=2)
+    title: str
+    noun: str
+    aspect: str
+    low: str
+    high: str
+
+    @classmethod
+    def of(cls, task: Task) -> TaskEntry:
+        scale = task.scale
+        words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
+        return cls(scale=list(scale.names), **words, low=scale.low, high=scale.high)
+
+    @property
+    def task(self) -> Task:
+        scale = Scale(tuple(self.scale), self.low, self.high)
+        return Task(scale, self.title, self.noun, self.aspect)
+
+
+class EstimateEntry(Strict):
+    """A number with its interval; without a value, the note says why there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    note: str = ""
+
+    @classmethod
+    def of(cls, one: Estimate) -> EstimateEntry:
+        numbers = (one.value, one.low, one.high)
+        value, low, high = (None if math.isnan(number) else round(number, 6) for number in numbers)
+        return cls(value=value, low=low, high=high, n=one.n, note=one.note)
+
+
+class Evidence(BaseModel):
+    """What a rater was selected on: the run, how many it was chosen from, and what is known of it.
+
+    `held_out` was measured on items that the choice was not made on; the other estimates are those
+    of the best of many, which is partly luck.
+    """
+
+    model_config = STRICT
+
+    run: str
+    study: str
+    date: str
+    flipmeter: str
+    dataset: str
+    source: str | dict[str, Any]
+    digest: str
+    level: str
+    seeds: list[int]
+    n_items: int
+    n_candidates: int
+    by: str
+    max_flip: dict[str, float] = {}
+    estimates: dict[str, EstimateEntry]
+    held_out: dict[str, EstimateEntry] = {}
+    held_out_chosen: list[str] = []
+    cost_per_item: float
+    cost_unit: str
+    is_on_front: bool
+    chance_on_front: float
+    chance_chosen: float
+    warning: str = ""
+
+
+class Card(BaseModel):
+    """A rater with its very demonstrations, ready to be asked.
+
+    `average` names the probes whose views are all asked and put together; `identity` is what
+    answered when it was selected.
+    """
+
+    model_config = STRICT
+
+    model: ModelEntry
+    identity: str = ""
+    pipeline: str = "pointwise"
+    style: dict[str, Any] = {}
+    decoding: DecodingEntry = DecodingEntry()
+    scores: bool = False
+    average: list[str] = []
+    min_interval: float = Field(0.0, ge=0)
+    seed: int = 0
+    task: TaskEntry
+    demos: list[dict[str, str]] = []
+    calibration: list[dict[str, str]] = []
+    selected: Evidence | None = None
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _by_address(cls, value: Any) -> Any:
+        return {"model": value} if isinstance(value, str) else value
+
+    @field_validator("pipeline")
+    @classmethod
+    def _known_pipeline(cls, name: str) -> str:
+        open_pipeline(name)
+        return name
+
+    @field_validator("style")
+    @classmethod
+    def _known_levels(cls, style: dict[str, Any]) -> dict[str, Any]:
+        for name, value in style.items():
+            check_level(name, value)
+        return style
+
+    @field_validator("average")
+    @classmethod
+    def _known_probes(cls, names: list[str]) -> list[str]:
+        for name in names:
+            probes[name]
+        return names
+
+    @property
+    def rater(self) -> Rater:
+        is_scored = self.scores or open_pipeline(self.pipeline).traits.needs_scores
+        style = replace(Style(), **self.style)
+        model = self.model.model_for(self.min_interval)
+        return Rater(model, style, self.pipeline, self._decoding(model), is_scored)
+
+    def _decoding(self, model: Model) -> Decoding:
+        """Return the decoding; raw text stops at the end of the line unless told otherwise."""
+        entry = self.decoding.model_dump()
+        if entry["stop"] is None:
+            entry["stop"] = ("\n",) if interface_of(model) == "completions" else ()
+        return Decoding(**entry)
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of all that can change an answer."""
+        content = self.model_dump(mode="json", exclude={"selected", "identity"})
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    def condition(self) -> Condition:
+        """Return how items are asked under the base view; it has none yet."""
+        task = self.task.task
+        demos = _items(self.demos, task.scale, "demo")
+        calibration = _items(self.calibration, task.scale, "calibration")
+        (view,) = expand((), len(task.scale))
+        return Condition(self.rater, "", task, self.seed, view, demos, (), calibration=calibration)
+
+    def views(self) -> tuple[View, ...]:
+        """Return the views that are put together, the base first; the pipeline may have its own."""
+        consumed = open_pipeline(self.pipeline).traits.consumes
+        names = [name for name in self.average if name not in consumed]
+        return expand(names, len(self.task.scale), shots=len(self.demos))
+
+    def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
+        """Return what a simulated rater knows: the dataset that it was selected on."""
+        if not self.model.model.startswith("sim/"):
+            return None
+        if self.selected is None:
+            raise Problem(f"{self.model.model} knows only a dataset, and the card names none")
+        dataset = load(self.selected.source, folder=folder, data_dir=data_dir)
+        return world(merge(dataset, len(self.task.scale)))
+
+    def with_model(self, address: str) -> Card:
+        """Return the card for another model, asked at its own address."""
+        return self.model_copy(update={"model": ModelEntry(model=address)})
+
+    def warning(self, known: World | None = None) -> str:
+        """Say that the model is not the one the rater was selected on, "" if it is."""
+        asked = identity_of(self.rater.model, known)
+        if not self.identity or _who(asked) == _who(self.identity):
+            return ""
+        return (
+            f"this rater was selected on {self.identity} and is now asked of {asked}: a selection "
+            "does not transfer to another model, run the study there before you rely on it"
+        )
+
+
+def _who(identity: str) -> str:
+    """Return an identity without what a simulated rater knows: it has a table for each dataset."""
+    return identity.partition("@")[0] if identity.startswith("sim/") else identity
+
+
+def items_as_rows(items: Sequence[Item], scale: Scale) -> list[dict[str, str]]:
+    """Write items as a card has them: their fields, and the name of their class if it is known."""
+    return [
+        dict(item.fields) | ({LABEL: scale.name(item.gold)} if item.gold else {}) for item in items
+    ]
+
+
+def _items(rows: Sequence[Mapping[str, str]], scale: Scale, role: Role) -> tuple[Item, ...]:
+    return tuple(
+        Item(
+            f"{role}-{number}",
+            {name: text for name, text in row.items() if name != LABEL},
+            _rank(row.get(LABEL), scale, f"{role} {number}", is_needed=role == "demo"),
+            role,
+        )
+        for number, row in enumerate(rows, start=1)
+    )
+
+
+def _rank(name: str | None, scale: Scale, where: str, *, is_needed: bool) -> Rank | None:
+    if name in scale.names:
+        return scale.names.index(name) + 1
+    if name is None and not is_needed:
+        return None
+    if name is None:
+        raise Problem(f"{where} of the card has no label; every demonstration needs one")
+    raise Problem(f"{where} of the card has the label '{name}'{suggestion(name, [*scale.names])}")
+
+
+def style_entry(style: Style) -> dict[str, Any]:
+    """Write a style as a card has it: every factor that is set."""
+    return {name: value for name, value in asdict(style).items() if value is not None}
+
+
+def read_card(path: Path, *, model: str | None = None) -> Card:
+    """Read a rater card, for another model if one is named."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Problem(
+            f"no rater card {path} ({error.strerror}); write one: flipmeter select RUN --out {path}"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Problem(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise Problem(f"{path} holds no rater card; write one: flipmeter select RUN --out {path}")
+    try:
+        card = Card(**content)
+    except (ValidationError, TypeError) as error:
+        raise Problem(f"{path} is no rater card: {_explained(error)}") from error
+    card.condition()
+    return card if model is None else card.with_model(model)
+
+
+def _explained(error: ValidationError | TypeError) -> str:
+    if isinstance(error, TypeError):
+        return str(error)
+    known = [*Card.model_fields, *TaskEntry.model_fields, *Evidence.model_fields]
+    lines = []
+    for one in error.errors():
+        place = ".".join(map(str, one["loc"]))
+        if one["type"] == "extra_forbidden":
+            near = suggestion(str(one["loc"][-1]), known)
+            lines.append(f"no key named '{place}'{near if 'did you mean' in near else ''}")
+        else:
+            lines.append(f"{place}: {one['msg']}")
+    return "; ".join(lines)
+
+
+def write_card(card: Card, path: Path) -> None:
+    """Write a rater card."""
+    content = card.model_dump(mode="json")  # an explicit null is an answer: "not sent"
+    content["model"] = card.model.model_dump(mode="json", exclude_defaults=True)
+    if card.selected is not None:
+        content["selected"] = card.selected.model_dump(mode="json", exclude_none=True)
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    try:
+        path.write_text(HEADER + text, encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error

@@ -1,0 +1,367 @@
+"""A rater as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+import flipmeter
+from flipmeter import OrdinalClassifier
+from flipmeter.card import read_card, write_card
+from flipmeter.data import load
+from flipmeter.grid import world
+from flipmeter.model import OutOfBudget, Store
+from flipmeter.select import card_of, select
+from flipmeter.types import Problem
+from misbehaving import Behaviour, answer, says, serving
+from report_runs import simulated
+
+REVIEWS = load("reviews")
+WORLD = world(REVIEWS)
+SCALE = list(REVIEWS.task.scale.names)
+ITEMS = [item for item in (*REVIEWS.pool, *REVIEWS.test) if item.gold]
+TEXTS = [item.text for item in ITEMS]
+LABELS = [SCALE[(item.gold or 1) - 1] for item in ITEMS]
+
+
+def rater(model: str = "sim/honest", **options: Any) -> OrdinalClassifier:
+    usual: dict[str, Any] = {"scale": SCALE, "shots": 1, "store": None, "world": WORLD}
+    return OrdinalClassifier(model, **usual | options)
+
+
+# Predicting
+
+
+def test_the_right_classes_come_out_in_the_order_of_the_scale() -> None:
+    found = rater("sim/honest?sharpness=50").fit(TEXTS[:200], LABELS[:200])
+    assert found.classes_.tolist() == SCALE
+    given = found.predict(TEXTS[200:260])
+    assert (given == LABELS[200:260]).mean() > 0.6
+    assert found.score(TEXTS[200:260], LABELS[200:260]) == (given == LABELS[200:260]).mean()
+
+
+def test_averaging_label_orders_undoes_a_tilt_along_the_list() -> None:
+    """What is odd in the slots cancels in the mean of the log-odds of both orders."""
+    tilted = "sim/honest?slope=1"
+    honest = rater().fit(TEXTS[:50], LABELS[:50]).predict(TEXTS[200:260])
+    plain = rater(tilted).fit(TEXTS[:50], LABELS[:50]).predict(TEXTS[200:260])
+    averaged = rater(tilted, average="label_order", scores=True).fit(TEXTS[:50], LABELS[:50])
+    assert (plain != honest).mean() > 0.1
+    assert averaged.predict(TEXTS[200:260]).tolist() == honest.tolist()
+
+
+def test_agreement_is_the_share_of_positions_that_give_the_class() -> None:
+    found = rater("sim/first-slot?strength=3", average="label_order").fit(TEXTS[:50], LABELS[:50])
+    given = found.predict(TEXTS[200:230])
+    for one, label in zip(found.rate(TEXTS[200:230]), given, strict=True):
+        assert len(one.votes) == 2
+        rank = SCALE.index(label) + 1
+        assert one.agreement == sum(vote == rank for vote in one.votes) / 2
+    assert set(found.agreement_) == {0.0, 0.5, 1.0} or set(found.agreement_) == {0.5, 1.0}
+
+
+def test_of_one_position_there_is_no_agreement() -> None:
+    found = rater().fit(TEXTS[:50], LABELS[:50])
+    found.predict(TEXTS[200:203])
+    assert all(math.isnan(share) for share in found.agreement_)
+    with pytest.raises(Problem, match="no agreement to abstain by"):
+        rater(abstain_below=0.8).fit(TEXTS[:50], LABELS[:50])
+
+
+@pytest.mark.parametrize("unanswered", [None, "?"])
+def test_below_the_threshold_the_declared_value_is_given(unanswered: Any) -> None:
+    options = {"average": ["label_order"], "unanswered": unanswered}
+    tilted = rater("sim/first-slot?strength=3", abstain_below=0.9, **options)
+    given = tilted.fit(TEXTS[:50], LABELS[:50]).predict(TEXTS[200:260])
+    unsure = tilted.agreement_ < 0.9
+    assert 0 < unsure.sum() < 60
+    assert [one == unanswered for one in given.tolist()] == unsure.tolist()
+    gold = LABELS[200:260]
+    right = [one == other for one, other in zip(given.tolist(), gold, strict=True)]
+    assert tilted.score(TEXTS[200:260], gold) == np.mean(right)
+
+
+def test_a_pipeline_that_asks_two_orders_has_their_agreement() -> None:
+    found = rater("sim/first-slot?strength=3", pipeline="pointwise+label_average", abstain_below=1)
+    found.fit(TEXTS[:50], LABELS[:50]).predict(TEXTS[200:220])
+    assert set(found.agreement_) <= {0.0, 0.5, 1.0}
+
+
+def test_a_refusal_is_a_fault_and_never_a_class() -> None:
+    found = rater("sim/refusing?strength=0.5").fit(TEXTS[:50], LABELS[:50])
+    given = found.predict(TEXTS[200:240])
+    assert 5 < found.faults_.count("refused") < 35
+    assert [label is None for label in given] == [fault == "refused" for fault in found.faults_]
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    ["pointwise+permutations", "pointwise+pride", "pointwise+contextual", "pairwise+copeland"],
+)
+def test_any_pipeline_stands_behind_it(pipeline: str) -> None:
+    found = rater("sim/honest?sharpness=20", pipeline=pipeline, calibration_size=5)
+    found.fit(TEXTS[:60], LABELS[:60])
+    assert found.score(TEXTS[200:215], LABELS[200:215]) > 0.4
+
+
+def test_a_pipeline_that_learns_from_the_batch_is_not_cut() -> None:
+    found = rater(pipeline="pointwise+batch", batch_size=5).fit(TEXTS[:50], LABELS[:50])
+    found.predict(TEXTS[200:205])
+    with pytest.raises(Problem, match="learns from all items at once"):
+        found.predict(TEXTS[200:206])
+
+
+def test_batches_change_nothing() -> None:
+    whole = rater(average="label_order").fit(TEXTS[:50], LABELS[:50])
+    cut = rater(average="label_order", batch_size=7).fit(TEXTS[:50], LABELS[:50])
+    assert whole.predict(TEXTS[200:230]).tolist() == cut.predict(TEXTS[200:230]).tolist()
+
+
+def test_who_waits_gets_the_same() -> None:
+    found = rater().fit(TEXTS[:50], LABELS[:50])
+    assert asyncio.run(found.apredict(TEXTS[200:210])).tolist() == (
+        found.predict(TEXTS[200:210]).tolist()
+    )
+
+
+# Probabilities and sets
+
+
+def test_probabilities_are_by_class_and_agree_with_the_prediction() -> None:
+    found = rater("sim/first-slot", scores=True).fit(TEXTS[:50], LABELS[:50])
+    p = found.predict_proba(TEXTS[200:230])
+    assert p.sum(axis=1) == pytest.approx(1)
+    assert np.array(SCALE)[p.argmax(axis=1)].tolist() == found.predict(TEXTS[200:230]).tolist()
+
+
+def test_without_probabilities_it_says_how_to_get_them() -> None:
+    found = rater().fit(TEXTS[:50], LABELS[:50])
+    assert not hasattr(found, "predict_proba")
+    with pytest.raises(AttributeError) as told:
+        found.predict_proba(TEXTS[:2])
+    assert "scores=True" in str(told.value.__cause__ or told.value)
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_sets_hold_the_truth_and_have_no_gap(scores: bool) -> None:
+    found = rater("sim/first-slot", scores=scores, average="label_order", conformal_size=100)
+    found.fit(TEXTS[:150], LABELS[:150])
+    marked = found.predict_set(TEXTS[150:], alpha=0.1)
+    gold = np.array([SCALE.index(label) for label in LABELS[150:]])
+    covered = marked[np.arange(len(gold)), gold].mean()
+    assert covered > 0.82  # 0.9, less what 100 + 175 items may miss it by
+    assert marked.sum(axis=1).mean() < 4
+    for row in marked:
+        first, last = np.flatnonzero(row)[[0, -1]]
+        assert row[first : last + 1].all()
+
+
+def test_a_fault_may_be_any_class() -> None:
+    found = rater("sim/refusing?strength=0.5", conformal_size=60).fit(TEXTS[:150], LABELS[:150])
+    marked = found.predict_set(TEXTS[150:190])
+    refused = np.array([fault == "refused" for fault in found.faults_])
+    assert marked[refused].all()
+    assert not marked[~refused].all()
+
+
+def test_sets_need_items_that_were_set_apart() -> None:
+    found = rater().fit(TEXTS[:50], LABELS[:50])
+    with pytest.raises(ValueError, match="conformal_size"):
+        found.predict_set(TEXTS[:3])
+    with pytest.raises(ValueError, match="give more"):
+        rater(conformal_size=50).fit(TEXTS[:50], LABELS[:50])
+
+
+# Fitting
+
+
+def test_demonstrations_depend_on_the_seed_and_not_on_the_order_of_rows() -> None:
+    one = rater(shots=2).fit(TEXTS[:60], LABELS[:60]).card_.demos
+    turned = rater(shots=2).fit(TEXTS[:60][::-1], LABELS[:60][::-1]).card_.demos
+    other = rater(shots=2, seed=1).fit(TEXTS[:60], LABELS[:60]).card_.demos
+    assert one == turned != other
+    assert sorted(demo["label"] for demo in one) == sorted(SCALE * 2)
+
+
+def test_numbers_need_no_scale_and_words_do() -> None:
+    numbers = [SCALE.index(label) + 1 for label in LABELS]
+    found = OrdinalClassifier("sim/honest", store=None, world=WORLD, shots=1)
+    assert found.fit(TEXTS[:50], numbers[:50]).classes_.tolist() == [1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match=r"scale=\[\.\.\.\]"):
+        found.fit(TEXTS[:50], LABELS[:50])
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "says_"),
+    [
+        (TEXTS[:3], LABELS[:2], "3 texts but 2 labels"),
+        ([1.5, 2.5], LABELS[:2], "must be a text"),
+        (["good", "  "], LABELS[:2], "text 1 is empty"),
+        ("good", ["positive"], "give a list of texts"),
+        ([["a", "b"]], LABELS[:1], r"got shape \(1, 2\)"),
+        (["good", "bad"], ["positive", "negativ"], "did you mean 'negative'"),
+    ],
+)
+def test_what_cannot_be_fitted_says_why(texts: Any, labels: Any, says_: str) -> None:
+    with pytest.raises(ValueError, match=says_):
+        rater().fit(texts, labels)
+
+
+def test_nothing_is_asked_twice_and_a_budget_holds(tmp_path: Path) -> None:
+    path = tmp_path / "replies.sqlite"
+    found = rater(store=path, budget={"calls": 12}).fit(TEXTS[:50], LABELS[:50])
+    first = found.predict(TEXTS[200:210])
+    assert found.ledger_.asked == 10
+    assert found.predict(TEXTS[200:210]).tolist() == first.tolist()
+    assert found.ledger_.asked == 10
+    with pytest.raises(OutOfBudget):
+        found.predict(TEXTS[200:220])
+    with Store(path) as store:
+        assert len(store) == 12
+
+
+def test_a_class_that_is_not_shown_can_still_be_given() -> None:
+    few = [place for place, label in enumerate(LABELS) if label != "neutral"][:40]
+    found = rater().fit([TEXTS[k] for k in few], [LABELS[k] for k in few])
+    assert found.classes_.tolist() == SCALE
+    assert "neutral" in found.predict(TEXTS[200:]).tolist()
+
+
+# The conventions of scikit-learn
+
+
+def test_it_clones_pickles_and_searches() -> None:
+    found = rater(average=["label_order"]).fit(TEXTS[:50], LABELS[:50])
+    copied = clone(found)
+    assert copied.get_params().keys() == found.get_params().keys()
+    with pytest.raises(NotFittedError):
+        copied.predict(TEXTS[:2])
+    again = pickle.loads(pickle.dumps(found))
+    assert again.predict(TEXTS[200:205]).tolist() == found.predict(TEXTS[200:205]).tolist()
+    assert len(cross_val_score(rater(), TEXTS[:60], LABELS[:60], cv=3)) == 3
+    search = GridSearchCV(rater(), {"shots": [0, 1]}, cv=2).fit(TEXTS[:40], LABELS[:40])
+    assert search.best_params_["shots"] in (0, 1)
+
+
+def test_importing_the_package_does_not_load_scikit_learn() -> None:
+    code = "import sys, flipmeter; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert flipmeter.OrdinalClassifier is OrdinalClassifier
+
+
+class OfNumbers(OrdinalClassifier):
+    """Rows of numbers as texts, so that scikit-learn can check what is not about texts."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = True
+        tags.input_tags.one_d_array = tags.input_tags.string = False
+        return tags
+
+    def fit(self, X: Any, y: Any) -> OrdinalClassifier:  # noqa: N803
+        numbers, labels = validate_data(self, X, y)
+        check_classification_targets(labels)
+        return super().fit([_written(row) for row in numbers], labels)
+
+    async def arate(self, X: Any) -> Any:  # noqa: N803
+        check_is_fitted(self, "card_")
+        return await super().arate([_written(row) for row in validate_data(self, X, reset=False)])
+
+
+def _written(row: Any) -> str:
+    return " ".join(f"{number:.6g}" for number in row)
+
+
+def nearest(body: Any) -> Behaviour:
+    """Answer with the label of the demonstration whose numbers are nearest to those asked for."""
+    prompt = body["messages"][-1]["content"]
+    blocks = re.findall(r"Text: ([^\n]*)\nLabel:(?: (\S+))?", prompt)
+    query = np.array(blocks[-1][0].split(), dtype=float)
+    shown = [(np.array(text.split(), dtype=float), label) for text, label in blocks if label]
+    away = [float(np.abs(numbers - query).sum()) for numbers, _ in shown]
+    return says(answer(shown[int(np.argmin(away))][1]))
+
+
+EXPECTED_FAILED_CHECKS = {
+    "check_classifiers_classes": "words are not in the order of a scale: it must be given",
+}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with serving(nearest) as server:
+        yield server.url
+
+
+def test_it_keeps_the_conventions_as_far_as_texts_allow(endpoint: str) -> None:
+    model = {"model": "http/nearest", "base_url": endpoint}
+    estimator = OfNumbers(model, store=None, task={"noun": "Text"})
+    results = check_estimator(
+        estimator, expected_failed_checks=EXPECTED_FAILED_CHECKS, on_fail=None, on_skip=None
+    )
+    failed = {
+        one["check_name"]: str(one["exception"]) for one in results if one["status"] == "failed"
+    }
+    assert failed == {}
+    assert sum(one["status"] == "passed" for one in results) > 30
+
+
+# Cards
+
+
+def test_a_selected_rater_is_loaded_and_answers_as_in_the_study(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", vary={"label_format": ["letter"]}, probes=["label_order"])
+    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None)
+    evidence = found.card_.selected
+    assert evidence is not None
+    asked = run.decisions.filter(level=evidence.level, view="base", repeat=0)
+    texts = {item.id: item.text for item in ITEMS}
+    given = found.predict([texts[name] for name in asked["item"]])
+    assert given.tolist() == [SCALE[rank - 1] for rank in asked["rank"]]
+
+
+def test_another_model_is_warned_of(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", probes=["label_order"])
+    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    with pytest.warns(UserWarning, match="does not transfer"):
+        OrdinalClassifier.load(tmp_path / "rater.yaml", model="sim/recency", store=None)
+
+
+def test_a_fitted_rater_is_saved_and_loaded(tmp_path: Path) -> None:
+    found = rater(average="label_order", shots=2).fit(TEXTS[:50], LABELS[:50])
+    found.save(tmp_path / "rater.yaml")
+    again = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None, world=WORLD)
+    assert read_card(tmp_path / "rater.yaml").demos == found.card_.demos
+    assert again.predict(TEXTS[200:210]).tolist() == found.predict(TEXTS[200:210]).tolist()
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("llama")
+def test_the_embedded_model_behind_an_estimator(tmp_path: Path) -> None:
+    found = OrdinalClassifier(
+        scale=["negative", "positive"], shots=1, average="label_order", store=tmp_path / "r.sqlite"
+    )
+    found.fit(["Awful, never again.", "A joy from start to end."], ["negative", "positive"])
+    given = found.predict(["I loved every minute.", "It broke on the first day."])
+    assert set(given.tolist()) <= {"negative", "positive", None}
+    assert found.ledger_.asked == 4

@@ -1,0 +1,409 @@
+"""What nobody beats, what is chosen, and the card that ships it."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from conftest import ROOT, Cli
+from flipmeter.card import Card, read_card, write_card
+from flipmeter.measure import choose, held_out, non_dominated, propose, read_field, standings
+from flipmeter.measure.front import NOBODY, Field, halves, upper_bounds
+from flipmeter.measure.inference import clopper_upper
+from flipmeter.measure.resample import as_is
+from flipmeter.runs import Run
+from flipmeter.select import card_of, propose_next, select
+from flipmeter.types import Contrast, Problem
+from hand_made import group
+from report_runs import simulated
+
+P1 = Contrast("P1", ("base", "reversed"), "", "label_order")
+FEW = st.integers(0, 3).map(float)
+TABLES = st.tuples(st.integers(1, 7), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=FEW)
+)
+
+
+# The front
+
+
+def beats(one: Any, other: Any) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+@given(TABLES)
+def test_the_front_is_what_no_other_candidate_beats(losses: Any) -> None:
+    naive = [not any(beats(other, one) for other in losses) for one in losses]
+    assert non_dominated(losses).tolist() == naive
+
+
+@given(TABLES)
+def test_somebody_is_on_the_front_and_beats_whoever_is_not(losses: Any) -> None:
+    front = non_dominated(losses)
+    assert front.any()
+    for one in losses[~front]:
+        assert any(beats(other, one) for other in losses[front])
+
+
+@given(TABLES, TABLES)
+def test_stacked_tables_are_judged_one_by_one(first: Any, second: Any) -> None:
+    if first.shape == second.shape:
+        both = non_dominated(np.stack([first, second]))
+        assert both.tolist() == [non_dominated(first).tolist(), non_dominated(second).tolist()]
+
+
+# The choice
+
+
+def field(good: Any, flips: Any, cost: Any = None, gold: Any = None) -> Field:
+    """Return a field of candidates named a, b, ... with one contrast."""
+    good, flips = np.asarray(good, float), np.asarray(flips, float)[:, None, :]
+    n = good.shape[1]
+    return Field(
+        candidates=tuple(("r", name) for name in "abcdefgh"[: len(good)]),
+        contrasts=("P1",),
+        gold=np.ones(n, dtype=np.int64) if gold is None else np.asarray(gold),
+        n_classes=5,
+        n_seeds=1,
+        good=good,
+        flips=flips,
+        cost=np.ones(len(good)) if cost is None else np.asarray(cost, float),
+    )
+
+
+def naive_choice(one: Field, limit: float) -> int:
+    best, found = None, NOBODY
+    for place in range(len(one.candidates)):
+        flips = [flip for flip in one.flips[place, 0] if not math.isnan(flip)]
+        if flips and clopper_upper(int(sum(flips)), len(flips)) >= limit:
+            continue
+        rate = sum(flips) / len(flips) if flips else 0.0
+        key = (-round(one.good[place].mean(), 9), round(rate, 9), one.cost[place])
+        if best is None or key < best:
+            best, found = key, place
+    return found
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda n: st.tuples(
+            arrays(np.float64, (n, 12), elements=st.sampled_from([0.0, 1.0])),
+            arrays(np.float64, (n, 12), elements=st.sampled_from([0.0, 0.0, 0.0, 1.0])),
+            arrays(np.float64, (n,), elements=st.sampled_from([1.0, 2.0])),
+        )
+    ),
+    st.sampled_from([0.25, 0.4, 1.1]),
+)
+def test_the_choice_is_the_naive_one(parts: Any, limit: float) -> None:
+    one = field(*parts)
+    assert choose(one, as_is(12), {"P1": limit}).tolist() == [naive_choice(one, limit)]
+
+
+def test_the_bound_is_that_of_clopper_and_pearson() -> None:
+    """Rule-of-three numbers of METHODS C6, for 200 items."""
+    k, n = np.array([0.0, 4.0, 5.0, 10.0]), np.full(4, 200.0)
+    assert upper_bounds(k, n) == pytest.approx([0.0149, 0.0452, 0.0518, 0.0833], abs=5e-5)
+    assert upper_bounds(np.zeros(1), np.zeros(1)).tolist() == [0.0]
+    assert upper_bounds(np.array([3.2]), np.array([3.2])).tolist() == [1.0]
+
+
+def test_what_cannot_flip_is_allowed_and_what_may_flip_is_not() -> None:
+    n = 40
+    one = field([np.ones(n), np.zeros(n)], [np.zeros(n), np.full(n, np.nan)])
+    assert choose(one, as_is(n), {}).tolist() == [0]
+    assert choose(one, as_is(n), {"P1": 0.05}).tolist() == [1]  # 0 of 40 may still be 7 %
+    nobody = field([np.ones(n)], [np.zeros(n)])
+    assert choose(nobody, as_is(n), {"P1": 0.05}).tolist() == [NOBODY]
+    assert held_out(nobody, {"P1": 0.05}) is None
+
+
+def test_a_limit_on_an_unknown_contrast_is_refused() -> None:
+    with pytest.raises(Problem, match="did you mean 'P1'"):
+        choose(field([[1.0]], [[0.0]]), as_is(1), {"P11": 0.1})
+
+
+# Reading
+
+
+def test_a_fault_is_wrong_and_a_flip() -> None:
+    gold = [1, 2, 3, 4]
+    frame = pl.concat(
+        [
+            group([1, 2, 3, 4], [1, 2, 3, 4], gold=gold, level=""),
+            group([1, 0, 3, 4], [1, 2, 3, 0], gold=gold, level="mood=x"),
+        ]
+    ).with_columns(n_calls=pl.lit(1))
+    one = read_field(frame, [P1])
+    assert one.good.mean(axis=1).tolist() == [1.0, 0.75]
+    assert one.flips[:, 0].mean(axis=1).tolist() == [0.0, 0.5]
+    by_error = read_field(frame, [P1], by="mae")
+    assert by_error.good[1].tolist() == [1, 0.25, 1, 1]  # a fault is as far off as can be: 3 of 4
+
+
+def test_candidates_are_compared_on_the_items_they_share() -> None:
+    one = group([1, 2, 3], [1, 2, 3], gold=[1, 2, 3], items=["a", "b", "c"])
+    other = group([1, 1], [1, 1], gold=[3, 1], items=["c", "a"], level="mood=x")
+    frame = pl.concat([one, other]).with_columns(n_calls=pl.lit(1))
+    found = read_field(frame, [P1])
+    assert found.gold.tolist() == [1, 3]
+    assert found.good.tolist() == [[1, 1], [1, 0]]
+
+
+def test_seeds_are_averaged() -> None:
+    frames = [
+        group([1, 2], [1, 1], gold=[1, 2], seed=0),
+        group([1, 1], [1, 1], gold=[1, 2], seed=1),
+    ]
+    found = read_field(pl.concat(frames).with_columns(n_calls=pl.lit(3)), [P1])
+    assert found.good.tolist() == [[1, 0.5]]
+    assert found.flips.tolist() == [[[0, 0.5]]]
+    assert (found.n_seeds, found.cost.tolist()) == (2, [3.0])
+
+
+# How sure
+
+
+def test_a_clear_winner_is_sure_and_a_draw_is_not() -> None:
+    n = 200
+    chance = np.random.default_rng(5)
+    clear = field([chance.random(n) < 0.9, chance.random(n) < 0.3], np.zeros((2, n)))
+    assert [one.chance_chosen for one in standings(clear)] == [1.0, 0.0]
+    close = field([np.arange(n) % 2 == 0, np.arange(n) % 2 == 1], np.zeros((2, n)))
+    for one in standings(close):
+        assert 0.35 < one.chance_on_front < 0.7
+    assert sum(one.chance_chosen for one in standings(close)) == pytest.approx(1)
+
+
+@given(st.integers(0, 50), st.lists(st.integers(1, 5), min_size=2, max_size=60))
+def test_halves_have_every_class_about_evenly(seed: int, gold: list[int]) -> None:
+    ranks = np.array(gold)
+    first = halves(ranks, seed)
+    assert abs(int(first.sum()) - int((~first).sum())) <= 1
+    for rank in set(gold):
+        assert (
+            abs(int((first & (ranks == rank)).sum()) - int((~first & (ranks == rank)).sum())) <= 1
+        )
+    assert (halves(ranks, seed) == first).all()
+
+
+def test_items_that_were_held_out_tell_how_lucky_the_best_of_many_is() -> None:
+    """Eight equal raters: the best looks better than 50 %, held out it does not."""
+    naive, kept = [], []
+    for world in range(60):
+        chance = np.random.default_rng([world, 8])
+        one = field(chance.random((8, 60)) < 0.5, np.zeros((8, 60)))
+        out = held_out(one, seed=world)
+        assert out is not None
+        naive.append(one.good.mean(axis=1).max())
+        kept.append(out.score.value)
+    assert np.mean(naive) > 0.57
+    assert np.mean(kept) == pytest.approx(0.5, abs=0.02)
+
+
+def test_the_best_planted_configuration_is_selected_in_most_worlds() -> None:
+    """The study of benchmarks/selection.py, small; 400 worlds are in the log."""
+    study = runpy.run_path(str(ROOT / "benchmarks" / "selection.py"))
+    found = [study["select_in"](seed, 400, 8, 0.08) for seed in range(24)]
+    assert sum(one.is_best for one in found) >= 21
+    assert np.mean([one.naive - one.planted for one in found]) == pytest.approx(0, abs=0.02)
+
+
+def test_without_a_limit_the_decoy_that_flips_is_taken() -> None:
+    study = runpy.run_path(str(ROOT / "benchmarks" / "selection.py"))
+    n_decoys = 0
+    for seed in range(8):
+        world = study["plant"](seed, 8, 0.1)
+        one = read_field(study["rate"](world, 400, seed), study["CONTRASTS"])
+        place = int(choose(one, as_is(400), {})[0])
+        n_decoys += max(world.flips[int(one.candidates[place][1].removeprefix("mood="))]) > 0.15
+    assert n_decoys >= 7
+
+
+# What to try next
+
+
+def test_factors_that_add_up_propose_the_best_cell() -> None:
+    levels = {"a": ("x", "y"), "b": ("u", "v", "w")}
+    cells = [{"a": a, "b": b} for a, b in (("x", "u"), ("y", "u"), ("x", "v"), ("x", "w"))]
+    scores = np.array([0.5, 0.6, 0.55, 0.4])
+    flips = {"P1": np.array([0.1, 0.1, 0.3, 0.1])}
+    (best,) = propose(levels, cells, scores, flips)
+    assert best.cell == {"a": "y", "b": "v"}
+    assert best.score == pytest.approx(0.65)
+    assert best.flips["P1"] == pytest.approx(0.3)
+    assert propose(levels, cells, scores, flips, limits={"P1": 0.2}) == []
+    assert propose(levels, cells[:2], scores[:2], {}) == []  # b was never varied
+
+
+# A run, and its card
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return simulated(
+        tmp_path_factory.mktemp("run"),
+        models=["sim/first-slot?strength=3", "sim/honest"],
+        probes=["label_order"],
+        vary={"label_format": ["letter"], "shots": [0], "cardinality": [3]},
+        configs={"averaged": {"pipeline": "pointwise+label_average"}},
+    )
+
+
+def test_the_honest_rater_is_chosen_and_the_tilted_one_beaten(run: Run) -> None:
+    found = select(run, cost="none")
+    assert found.chosen is not None
+    assert found.chosen.candidate[0] == "sim/honest"
+    beaten = {one.candidate for one in found.standings if not one.is_on_front}
+    assert ("sim/first-slot?strength=3", "") in beaten
+    assert found.left_out == ("cardinality=3",)
+
+
+def test_a_limit_takes_the_averaged_pipeline(run: Run) -> None:
+    tilted = "sim/first-slot?strength=3"
+    free = select(run, rater=tilted)
+    limited = select(run, rater=tilted, max_flip={"P1": 0.05})
+    assert free.chosen is not None
+    assert limited.chosen is not None
+    assert limited.chosen.candidate == (tilted, "config=averaged")
+    assert not free.standings[0].is_allowed or free.limits == {}
+    assert [one.is_allowed for one in limited.standings] == [
+        one.candidate[1] == "config=averaged" for one in limited.standings
+    ]
+
+
+def test_a_card_holds_the_very_demonstrations_and_the_evidence(run: Run, tmp_path: Path) -> None:
+    found = select(run, rater="sim/honest", level="label_format=letter")
+    write_card(card_of(run, found), tmp_path / "rater.yaml")
+    card = read_card(tmp_path / "rater.yaml")
+    condition = card.condition()
+    assert condition.rater.style.label_format == "letter"
+    assert [demo.gold for demo in condition.demos] != sorted(d.gold or 0 for d in condition.demos)
+    assert len(condition.demos) == 5
+    assert card.selected is not None
+    assert card.selected.n_items == 45
+    assert card.selected.estimates["accuracy"].n == 45
+    assert card.selected.digest == run.environment["datasets"]["reviews"]["digest"]
+    assert card.identity == run.environment["models"]["sim/honest"]
+
+
+def test_a_card_that_is_written_and_read_is_the_same(run: Run, tmp_path: Path) -> None:
+    card = card_of(run, select(run))
+    silent = card.model_copy(
+        update={"decoding": card.decoding.model_copy(update={"temperature": None})}
+    )
+    for one in (card, silent):
+        write_card(one, tmp_path / "rater.yaml")
+        assert read_card(tmp_path / "rater.yaml") == one
+        assert read_card(tmp_path / "rater.yaml").digest == one.digest
+    assert card.digest != silent.digest
+
+
+def test_a_study_on_merged_classes_ships_the_merged_scale(tmp_path: Path) -> None:
+    merged = simulated(
+        tmp_path, base={"shots": 1, "cardinality": 3}, probes=["label_order"], test_size=12
+    )
+    card = card_of(merged, select(merged))
+    assert len(card.task.scale) == 3
+    assert card.selected is not None
+    assert (card.selected.dataset, card.selected.source) == ("reviews/3", "reviews")
+    assert card.warning(card.world()) == ""
+
+
+def test_without_a_choice_there_is_no_card(run: Run) -> None:
+    nobody = replace(select(run), chosen=None, limits={"P1": 0.001})
+    with pytest.raises(Problem, match=r"no configuration has flips surely below P1=0\.001"):
+        card_of(run, nobody)
+
+
+def test_another_model_is_warned_of(run: Run) -> None:
+    card = card_of(run, select(run))
+    world = card.world()
+    assert card.warning(world) == ""
+    other = card.with_model("sim/recency")
+    assert "does not transfer" in other.warning(world)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"pipelin": "pointwise"}, "did you mean 'pipeline'"),
+        ({"pipeline": "pointwize"}, "pointwise"),
+        ({"style": {"moood": "indicative"}}, "did you mean 'mood'"),
+        ({"demos": [{"text": "Fine.", "label": "positiv"}]}, "did you mean 'positive'"),
+        ({"demos": [{"text": "Fine."}]}, "demo 1 of the card has no label"),
+        ({"average": ["label_ordr"]}, "did you mean 'label_order'"),
+    ],
+)
+def test_a_card_that_is_wrong_says_where(
+    run: Run, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "rater.yaml"
+    write_card(card_of(run, select(run)), path)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
+    with pytest.raises(Problem, match=says):
+        read_card(path)
+
+
+def test_proposals_were_not_asked(run: Run) -> None:
+    found = select(run)
+    asked = [{"label_format": "letter"}, {"shots": 0}]
+    for rater in ("sim/honest", "sim/first-slot?strength=3"):
+        tries = propose_next(run, found, rater)
+        assert set(tries.why) == set(tries.configs)
+        assert not any(config in asked for config in tries.configs.values())
+
+
+# The verb
+
+
+def test_select_prints_the_front_and_writes_a_card(cli: Cli, run: Run) -> None:
+    code, out, _ = cli("select", str(run.folder), "--max-flip", "P1=0.2", "--out", "rater.yaml")
+    assert code == 0
+    assert "on items it was not chosen on" in out
+    assert "rater: rater.yaml" in out
+    assert isinstance(read_card(Path("rater.yaml")), Card)
+
+
+def test_select_tells_a_machine_the_same(cli: Cli, run: Run) -> None:
+    code, out, _ = cli("select", str(run.folder), "--json", "--by", "mae")
+    told = json.loads(out)
+    assert code == 0
+    assert told["chosen"][0] == "sim/honest"
+    assert {one["score"]["metric"] for one in told["candidates"]} == {"mae"}
+    assert told["held_out"]["score"]["n"] == 45
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--max-flip", "P1"], "write CONTRAST=SHARE"),
+        (["--max-flip", "P9=0.1"], "no contrast named 'P9'"),
+        (["--by", "accurcy"], "did you mean 'accuracy'"),
+        (["--cost", "call"], "did you mean 'calls'"),
+        (["--rater", "sim/honst"], "did you mean 'sim/honest'"),
+        (["--dataset", "review"], "did you mean 'reviews"),
+        (["--level", "label_format=leter"], "did you mean 'label_format=letter'"),
+        (["--level", "base"], "name one with --rater"),
+        (["--contrast", "P2"], "no pair of views named 'P2'"),
+    ],
+)
+def test_what_is_asked_wrongly_has_a_way_out(
+    cli: Cli, run: Run, arguments: list[str], says: str
+) -> None:
+    code, _, err = cli("select", str(run.folder), *arguments)
+    assert code == 2
+    assert says in " ".join(err.split())
