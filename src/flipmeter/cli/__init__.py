@@ -9,6 +9,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     cache,
     comparing,
     examining,
+    importing,
     measuring,
     names,
     oracle,

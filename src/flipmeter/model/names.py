@@ -15,6 +15,7 @@ from flipmeter.model.hf import HfBackend, hf_spec
 from flipmeter.model.hf_catalog import hf_models as hf_models
 from flipmeter.model.http import Endpoint, HttpBackend
 from flipmeter.model.llama import LlamaBackend, engine, file_digest
+from flipmeter.model.logged import LoggedBackend
 from flipmeter.model.sim import SimRater, sim_spec
 from flipmeter.model.weights import Fetched
 from flipmeter.model.weights import local_models as local_models
@@ -57,7 +58,7 @@ providers: dict[str, Provider] = {
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
 }
-FAMILIES = ("local", "llamacpp", "hf", "sim", *providers)
+FAMILIES = ("local", "llamacpp", "hf", "sim", "inspect", *providers)
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ def identity_of(model: Model, world: World | None = None) -> str:
         return hf_spec(model).identity
     if kind == "sim":
         return _sim(model, world).identity
+    if kind == "inspect":
+        return model.address
     url = _base_url(model)
     return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
 
@@ -137,6 +140,8 @@ def open_backend(
         return HfBackend(hf_spec(model))
     if kind == "sim":
         return _sim(model, world)
+    if kind == "inspect":
+        return LoggedBackend(identity)
     return HttpBackend(
         _endpoint(model),
         identity,
