@@ -138,7 +138,11 @@ def test_a_log_that_is_not_there_is_named(cli: Cli) -> None:
 def moody(body: Any) -> Behaviour:
     """Answer with a class by the whole prompt; some replies name none, are cut or are blocked."""
     number = receipt(body)
-    usage: dict[str, Any] = {"prompt_tokens": 50 + number % 90, "completion_tokens": 1, "total_tokens": 1}
+    usage: dict[str, Any] = {
+        "prompt_tokens": 50 + number % 90,
+        "completion_tokens": 1,
+        "total_tokens": 1,
+    }
     usage |= {"prompt_tokens_details": {"cached_tokens": number % 40}}
     text, finish = str(1 + number % 5), "stop"
     if number % 11 == 0:

@@ -62,6 +62,11 @@ class Run:
 
     folder: Path
 
+    @property
+    def where(self) -> str:
+        """Return what a command names to mean this run."""
+        return str(self.folder)
+
     @cached_property
     def study(self) -> Study:
         return read_study(self._file(STUDY))

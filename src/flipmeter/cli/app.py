@@ -33,6 +33,9 @@ app = typer.Typer(
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+RunFolders = Annotated[
+    list[Path], typer.Argument(help="A run folder, or several that are one study.")
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", help="Change a key of the study: test_size=40, base.shots=1."),

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say, write_table
+from flipmeter.cli.app import AsJson, RunFolders, app, say, write_table
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.printing import heading, print_run, warning_lines
 from flipmeter.cli.showing import aspects_of, certificates_of, show_tables
+from flipmeter.joining import joined
 from flipmeter.measure import ASPECTS, effects, phase0_table, residuals, transfer
 from flipmeter.report import (
     CANNOT_SEE,
@@ -33,7 +34,7 @@ from flipmeter.types import Problem
 
 @app.command()
 def measure(
-    folder: RunFolder,
+    folders: RunFolders,
     greedy: Annotated[
         Path | None, typer.Option(help="The greedy run beside this stochastic one (Phase 0 table).")
     ] = None,
@@ -77,8 +78,11 @@ def measure(
         ),
     ] = None,
 ) -> None:
-    """Print the estimates of a run, every number with its interval and n."""
-    done = Run(folder)
+    """Print the estimates of a run, every number with its interval and n.
+
+    Several run folders are one: raters, datasets, seeds and levels add up.
+    """
+    done = joined([Run(folder) for folder in folders])
     is_phase0 = phase0 or greedy is not None
     _refuse_two(
         {

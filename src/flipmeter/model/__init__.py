@@ -15,6 +15,7 @@ from flipmeter.model.capabilities import (
 from flipmeter.model.explain import explain
 from flipmeter.model.http import HttpBackend
 from flipmeter.model.ledger import Ledger
+from flipmeter.model.merge import Merged, merge
 from flipmeter.model.names import (
     World,
     hf_models,
@@ -47,6 +48,7 @@ __all__ = [
     "Examination",
     "HttpBackend",
     "Ledger",
+    "Merged",
     "Observed",
     "OutOfBudget",
     "Price",
@@ -72,6 +74,7 @@ __all__ = [
     "is_reproducible",
     "latents",
     "local_models",
+    "merge",
     "needs",
     "observe",
     "open_backend",
