@@ -32,6 +32,7 @@ from flipmeter.model.names import (
 from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
+from flipmeter.model.replicas import replicas_of
 from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import latents
@@ -84,6 +85,7 @@ __all__ = [
     "providers",
     "prune",
     "read_prices",
+    "replicas_of",
     "request_for",
     "run_forever",
     "serve",
