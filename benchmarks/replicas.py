@@ -2,7 +2,7 @@
 
     python benchmarks/replicas.py [--items 8] [--heads 4]
 
-Each way has two fresh servers. Dealt out in turn is what a balancer in front of servers does that
+Each way has two fresh servers, each with a core of its own (Linux). Dealt out in turn is what a balancer in front of servers does that
 knows nothing of prompts. The share is that of prompt tokens that the servers had in their caches.
 """
 
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from peers_server import HOST_CACHE, served
+from peers_server import Server, served
 
 from flipmeter.grid import conditions
 from flipmeter.model import (
@@ -84,6 +86,19 @@ async def _asked(requests: Iterable[Request], backends: Sequence[Backend]) -> Le
     return ledger
 
 
+@contextmanager
+def _on_a_core(weights: Path, number: int) -> Iterator[Server]:
+    """Serve from one core, so that servers do not wait for each other's threads."""
+    cores = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        os.sched_setaffinity(0, {sorted(cores)[number % len(cores)]})  # a process inherits it
+        try:
+            server = stack.enter_context(served(weights))
+        finally:
+            os.sched_setaffinity(0, cores)
+        yield server
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=8)
@@ -94,10 +109,7 @@ def main() -> None:
     print(f"{len(requests)} requests behind {options.heads} heads, {N_REPLICAS} servers")
     for name, way in (("kept together", together), ("dealt out in turn", in_turn)):
         with ExitStack() as stack:
-            servers = [
-                stack.enter_context(served(weights, host_cache=HOST_CACHE))
-                for _ in range(N_REPLICAS)
-            ]
+            servers = [stack.enter_context(_on_a_core(weights, n)) for n in range(N_REPLICAS)]
             ledger = asyncio.run(way(requests, [server.base_url for server in servers]))
             processed = [server.processed() for server in servers]
         share = ledger.cached_tokens / ledger.prompt_tokens

@@ -87,7 +87,7 @@ class Engine:
         pools = [
             pool
             for identity, some in _by_model(requests).items()
-            for pool in self._pools(self.backends[identity], some, journal.keep, stop)
+            for pool in self._pools(identity, some, journal.keep, stop)
         ]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -107,29 +107,30 @@ class Engine:
             raise self._till.purse.out()
 
     def _pools(
-        self, backend: Backend, requests: Sequence[Request], keep: Keep, stop: Stop
+        self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
     ) -> list[Pool]:
         """Return the workers of a backend, or of each of its replicas."""
+        backend = self.backends[identity]
         shared = self._till, stop, self.ledger, self.persistence
         if not isinstance(backend, Fleet):
-            return [Pool(backend, requests, keep, self._gate(backend), *shared)]
+            return [Pool(backend, requests, keep, self._gate(identity, backend), *shared)]
         rota = Rota.of(requests, backend)
         return [
             ReplicaPool(
-                replica, requests, keep, self._gate(replica), *shared, rota=rota, place=place
+                one, requests, keep, self._gate(identity, one), *shared, rota=rota, place=place
             )
-            for place, replica in enumerate(backend.replicas)
+            for place, one in enumerate(backend.replicas)
         ]
 
-    def _gate(self, backend: Backend) -> Gate:
+    def _gate(self, identity: str, backend: Backend) -> Gate:
         """Return the way to a backend's server, one for all who ask it."""
-        server = _server(backend)
+        server = _server(identity, backend)
         if server not in self._gates:
             sharing = [
                 (name, one)
                 for name, known in self.backends.items()
                 for one in replicas_of(known)
-                if _server(one) == server
+                if _server(name, one) == server
             ]
             self._gates[server] = Gate(
                 # Where two models stand behind one server, the stricter limit holds for both.
@@ -139,9 +140,9 @@ class Engine:
         return self._gates[server]
 
 
-def _server(backend: Backend) -> str:
+def _server(identity: str, backend: Backend) -> str:
     """Return what stands for the server of a backend: itself, unless it knows better."""
-    return str(getattr(backend, "server", backend.identity))
+    return str(getattr(backend, "server", identity))
 
 
 def _limiter(backend: Backend) -> Limiter:
