@@ -1,9 +1,10 @@
 """Ask two llama.cpp servers of one model, with prefix groups kept together and dealt out in turn.
 
-    python benchmarks/replicas.py [--items 8] [--heads 4]
+    python benchmarks/replicas.py [together] [in-turn] [--items 8] [--heads 4]
 
-Each way has two fresh servers, each with a core of its own (Linux). Dealt out in turn is what a balancer in front of servers does that
-knows nothing of prompts. The share is that of prompt tokens that the servers had in their caches.
+Each way has two fresh servers, each with a core of its own (Linux). Dealt out in turn is what a
+balancer in front of servers does that knows nothing of prompts. The share is that of prompt tokens
+that the servers had in their caches.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ async def _asked(requests: Iterable[Request], backends: Sequence[Backend]) -> Le
     return ledger
 
 
+WAYS = {"together": together, "in-turn": in_turn}
+
+
 @contextmanager
 def _on_a_core(weights: Path, number: int) -> Iterator[Server]:
     """Serve from one core, so that servers do not wait for each other's threads."""
@@ -101,16 +105,17 @@ def _on_a_core(weights: Path, number: int) -> Iterator[Server]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ways", nargs="*", default=list(WAYS))
     parser.add_argument("--items", type=int, default=8)
     parser.add_argument("--heads", type=int, default=4)
     options = parser.parse_args()
     weights = local_models["smollm2-135m"].fetch()
     requests = requests_for(options.items, options.heads)
     print(f"{len(requests)} requests behind {options.heads} heads, {N_REPLICAS} servers")
-    for name, way in (("kept together", together), ("dealt out in turn", in_turn)):
+    for name in options.ways:
         with ExitStack() as stack:
             servers = [stack.enter_context(_on_a_core(weights, n)) for n in range(N_REPLICAS)]
-            ledger = asyncio.run(way(requests, [server.base_url for server in servers]))
+            ledger = asyncio.run(WAYS[name](requests, [server.base_url for server in servers]))
             processed = [server.processed() for server in servers]
         share = ledger.cached_tokens / ledger.prompt_tokens
         print(
