@@ -9,6 +9,8 @@ READY_DEV := $(VENV)/.ready-dev
 READY_HUB := $(VENV)/.ready-hub
 READY_HF := $(VENV)/.ready-hf
 READY_BROWSER := $(VENV)/.ready-browser
+VENV_INSPECT := .venv-inspect
+READY_INSPECT := $(VENV_INSPECT)/.ready
 
 .DEFAULT_GOAL := help
 
@@ -40,6 +42,11 @@ $(READY_BROWSER): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,browser]'
 	touch $@
 
+$(READY_INSPECT): pyproject.toml
+	$(PYTHON) -m venv $(VENV_INSPECT) || { rm -rf $(VENV_INSPECT); exit 1; }
+	$(VENV_INSPECT)/bin/python -m pip install --quiet --editable '.[dev,inspect]' openai
+	touch $@
+
 .PHONY: chromium
 chromium:
 	@command -v chromium >/dev/null || { \
@@ -61,6 +68,10 @@ test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets pac
 .PHONY: test-hf
 test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 	$(BIN)/python -m pytest tests/test_model_hf.py
+
+.PHONY: test-inspect
+test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an environment of their own
+	$(VENV_INSPECT)/bin/python -m pytest tests/test_bridge.py
 
 .PHONY: test-browser
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
@@ -92,4 +103,4 @@ readme: $(READY_DEV)  ## Put the output of the last demo run into README.md
 
 .PHONY: clean
 clean:  ## Remove the virtual environment, caches and runs
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter
+	rm -rf $(VENV) $(VENV_INSPECT) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter

@@ -19,6 +19,7 @@ from flipmeter.model import (
     identity_of,
     needs,
     open_backend,
+    replicas_of,
     stated,
     without_logprobs,
 )
@@ -67,13 +68,14 @@ async def look(
     budget: Budget | None = None,
 ) -> Examination:
     """Examine the endpoint of a model and record what is found."""
-    backend = open_backend(model)
+    opened = open_backend(model)
+    backend = replicas_of(opened)[0]
     if not isinstance(backend, HttpBackend):
         raise TypeError(f"{model.address} has no endpoint to examine")
     try:
         seen = await examine(model, backend, names, ledger=ledger, budget=budget)
     finally:
-        await backend.close()
+        await opened.close()
     lasting = [capability for capability in seen.found.values() if capability.seen]
     store.note_capabilities(backend.identity, asked_as(model), lasting)
     return seen
@@ -144,7 +146,8 @@ def _refusal(model: Model, known: Capability) -> str:
             "does not take its control of reasoning",
             "change or remove `reasoning` (or `reasoning_effort`) in its entry",
         )
-    where = f" --base-url {model.base_url}" if model.base_url else ""
+    url = model.base_url[0] if isinstance(model.base_url, tuple) else model.base_url
+    where = f" --base-url {url}" if url else ""
     anew = f"; to look anew: flipmeter examine {model.address}{where} --again"
     return (
         f"'{model.title}' {said[0]} ({known.how}); {said[1]}{anew if stated(model) is None else ''}"

@@ -36,7 +36,7 @@ class ModelEntry(Strict):
     model: str
     name: str = ""
     interface: Interface | None = None
-    base_url: str | None = None
+    base_url: str | tuple[str, ...] | None = None
     max_tokens: int | None = Field(None, ge=1)
     reasoning: dict[str, Any] | None = None
     provider: dict[str, Any] | None = None

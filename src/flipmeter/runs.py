@@ -61,6 +61,11 @@ class Run:
 
     folder: Path
 
+    @property
+    def where(self) -> str:
+        """Return what a command names to mean this run."""
+        return str(self.folder)
+
     @cached_property
     def study(self) -> Study:
         return read_study(self._file(STUDY))
@@ -217,11 +222,13 @@ def perform(
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
     A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
-    and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
+    and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `origin` says who got
+    the replies, if it was not flipmeter.
     """
     datasets = study.load()
     ledger = ledger or Ledger()
@@ -256,6 +263,8 @@ def perform(
     environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
     environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
     environment["settled"] = found.is_settled
+    if origin is not None:
+        environment["origin"] = dict(origin)
     _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)

@@ -383,14 +383,15 @@ class Decoding:
 class Model:
     """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
 
-    `name` is for tables only. `extra` goes into every request body as it is (reasoning effort,
-    provider pinning, response format). `options` say how weights in this process are loaded.
+    `name` is for tables only. Several base URLs are replicas of one model. `extra` goes into every
+    request body as it is (reasoning effort, provider pinning, response format). `options` say how
+    weights in this process are loaded.
     """
 
     address: str
     name: str = ""
     interface: Interface | None = None
-    base_url: str | None = None
+    base_url: str | tuple[str, ...] | None = None
     max_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -12,6 +12,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     classifying,
     comparing,
     examining,
+    importing,
     measuring,
     names,
     oracle,

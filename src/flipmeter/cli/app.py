@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from flipmeter import __version__
+from flipmeter.joining import joined
 from flipmeter.predictions import ENDINGS, read_predictions
 from flipmeter.runs import Run
 from flipmeter.study import (
@@ -34,8 +36,12 @@ app = typer.Typer(
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
-RunOrTable = Annotated[
-    Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
+RunsOrTable = Annotated[
+    list[Path],
+    typer.Argument(
+        help="A run folder, several that are one study, or a table of predictions (CSV, JSONL, "
+        "Parquet)."
+    ),
 ]
 ScaleOption = Annotated[
     str | None, typer.Option("--scale", help="Of a table: its classes, lowest first: low,mid,high.")
@@ -115,10 +121,12 @@ def _change(text: str) -> tuple[str, Any]:
         raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
 
 
-def open_run(path: Path, scale: str | None = None) -> Run:
-    """Return the run in a folder, or a table of predictions as one."""
-    if path.is_file() or path.suffix in ENDINGS:
-        return read_predictions(path, [name.strip() for name in scale.split(",")] if scale else ())
+def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
+    """Return the run in a folder, several folders as one run, or a table of predictions as one."""
+    first, *others = paths
+    if not others and (first.is_file() or first.suffix in ENDINGS):
+        names = [name.strip() for name in scale.split(",")] if scale else ()
+        return read_predictions(first, names)
     if scale:
-        raise Problem(f"--scale is for a table of predictions; {path} is a run and knows its own")
-    return Run(path)
+        raise Problem(f"--scale is for a table of predictions; {first} is a run and knows its own")
+    return joined([Run(path) for path in paths])

@@ -1,4 +1,4 @@
-"""The verbs of the reply store: explain, export, prune."""
+"""The verbs of the reply store: explain, export, merge, prune."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from flipmeter.model import (
     Store,
     explain,
     export,
+    merge,
     open_stored,
     plan_prune,
     prune,
@@ -31,8 +32,11 @@ from flipmeter.model import (
 )
 from flipmeter.preview import plan_first_round
 from flipmeter.runs import Run
+from flipmeter.types import Problem
 
-cache = typer.Typer(help="Look into the reply store, export it, prune it.", no_args_is_help=True)
+cache = typer.Typer(
+    help="Look into the reply store, export, merge or prune it.", no_args_is_help=True
+)
 app.add_typer(cache, name="cache")
 
 
@@ -76,6 +80,27 @@ def cache_export(
 def _keys(folder: Path) -> list[str]:
     answered = Run(folder).calls.filter(pl.col("error") == "")
     return answered["key"].unique(maintain_order=True).to_list()
+
+
+@cache.command("merge")
+def cache_merge(
+    sources: Annotated[list[Path], typer.Argument(help="Reply stores.")],
+    into: Annotated[Path, typer.Option("--into", help="The store that gets their replies.")],
+    prefer: Annotated[
+        str | None,
+        typer.Option(help="first: of different replies to a request keep the first, --into's too."),
+    ] = None,
+) -> None:
+    """Join the reply stores of several machines, all replies or none."""
+    if prefer not in (None, "first"):
+        raise Problem(f"--prefer {prefer}: only the first can be preferred; name the stores so")
+    for done in merge(sources, into, prefers_first=prefer is not None):
+        n_old = done.n_replies - done.n_new
+        differing = f", {done.n_differing:,} of them with another reply" * bool(done.n_differing)
+        typer.echo(
+            f"{done.path}: {done.n_replies:,} replies, {done.n_new:,} new, {n_old:,} in {into} "
+            f"already{differing}"
+        )
 
 
 @cache.command("prune")

@@ -9,7 +9,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say
+from flipmeter.cli.app import AsJson, RunsOrTable, ScaleOption, app, open_run, say
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, print_run, warning_lines
@@ -32,7 +32,7 @@ from flipmeter.types import Problem
 
 @app.command()
 def measure(
-    folder: RunOrTable,
+    folders: RunsOrTable,
     scale: ScaleOption = None,
     greedy: Annotated[
         Path | None, typer.Option(help="The greedy run beside this stochastic one (Phase 0 table).")
@@ -77,8 +77,11 @@ def measure(
         ),
     ] = None,
 ) -> None:
-    """Print the estimates of a run or of a table of predictions, with their intervals and n."""
-    done = open_run(folder, scale)
+    """Print the estimates of a run or of a table of predictions, with their intervals and n.
+
+    Several run folders are one: raters, datasets, seeds and levels add up.
+    """
+    done = open_run(folders, scale)
     is_phase0 = phase0 or greedy is not None
     _refuse_two(
         {

@@ -72,6 +72,7 @@ def _model_names() -> dict[str, str]:
     for name, provider in providers.items():
         where = provider.base_url or f"set {name.upper()}_BASE_URL or base_url"
         names[f"{name}/MODEL"] = f"OpenAI-compatible, {where}"
+    names["inspect/MODEL@EVAL_ID"] = "the replies in a log of Inspect: flipmeter import LOG"
     return names | {f"sim/{name}": preset.about for name, preset in SIMS.items()}
 
 

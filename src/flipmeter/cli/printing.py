@@ -61,7 +61,7 @@ def print_run(done: Run, study: Study) -> None:
     if levels:
         which = "" if is_whole else "the tables are of the base alone; "
         n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
-        command = f"`flipmeter measure {done.folder} --residuals`"
+        command = f"`flipmeter measure {done.where} --residuals`"
         say(f"{which}{n} beside the base: {command} subtracts it")
     say(f"mode: {study.mode}; flip rates on complete pairs, verdicts under the strict policy")
 

@@ -11,7 +11,7 @@ import typer
 from flipmeter.cli.app import (
     DEFAULT_STORE,
     DataDir,
-    RunOrTable,
+    RunsOrTable,
     ScaleOption,
     StorePath,
     app,
@@ -24,14 +24,15 @@ from flipmeter.report import check_ending, write_report
 
 @app.command()
 def report(
-    folder: RunOrTable,
+    folders: RunsOrTable,
     scale: ScaleOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="The file: .html (RUN/report.html), .md, .tex; all estimates as .csv, .parquet.",
+            help="The file: .html (RUN/report.html; of several runs report.html), .md, .tex; "
+            "all estimates as .csv, .parquet.",
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -41,9 +42,11 @@ def report(
 
     Prompts are rebuilt from the study; what its data no longer give is read from the reply store.
     """
-    run = open_run(folder, scale)
-    path = out or (folder / "report.html" if folder.is_dir() else folder.with_suffix(".html"))
+    first, *others = folders
+    beside = first / "report.html" if first.is_dir() else first.with_suffix(".html")
+    path = out or (Path("report.html") if others else beside)
     check_ending(path)
+    run = open_run(folders, scale)
     with open_stored(store) if store.is_file() else nullcontext() as replies:
         write_report(gather(run, replies, data_dir), path)
     typer.echo(f"report: {path}")

@@ -15,6 +15,7 @@ from flipmeter.model.capabilities import (
 from flipmeter.model.explain import explain
 from flipmeter.model.http import HttpBackend
 from flipmeter.model.ledger import Ledger
+from flipmeter.model.merge import Merged, merge
 from flipmeter.model.names import (
     World,
     hf_models,
@@ -32,6 +33,7 @@ from flipmeter.model.names import (
 from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
+from flipmeter.model.replicas import replicas_of
 from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import latents
@@ -48,6 +50,7 @@ __all__ = [
     "Examination",
     "HttpBackend",
     "Ledger",
+    "Merged",
     "Observed",
     "OutOfBudget",
     "Price",
@@ -74,6 +77,7 @@ __all__ = [
     "is_reproducible",
     "latents",
     "local_models",
+    "merge",
     "needs",
     "observe",
     "open_backend",
@@ -83,6 +87,7 @@ __all__ = [
     "providers",
     "prune",
     "read_prices",
+    "replicas_of",
     "request_for",
     "run_forever",
     "serve",

@@ -14,6 +14,7 @@ from flipmeter.model.hf import HfBackend
 from flipmeter.model.http import HttpBackend, Tried
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.llama import LlamaBackend
+from flipmeter.model.logged import LoggedBackend
 from flipmeter.model.names import (
     LOGPROBS,
     asked_logprobs,
@@ -48,12 +49,15 @@ DECLARED_AS = {
     "seed": {"seed"},
 }
 REASONING = ("reasoning", "reasoning_effort")
-ENGINES: dict[str, type[LlamaBackend] | type[HfBackend] | type[SimRater] | type[PythonBackend]] = {
+ENGINES: dict[
+    str, type[LlamaBackend | HfBackend | SimRater | PythonBackend | LoggedBackend]
+] = {
     "local": LlamaBackend,
     "llamacpp": LlamaBackend,
     "hf": HfBackend,
     "sim": SimRater,
     "python": PythonBackend,
+    "inspect": LoggedBackend,
 }
 
 SHORT, LONG = "Say yes.", "Write ten random words."

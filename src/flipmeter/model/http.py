@@ -75,13 +75,19 @@ class HttpBackend:
     is_reproducible = False
 
     def __init__(
-        self, endpoint: Endpoint, identity: str, *, concurrency: int = 8, is_adaptive: bool = True
+        self,
+        endpoint: Endpoint,
+        identity: str,
+        *,
+        concurrency: int = 8,
+        is_adaptive: bool = True,
+        is_replica: bool = False,
     ) -> None:
         self.identity = identity
         self.concurrency = concurrency
         self.limiter = Limiter(concurrency, is_adaptive)
         # A server of one's own has one queue for all its models; a vendor has one for each.
-        is_own = urlsplit(endpoint.base_url).hostname in LOOPBACK
+        is_own = is_replica or urlsplit(endpoint.base_url).hostname in LOOPBACK
         self.server = endpoint.base_url if is_own else identity
         self._endpoint = endpoint
         self._key = (endpoint.key or "").strip()

@@ -15,7 +15,9 @@ from flipmeter.model.hf import HfBackend, hf_spec
 from flipmeter.model.hf_catalog import hf_models as hf_models
 from flipmeter.model.http import Endpoint, HttpBackend
 from flipmeter.model.llama import LlamaBackend, engine, file_digest
+from flipmeter.model.logged import LoggedBackend
 from flipmeter.model.python import PythonBackend, is_said_reproducible, python_identity
+from flipmeter.model.replicas import Fleet
 from flipmeter.model.sim import SimRater, sim_spec
 from flipmeter.model.weights import Fetched
 from flipmeter.model.weights import local_models as local_models
@@ -58,7 +60,7 @@ providers: dict[str, Provider] = {
     "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
     "http": Provider(None),
 }
-FAMILIES = ("local", "llamacpp", "hf", "sim", "python", *providers)
+FAMILIES = ("local", "llamacpp", "hf", "sim", "python", "inspect", *providers)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ def identity_of(model: Model, world: World | None = None) -> str:
         return _sim(model, world).identity
     if kind == "python":
         return python_identity(model)
+    if kind == "inspect":
+        return model.address
+    if isinstance(model.base_url, tuple):
+        return f"{model.address} at replicas"
     url = _base_url(model)
     return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
 
@@ -149,12 +155,20 @@ def open_backend(
         return _sim(model, world)
     if kind == "python":
         return PythonBackend(model)
-    return HttpBackend(
-        _endpoint(model),
-        identity,
-        concurrency=model.concurrency or providers[kind].concurrency,
-        is_adaptive=model.concurrency is None,
-    )
+    if kind == "inspect":
+        return LoggedBackend(identity)
+    is_fleet = isinstance(model.base_url, tuple)
+    clients = [
+        HttpBackend(
+            _endpoint(one),
+            identity,
+            concurrency=model.concurrency or providers[kind].concurrency,
+            is_adaptive=model.concurrency is None,
+            is_replica=is_fleet,
+        )
+        for one in _each(model)
+    ]
+    return Fleet(clients) if is_fleet else clients[0]
 
 
 def request_for(
@@ -227,10 +241,23 @@ def _sim(model: Model, world: World | None) -> SimRater:
     return SimRater(spec, world.latents, world.names, world.poles)
 
 
+def _each(model: Model) -> list[Model]:
+    """Return a model at each of its addresses."""
+    if not isinstance(model.base_url, tuple):
+        return [model]
+    urls = [url.rstrip("/") for url in model.base_url]
+    repeated = [url for url in urls if urls.count(url) > 1]
+    if not urls or repeated:
+        said = f"{repeated[0]} twice" if repeated else "nothing"
+        raise Problem(f"the base_url of {model.address} names {said}; name each replica once")
+    return [replace(model, base_url=url) for url in urls]
+
+
 def _base_url(model: Model) -> str:
     kind = family(model)
     variable = f"{kind.upper()}_BASE_URL"
-    url = model.base_url or os.environ.get(variable) or providers[kind].base_url
+    named = _each(model)[0].base_url
+    url = str(named) if named else os.environ.get(variable) or providers[kind].base_url
     if not url:
         raise Problem(f"{model.address} has no address; set base_url in the study or {variable}")
     if urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc:

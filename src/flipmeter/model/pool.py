@@ -177,6 +177,7 @@ class Pool:
                 return await self._attempt(request, worst)
             except Retry as retry:
                 failure = retry
+            self.heed(failure)
             pause = self._checked_pause(attempt, failure.after, str(failure))
             if failure.after is not None:
                 self.gate.hold(pause)
@@ -185,6 +186,9 @@ class Pool:
         if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
             raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
         return Reply(error=f"{failure} (given up after {attempts} attempts)")
+
+    def heed(self, failure: Retry) -> None:
+        """Look at a failure before there is another attempt."""
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
         """Ask once, and tell the gate and the purse how it went."""

@@ -11,7 +11,8 @@ from flipmeter.model.backend import Backend
 from flipmeter.model.budget import Budget, Purse
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.limiter import Limiter
-from flipmeter.model.pool import PERSISTENCE, Gate, Persistence, Pool, Stop, Till
+from flipmeter.model.pool import PERSISTENCE, Gate, Keep, Persistence, Pool, Stop, Till
+from flipmeter.model.replicas import Fleet, ReplicaPool, Rota, replicas_of
 from flipmeter.model.store import Store
 from flipmeter.types import Problem, Reply, Request
 
@@ -84,17 +85,9 @@ class Engine:
         self._under_way |= dict.fromkeys(request.key for request in requests)
         journal, stop = _Journal(self, replies), Stop()
         pools = [
-            Pool(
-                self.backends[identity],
-                some,
-                journal.keep,
-                self._gate(identity),
-                self._till,
-                stop,
-                self.ledger,
-                self.persistence,
-            )
+            pool
             for identity, some in _by_model(requests).items()
+            for pool in self._pools(identity, some, journal.keep, stop)
         ]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -113,18 +106,43 @@ class Engine:
         if any(pool.is_out for pool in pools):
             raise self._till.purse.out()
 
-    def _gate(self, identity: str) -> Gate:
+    def _pools(
+        self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
+    ) -> list[Pool]:
+        """Return the workers of a backend, or of each of its replicas."""
+        backend = self.backends[identity]
+        shared = self._till, stop, self.ledger, self.persistence
+        if not isinstance(backend, Fleet):
+            return [Pool(backend, requests, keep, self._gate(identity, backend), *shared)]
+        rota = Rota.of(requests, backend)
+        return [
+            ReplicaPool(
+                one, requests, keep, self._gate(identity, one), *shared, rota=rota, place=place
+            )
+            for place, one in enumerate(backend.replicas)
+        ]
+
+    def _gate(self, identity: str, backend: Backend) -> Gate:
         """Return the way to a backend's server, one for all who ask it."""
-        servers = {name: getattr(b, "server", name) for name, b in self.backends.items()}
-        server = servers[identity]
+        server = _server(identity, backend)
         if server not in self._gates:
-            sharing = {n: b for n, b in self.backends.items() if servers[n] == server}
+            sharing = [
+                (name, one)
+                for name, known in self.backends.items()
+                for one in replicas_of(known)
+                if _server(name, one) == server
+            ]
             self._gates[server] = Gate(
                 # Where two models stand behind one server, the stricter limit holds for both.
-                min(map(_limiter, sharing.values()), key=lambda limiter: limiter.limit),
-                max(self.min_interval.get(name, 0.0) for name in sharing),
+                min((_limiter(one) for _, one in sharing), key=lambda limiter: limiter.limit),
+                max(self.min_interval.get(name, 0.0) for name, _ in sharing),
             )
         return self._gates[server]
+
+
+def _server(identity: str, backend: Backend) -> str:
+    """Return what stands for the server of a backend: itself, unless it knows better."""
+    return str(getattr(backend, "server", identity))
 
 
 def _limiter(backend: Backend) -> Limiter:

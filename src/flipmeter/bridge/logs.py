@@ -1,0 +1,138 @@
+"""A log of Inspect -> Run: every logged reply under the key of the request that it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipmeter.bridge.questions import METADATA, Question, questions
+from flipmeter.bridge.replies import decoding_of, reply_of
+from flipmeter.model import Ledger, Store
+from flipmeter.runs import Run, perform
+from flipmeter.study import Study, read_study
+from flipmeter.types import Message, Problem, Reply, Script
+
+UNREAD = {"events", "store", "attachments", "timelines"}
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a log says of itself; its samples are read when they are needed."""
+
+    path: Path
+    header: Any
+
+    @property
+    def study(self) -> Study:
+        """Return the study that the task was made from, answered by the model of the log."""
+        said = self.header.eval
+        about = (said.metadata or {}).get(METADATA)
+        if about is None:
+            raise Problem(
+                f"{self.path} is a log of the task '{said.task}', which is none of flipmeter's; "
+                "import one of: inspect eval flipmeter/label_order (demo_order, placement)"
+            )
+        if (said.config.epochs or 1) > 1:
+            raise Problem(
+                f"{self.path} has {said.config.epochs} epochs, and a study has repeats of its "
+                "own; run the task with --epochs 1"
+            )
+        config = self.header.plan.config.merge(said.model_generate_config)
+        # A log is a record of its own: the same model asked again is another one.
+        model = {"model": f"inspect/{said.model}@{said.eval_id}", "name": said.model}
+        decoding = {**about["study"]["decoding"], **decoding_of(config)}
+        study = read_study(about["study"], {"models": [model], "decoding": decoding})
+        return study.model_copy(update={"folder": Path(about["folder"])})
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Return where a run comes from that was not asked by flipmeter."""
+        said = self.header.eval
+        return {
+            "log": self.path.name,
+            "task": said.task,
+            "eval_id": said.eval_id,
+            "created": said.created,
+            "status": self.header.status,
+            "model": said.model,
+            "base_url": said.model_base_url,
+            "packages": said.packages,
+        }
+
+    def samples(self) -> Iterator[Any]:
+        """Yield what was asked, one sample after the other."""
+        from inspect_ai.log import read_eval_log_samples
+
+        yield from read_eval_log_samples(
+            str(self.path), all_samples_required=False, exclude_fields=UNREAD
+        )
+
+
+def open_log(path: Path) -> Log:
+    """Read the head of a log; the extra `inspect` must be installed."""
+    if not path.is_file():
+        raise Problem(f"no log {path}; inspect eval writes them to logs/")
+    try:
+        from inspect_ai.log import read_eval_log
+    except ImportError as error:
+        raise Problem(
+            "to read a log of Inspect needs the extra: pip install 'flipmeter[inspect]'"
+        ) from error
+    try:
+        return Log(path, read_eval_log(str(path), header_only=True))
+    except Exception as error:  # each format of a log fails in its own way
+        raise Problem(f"{path} is no log of Inspect ({type(error).__name__}: {error})") from error
+
+
+def import_log(
+    log: Log,
+    folder: Path,
+    store: Store,
+    *,
+    data_dir: Path | None = None,
+    is_partial: bool = False,
+    ledger: Ledger | None = None,
+) -> Run:
+    """Store the replies of a log and perform its study with them: nobody is asked.
+
+    Samples that are missing, or failed, are a problem; in a partial run they count as errors.
+    """
+    study = log.study.model_copy(update={"data_dir": data_dir})
+    wanted = {question.id: question for question in questions(study)}
+    answered = list(_answered(log, wanted))
+    n_missing = len(wanted) - len(answered)
+    if n_missing and not is_partial:
+        raise Problem(
+            f"{log.path} has no reply to {n_missing:,} of {len(wanted):,} prompts; finish it "
+            f"(inspect eval-retry {log.path}), or count them as errors with --partial"
+        )
+    store.put_many((question.call.request, reply) for question, reply in answered)
+    return perform(study, folder, store, ledger=ledger, origin=log.origin)
+
+
+def _answered(log: Log, wanted: dict[str, Question]) -> Iterator[tuple[Question, Reply]]:
+    for sample in log.samples():
+        question = wanted.get(str(sample.id))
+        if question is None:
+            raise Problem(
+                f"{log.path} has a sample '{sample.id}' that its study does not give; are the "
+                "data the same, and is it the same version of flipmeter?"
+            )
+        reply = reply_of(sample.output)
+        if sample.error is not None or reply.error:
+            continue
+        asked = Script.of([Message(m.role, m.text) for m in _before_reply(sample.messages)])
+        if asked.digest != question.call.prompt.script.digest:
+            raise Problem(
+                f"{log.path}: sample '{sample.id}' was asked with another prompt than its study "
+                "gives; are the data the same, and was the task run with its own solver?"
+            )
+        yield question, reply
+
+
+def _before_reply(messages: Iterable[Any]) -> list[Any]:
+    """Return the messages that a model was sent, without the one that it wrote."""
+    shown = list(messages)
+    return shown[:-1] if shown and shown[-1].role == "assistant" else shown

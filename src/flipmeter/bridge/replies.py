@@ -1,0 +1,65 @@
+"""What Inspect writes down -> Reply, and how it asked -> decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flipmeter.types import Problem, Reply, Usage
+
+FINISHED = {
+    "stop": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "tool_calls": "tool_calls",
+}
+"""Why a reply ended, in Inspect's words and in those of an endpoint."""
+
+
+def reply_of(output: Any) -> Reply:
+    """Return the reply in a `ModelOutput`; thoughts that Inspect sets apart are left out."""
+    if not output.choices:
+        return Reply(error=output.error or "the output has no choices")
+    finish = FINISHED.get(output.stop_reason, "")
+    return Reply(
+        text=output.completion,
+        finish="refusal" if _is_refusal(output.message.content) else finish,
+        usage=_usage(output.usage),
+        seconds=output.time or 0.0,
+        model=output.model,
+    )
+
+
+def _is_refusal(content: Any) -> bool:
+    return not isinstance(content, str) and any(getattr(part, "refusal", None) for part in content)
+
+
+def _usage(usage: Any) -> Usage:
+    if usage is None:
+        return Usage()
+    cached, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
+    # Inspect counts what a cache holds apart; an endpoint counts it among the prompt's tokens.
+    prompt = usage.input_tokens + (cached or 0) + (written or 0)
+    return Usage(prompt, cached, usage.output_tokens, usage.reasoning_tokens)
+
+
+def decoding_of(config: Any) -> dict[str, Any]:
+    """Return the `decoding` of a study from a `GenerateConfig`; refuse what changes the prompt."""
+    if config.system_message:
+        raise Problem(
+            "the log was made with a system message of its own, which is in no prompt of "
+            "flipmeter; run the task without --system-message"
+        )
+    if config.cache:
+        raise Problem(
+            "the log was made with Inspect's cache, in which repeats of a prompt are one reply; "
+            "run the task without it"
+        )
+    sent = {
+        "temperature": config.temperature,
+        "top_k": config.top_k,
+        "top_p": config.top_p,
+        "seed": config.seed,
+        "stop": config.stop_seqs or None,
+    }
+    return sent | ({"max_tokens": config.max_tokens} if config.max_tokens else {})

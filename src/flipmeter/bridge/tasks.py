@@ -1,0 +1,171 @@
+"""The probes as tasks of Inspect: `inspect eval flipmeter/label_order --model ...`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from inspect_ai import Task, task
+from inspect_ai.dataset import MemoryDataset, Sample
+from inspect_ai.model import (
+    ChatMessage,
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageUser,
+    GenerateConfig,
+)
+from inspect_ai.scorer import (
+    CORRECT,
+    INCORRECT,
+    NOANSWER,
+    Metric,
+    SampleScore,
+    Score,
+    Scorer,
+    Target,
+    Value,
+    accuracy,
+    metric,
+    scorer,
+)
+from inspect_ai.solver import TaskState, generate
+
+from flipmeter.bridge.questions import ANYBODY, METADATA, Question, figures, offered, questions
+from flipmeter.bridge.replies import reply_of
+from flipmeter.measure import measure
+from flipmeter.parse import parse
+from flipmeter.probe import contrasts_of
+from flipmeter.study import Study, find_study, read_study
+from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Rank
+
+SPEAKERS: dict[str, type[ChatMessage]] = {
+    "system": ChatMessageSystem,
+    "user": ChatMessageUser,
+    "assistant": ChatMessageAssistant,
+}
+
+
+def _registered(name: str, probes: Sequence[str] | None = None) -> Callable[..., Task]:
+    """Register a task of some probes; without probes, of those that the study names."""
+
+    def build(
+        dataset: str | None = None,
+        shots: int | None = None,
+        seed: int | list[int] | None = None,
+        test_size: int | None = None,
+        label_format: str | None = None,
+        study: str | None = None,
+    ) -> Task:
+        changes = {
+            "probes": probes,
+            "datasets": dataset,
+            "seeds": [seed] if isinstance(seed, int) else seed,
+            "test_size": test_size,
+            "base.shots": shots,
+            "base.label_format": label_format,
+        }
+        given = {key: value for key, value in changes.items() if value is not None}
+        return as_task(_read(name, study, given))
+
+    made: Callable[..., Task] = task(name=name)(build)
+    return made
+
+
+def _read(name: str, study: str | None, changes: dict[str, Any]) -> Study:
+    """Read the study of a task: whom to ask, and when to stop, is for Inspect to say."""
+    source = {"name": name, "datasets": ["reviews"]} if study is None else find_study(study)
+    theirs = {"models": [ANYBODY], "vary_models": [], "budget": None, "until": None}
+    folder = os.environ.get("FLIPMETER_DATA")
+    return read_study(source, changes | theirs, data_dir=Path(folder) if folder else None)
+
+
+label_order = _registered("label_order", ["label_order"])
+demo_order = _registered("demo_order", ["demo_order"])
+placement = _registered("placement", ["placement"])
+positions = _registered("positions")
+
+
+def as_task(study: Study) -> Task:
+    """Return a study as a task, one sample for every item and view."""
+    (rater,) = study.raters()
+    return Task(
+        dataset=MemoryDataset([_sample(question) for question in questions(study)], study.name),
+        solver=generate(),
+        scorer=label(),
+        metrics=[flips(study.probes, study.mode, study.aggregate_includes_base)],
+        config=_config(rater.decoding),
+        epochs=1,  # repeats are samples of their own
+        metadata={METADATA: {"study": study.model_dump(mode="json"), "folder": str(study.folder)}},
+    )
+
+
+def _sample(question: Question) -> Sample:
+    prompt, gold = question.call.prompt, question.call.ask.item.gold
+    return Sample(
+        input=[_message(message) for message in prompt.script.messages],
+        target=prompt.answers[prompt.ranks.index(gold)] if gold else "",
+        id=question.id,
+        metadata=question.metadata,
+    )
+
+
+def _message(message: Message) -> ChatMessage:
+    return SPEAKERS[message.role](content=message.content)
+
+
+def _config(decoding: Decoding) -> GenerateConfig:
+    """Return how a reply is drawn, as Inspect says it."""
+    fields = decoding.body()
+    for name in ("min_p", "repetition_penalty"):
+        if name in fields:
+            raise Problem(f"Inspect has no field for `{name}`; leave it out of `decoding`")
+    stop = fields.pop("stop", None)
+    return GenerateConfig(**fields, stop_seqs=stop)
+
+
+@scorer(metrics=[accuracy()])
+def label() -> Scorer:
+    """Read the label as flipmeter does, and undo the order in which labels were listed."""
+
+    async def score(state: TaskState, target: Target) -> Score:
+        read = parse(reply_of(state.output), offered(state.metadata))
+        shown = state.metadata["answers"][read.slot - 1] if read.slot else None
+        return Score(
+            value=_value(read, state.metadata["gold"]),
+            answer=shown,
+            explanation=read.fault or state.output.completion,
+            metadata={"rank": read.rank, "slot": read.slot, "fault": read.fault or ""},
+        )
+
+    return score
+
+
+def _value(read: Answer, gold: Rank | None) -> Value:
+    if not read.rank:
+        return NOANSWER
+    if gold is None:
+        return read.rank
+    return CORRECT if read.rank == gold else INCORRECT
+
+
+@metric
+def flips(
+    probes: list[str], mode: Mode = "recommended", aggregate_includes_base: bool = True
+) -> Metric:
+    """Flip rates of the contrasts of some probes, with their intervals and the noise floor."""
+
+    def measured(scores: list[SampleScore]) -> Value:
+        contrasts = contrasts_of(probes, includes_base=aggregate_includes_base)
+        table = pl.DataFrame([_row(score) for score in scores], infer_schema_length=None)
+        return figures(measure(table, contrasts, mode=mode), contrasts)
+
+    return measured
+
+
+def _row(score: SampleScore) -> dict[str, Any]:
+    where, read = score.sample_metadata or {}, score.score.metadata or {}
+    plain = {name: value for name, value in where.items() if name not in ("answers", "ranks")}
+    return plain | {"rater": "", "rank": read["rank"]}

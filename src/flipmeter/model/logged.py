@@ -1,0 +1,21 @@
+"""Replies that another program got: they are in the store or nowhere, and nobody is asked."""
+
+from __future__ import annotations
+
+from flipmeter.types import Decoding, Reply, Request
+
+
+class LoggedBackend:
+    """What stands for a model that another program asked."""
+
+    is_reproducible = False
+    concurrency = 1
+    parameters = frozenset({*vars(Decoding())})
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+
+    async def ask(self, request: Request) -> Reply:
+        return Reply(error="the log that this run was imported from has no reply to this request")
+
+    async def close(self) -> None: ...

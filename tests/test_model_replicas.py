@@ -1,0 +1,259 @@
+"""One model behind several base URLs: groups keep together, a dead replica's groups move."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flipmeter.model import Engine, Ledger, Store, identity_of
+from flipmeter.model.names import open_backend
+from flipmeter.model.pool import PERSISTENCE
+from flipmeter.model.replicas import Fleet, Rota
+from flipmeter.runs import Run, perform
+from flipmeter.study import Study, read_study
+from flipmeter.types import Message, Model, Problem, Reply, Request, Script
+from misbehaving import MODEL, QUICK, Process, Server, fails, rates, serving
+from misbehaving import tidy as tidy
+
+pytestmark = pytest.mark.usefixtures("tidy")
+
+NOWHERE = "http://127.0.0.1:9/v1"
+CONCURRENCY = 4
+
+
+def fleet_at(*urls: str, **fields: Any) -> Model:
+    return Model(f"http/{MODEL}", base_url=urls, concurrency=CONCURRENCY, **fields)
+
+
+def groups(n_heads: int, n_each: int) -> list[Request]:
+    """Return requests behind some heads, those behind one together."""
+    found = []
+    for head in (f"Head {number}. " for number in range(n_heads)):
+        texts = [f"{head}Item {number}" for number in range(n_each)]
+        scripts = [Script.of([Message("user", text)], len(head)) for text in texts]
+        found += [Request(identity_of(fleet_at("http://a", "http://b")), one) for one in scripts]
+    return found
+
+
+@contextmanager
+def two_servers() -> Iterator[tuple[Server, Server]]:
+    with ExitStack() as stack:
+        yield stack.enter_context(serving(rates)), stack.enter_context(serving(rates))
+
+
+def ask(fleet: Fleet, *rounds: list[Request], **options: Any) -> dict[str, Reply]:
+    async def go() -> dict[str, Reply]:
+        engine = Engine({fleet.identity: fleet}, Store(), persistence=QUICK, **options)
+        replies: dict[str, Reply] = {}
+        try:
+            for requests in rounds:
+                replies |= await engine.ask(requests)
+        finally:
+            await fleet.close()
+        return replies
+
+    return asyncio.run(go())
+
+
+def opened(*urls: str) -> Fleet:
+    fleet = open_backend(fleet_at(*urls))
+    assert isinstance(fleet, Fleet)
+    return fleet
+
+
+def heads(server: Server) -> set[str]:
+    return {text.partition("Item")[0] for text in server.asked}
+
+
+# Who they are
+
+
+def test_a_key_knows_neither_the_replicas_nor_their_number() -> None:
+    fleets = [("http://a", "http://b"), ("http://c", "http://b", "http://d"), ("http://e",)]
+    assert len({identity_of(fleet_at(*urls)) for urls in fleets}) == 1
+    alone = Model(f"http/{MODEL}", base_url="http://a")
+    assert identity_of(alone) != identity_of(fleet_at("http://a"))
+
+
+def test_a_study_names_replicas_in_a_list() -> None:
+    entry = {"model": f"http/{MODEL}", "base_url": ["http://a/v1", "http://b/v1"]}
+    study = read_study({"models": [entry], "datasets": ["reviews"]})
+    (rater,) = study.raters()
+    assert rater.model.base_url == ("http://a/v1", "http://b/v1")
+    assert read_study(study.model_dump(mode="json")).raters() == [rater]
+
+
+@pytest.mark.parametrize(
+    ("urls", "named"),
+    [
+        (("http://a/v1", "http://b/v1", "http://a/v1/"), "names http://a/v1 twice"),
+        ((), "names nothing"),
+        (("http://a/v1", "ftp://b"), "must be http"),
+    ],
+)
+def test_a_list_that_cannot_be_meant_is_refused(urls: tuple[str, ...], named: str) -> None:
+    with pytest.raises(Problem, match=named):
+        open_backend(fleet_at(*urls))
+
+
+# Who is asked what
+
+
+def test_what_shares_a_head_keeps_to_one_replica_and_all_have_work() -> None:
+    with two_servers() as (a, b):
+        replies = ask(opened(a.url, b.url), groups(8, 12))
+    assert len(replies) == 96
+    assert not heads(a) & heads(b)
+    assert heads(a)
+    assert heads(b)
+    assert Counter([*a.asked, *b.asked]).most_common(1)[0][1] == 1
+
+
+def test_a_replica_takes_first_what_it_knows_then_what_nobody_does_then_the_rest() -> None:
+    requests = groups(4, 2)
+    first, second, third, fourth = dict.fromkeys(request.script.head for request in requests)
+    fleet = opened("http://a", "http://b")
+    fleet.homes |= {first: 0, second: 0, fourth: 1}
+
+    async def taken() -> list[Request | None]:
+        rota = Rota.of(requests, fleet)
+        return [await rota.take(1) for _ in requests]
+
+    order = [request.script.head for request in asyncio.run(taken()) if request]
+    assert list(dict.fromkeys(order)) == [fourth, third, first, second]
+    assert set(fleet.homes.values()) == {1}
+
+
+def test_one_head_alone_is_shared_so_that_nobody_is_idle() -> None:
+    with two_servers() as (a, b):
+        ask(opened(a.url, b.url), groups(1, 40))
+    assert (len(a.asked), len(b.asked)) == (20, 20)
+
+
+# Who is gone
+
+
+def test_a_replica_that_is_not_there_is_done_without() -> None:
+    ledger = Ledger()
+    with serving(rates) as server:
+        replies = ask(opened(NOWHERE, server.url), groups(5, 9), ledger=ledger)
+        assert len(server.asked) == len(set(server.asked)) == len(replies) == 45
+    assert (ledger.asked, ledger.failed) == (45, 0)
+
+
+def test_when_all_are_gone_the_last_is_named() -> None:
+    with pytest.raises(Problem, match=r"127\.0\.0\.1.*is the server running"):
+        ask(opened(NOWHERE, "http://127.0.0.1:19/v1"), groups(3, 4))
+
+
+def test_a_problem_at_one_replica_ends_the_run_for_all() -> None:
+    with serving(rates) as good, serving(lambda _: fails(401)) as bad:
+        with pytest.raises(Problem, match="HTTP_API_KEY is set but not accepted"):
+            ask(opened(good.url, bad.url), groups(6, 50))
+        assert len(good.asked) < 300
+
+
+async def drain(rota: Rota, chance: random.Random, share_lost: float) -> list[Request]:
+    """Work as pools do, with replicas that go away in the middle; return what was answered."""
+    answered: list[Request] = []
+
+    async def work(place: int) -> None:
+        while (request := await rota.take(place)) is not None:
+            for _ in range(chance.randint(0, 3)):
+                await asyncio.sleep(0)
+            is_lost = place not in rota.alive or chance.random() < share_lost
+            if is_lost and rota.can_lose(place):
+                rota.lose(place, request)
+                return
+            answered.append(request)
+            rota.done()
+
+    workers = [work(place) for place in sorted(rota.alive) for _ in range(3)]
+    await asyncio.wait_for(asyncio.gather(*workers), 60)
+    return answered
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 7),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.05, 0.4]),
+    st.integers(0, 999),
+)
+def test_every_request_is_answered_once_whoever_goes_away(
+    n_heads: int, n_each: int, n_replicas: int, share_lost: float, seed: int
+) -> None:
+    requests = groups(n_heads, n_each)
+    rota = Rota.of(requests, opened(*(f"http://r{n}" for n in range(n_replicas))))
+    answered = asyncio.run(drain(rota, random.Random(seed), share_lost))
+    assert Counter(one.key for one in answered) == Counter(one.key for one in requests)
+
+
+# Whole runs
+
+
+def study_at(urls: str | list[str], size: int = 60) -> Study:
+    limits = {"concurrency": CONCURRENCY, "timeout": 5.0}
+    model = {"model": f"http/{MODEL}", "name": "rater", "base_url": urls, **limits}
+    fixed = {"datasets": ["reviews"], "repeats": 1, "base": {"shots": 1}, "test_size": size}
+    return read_study({"models": [model], **fixed})
+
+
+def table(run: Run) -> list[tuple[object, ...]]:
+    return run.decisions.drop("seconds").rows()
+
+
+def test_two_replicas_give_the_table_of_one(tmp_path: Path) -> None:
+    with two_servers() as (a, b), Store() as store:
+        run = perform(study_at([a.url, b.url]), tmp_path / "two", store)
+        n_asked = len(a.asked) + len(b.asked)
+        again = Ledger()
+        perform(study_at([b.url]), tmp_path / "again", store, ledger=again)
+        alone = perform(study_at(a.url), tmp_path / "one", Store())
+    assert n_asked == 420
+    assert again.asked == 0
+    assert table(run) == table(alone)
+    assert run.estimates.equals(alone.estimates)
+
+
+def test_a_replica_killed_in_the_middle_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"first_pause": 0.01, "longest_pause": 0.05}.items():
+        monkeypatch.setitem(vars(PERSISTENCE), name, value)
+    logs = [tmp_path / "a", tmp_path / "b"]
+    for log in logs:
+        log.touch()
+    ledger = Ledger()
+    with Process(logs[0], latency=0.005) as a, Process(logs[1], latency=0.005) as b:
+
+        def kill_later() -> None:
+            while len(a.lines()) < 60:
+                time.sleep(0.005)
+            a.kill()
+
+        killer = threading.Thread(target=kill_later)
+        killer.start()
+        with Store(tmp_path / "replies.sqlite") as store:
+            run = perform(study_at([a.url, b.url]), tmp_path / "run", store, ledger=ledger)
+            stored = [n for (n,) in store.read("SELECT prompt_tokens FROM replies")]
+        killer.join()
+        answers = Counter(number for one in (a, b) for is_good, number in one.lines() if is_good)
+        alone = perform(study_at(b.url), tmp_path / "one", Store())
+    assert (ledger.asked, ledger.failed, len(stored)) == (420, 0, 420)
+    assert set(stored) == set(answers)
+    # Only what the dead one had under way, or had written and not yet sent, is asked again.
+    assert sum(n - 1 for n in answers.values()) <= 2 * CONCURRENCY
+    assert len(a.lines()) < 150
+    assert table(run) == table(alone)
