@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.app import AsJson, app, say
-from flipmeter.measure import compare as compare_decisions
+from flipmeter.findings import differences
 from flipmeter.report import comparison_table, residuals_csv
 from flipmeter.runs import Run
-from flipmeter.types import Problem
 
 FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
 SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
@@ -27,12 +26,7 @@ def compare(
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
     runs = Run(first), Run(second)
-    known = {contrast.name: contrast for contrast in runs[0].study.contrasts}
-    shared = [c for c in runs[1].study.contrasts if known.get(c.name) == c]
-    if runs[0].study.mode != runs[1].study.mode:
-        modes = " and ".join(run.study.mode for run in runs)
-        raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
-    table = compare_decisions(runs[0].decisions, runs[1].decisions, shared)
+    table = differences(*runs)
     if as_json:
         about = {"first": runs[0].study.name, "second": runs[1].study.name}
         typer.echo(json.dumps(about | {"differences": table.to_dicts()}, ensure_ascii=False))

@@ -30,6 +30,7 @@ from flipmeter.model.names import (
 )
 from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
+from flipmeter.model.pool import Gate
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
@@ -45,6 +46,7 @@ __all__ = [
     "Capability",
     "Engine",
     "Examination",
+    "Gate",
     "HttpBackend",
     "Ledger",
     "Observed",

@@ -113,6 +113,11 @@ class Engine:
         if any(pool.is_out for pool in pools):
             raise self._till.purse.out()
 
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """Return the ways to the servers that were asked so far."""
+        return self._gates
+
     def _gate(self, identity: str) -> Gate:
         """Return the way to a backend's server, one for all who ask it."""
         servers = {name: getattr(b, "server", name) for name, b in self.backends.items()}
