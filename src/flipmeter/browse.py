@@ -189,7 +189,9 @@ def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
 def _behind(rows: pl.DataFrame, table: pl.LazyFrame) -> pl.LazyFrame:
     """Return the first askings of the items of some rows."""
     wanted = rows.lazy().select(SAME).unique()
-    first = table.filter(pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique()))
+    first = table.filter(
+        pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique().to_list())
+    )
     return first.join(wanted, on=SAME, how="semi", maintain_order="left")
 
 

@@ -15,6 +15,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     planning,
     reporting,
     serving,
+    viewing,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
 from flipmeter.model import OutOfBudget
