@@ -145,7 +145,8 @@ class Flips:
 
 @lru_cache(maxsize=64)
 def _counts(flips: Flips) -> pl.DataFrame:
-    kinds = flips._all.group_by(**GOES_BY).agg(n=pl.len()).collect(engine="streaming")
+    goes_by = [expression.alias(name) for name, expression in GOES_BY.items()]
+    kinds = flips._all.group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
     called = [pl.col(name).fill_null("").replace("", NAMELESS.get(name, "")) for name in TITLES]
     return kinds.with_columns(called).sort(*TITLES)
 
