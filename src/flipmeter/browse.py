@@ -77,8 +77,9 @@ class Opener:
 
     contrasts: Sequence[Contrast]
     shown: Shown
-    calls: Calls
-    shares: Shares
+    scales: Mapping[str, tuple[str, ...]]
+    calls: Calls = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -90,7 +91,8 @@ class Opener:
         calls: pl.LazyFrame,
     ) -> Opener:
         """Read what stands behind some pairs, and nothing else of a run."""
-        return cls(contrasts, shown, _calls_of(rows, calls), _shares_of(rows, decisions))
+        read = _calls_of(rows, calls), _shares_of(rows, decisions)
+        return cls(contrasts, shown, shown.scales, *read)
 
     def contrast(self, row: Row) -> Contrast:
         return next(c for c in self.contrasts if c.name == row["contrast"])
@@ -107,7 +109,7 @@ class Opener:
         )
 
     def _class(self, row: Row, rank: int) -> str:
-        return class_name(self.shown.scales, row["dataset"], rank)
+        return class_name(self.scales, row["dataset"], rank)
 
     def _side(self, row: Row, view: str, end: str) -> Side:
         rank, fault = row[f"rank{end}"], row[f"fault{end}"]

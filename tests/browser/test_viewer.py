@@ -126,7 +126,7 @@ def reach(page: Page, name: str) -> None:
     elif name == "compare":
         expect(page.locator("table.differences")).to_be_visible()
     elif name == "flip":
-        page.locator(".flips a").first.click()
+        page.locator(".drill a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)
 
 
@@ -176,7 +176,7 @@ def test_from_the_list_to_a_flipped_item_and_back(browser: Browser, address: str
         form.get_by_label("Order").select_option("distance")
         form.get_by_role("button", name="Show").click()
         expect(page.get_by_role("status")).to_contain_text("flips that fit")
-        rows = page.locator(".flips li")
+        rows = page.locator(".drill li")
         assert set(rows.locator("> .code").all_inner_texts()) == {"P1"}
         expect(form.get_by_label("Contrast")).to_have_value("P1")
         texts = rows.locator(".meta").all_inner_texts()
@@ -195,14 +195,14 @@ def test_from_the_list_to_a_flipped_item_and_back(browser: Browser, address: str
 
 def test_pages_follow_each_other(browser: Browser, address: str) -> None:
     with opened(browser, address, "run/many/flips") as page:
-        first = page.locator(".flips .meta").all_inner_texts()
+        first = page.locator(".drill .meta").all_inner_texts()
         assert len(first) == 50
         page.get_by_role("link", name="Next").click()
         expect(page.get_by_role("status")).to_contain_text("51–100 of")
-        assert page.locator(".flips .meta").all_inner_texts() != first
+        assert page.locator(".drill .meta").all_inner_texts() != first
         page.get_by_role("link", name="Previous").click()
         expect(page.get_by_role("status")).to_contain_text("1–50 of")
-        assert page.locator(".flips .meta").all_inner_texts() == first
+        assert page.locator(".drill .meta").all_inner_texts() == first
         page.get_by_role("link", name="Last").click()
         expect(page.get_by_role("link", name="Next")).to_have_count(0)
 
@@ -249,7 +249,7 @@ def test_the_keyboard_alone_is_enough(browser: Browser, address: str) -> None:
             page.keyboard.press("Tab")
             outline = "getComputedStyle(document.activeElement).outlineStyle"
             assert page.evaluate(outline) != "none"
-            if page.evaluate("document.activeElement.closest('.flips') !== null"):
+            if page.evaluate("document.activeElement.closest('.drill') !== null"):
                 break
         page.keyboard.press("Enter")
         expect(page.locator("pre.prompt")).to_have_count(2)
@@ -257,7 +257,7 @@ def test_the_keyboard_alone_is_enough(browser: Browser, address: str) -> None:
 
 def test_no_text_of_a_model_acts(browser: Browser, address: str) -> None:
     with opened(browser, address, "run/hostile/flips") as page:
-        links = page.locator(".flips a").evaluate_all("all => all.map(one => one.href)")
+        links = page.locator(".drill a").evaluate_all("all => all.map(one => one.href)")
         assert len(links) > 3
         for link in [*links, address + "run/hostile"]:
             page.goto(link)
@@ -273,5 +273,5 @@ def test_everything_works_without_scripts(browser: Browser, address: str) -> Non
         page.get_by_label("Contrast").select_option("P1")
         page.get_by_role("button", name="Show").click()
         expect(page.get_by_role("status")).to_contain_text("flips that fit")
-        page.locator(".flips a").first.click()
+        page.locator(".drill a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)

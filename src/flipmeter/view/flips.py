@@ -114,22 +114,40 @@ class Flips:
 
     def page(self, wanted: Wanted) -> pl.DataFrame:
         """Return the pairs that stand on a page; those before it are passed over, not kept."""
-        rows = self._all
-        for name, value in wanted.filters.items():
-            rows = rows.filter(GOES_BY[name] == ("" if value == NAMELESS.get(name) else value))
+        start = (wanted.page - 1) * PAGE
         if wanted.order:
-            rows = rows.sort(
+            rows = self._fitting(wanted, self.contrasts).sort(
                 wanted.order,
                 descending=wanted.order == "distance",
                 nulls_last=True,
                 maintain_order=True,
             )
-        return rows.slice((wanted.page - 1) * PAGE, PAGE).collect(engine="streaming")
+            return rows.slice(start, PAGE).collect(engine="streaming")
+        found: list[pl.DataFrame] = []
+        for contrast in filter(lambda c: c.is_pair, self.contrasts):
+            n = self._n_of(contrast, wanted)
+            stop = min(start + PAGE - sum(map(len, found)), n)
+            if start < stop:
+                rows = self._fitting(wanted, [contrast]).slice(start, stop - start)
+                found.append(rows.collect(engine="streaming"))
+            start = max(start - n, 0)
+        return pl.concat(found) if found else self._pairs([]).collect()
+
+    def _n_of(self, contrast: Contrast, wanted: Wanted) -> int:
+        fit = self.counts.filter(wanted.matches(), pl.col("contrast") == contrast.name)
+        return int(fit["n"].sum())
+
+    def _fitting(self, wanted: Wanted, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
+        rows = self._pairs(contrasts)
+        for name, value in wanted.filters.items():
+            rows = rows.filter(GOES_BY[name] == ("" if value == NAMELESS.get(name) else value))
+        return rows
 
     def row(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return one flip, None if the answers agree or are not there."""
         where = [pl.col(name) == key[name] for name in KEY]
-        found = self._all.filter(where).head(1).collect(engine="streaming")
+        named = [c for c in self.contrasts if c.name == key["contrast"]]
+        found = self._pairs(named).filter(where).head(1).collect(engine="streaming")
         return found.row(0, named=True) if len(found) else None
 
     def views(self, key: Mapping[str, Any]) -> pl.DataFrame:
@@ -138,17 +156,20 @@ class Flips:
         names = ("view", "repeat", "rank", "fault")
         return self.decisions.filter(where).select(names).collect(engine="streaming")
 
-    @property
-    def _all(self) -> pl.LazyFrame:
-        return flipped(lazy_pairs(self.decisions, self.contrasts))
+    def _pairs(self, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
+        return flipped(lazy_pairs(self.decisions, contrasts))
 
 
 @lru_cache(maxsize=64)
 def _counts(flips: Flips) -> pl.DataFrame:
+    """Count contrast by contrast: all at once takes the memory of all of them."""
     goes_by = [expression.alias(name) for name, expression in GOES_BY.items()]
-    kinds = flips._all.group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
+    kinds = [
+        flips._pairs(some).group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
+        for some in ([], *([contrast] for contrast in flips.contrasts if contrast.is_pair))
+    ]
     called = [pl.col(name).fill_null("").replace("", NAMELESS.get(name, "")) for name in TITLES]
-    return kinds.with_columns(called).sort(*TITLES)
+    return pl.concat(kinds).with_columns(called).sort(*TITLES)
 
 
 def read_key(query: Mapping[str, str]) -> dict[str, Any]:

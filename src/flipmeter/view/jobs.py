@@ -20,6 +20,8 @@ KEPT = 16
 """How many results are kept."""
 PATIENCE = 1.0
 """Seconds that a page waits for a result before it says that it is being made."""
+SOON = 0.1
+"""What large work gets of that: it is never done so soon."""
 
 
 @dataclass
@@ -44,7 +46,7 @@ class Jobs:
                 self._tasks.popitem(last=False)[1].cancel()
         task = self._tasks[key]
         self._tasks.move_to_end(key)
-        await asyncio.wait([task], timeout=self.patience)
+        await asyncio.wait([task], timeout=self.patience * (1 if is_small else SOON))
         if not task.done():
             return None
         if task.cancelled() or task.exception() is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.browse import Opener
+from flipmeter.browse import Opener, Row
 from flipmeter.findings import differences, gather_numbers
 from flipmeter.model import Store, open_stored
 from flipmeter.report.content import Flip, class_name
@@ -22,6 +22,7 @@ from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.texts import Piece, compare
 from flipmeter.runs import CALLS, Run
 from flipmeter.shown import Shown
+from flipmeter.types import Contrast
 from flipmeter.view.flips import Flips, Wanted
 from flipmeter.view.shelf import Entry
 
@@ -86,28 +87,37 @@ def make_comparison(first: Path, second: Path) -> Comparison:
     return Comparison(comparison_grid(table), list(dict.fromkeys(warnings)))
 
 
-@dataclass
+@dataclass(eq=False)
 class Library:
     """Looks up texts and prompts of one run; the data are read once, by one at a time."""
 
     run: Run
     flips: Flips
     sources: Sources
+    is_read: bool = False
     _shown: Shown = field(init=False)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         self._shown = Shown(self.run, None, self.sources.data_dir)
 
-    def page(self, wanted: Wanted) -> list[Flip]:
-        """Return a page of flips with their texts, without replies."""
-        rows = self.flips.page(wanted).to_dicts()
+    def read(self) -> None:
+        """Read the data of the study, for texts and the names of classes."""
         with self._lock:
-            opener = Opener(self.flips.contrasts, self._shown, {}, {})
-            return [opener.flip(row, self._text(row)) for row in rows]
+            self._shown.grid  # noqa: B018 - kept once it is read
+        self.is_read = True
 
-    def _text(self, row: Mapping[str, Any]) -> str:
-        where = (row["rater"], row["dataset"], row["level"], row["seed"], "")
+    def page(self, rows: Sequence[Row]) -> list[Flip]:
+        """Return flips with their texts, without replies; with numbers until the data are read."""
+        if not self.is_read:
+            opener = Opener(self.flips.contrasts, self._shown, {})
+            return [opener.flip(row, "") for row in rows]
+        with self._lock:
+            opener = Opener(self.flips.contrasts, self._shown, self._shown.scales)
+            return [opener.flip(row, self._text(row, opener.contrast(row))) for row in rows]
+
+    def _text(self, row: Row, contrast: Contrast) -> str:
+        where = (row["rater"], row["dataset"], row["level"], row["seed"], contrast.views[0])
         item = self._shown.item(where, row["item"])
         return item.text if item is not None else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from flipmeter.browse import Row
+from flipmeter.report.content import Flip
 from flipmeter.report.page import asset, environment
 from flipmeter.runs import Run
 from flipmeter.types import Problem
@@ -163,24 +165,12 @@ class Viewer:
 
     async def _flips(self, request: web.Request) -> web.Response:
         entry, wanted = self._entry(request), Wanted.read(request.query)
-        return await asyncio.to_thread(self._flips_page, entry, wanted)
-
-    def _flips_page(self, entry: Entry, wanted: Wanted) -> web.Response:
-        library = self._library(entry)
-        flips = library.page(wanted)
-        n = library.flips.n(wanted)
-        return _page(
-            "flips.html",
-            run=entry.name,
-            title=library.run.study.name,
-            wanted=wanted,
-            filters=library.flips.filters(wanted),
-            flips=[(flip, _address(entry, flip, wanted)) for flip in flips],
-            first=(wanted.page - 1) * PAGE + 1,
-            n_flips=n,
-            n_all=library.flips.n(Wanted()),
-            n_pages=-(-n // PAGE),
+        library = await asyncio.to_thread(self._library, entry)
+        rows, _ = await asyncio.gather(
+            asyncio.to_thread(library.flips.page, wanted),
+            self._jobs.result(("texts", library), library.read, is_small=True),
         )
+        return await asyncio.to_thread(_flips_page, entry, wanted, library, rows.to_dicts())
 
     async def _flip(self, request: web.Request) -> web.Response:
         entry, key = self._entry(request), read_key(request.query)
@@ -263,7 +253,27 @@ def _are_small(*entries: Entry) -> bool:
     return all(entry.summary.is_small for entry in entries)
 
 
-def _address(entry: Entry, flip: Any, wanted: Wanted) -> str:
+def _flips_page(
+    entry: Entry, wanted: Wanted, library: Library, rows: Sequence[Row]
+) -> web.Response:
+    is_read = library.is_read
+    n = library.flips.n(wanted)
+    return _page(
+        "flips.html",
+        run=entry.name,
+        title=library.run.study.name,
+        wanted=wanted,
+        filters=library.flips.filters(wanted),
+        flips=[(flip, _address(entry, flip, wanted)) for flip in library.page(rows)],
+        is_read=is_read,
+        first=(wanted.page - 1) * PAGE + 1,
+        n_flips=n,
+        n_all=library.flips.n(Wanted()),
+        n_pages=-(-n // PAGE),
+    )
+
+
+def _address(entry: Entry, flip: Flip, wanted: Wanted) -> str:
     """Return where a flip is shown; what begins with _ leads back to the list it was in."""
     key = {name: getattr(flip, name) for name in KEY}
     back = {**wanted.filters, "order": wanted.order, "page": wanted.page}
