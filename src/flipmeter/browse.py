@@ -10,7 +10,7 @@ import polars as pl
 from markupsafe import escape
 
 from flipmeter.chance import draw
-from flipmeter.report.content import GAP, Browser, Findings, Flip, Frame, Side
+from flipmeter.report.content import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import SAME, WHOSE, flipped
 from flipmeter.shown import Shown, Where
@@ -34,13 +34,16 @@ Calls = Mapping[tuple[Where, str], Sequence[tuple[str, str]]]
 """Keys and replies by where an item was asked, and the item."""
 Shares = Mapping[tuple[Where, str], Sequence[float]]
 """Probabilities by class, by where an item was asked, and the item."""
+Texts = tuple[str, str | None, str | None]
+"""The text of an item, and its two prompts where they are known."""
 
 
 def browse(found: Findings, shown: Shown, calls: pl.DataFrame, room: int = ROOM) -> Browser:
     """Pick flipped items, from every group alike, until there is no more room."""
     every = flipped(found.pairs).with_row_index("place")
     rows = _taking_turns(every).head(MOST)
-    picker = _Picker(found, shown, _calls_of(rows, calls), _shares_of(rows, shown), room)
+    opener = Opener.of(rows, found.contrasts, shown, found.decisions.lazy(), calls.lazy())
+    picker = _Picker(opener, room)
     chosen: dict[int, Flip] = {}
     for row in rows.iter_rows(named=True):
         flip = picker.pick(row)
@@ -65,45 +68,147 @@ def _taking_turns(flips: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _calls_of(rows: pl.DataFrame, calls: pl.DataFrame) -> Calls:
+# --- one flip ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Opens rows of pairs: both answers with their replies and probabilities, both prompts."""
+
+    contrasts: Sequence[Contrast]
+    shown: Shown
+    scales: Mapping[str, tuple[str, ...]]
+    calls: Calls = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        rows: pl.DataFrame,
+        contrasts: Sequence[Contrast],
+        shown: Shown,
+        decisions: pl.LazyFrame,
+        calls: pl.LazyFrame,
+    ) -> Opener:
+        """Read what stands behind some pairs, and nothing else of a run."""
+        read = _calls_of(rows, calls), _shares_of(rows, decisions)
+        return cls(contrasts, shown, shown.scales, *read)
+
+    def contrast(self, row: Row) -> Contrast:
+        return next(c for c in self.contrasts if c.name == row["contrast"])
+
+    def flip(self, row: Row, text: str) -> Flip:
+        """Return a row as people look at it, without its prompts."""
+        a, b = self.contrast(row).views
+        return Flip(
+            **{name: row[name] for name in (*WHOSE, "seed", "item", "distance", "towards")},
+            text=text,
+            gold=self._class(row, row["gold"]) if row["gold"] else "unknown",
+            sides=(self._side(row, a, ""), self._side(row, b, "_b")),
+            fault=row["fault"] or row["fault_b"],
+        )
+
+    def _class(self, row: Row, rank: int) -> str:
+        return class_name(self.scales, row["dataset"], rank)
+
+    def _side(self, row: Row, view: str, end: str) -> Side:
+        rank, fault = row[f"rank{end}"], row[f"fault{end}"]
+        answer = self._class(row, rank) if rank else f"no class ({fault})"
+        known = self.calls.get((_where(row, view), row["item"]), [])
+        replies = [reply for _, reply in known[:MOST_PARTS]]
+        if len(known) > MOST_PARTS:
+            replies.append(f"… {len(known) - MOST_PARTS} more replies")
+        shares = self.shares.get((_where(row, view), row["item"]))
+        named = None if shares is None else tuple(self._named(row, shares))
+        return Side(view, answer, tuple(replies), named)
+
+    def _named(self, row: Row, shares: Sequence[float]) -> Iterator[tuple[str, float]]:
+        for rank, share in enumerate(shares, 1):
+            yield self._class(row, rank), share
+
+    def texts(self, row: Row) -> Texts:
+        """Return the text of an item and its two prompts: rebuilt, or as the store has them."""
+        views = self.contrast(row).views
+        text, a, b = self._rebuilt(row, views)
+        return self._stored(row, views, text) if a is None or b is None else (text, a, b)
+
+    def _rebuilt(self, row: Row, views: Sequence[str]) -> Texts:
+        a, b = (_where(row, view) for view in views)
+        item = self.shown.item(a, row["item"])
+        if item is None:
+            return "", None, None
+        prompts = (
+            self.shown.prompt(a, item, row["prompt"]),
+            self.shown.prompt(b, item, row["prompt_b"]),
+        )
+        return item.text, *prompts
+
+    def _stored(self, row: Row, views: Sequence[str], text: str) -> Texts:
+        """Read two prompts from the store; what follows the shared part stands for the item."""
+        places = [(_where(row, view), row["item"]) for view in views]
+        keys = [self.calls[place][0][0] if place in self.calls else "" for place in places]
+        a, b = (self.shown.stored_prompt(key) for key in keys)
+        if a is None or b is None:
+            return text, None, None
+        shortest = min(a[1], b[1], key=len).strip()
+        return text or shortest, "".join(a), "".join(b)
+
+    @property
+    def trouble(self) -> str:
+        """Say why prompts are missing."""
+        return "; ".join(self.shown.trouble) or "they could not be rebuilt"
+
+
+def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
     """Return the keys and replies behind some flips, repeats left out."""
-    if "role" in calls.columns:
+    if "role" in calls.collect_schema():
         calls = calls.filter(pl.col("role") == "test")
-    wanted = calls.filter(pl.col("repeat") == 0).join(
-        rows.select(SAME).unique(), on=SAME, how="semi"
-    )
-    found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
     names = ("rater", "dataset", "level", "seed", "view", "item", "key", "reply", "error")
-    for *place, item, key, reply, error in wanted.select(names).iter_rows():
+    wanted = _behind(rows, calls).select(names).collect()
+    found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
+    for *place, item, key, reply, error in wanted.iter_rows():
         rater, dataset, level, seed, view = place
         text = reply or (f"error: {error}" if error else "")
         found.setdefault(((rater, dataset, level, seed, view), item), []).append((key, text))
     return found
 
 
-def _shares_of(rows: pl.DataFrame, shown: Shown) -> Shares:
+def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
     """Return the probabilities by class behind some flips, where decisions have them."""
-    decisions = shown.run.decisions
-    if "probabilities" not in decisions.columns:
+    if "probabilities" not in decisions.collect_schema():
         return {}
-    wanted = decisions.filter(pl.col("repeat") == 0, pl.col("probabilities").is_not_null()).join(
-        rows.select(SAME).unique(), on=SAME, how="semi"
-    )
     names = ("rater", "dataset", "level", "seed", "view", "item", "probabilities")
+    known = decisions.filter(pl.col("probabilities").is_not_null())
     return {
         ((rater, dataset, level, seed, view), item): shares
-        for rater, dataset, level, seed, view, item, shares in wanted.select(names).iter_rows()
+        for rater, dataset, level, seed, view, item, shares in _behind(rows, known)
+        .select(names)
+        .collect()
+        .iter_rows()
     }
+
+
+def _behind(rows: pl.DataFrame, table: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the first askings of the items of some rows."""
+    wanted = rows.lazy().select(SAME).unique()
+    first = table.filter(
+        pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique().to_list())
+    )
+    return first.join(wanted, on=SAME, how="semi", maintain_order="left")
+
+
+def _where(row: Row, view: str) -> Where:
+    return row["rater"], row["dataset"], row["level"], row["seed"], view
+
+
+# --- as many as there is room for -------------------------------------------------------------
 
 
 @dataclass
 class _Picker:
     """Makes flips of rows while there is room; prompts that many share are kept once."""
 
-    found: Findings
-    shown: Shown
-    calls: Calls
-    shares: Shares
+    opener: Opener
     room: int
     n_bare: int = 0
     frames: list[Frame] = field(default_factory=list)
@@ -111,9 +216,9 @@ class _Picker:
 
     def pick(self, row: Row) -> Flip | None:
         """Return the flip of a row, None if there is no more room."""
-        contrast = next(c for c in self.found.contrasts if c.name == row["contrast"])
-        text, frame = self._frame(row, contrast)
-        flip = self._flip(row, contrast, text)
+        text, a, b = self.opener.texts(row)
+        frame = None if a is None or b is None else self._frame(row, _cut(a, b, text))
+        flip = self.opener.flip(row, text)
         replies = [reply for side in flip.sides for reply in side.replies]
         cost = ROW + _weight(clipped(part) for part in (text, *replies))
         is_new = frame is not None and frame.texts not in self._places
@@ -130,6 +235,12 @@ class _Picker:
             self.frames.append(frame)
         return replace(flip, frame=self._places[frame.texts])
 
+    def _frame(self, row: Row, texts: tuple[str, str]) -> Frame:
+        contrast = self.opener.contrast(row)
+        about = [row["dataset"], row["level"], f"seed {row['seed']}", contrast.name, contrast.about]
+        first, second = contrast.views
+        return Frame(" · ".join(part for part in about if part), (first, second), texts)
+
     def notes(self, n_flips: int, n_shown: int) -> Iterator[str]:
         """Yield what the page does not show, and why."""
         if n_shown < n_flips:
@@ -139,72 +250,7 @@ class _Picker:
                 "order of the test set."
             )
         if self.n_bare:
-            why = "; ".join(self.shown.trouble) or "they could not be rebuilt"
-            yield f"{self.n_bare:,} flips are without their prompts: {why}."
-
-    def _flip(self, row: Row, contrast: Contrast, text: str) -> Flip:
-        a, b = contrast.views
-        return Flip(
-            **{name: row[name] for name in (*WHOSE, "seed", "item", "distance", "towards")},
-            text=text,
-            gold=self.found.class_name(row["dataset"], row["gold"]) if row["gold"] else "unknown",
-            sides=(self._side(row, a, ""), self._side(row, b, "_b")),
-            fault=row["fault"] or row["fault_b"],
-        )
-
-    def _side(self, row: Row, view: str, end: str) -> Side:
-        rank, fault = row[f"rank{end}"], row[f"fault{end}"]
-        answer = self.found.class_name(row["dataset"], rank) if rank else f"no class ({fault})"
-        known = self.calls.get((_where(row, view), row["item"]), [])
-        replies = [reply for _, reply in known[:MOST_PARTS]]
-        if len(known) > MOST_PARTS:
-            replies.append(f"… {len(known) - MOST_PARTS} more replies")
-        shares = self.shares.get((_where(row, view), row["item"]))
-        named = None if shares is None else tuple(self._named(row, shares))
-        return Side(view, answer, tuple(replies), named)
-
-    def _named(self, row: Row, shares: Sequence[float]) -> Iterator[tuple[str, float]]:
-        for rank, share in enumerate(shares, 1):
-            yield self.found.class_name(row["dataset"], rank), share
-
-    def _frame(self, row: Row, contrast: Contrast) -> tuple[str, Frame | None]:
-        """Return the text of an item, and its two prompts with a gap where the text stands."""
-        first, second = contrast.views
-        text, a, b = self._rebuilt(row, contrast)
-        if a is None or b is None:
-            text, a, b = self._stored(row, contrast, text)
-        if a is None or b is None:
-            return text, None
-        about = [row["dataset"], row["level"], f"seed {row['seed']}", contrast.name, contrast.about]
-        title = " · ".join(part for part in about if part)
-        return text, Frame(title, (first, second), _cut(a, b, text))
-
-    def _rebuilt(self, row: Row, contrast: Contrast) -> tuple[str, str | None, str | None]:
-        a, b = (_where(row, view) for view in contrast.views)
-        item = self.shown.item(a, row["item"])
-        if item is None:
-            return "", None, None
-        prompts = (
-            self.shown.prompt(a, item, row["prompt"]),
-            self.shown.prompt(b, item, row["prompt_b"]),
-        )
-        return item.text, *prompts
-
-    def _stored(
-        self, row: Row, contrast: Contrast, text: str
-    ) -> tuple[str, str | None, str | None]:
-        """Read two prompts from the store; what follows the shared part stands for the item."""
-        places = [(_where(row, view), row["item"]) for view in contrast.views]
-        keys = [self.calls[place][0][0] if place in self.calls else "" for place in places]
-        a, b = (self.shown.stored_prompt(key) for key in keys)
-        if a is None or b is None:
-            return text, None, None
-        shortest = min(a[1], b[1], key=len).strip()
-        return text or shortest, "".join(a), "".join(b)
-
-
-def _where(row: Row, view: str) -> Where:
-    return row["rater"], row["dataset"], row["level"], row["seed"], view
+            yield f"{self.n_bare:,} flips are without their prompts: {self.opener.trouble}."
 
 
 def _cut(a: str, b: str, text: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.browse import browse
-from flipmeter.measure import phase0_table, residuals, wilson
+from flipmeter.measure import compare, phase0_table, residuals, wilson
 from flipmeter.model import Store
 from flipmeter.report import failures_line
 from flipmeter.report.content import Findings
@@ -17,15 +17,22 @@ from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.rows import spent
 from flipmeter.runs import Run
 from flipmeter.shown import Shown
+from flipmeter.types import Problem
 
 
 def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -> Findings:
     """Return what the reports of a run show; prompts and probabilities as far as they are there."""
-    study, decisions = run.study, run.decisions
     shown = Shown(run, store, data_dir)
+    found = gather_numbers(run, shown)
+    return replace(found, browser=browse(found, shown, run.calls))
+
+
+def gather_numbers(run: Run, shown: Shown) -> Findings:
+    """Return what the reports of a run show, but for the flipped items."""
+    study, decisions = run.study, run.decisions
     pairs = pair_up(decisions, run.contrasts)
     is_compared = decisions["rater"].n_unique() > 1 or decisions["level"].n_unique() > 1
-    found = Findings(
+    return Findings(
         name=study.name,
         mode=study.mode,
         margin=study.margin,
@@ -47,7 +54,6 @@ def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -
         costs=costs(run),
         spent=spent(decisions),
     )
-    return replace(found, browser=browse(found, shown, run.calls))
 
 
 def sentences(run: Run, pairs: pl.DataFrame | None = None) -> list[Sentence]:
@@ -88,3 +94,13 @@ def costs(run: Run) -> dict[str, float]:
         prompt, completion = (mine[f"{kind}_tokens"].sum() for kind in ("prompt", "completion"))
         found[rater] = price.of(int(prompt), int(completion))
     return found
+
+
+def differences(first: Run, second: Run) -> pl.DataFrame:
+    """Return the second run minus the first, on the contrasts and items that both have."""
+    if first.study.mode != second.study.mode:
+        modes = f"{first.study.mode} and {second.study.mode}"
+        raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
+    known = {contrast.name: contrast for contrast in first.contrasts}
+    shared = [c for c in second.contrasts if known.get(c.name) == c]
+    return compare(first.decisions, second.decisions, shared)

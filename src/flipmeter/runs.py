@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import platform
 import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
@@ -43,9 +41,11 @@ from flipmeter.model import (
     open_backend,
 )
 from flipmeter.model.weights import Fetched
+from flipmeter.pulse import Pulse
 from flipmeter.rate import Rated, Seat, rate, seat
 from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
 from flipmeter.study import Study, read_study
+from flipmeter.swap import fresh, write_text
 from flipmeter.types import Condition, Contrast, Dataset, Model, Problem
 from flipmeter.waiting import wait_for
 
@@ -237,6 +237,12 @@ def perform(
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
+    pulse = Pulse(folder, study.name, ledger, study.prices.values())
+
+    def planned(n_requests: int) -> None:
+        pulse.planned = n_requests
+        if on_plan is not None:
+            on_plan(n_requests)
 
     async def ask() -> _Harvest:
         async with opened(grid, worlds(study, datasets, grid), on_fetch) as backends:
@@ -248,24 +254,36 @@ def perform(
                 {b.identity: model.min_interval for (model, _), b in backends.items()},
                 on_reply,
             )
+            pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
-            lots = rate(grid, engine, identities, block=study.block, on_plan=on_plan)
-            return await _gather(lots, identities, is_known)
+            lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
+            return await _gather(lots, identities, is_known, pulse)
 
-    with _collecting_seldom():
-        found = wait_for(ask())
-    # Written together and only now: a run that fails leaves the results of the last one alone.
+    with pulse:
+        with _collecting_seldom():
+            found = wait_for(ask())
+        environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
+        environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
+        environment["settled"] = found.is_settled
+        if origin is not None:
+            environment["origin"] = dict(origin)
+        return _record(folder, study, grid, found, environment)
+
+
+def _record(
+    folder: Path,
+    study: Study,
+    grid: Sequence[Condition],
+    found: _Harvest,
+    environment: Mapping[str, Any],
+) -> Run:
+    """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
+    write_text(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     _write_table(folder / DECISIONS, in_grid_order(pl.concat(found.decisions), grid))
     calls = pl.concat(found.calls).unique(maintain_order=True)  # blocks share some
     _write_table(folder / CALLS, in_grid_order(calls, grid))
-    environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
-    environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
-    environment["settled"] = found.is_settled
-    if origin is not None:
-        environment["origin"] = dict(origin)
-    _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
+    write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates)
     return run
@@ -286,6 +304,7 @@ async def _gather(
     lots: AsyncIterator[list[Rated]],
     identities: Mapping[Seat, str],
     is_known: Callable[[pl.DataFrame], str],
+    pulse: Pulse,
 ) -> _Harvest:
     """Turn lots into tables as they come, until there are no more or what was asked is known.
 
@@ -295,6 +314,7 @@ async def _gather(
     try:
         async for rated in lots:
             found.decisions.append(decision_table(rated))
+            pulse.settle(found.decisions[-1])
             found.calls.append(call_table(rated))
             found.stopped = is_known(pl.concat(found.decisions))
             if found.stopped:
@@ -457,22 +477,6 @@ def _claim(folder: Path) -> None:
         ) from error
 
 
-@contextmanager
-def _fresh(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which then takes the place of another, all at once."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        yield fresh
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    with _fresh(path) as fresh:
-        fresh.write_text(text + "\n", encoding="utf-8")
-
-
 def _write_table(path: Path, table: pl.DataFrame) -> None:
-    with _fresh(path) as fresh:
-        table.write_parquet(fresh)
+    with fresh(path) as new:
+        table.write_parquet(new)

@@ -31,6 +31,7 @@ class Shown:
     data_dir: Path | None = None
     trouble: list[str] = field(default_factory=list)
     _writers: dict[Where, Callable[[Ask], Prompt]] = field(default_factory=dict)
+    _items: dict[int, dict[str, Item]] = field(default_factory=dict)
 
     @cached_property
     def grid(self) -> dict[Where, Condition]:
@@ -62,18 +63,16 @@ class Shown:
         known = {where[1]: condition.task.scale.names for where, condition in self.grid.items()}
         return known or self.run.scales
 
-    @cached_property
-    def _items(self) -> dict[tuple[str, str, str, int], dict[str, Item]]:
-        found: dict[tuple[str, str, str, int], dict[str, Item]] = {}
-        for (rater, dataset, level, seed, _), condition in self.grid.items():
-            of = found.setdefault((rater, dataset, level, seed), {})
-            of.update((item.id, item) for item in condition.items)
-        return found
-
     def item(self, where: Where, name: str) -> Item | None:
-        known = self._items.get(where[:4], {}).get(name)
+        """Return an item that was asked about under a condition, or what a table says of it."""
+        if where in self.grid:
+            items = self.grid[where].items
+            if id(items) not in self._items:  # most conditions share theirs
+                self._items[id(items)] = {item.id: item for item in items}
+            if known := self._items[id(items)].get(name):
+                return known
         text = self.run.texts.get((where[1], name))
-        return Item(name, {"text": text}) if known is None and text else known
+        return Item(name, {"text": text}) if text else None
 
     def prompt(self, where: Where, item: Item, digest: str) -> str | None:
         """Return the first prompt of an item as one text, if it is the one that was asked."""

@@ -1,12 +1,8 @@
-"""The report in a real browser: it opens offline, nothing acts but our own script, all can use it.
-
-Screenshots go to the folder that FLIPMETER_SCREENSHOTS names.
-"""
+"""The report in a real browser: it opens offline, only our own script acts, all can use it."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +13,16 @@ import pytest
 pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
 pytest.importorskip("axe_playwright_python", reason="make test-browser installs it")
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from chromium import launched, snap, violations
+from chromium import opened as opened_at
+from playwright.sync_api import Browser, Page, expect
 
 from flipmeter.findings import gather
 from flipmeter.report import write_report
 from flipmeter.runs import Run
 from report_runs import hostile, many, simulated
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 Scheme = Literal["light", "dark"]
-RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 RUNS: dict[str, Callable[[Path], Run]] = {
     "plain": lambda folder: simulated(folder, models=["sim/first-slot?strength=4"]),
     "many": many,
@@ -40,14 +35,8 @@ RUNS: dict[str, Callable[[Path], Run]] = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.fail("no chromium on the path: install Debian's package `chromium`")
-    with sync_playwright() as playwright:
-        # Chromium has no sandbox for root, and CI often is root; the pages here are our own.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,36 +55,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @contextmanager
 def opened(browser: Browser, path: Path, *, width: int = 1280, **options: Any) -> Iterator[Page]:
-    """Open a file; afterwards the console is empty and nothing was asked for but the file."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, **options)
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    said: list[str] = []
-    asked: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(path.as_uri())
-    yield page
-    assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
-    context.close()
-
-
-def snap(page: Page, name: str) -> None:
-    """Keep the first screens of a page, if somebody wants to look."""
-    folder = os.environ.get("FLIPMETER_SCREENSHOTS")
-    if folder:
-        size: dict[str, Any] = page.viewport_size or {}
-        height = min(5_000, page.evaluate("document.documentElement.scrollHeight"))
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height}
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True, clip=clip)
-
-
-def violations(page: Page) -> list[str]:
-    found = Axe().run(page, options=RULES).response["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+    """Open a file, which is all that is asked for."""
+    with opened_at(browser, path.as_uri(), path.as_uri(), width=width, **options) as page:
+        yield page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -21,6 +21,7 @@ from flipmeter.cli import (  # noqa: F401 - each adds verbs
     selecting,
     serving,
     starting,
+    viewing,
 )
 from flipmeter.cli.app import ASKED_WRONGLY, INCOMPLETE, app, fail
 from flipmeter.model import OutOfBudget

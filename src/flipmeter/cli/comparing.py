@@ -10,10 +10,9 @@ import typer
 from flipmeter.cli.app import AsJson, app, say
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import warning_lines
-from flipmeter.measure import compare as compare_decisions
+from flipmeter.findings import differences
 from flipmeter.report import comparison_table
 from flipmeter.runs import Run
-from flipmeter.types import Problem
 
 FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
 SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
@@ -28,12 +27,7 @@ def compare(
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
     runs = Run(first), Run(second)
-    known = {contrast.name: contrast for contrast in runs[0].contrasts}
-    shared = [c for c in runs[1].contrasts if known.get(c.name) == c]
-    if runs[0].study.mode != runs[1].study.mode:
-        modes = " and ".join(run.study.mode for run in runs)
-        raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
-    table = compare_decisions(runs[0].decisions, runs[1].decisions, shared)
+    table = differences(*runs)
     about = {"first": runs[0].study.name, "second": runs[1].study.name}
     warnings = [line for run in runs for line in warning_lines(run)]
     Output(as_json=as_json, as_csv=csv).show(

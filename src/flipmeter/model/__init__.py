@@ -32,6 +32,7 @@ from flipmeter.model.names import (
 )
 from flipmeter.model.observed import Observed, observe
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
+from flipmeter.model.pool import Gate
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.replicas import replicas_of
 from flipmeter.model.run import Asked, Engine, ask_all
@@ -48,6 +49,7 @@ __all__ = [
     "Capability",
     "Engine",
     "Examination",
+    "Gate",
     "HttpBackend",
     "Ledger",
     "Merged",

@@ -49,9 +49,7 @@ DECLARED_AS = {
     "seed": {"seed"},
 }
 REASONING = ("reasoning", "reasoning_effort")
-ENGINES: dict[
-    str, type[LlamaBackend | HfBackend | SimRater | PythonBackend | LoggedBackend]
-] = {
+ENGINES: dict[str, type[LlamaBackend | HfBackend | SimRater | PythonBackend | LoggedBackend]] = {
     "local": LlamaBackend,
     "llamacpp": LlamaBackend,
     "hf": HfBackend,

@@ -106,6 +106,11 @@ class Engine:
         if any(pool.is_out for pool in pools):
             raise self._till.purse.out()
 
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """Return the ways to the servers that were asked so far."""
+        return self._gates
+
     def _pools(
         self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
     ) -> list[Pool]:

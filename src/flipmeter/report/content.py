@@ -93,6 +93,10 @@ class Findings:
     browser: Browser = field(default_factory=Browser)
 
     def class_name(self, dataset: str, rank: int) -> str:
-        """Return the name of a class, or its number where the data are gone."""
-        names = self.scales.get(dataset, ())
-        return names[rank - 1] if 0 < rank <= len(names) else f"class {rank}"
+        return class_name(self.scales, dataset, rank)
+
+
+def class_name(scales: Mapping[str, tuple[str, ...]], dataset: str, rank: int) -> str:
+    """Return the name of a class, or its number where the data are gone."""
+    names = scales.get(dataset, ())
+    return names[rank - 1] if 0 < rank <= len(names) else f"class {rank}"

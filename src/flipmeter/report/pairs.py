@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import polars as pl
 from scipy.stats import binomtest
@@ -20,6 +21,8 @@ MOSTLY, ALPHA, ENOUGH = 2 / 3, 0.05, 6
 Where = tuple[str, str, str, str]
 """Rater, dataset, level and contrast."""
 
+Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
+
 
 def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
     """Return a row for each item and pair of views, the second view's columns ending in `_b`.
@@ -28,14 +31,19 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
     that were read, and `towards` says where the second went: for a reversed label list, which end
     of the list drew both answers.
     """
-    if "labels" not in decisions.columns:
+    return lazy_pairs(decisions.lazy(), contrasts).collect()
+
+
+def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
+    """Return what `pair_up` does, to be narrowed before anything is read."""
+    if "labels" not in decisions.collect_schema():
         decisions = decisions.with_columns(labels=pl.lit(""))
     first = decisions.filter(pl.col("repeat") == 0)
     found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
     return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
 
 
-def _paired(decisions: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
+def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
     a, b = (decisions.filter(view=view) for view in contrast.views)
     both = a.select(*SAME, "gold", "n_classes", "labels", *SIDE).join(
         b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
@@ -58,7 +66,7 @@ def _paired(decisions: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
     )
 
 
-def flipped(pairs: pl.DataFrame) -> pl.DataFrame:
+def flipped(pairs: Table) -> Table:
     """Return the pairs whose answers differ; a fault on one side counts, one on both does not."""
     return pairs.filter(pl.col("rank") != pl.col("rank_b"))
 

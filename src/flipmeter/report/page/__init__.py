@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from flipmeter.report.content import Findings, Frame
@@ -26,23 +26,33 @@ HERE = Path(__file__).parent
 
 def render_page(found: Findings) -> str:
     """Return the page. Every text in it is escaped; only our own script and style may act."""
-    style, script = _asset("page.css"), _asset("page.js")
-    return _template().render(
-        policy=_policy(style, script), style=Markup(style), script=Markup(script), **_content(found)
+    style, script = asset("page.css"), asset("page.js")
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            items="items.html",
+            **page_content(found),
+        )
     )
 
 
 @cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("flipmeter.report.page", "."),
+def environment(*packages: str) -> Environment:
+    """Return what fills the templates of some packages, and those of the page."""
+    loaders = [PackageLoader(package, ".") for package in (*packages, __name__)]
+    filling = Environment(
+        loader=ChoiceLoader(loaders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"visible": _visible, "clipped": clipped, "excerpt": excerpt}
-    return environment.get_template("page.html")
+    filling.filters |= {"visible": _visible, "clipped": clipped, "excerpt": excerpt}
+    return filling
 
 
 def _visible(text: object) -> object:
@@ -51,7 +61,8 @@ def _visible(text: object) -> object:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return a file that the page is made with: page.css, page.js."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
@@ -67,7 +78,8 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _content(found: Findings) -> dict[str, Any]:
+def page_content(found: Findings) -> dict[str, Any]:
+    """Return what the templates of the page are filled with."""
     drawn, panel_notes = panels(found)
     matrices, matrix_notes = squares(found)
     levels = residual_grids(found)

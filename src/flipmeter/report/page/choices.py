@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flipmeter.report.content import Findings
+
+TITLES = {
+    "rater": "Model",
+    "dataset": "Dataset",
+    "level": "Level",
+    "contrast": "Contrast",
+    "towards": "Direction",
+    "distance": "Distance",
+    "fault": "Fault",
+}
+NAMELESS = {"level": "base", "fault": "none"}
+"""How what has no name is called."""
 
 
 @dataclass(frozen=True)
@@ -20,19 +32,13 @@ class Choice:
 def choices(found: Findings) -> list[Choice]:
     """Return the filters that would leave something out, with what each may be set to."""
     flips = found.browser.flips
-    columns: list[tuple[str, str, list[str]]] = [
-        ("Model", "rater", [flip.rater for flip in flips]),
-        ("Dataset", "dataset", [flip.dataset for flip in flips]),
-        ("Level", "level", [flip.level or "base" for flip in flips]),
-        ("Contrast", "contrast", [flip.contrast for flip in flips]),
-        ("Direction", "towards", [flip.towards for flip in flips]),
-        ("Distance", "distance", [str(flip.distance or "") for flip in flips]),
-        ("Fault", "fault", [flip.fault or "none" for flip in flips]),
-    ]
-    found_choices = []
-    for title, attribute, values in columns:
-        distinct = [value for value in dict.fromkeys(values) if value]
-        if attribute == "distance":
-            distinct.sort(key=int)
-        found_choices.append(Choice(title, attribute, distinct))
-    return found_choices
+    return [choice(name, [getattr(flip, name) for flip in flips]) for name in TITLES]
+
+
+def choice(attribute: str, values: Iterable[object]) -> Choice:
+    """Return the filter over some values; an empty one that has no name is left out."""
+    called = (str(value or NAMELESS.get(attribute, "")) for value in values)
+    distinct = [value for value in dict.fromkeys(called) if value]
+    if attribute == "distance":
+        distinct.sort(key=int)
+    return Choice(TITLES[attribute], attribute, distinct)

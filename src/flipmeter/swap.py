@@ -1,0 +1,26 @@
+"""Files that take the place of others all at once: nobody ever reads half of one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def fresh(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which then takes the place of another, all at once."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        yield new
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text and a line break."""
+    with fresh(path) as new:
+        new.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,103 @@
+"""Beat -> Live: a run in progress in words, the same for a page and for the script in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from flipmeter.pulse import Beat, Door
+
+MINUTE, HOUR = 60, 3600
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is said of a run in progress; `facts` are (id, title, text)."""
+
+    is_alive: bool
+    state: str
+    done: int
+    planned: int
+    facts: Sequence[tuple[str, str, str]]
+    doors: Sequence[Sequence[str]]
+
+    def json(self) -> dict[str, Any]:
+        """Return what the script of a page needs to say the same."""
+        return asdict(self) | {"facts": {name: text for name, _, text in self.facts}}
+
+
+def describe(beat: Beat) -> Live:
+    """Put a beat into words."""
+    done = beat.stored + beat.asked
+    return Live(
+        beat.is_alive,
+        _state(beat),
+        done,
+        max(beat.planned, done, 1),
+        [
+            ("replies", "Replies", f"{done:,} of {beat.planned:,}, {beat.stored:,} were stored"),
+            ("rate", "Rate", _rate(beat, done)),
+            ("cost", "Cost", _cost(beat)),
+            ("errors", "Errors", f"{beat.failed:,} for good, {beat.retried:,} tried again"),
+            ("decided", "Decided", f"{beat.decided:,} decisions, lot by lot"),
+            ("faults", "Faults", _faults(beat)),
+        ],
+        [_door(door) for door in beat.doors],
+    )
+
+
+def _state(beat: Beat) -> str:
+    if beat.is_alive:
+        return f"running since {clock(beat.started)}"
+    return (
+        f"killed: last heard of at {clock(beat.seen)}; what was answered is stored, run it again "
+        "to go on"
+    )
+
+
+def _rate(beat: Beat, done: int) -> str:
+    if not beat.is_alive:
+        return "–"
+    if not beat.per_second:
+        return "no reply in the last seconds"
+    left = max(beat.planned - done, 0) / beat.per_second
+    return f"{beat.per_second:,.1f} per second, {duration(left)} left"
+
+
+def _cost(beat: Beat) -> str:
+    tokens = f"{beat.prompt_tokens:,} + {beat.completion_tokens:,} tokens"
+    if beat.usd is None:
+        return f"{tokens}; no price named"
+    most = "at most " if beat.is_dearest else ""
+    return f"{tokens}; {most}${beat.usd:,.4f}"
+
+
+def _faults(beat: Beat) -> str:
+    kinds = ", ".join(f"{n:,} {fault}" for fault, n in sorted(beat.faults.items()))
+    return kinds or "none so far"
+
+
+def _door(door: Door) -> tuple[str, ...]:
+    held = f"pauses {door.pause:.0f} s" if door.pause >= 1 else ""
+    crowded = "was told to slow down" if door.was_crowded else ""
+    reading = "; ".join(part for part in (held, crowded) if part) or "open"
+    return door.server, f"{door.in_use:,}", f"{door.permits:,}", f"{door.limit:,}", reading
+
+
+def clock(seconds: float) -> str:
+    """Return a moment as the clock on the wall shows it, with the date unless it is today."""
+    moment = datetime.fromtimestamp(seconds).astimezone()
+    is_today = moment.date() == datetime.fromtimestamp(time.time()).astimezone().date()
+    return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def duration(seconds: float) -> str:
+    """Return about how long something takes."""
+    if seconds < MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < HOUR:
+        return f"{seconds / MINUTE:.0f} min"
+    return f"{seconds / HOUR:.1f} h"

@@ -1,0 +1,312 @@
+"""Shelf -> HTTP: the pages over run folders, on loopback, read only."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from flipmeter.browse import Row
+from flipmeter.report.content import Flip
+from flipmeter.report.page import asset, environment
+from flipmeter.runs import Run
+from flipmeter.types import Problem
+from flipmeter.view.flips import KEY, PAGE, Flips, Wanted, read_key
+from flipmeter.view.jobs import PATIENCE, Jobs
+from flipmeter.view.live import clock, describe
+from flipmeter.view.making import Library, Sources, make_comparison, make_report
+from flipmeter.view.shelf import Entry, Shelf, said
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LOCAL = "localhost"
+LIBRARIES = 8
+"""How many runs have their data at hand."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class NotHere(Problem):
+    """An address of something that is not there."""
+
+
+@asynccontextmanager
+async def open_view(
+    shelf: Shelf, sources: Sources, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve the pages of a shelf and give their address; port 0 takes a free one."""
+    viewer = Viewer(shelf, sources, host)
+    runner = web.AppRunner(viewer.application(), access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise Problem(
+                f"cannot listen on {host}:{port} ({error.strerror or error}); name another --port"
+            ) from error
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+class Viewer:
+    """The routes. Everything is read when it is asked for; nothing is ever written."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        sources: Sources,
+        host: str = "127.0.0.1",
+        patience: float = PATIENCE,
+    ) -> None:
+        self._shelf = shelf
+        self._sources = sources
+        self._host = host
+        self._jobs = Jobs(patience)
+        self._libraries: dict[Flips, Library] = {}
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard])
+        app.router.add_get("/", self._list)
+        app.router.add_get("/run/{run}", self._run)
+        app.router.add_get("/run/{run}/progress", self._progress)
+        app.router.add_get("/run/{run}/flips", self._flips)
+        app.router.add_get("/run/{run}/flip", self._flip)
+        app.router.add_get("/compare", self._compare)
+        app.router.add_get("/assets/{name}", self._asset)
+        app.on_cleanup.append(self._close)
+        return app
+
+    async def _close(self, _: web.Application) -> None:
+        self._jobs.close()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer to our own name only, and put whatever goes wrong on a page."""
+        try:
+            self._check_host(request)
+            response = await handler(request)
+        except web.HTTPException as error:
+            response = _problem(error.status, f"{request.method} {request.path}: {error.reason}")
+        except NotHere as problem:
+            response = _problem(404, str(problem))
+        except Problem as problem:
+            response = _problem(400, str(problem))
+        except Exception as error:  # a damaged file is no reason to stop serving the others
+            response = _problem(500, said(error))
+        response.headers.update(HEADERS)
+        return response
+
+    def _check_host(self, request: web.Request) -> None:
+        """Refuse names that others may have pointed at us (DNS rebinding); numbers are no names."""
+        name = request.url.host or ""
+        if name not in (LOCAL, self._host) and not _is_address(name):
+            raise web.HTTPForbidden(reason=f"this is not {name[:80]}; ask for {self._host}")
+
+    # --- pages --------------------------------------------------------------------------------
+
+    async def _list(self, _: web.Request) -> web.Response:
+        entries = await asyncio.to_thread(self._entries)
+        return _page("runs.html", entries=entries, roots=[str(root) for root in self._shelf.roots])
+
+    def _entries(self) -> list[dict[str, Any]]:
+        return [_listed(entry) for entry in self._shelf.entries().values()]
+
+    async def _run(self, request: web.Request) -> web.Response:
+        entry = self._entry(request)
+        live = describe(entry.beat) if entry.beat is not None else None
+        if not entry.has_results:
+            if live is None:
+                raise Problem(f"{entry.folder} has no results: its run was stopped before the end")
+            return _page(
+                "run.html", run=entry.name, live=live, report=None, title=entry.folder.name
+            )
+        summary = await asyncio.to_thread(lambda: entry.summary)
+        if summary.trouble:
+            raise Problem(f"{entry.folder}: {summary.trouble}")
+        report = await self._jobs.result(
+            ("report", entry.folder, entry.stamp),
+            make_report,
+            entry,
+            self._sources,
+            is_small=summary.is_small,
+        )
+        return _page(
+            "run.html",
+            run=entry.name,
+            live=live,
+            report=report,
+            title=summary.title,
+            n_decisions=summary.n_decisions,
+        )
+
+    async def _progress(self, request: web.Request) -> web.Response:
+        beat = self._entry(request).beat
+        return web.json_response(None if beat is None else describe(beat).json())
+
+    async def _flips(self, request: web.Request) -> web.Response:
+        entry, wanted = self._entry(request), Wanted.read(request.query)
+        library = await asyncio.to_thread(self._library, entry)
+        rows, _ = await asyncio.gather(
+            asyncio.to_thread(library.flips.page, wanted),
+            self._jobs.result(("texts", library), library.read, is_small=True),
+        )
+        return await asyncio.to_thread(_flips_page, entry, wanted, library, rows.to_dicts())
+
+    async def _flip(self, request: web.Request) -> web.Response:
+        entry, key = self._entry(request), read_key(request.query)
+        back = Wanted.read({name[1:]: v for name, v in request.query.items() if name[0] == "_"})
+        return await asyncio.to_thread(self._flip_page, entry, key, back)
+
+    def _flip_page(self, entry: Entry, key: dict[str, Any], back: Wanted) -> web.Response:
+        library = self._library(entry)
+        opened = library.open(key)
+        if opened is None:
+            raise NotHere(
+                f"no flip of item '{key['item']}' under {key['contrast']} by '{key['rater']}'"
+            )
+        title = library.run.study.name
+        return _page("flip.html", run=entry.name, title=title, opened=opened, back=back)
+
+    async def _compare(self, request: web.Request) -> web.Response:
+        entries = [entry for entry in self._shelf.entries().values() if entry.has_results]
+        names = [request.query.get(name, "") for name in ("first", "second")]
+        comparison, is_asked = None, all(names)
+        if is_asked:
+            first, second = (self._find(name) for name in names)
+            comparison = await self._jobs.result(
+                ("compare", first.folder, first.stamp, second.folder, second.stamp),
+                make_comparison,
+                first.folder,
+                second.folder,
+                is_small=await asyncio.to_thread(_are_small, first, second),
+            )
+        return _page(
+            "compare.html",
+            entries=[entry.name for entry in entries],
+            names=names,
+            comparison=comparison,
+            is_asked=is_asked,
+        )
+
+    async def _asset(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise NotHere(f"there is no {name}")
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return web.Response(text=ASSETS[name](), content_type=kind, charset="utf-8")
+
+    # --- what they are about ------------------------------------------------------------------
+
+    def _entry(self, request: web.Request) -> Entry:
+        return self._find(request.match_info["run"])
+
+    def _find(self, name: str) -> Entry:
+        try:
+            return self._shelf.entries()[name]
+        except KeyError:
+            raise NotHere(
+                f"no run is called '{name}' here; see the list of those there are"
+            ) from None
+
+    def _library(self, entry: Entry) -> Library:
+        """Return what looks up the texts of a run, with its data at hand from the last time."""
+        run = Run(entry.folder)
+        flips = Flips(entry.folder, run.study.contrasts, entry.stamp)
+        if flips not in self._libraries:
+            while len(self._libraries) >= LIBRARIES:
+                self._libraries.pop(next(iter(self._libraries)))
+            self._libraries[flips] = Library(run, flips, self._sources)
+        return self._libraries[flips]
+
+
+def _listed(entry: Entry) -> dict[str, Any]:
+    summary, beat = entry.summary, entry.beat
+    return {
+        "name": entry.name,
+        "summary": summary,
+        "when": clock(summary.when) if summary.when else "",
+        "live": describe(beat) if beat is not None else None,
+    }
+
+
+def _are_small(*entries: Entry) -> bool:
+    return all(entry.summary.is_small for entry in entries)
+
+
+def _flips_page(
+    entry: Entry, wanted: Wanted, library: Library, rows: Sequence[Row]
+) -> web.Response:
+    is_read = library.is_read
+    n = library.flips.n(wanted)
+    return _page(
+        "flips.html",
+        run=entry.name,
+        title=library.run.study.name,
+        wanted=wanted,
+        filters=library.flips.filters(wanted),
+        flips=[(flip, _address(entry, flip, wanted)) for flip in library.page(rows)],
+        is_read=is_read,
+        first=(wanted.page - 1) * PAGE + 1,
+        n_flips=n,
+        n_all=library.flips.n(Wanted()),
+        n_pages=-(-n // PAGE),
+    )
+
+
+def _address(entry: Entry, flip: Flip, wanted: Wanted) -> str:
+    """Return where a flip is shown; what begins with _ leads back to the list it was in."""
+    key = {name: getattr(flip, name) for name in KEY}
+    back = {**wanted.filters, "order": wanted.order, "page": wanted.page}
+    return f"/run/{entry.name}/flip?" + urlencode(
+        key | {f"_{name}": value for name, value in back.items() if value}
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _page(template: str, status: int = 200, **content: Any) -> web.Response:
+    text = environment("flipmeter.view").get_template(template).render(content)
+    return web.Response(text=text, status=status, content_type="text/html", charset="utf-8")
+
+
+def _problem(status: int, message: str) -> web.Response:
+    return _page("problem.html", status, message=message)
+
+
+@cache
+def _own(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+ASSETS: dict[str, Callable[[], str]] = {
+    "page.css": lambda: asset("page.css"),
+    "page.js": lambda: asset("page.js"),
+    "view.css": lambda: _own("view.css"),
+    "view.js": lambda: _own("view.js"),
+}
