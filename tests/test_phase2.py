@@ -8,12 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flipmeter.findings import costs, sentences
+from flipmeter.findings import costs, gather, sentences
 from flipmeter.grid import conditions
 from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.rate import Rating, seat
+from flipmeter.report.page.origin import conditions_grid, models_grid
 from flipmeter.rows import spent
 from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
@@ -252,3 +253,14 @@ def test_runs_of_before_have_no_tokens_that_items_share(tmp_path: Path) -> None:
     run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
     old = run.decisions.select(pl.exclude("^shared_.*_tokens$"))
     assert spent(old)["prompt_tokens"].sum() == old["prompt_tokens"].sum()
+
+
+def test_the_report_counts_what_items_share(tmp_path: Path) -> None:
+    run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
+    found = gather(run)
+    (models,) = models_grid(found).groups
+    assert str(len(run.calls)) in [cell.text for cell in models.rows[0]]
+    by_condition = conditions_grid(found)
+    place = by_condition.heads.index("calls")
+    shown = [row[place].text for row in by_condition.groups[0].rows]
+    assert shown == ["1.00", "1.00", "1.15", "1.15"]
