@@ -153,7 +153,12 @@ def decision_rows(
         "completion_tokens": [1] * n,
     }
     absent = [pl.lit(None, dtype=SCHEMA[name]).alias(name) for name in SCHEMA if name not in known]
-    return pl.DataFrame(known).with_columns(absent).select(list(SCHEMA)).cast(dict(SCHEMA))
+    return (
+        pl.DataFrame(known)
+        .with_columns(absent)
+        .select(list(SCHEMA))
+        .cast({name: SCHEMA[name] for name in SCHEMA})
+    )
 
 
 def call_rows(decisions: pl.DataFrame) -> pl.DataFrame:
