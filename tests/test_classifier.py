@@ -212,8 +212,9 @@ def test_numbers_need_no_scale_and_words_do() -> None:
     ("texts", "labels", "says_"),
     [
         (TEXTS[:3], LABELS[:2], "3 texts but 2 labels"),
-        ([1.5, 2.5], LABELS[:2], "must be a text"),
-        (["good", "  "], LABELS[:2], "text 1 is empty"),
+        ([1.5, 2.5], LABELS[:2], "text 0: .* must be text"),
+        (["good", "  "], LABELS[:2], "text 1: .* is empty"),
+        (["good", "half \ud83d"], LABELS[:2], "text 1: .* surrogate"),
         ("good", ["positive"], "give a list of texts"),
         ([["a", "b"]], LABELS[:1], r"got shape \(1, 2\)"),
         (["good", "bad"], ["positive", "negativ"], "did you mean 'negative'"),

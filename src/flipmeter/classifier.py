@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flipmeter.card import Card, TaskEntry, items_as_rows, read_card, write_card
 from flipmeter.chance import shuffled
-from flipmeter.data.content import is_blank
+from flipmeter.data.items import text_fault
 from flipmeter.data.labels import make_task
 from flipmeter.decide import open_pipeline
 from flipmeter.entries import BudgetEntry, ModelEntry
@@ -361,12 +361,9 @@ def _texts(X: Any) -> list[str]:  # noqa: N803
     if array.ndim != 1:
         raise BadInput(f"give a list of texts, one for each item; got shape {array.shape}")
     for place, text in enumerate(array.tolist()):
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise BadInput(f"text {place} is {text!r:.60} ({kind}); every item must be a text")
-        if is_blank(text):
-            raise BadInput(f"text {place} is empty; leave it out")
-    return [str(text) for text in array.tolist()]
+        if fault := text_fault("text", text):
+            raise BadInput(f"text {place}: {fault[1]}")
+    return [text.strip() for text in array.tolist()]
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:
