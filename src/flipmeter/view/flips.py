@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ KEY = (*SAME, "contrast")
 
 GOES_BY = {
     **{name: pl.col(name) for name in TITLES},
-    "distance": pl.col("distance").cast(pl.String),
+    "distance": pl.col("distance").cast(pl.String).fill_null(""),
     "fault": pl.when(pl.col("fault") != "").then("fault").otherwise("fault_b"),
 }
 """What a filter goes by; 'base' and 'none' are empty there."""
@@ -115,30 +115,33 @@ class Flips:
     def page(self, wanted: Wanted) -> pl.DataFrame:
         """Return the pairs that stand on a page; those before it are passed over, not kept."""
         start = (wanted.page - 1) * PAGE
-        if wanted.order:
-            rows = self._fitting(wanted, self.contrasts).sort(
-                wanted.order,
-                descending=wanted.order == "distance",
-                nulls_last=True,
-                maintain_order=True,
-            )
+        if wanted.order == "item":
+            rows = self._fitting(wanted).sort("item", maintain_order=True)
             return rows.slice(start, PAGE).collect(engine="streaming")
-        found: list[pl.DataFrame] = []
-        for contrast in filter(lambda c: c.is_pair, self.contrasts):
-            n = self._n_of(contrast, wanted)
+        found = [self._pairs([]).collect()]
+        for stretch in self._stretches(wanted):
+            n = self.n(stretch)
             stop = min(start + PAGE - sum(map(len, found)), n)
             if start < stop:
-                rows = self._fitting(wanted, [contrast]).slice(start, stop - start)
+                rows = self._fitting(stretch).slice(start, stop - start)
                 found.append(rows.collect(engine="streaming"))
             start = max(start - n, 0)
-        return pl.concat(found) if found else self._pairs([]).collect()
+        return pl.concat(found)
 
-    def _n_of(self, contrast: Contrast, wanted: Wanted) -> int:
-        fit = self.counts.filter(wanted.matches(), pl.col("contrast") == contrast.name)
-        return int(fit["n"].sum())
+    def _stretches(self, wanted: Wanted) -> Iterator[Wanted]:
+        """Yield what follows each other in an order: counting takes the place of sorting."""
+        farthest = sorted(set(self.counts["distance"]), key=lambda d: -int(d or 0))
+        for distance in farthest if wanted.order == "distance" else [None]:
+            for contrast in self.contrasts:
+                own = {"contrast": contrast.name}
+                if distance is not None:
+                    own["distance"] = distance
+                if all(wanted.filters.get(name, value) == value for name, value in own.items()):
+                    yield Wanted({**wanted.filters, **own})
 
-    def _fitting(self, wanted: Wanted, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
-        rows = self._pairs(contrasts)
+    def _fitting(self, wanted: Wanted) -> pl.LazyFrame:
+        only = wanted.filters.get("contrast")
+        rows = self._pairs([c for c in self.contrasts if only in (None, c.name)])
         for name, value in wanted.filters.items():
             rows = rows.filter(GOES_BY[name] == ("" if value == NAMELESS.get(name) else value))
         return rows
@@ -168,7 +171,7 @@ def _counts(flips: Flips) -> pl.DataFrame:
         flips._pairs(some).group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
         for some in ([], *([contrast] for contrast in flips.contrasts if contrast.is_pair))
     ]
-    called = [pl.col(name).fill_null("").replace("", NAMELESS.get(name, "")) for name in TITLES]
+    called = [pl.col(name).replace("", NAMELESS.get(name, "")) for name in TITLES]
     return pl.concat(kinds).with_columns(called).sort(*TITLES)
 
 
