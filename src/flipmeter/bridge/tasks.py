@@ -158,6 +158,8 @@ def flips(
     """Flip rates of the contrasts of some probes, with their intervals and the noise floor."""
 
     def measured(scores: list[SampleScore]) -> Value:
+        if not scores:  # Inspect asks this before anything is there
+            return {}
         contrasts = contrasts_of(probes, includes_base=aggregate_includes_base)
         table = pl.DataFrame([_row(score) for score in scores], infer_schema_length=None)
         return figures(measure(table, contrasts, mode=mode), contrasts)
