@@ -136,7 +136,7 @@ def test_a_choice_is_yaml_for_a_study(measure: Measure) -> None:
         (["--metric", "P1"], "goes with --choose"),
         (["--choose", "--json"], "prints YAML"),
         (["--forecast", "--residuals"], "--residuals and --forecast are 2 tables"),
-        (["--forecast", "--out", "f.tex"], "must end in .parquet or .csv"),
+        (["--forecast", "--out", "f.tex"], "must end in .csv or .parquet"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(measure: Measure, options: list[str], wanted: str) -> None:
