@@ -73,6 +73,10 @@ test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an environment of their own
 	$(VENV_INSPECT)/bin/python -m pytest tests/test_bridge.py
 
+.PHONY: test-wheel
+test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a label with it
+	PYTHON=$(PYTHON) .ci/wheel
+
 .PHONY: test-browser
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
 	$(BIN)/python -m pytest tests/browser
