@@ -74,9 +74,10 @@ def panels(found: Findings) -> tuple[list[Panel], list[str]]:
     if not drawn:
         return [], ["One rater at one level: there is nothing to compare it with."]
     notes = [
-        f"Flips are those of {contrast.name}, {contrast.about}, on complete pairs; accuracy is "
-        f"that of the base view; both are means over seeds; mode {found.mode}. Up and to the left "
-        "is better; what no other point beats on both is full and joined by steps."
+        f"Flips are those of {contrast.name}, {contrast.about}; accuracy is that of the base view; "
+        "what cannot be read is wrong, and a flip against what can (the strict policy); means over "
+        f"seeds; mode {found.mode}. Up and to the left is better; what no other point beats on "
+        "both is full and joined by steps."
     ]
     if len(drawn) > MOST_PANELS:
         notes.append(f"{len(drawn) - MOST_PANELS} more datasets are left out.")
@@ -91,9 +92,9 @@ def _has(found: Findings, metric: str) -> bool:
 
 def _points(found: Findings, contrast: str) -> dict[str, list[Point]]:
     whose = ["rater", "dataset", "level"]
-    complete = found.estimates.filter(policy="complete")
-    flips = complete.filter(metric=contrast).group_by(whose, maintain_order=True)
-    right = complete.filter(metric="accuracy", view="base").group_by(whose)
+    strict = found.estimates.filter(policy="strict")
+    flips = strict.filter(metric=contrast).group_by(whose, maintain_order=True)
+    right = strict.filter(metric="accuracy", view="base").group_by(whose)
     both = flips.agg(MEAN.alias("flips")).join(
         right.agg(MEAN.alias("accuracy")), on=whose, maintain_order="left"
     )
