@@ -23,6 +23,7 @@ from flipmeter.model import Store
 from flipmeter.report import Findings, render_page, report_latex, report_markdown
 from flipmeter.report.content import GAP
 from flipmeter.report.page.draw import Point, axis_for, front, scatter
+from flipmeter.report.page.scores import panels
 from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
 from flipmeter.report.pairs import Lean, leans, matrices, pair_up, slot_shares
 from flipmeter.report.sentences import short_percent
@@ -210,6 +211,18 @@ def test_levels_raters_and_datasets_get_a_heat_map_and_a_front(rich: Findings) -
     assert shades["falls"]
     assert len(page.classed("scatter")) == 3
     assert page.classed("front")
+
+
+def test_a_level_that_is_seldom_read_is_not_held_to_what_was_read(rich: Findings) -> None:
+    is_other = (pl.col("policy") == "complete") & (pl.col("metric") == "accuracy")
+    flattered = rich.estimates.with_columns(
+        value=pl.when(is_other & (pl.col("level") != "")).then(1.0).otherwise("value")
+    )
+    pictures = [
+        [panel.picture for panel in panels(replace(rich, estimates=estimates))[0]]
+        for estimates in (rich.estimates, flattered)
+    ]
+    assert pictures[0] == pictures[1]
 
 
 # Texts that try to act
