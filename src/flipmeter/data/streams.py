@@ -39,6 +39,15 @@ def stream_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     return chain([first], rows)
 
 
+def has_column(path: Path, name: str) -> bool:
+    """Say whether a file can be read and has a column."""
+    try:
+        stream_rows(path, [name])
+    except Problem:
+        return False
+    return True
+
+
 def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
     """Refuse a column that a file has not."""
     for name in wanted:
