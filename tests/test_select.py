@@ -478,3 +478,19 @@ def test_positions_that_a_prompt_has_no_place_for_are_not_averaged(tmp_path: Pat
     run = judged(tmp_path)
     card = card_of(run, select(run)).model_copy(update={"average": ["placement", "label_order"]})
     assert [view.name for view in card.views()] == ["base", "reversed"]
+
+
+def test_what_to_try_next_calls_a_prompt_file_by_its_name(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path,
+        prompts={"own.md": "{{ text }} [{{ labels }}]"},
+        base={"prompt": "own.md", "shots": 0},
+        vary={"prompt": ["built-in"], "label_format": ["natural_language"]},
+        test_size=10,
+        probes=["label_order"],
+    )
+    better = pl.col("level") != ""
+    altered = run.decisions.with_columns(rank=pl.when(better).then("gold").otherwise("rank"))
+    run.__dict__["decisions"] = altered
+    tried = propose_next(run, select(run), "sim/first-slot").configs.values()
+    assert {"prompt": "built-in", "label_format": "natural_language"} in tried
