@@ -406,3 +406,20 @@ def test_draws_are_not_positions_that_agree(card: Card, tmp_path: Path) -> None:
     rows = labelled(tmp_path / "out.csv")
     assert {row["agreement"] for row in rows} == {""}
     assert {row["calls"] for row in rows} == {"4"}
+
+
+def test_a_file_of_semicolons_is_read_as_in_a_study(card: Card, tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    with source.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(
+            [("id", "body"), ("n;1", TEXTS[0]), ("n2", TEXTS[1])]
+        )
+    job = Job(source, tmp_path / "out.csv", "body", keep=("id",))
+    assert do(card, job) == Tally(2, 2)
+    assert [row["id"] for row in labelled(job.out)] == ["n;1", "n2"]
+
+
+def test_labels_never_take_the_place_of_the_texts(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    with pytest.raises(Problem, match="holds the texts"):
+        Job(source, tmp_path / "." / "t.csv", "body")

@@ -60,6 +60,8 @@ class Job:
             raise Problem(
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
+        if self.out.resolve() == self.source.resolve():
+            raise Problem(f"{self.out} holds the texts; name another file for the labels")
         for name in self.keep:
             if name in COLUMNS:
                 raise Problem(f"the column '{name}' cannot be kept: the labels have one so named")
