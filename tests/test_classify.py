@@ -374,3 +374,52 @@ def test_what_is_asked_wrongly_has_a_way_out(
     code, _, err = cli("classify", *arguments)
     assert code == 2
     assert says_ in " ".join(err.split())
+
+
+# Raters of one's own
+
+
+def test_fields_are_the_text_where_a_file_has_none_as_in_a_study(
+    card: Card, tmp_path: Path
+) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text("q,a\nWhy?,Because.\n", encoding="utf-8")
+    prompt = {"prompt": "{{ question }} {{ answer }} [{{ labels }}] {{ text }}"}
+    judge = card.model_copy(update={"style": card.style | prompt})
+    job = Job(source, tmp_path / "out.csv", fields={"question": "q", "answer": "a"})
+    assert do(judge, job).n_rows == 1
+    with pytest.raises(Problem, match="no column 'text'"):
+        do(judge, Job(source, tmp_path / "other.csv"))
+
+
+def test_a_prompt_that_the_columns_do_not_fill_is_refused(card: Card, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    judge = card.model_copy(update={"style": card.style | {"prompt": "{{ question }} {{ text }}"}})
+    with pytest.raises(Problem, match="no place named 'question'"):
+        do(judge, Job(source, tmp_path / "out.csv", "body"))
+
+
+def test_draws_are_not_positions_that_agree(card: Card, tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    drawn = card.model_copy(update={"score_samples": 3})
+    do(drawn, Job(source, tmp_path / "out.csv", "body"))
+    rows = labelled(tmp_path / "out.csv")
+    assert {row["agreement"] for row in rows} == {""}
+    assert {row["calls"] for row in rows} == {"4"}
+
+
+def test_a_file_of_semicolons_is_read_as_in_a_study(card: Card, tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    with source.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file, delimiter=";").writerows(
+            [("id", "body"), ("n;1", TEXTS[0]), ("n2", TEXTS[1])]
+        )
+    job = Job(source, tmp_path / "out.csv", "body", keep=("id",))
+    assert do(card, job) == Tally(2, 2)
+    assert [row["id"] for row in labelled(job.out)] == ["n;1", "n2"]
+
+
+def test_labels_never_take_the_place_of_the_texts(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    with pytest.raises(Problem, match="holds the texts"):
+        Job(source, tmp_path / "." / "t.csv", "body")

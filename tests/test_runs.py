@@ -22,6 +22,7 @@ from flipmeter.runs import Run, perform
 from flipmeter.study import Study, read_study
 from flipmeter.types import Condition, Problem
 from misbehaving import Behaviour, answer, misbehaving, says
+from report_runs import simulated
 
 VIEWS = {"base", "reversed", "ascending", "descending", "random", "after", "split"}
 
@@ -215,3 +216,12 @@ def test_a_claim_that_cannot_stop_a_run_is_refused_before_anything_is_asked(
     with pytest.raises(Problem, match=re.escape(said)):
         perform(until(claim, "sim/honest"), tmp_path / "run", store)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["decisions.parquet", "calls.parquet", "environment.json"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    simulated(tmp_path, test_size=5, probes=["label_order"])
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(Problem, match=rf"{name} is damaged .*; run the study again"):
+        getattr(Run(tmp_path), name.partition(".")[0])

@@ -23,9 +23,11 @@ from flipmeter.measure import choose, held_out, non_dominated, propose, read_fie
 from flipmeter.measure.front import NOBODY, Field, halves, upper_bounds
 from flipmeter.measure.inference import clopper_upper
 from flipmeter.measure.resample import as_is
+from flipmeter.rate import writer
 from flipmeter.runs import Run
 from flipmeter.select import card_of, propose_next, select
-from flipmeter.types import Contrast, Problem
+from flipmeter.shown import Shown
+from flipmeter.types import Ask, Contrast, Problem
 from hand_made import group
 from report_runs import simulated
 
@@ -407,3 +409,88 @@ def test_what_is_asked_wrongly_has_a_way_out(
     code, _, err = cli("select", str(run.folder), *arguments)
     assert code == 2
     assert says in " ".join(err.split())
+
+
+# Raters of one's own
+
+JUDGE = """--- system
+Grade by these criteria:
+{{ criteria }}
+Answer with one of [{{ labels }}].
+--- user
+Question: {{ question }}
+Answer: {{ answer }}
+"""
+GRADES = ("q", "a", "grade"), *((f"q{k}?", f"a{k}.", str(k % 3)) for k in range(12))
+
+
+def judged(folder: Path, **changes: Any) -> Run:
+    lines = "\n".join(map(",".join, GRADES))
+    (folder / "grades.csv").write_text(lines + "\n", encoding="utf-8")
+    fields = {"question": "q", "answer": "a"}
+    scale = {0: "wrong", 1: "partly", 2: "right"}
+    content = {
+        "models": ["sim/first-slot"],
+        "datasets": [
+            {"file": str(folder / "grades.csv"), "fields": fields, "label": "grade", "scale": scale}
+        ],
+        "probes": ["label_order"],
+        "base": {"prompt": "judge.md"},
+        "prompts": {"judge.md": JUDGE},
+        "criteria": ["It is correct.", "It is short."],
+        "test_size": 6,
+    }
+    return simulated(folder / "run", **(content | changes))
+
+
+def test_a_card_asks_a_judge_as_the_study_did(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    condition = read_card(tmp_path / "rater.yaml").condition()
+    asked = Shown(run).grid["sim/first-slot", "grades", "", 0, "base"]
+    assert condition.task == asked.task
+    assert condition.rater == asked.rater
+    item = asked.items[0]
+    assert writer(condition)(Ask(item, condition.view)) == writer(asked)(Ask(item, asked.view))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"answer": {"json": "$.label"}}, {"scores": "sampled", "score_samples": 3}]
+)
+def test_a_card_reads_replies_as_the_study_did(tmp_path: Path, changes: dict[str, Any]) -> None:
+    run = simulated(tmp_path / "run", test_size=10, probes=["label_order"], **changes)
+    write_card(card_of(run, select(run)), tmp_path / "rater.yaml")
+    card = read_card(tmp_path / "rater.yaml")
+    assert card.rater == Shown(run).grid["sim/first-slot", "reviews", "", 0, "base"].rater
+
+
+def test_a_card_refuses_a_prompt_or_an_answer_that_cannot_be_read(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", test_size=10, probes=["label_order"])
+    card = card_of(run, select(run)).model_dump()
+    with pytest.raises(Problem, match="line 1"):
+        Card(**card | {"style": {"prompt": "{{ text"}})
+    with pytest.raises(Problem, match="is no pattern"):
+        Card(**card | {"answer": {"regex": "("}})
+    assert Card(**card | {"style": {"prompt": "built-in"}}).rater.style.prompt == ""
+
+
+def test_positions_that_a_prompt_has_no_place_for_are_not_averaged(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    card = card_of(run, select(run)).model_copy(update={"average": ["placement", "label_order"]})
+    assert [view.name for view in card.views()] == ["base", "reversed"]
+
+
+def test_what_to_try_next_calls_a_prompt_file_by_its_name(tmp_path: Path) -> None:
+    run = simulated(
+        tmp_path,
+        prompts={"own.md": "{{ text }} [{{ labels }}]"},
+        base={"prompt": "own.md", "shots": 0},
+        vary={"prompt": ["built-in"], "label_format": ["natural_language"]},
+        test_size=10,
+        probes=["label_order"],
+    )
+    better = pl.col("level") != ""
+    altered = run.decisions.with_columns(rank=pl.when(better).then("gold").otherwise("rank"))
+    run.__dict__["decisions"] = altered
+    tried = propose_next(run, select(run), "sim/first-slot").configs.values()
+    assert {"prompt": "built-in", "label_format": "natural_language"} in tried

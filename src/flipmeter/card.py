@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator
@@ -15,15 +15,18 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from flipmeter.data import load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict
+from flipmeter.extract import check as check_extract
 from flipmeter.grid import world
-from flipmeter.model import World, identity_of, interface_of
+from flipmeter.model import World, identity_of, interface_of, is_callable
 from flipmeter.probe import expand, probes
+from flipmeter.prompt import read_template, unshown
 from flipmeter.registry import suggestion
-from flipmeter.study import check_level
+from flipmeter.study import BUILT_IN, check_level
 from flipmeter.types import (
     Condition,
     Decoding,
     Estimate,
+    Extract,
     Item,
     Model,
     Problem,
@@ -53,17 +56,19 @@ class TaskEntry(Strict):
     aspect: str
     low: str
     high: str
+    criteria: list[str] = []
 
     @classmethod
     def of(cls, task: Task) -> TaskEntry:
         scale = task.scale
         words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
-        return cls(scale=list(scale.names), **words, low=scale.low, high=scale.high)
+        poles = {"low": scale.low, "high": scale.high}
+        return cls(scale=list(scale.names), **words, **poles, criteria=list(task.criteria))
 
     @property
     def task(self) -> Task:
         scale = Scale(tuple(self.scale), self.low, self.high)
-        return Task(scale, self.title, self.noun, self.aspect)
+        return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria))
 
 
 class EstimateEntry(Strict):
@@ -119,7 +124,8 @@ class Card(BaseModel):
     """A rater with its very demonstrations, ready to be asked.
 
     `average` names the probes whose views are all asked and put together; `identity` is what
-    answered when it was selected.
+    answered when it was selected. `prompt` in `style` is the text of a prompt file, `answer` says
+    where a reply has its label, and `score_samples` how many are drawn and counted.
     """
 
     model_config = STRICT
@@ -130,6 +136,8 @@ class Card(BaseModel):
     style: dict[str, Any] = {}
     decoding: DecodingEntry = DecodingEntry()
     scores: bool = False
+    score_samples: int = Field(0, ge=0, lt=1000)
+    answer: dict[Literal["json", "regex"], str] = {}
     average: list[str] = []
     min_interval: float = Field(0.0, ge=0)
     seed: int = 0
@@ -152,9 +160,19 @@ class Card(BaseModel):
     @field_validator("style")
     @classmethod
     def _known_levels(cls, style: dict[str, Any]) -> dict[str, Any]:
-        for name, value in style.items():
+        worded = {name: v for name, v in style.items() if name != "prompt" or v != BUILT_IN}
+        for name, value in worded.items():
             check_level(name, value)
-        return style
+        if "prompt" in worded:
+            read_template(worded["prompt"])
+        return worded
+
+    @field_validator("answer")
+    @classmethod
+    def _readable_answer(cls, answer: dict[str, str]) -> dict[str, str]:
+        if answer:
+            check_extract(Extract(**answer))
+        return answer
 
     @field_validator("average")
     @classmethod
@@ -166,9 +184,14 @@ class Card(BaseModel):
     @property
     def rater(self) -> Rater:
         is_scored = self.scores or open_pipeline(self.pipeline).traits.needs_scores
-        style = replace(Style(), **self.style)
         model = self.model.model_for(self.min_interval)
-        return Rater(model, style, self.pipeline, self._decoding(model), is_scored)
+        extract = Extract(**self.answer) if self.answer and not is_callable(model) else None
+        return Rater(
+            *(model, replace(Style(), **self.style), self.pipeline, self._decoding(model)),
+            is_scored=is_scored and not self.score_samples,
+            n_draws=self.score_samples,
+            extract=extract,
+        )
 
     def _decoding(self, model: Model) -> Decoding:
         """Return the decoding; raw text stops at the end of the line unless told otherwise."""
@@ -193,8 +216,11 @@ class Card(BaseModel):
 
     def views(self) -> tuple[View, ...]:
         """Return the views that are put together, the base first; the pipeline may have its own."""
-        consumed = open_pipeline(self.pipeline).traits.consumes
-        names = [name for name in self.average if name not in consumed]
+        rater = self.rater
+        fixed = open_pipeline(self.pipeline).traits.consumes | unshown(rater.style)
+        if interface_of(rater.model) == "completions":
+            fixed |= {"system_user"}
+        names = [name for name in self.average if name not in fixed]
         return expand(names, len(self.task.scale), shots=len(self.demos))
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
@@ -256,8 +282,8 @@ def _rank(name: str | None, scale: Scale, where: str, *, is_needed: bool) -> Ran
 
 
 def style_entry(style: Style) -> dict[str, Any]:
-    """Write a style as a card has it: every factor that is set."""
-    return {name: value for name, value in asdict(style).items() if value is not None}
+    """Write a style as a card has it: every factor that is set, a prompt file as its text."""
+    return {name: value for name, value in asdict(style).items() if value not in (None, "")}
 
 
 def read_card(path: Path, *, model: str | None = None) -> Card:

@@ -182,7 +182,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(told, UserWarning, stacklevel=2)
         average = options.pop("average", card.average)
         average = [average] if isinstance(average, str) else list(average)
-        words = card.task.model_dump(exclude={"scale"})
+        words = card.task.model_dump(exclude={"scale", "criteria"})
         found = cls(
             card.model.model_dump(exclude_defaults=True),
             scale=card.task.scale,

@@ -9,15 +9,15 @@ import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from flipmeter.card import Card
-from flipmeter.data.items import text_fault
+from flipmeter.data.items import joined, text_fault
 from flipmeter.data.records import Record
-from flipmeter.data.streams import stream_rows
+from flipmeter.data.streams import has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.weights import Fetched
 from flipmeter.shipped import Label, Labelled, at_work, check_abstention, refuse_in_parts
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 class Job:
     """What is labelled: a file, the columns of an item's fields, and what is kept of a row.
 
-    `abstain_below` is the share of positions that must agree; a row with less has no label.
+    Without a column `text`, the text is made of the further fields. `abstain_below` is the share of positions that must agree; a row with less has no label.
     """
 
     source: Path
@@ -60,6 +60,8 @@ class Job:
             raise Problem(
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
+        if self.out.resolve() == self.source.resolve():
+            raise Problem(f"{self.out} holds the texts; name another file for the labels")
         for name in self.keep:
             if name in COLUMNS:
                 raise Problem(f"the column '{name}' cannot be kept: the labels have one so named")
@@ -67,7 +69,12 @@ class Job:
     @property
     def columns(self) -> dict[str, str]:
         """Map the name of each field of an item to its column."""
-        return {"text": self.text, **self.fields}
+        return {"text": self.text, **self.fields} if self.text else dict(self.fields)
+
+    def of_file(self) -> Job:
+        """Return the job for the columns of its file, which may do without a text, as in a study."""
+        is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
+        return replace(self, text="") if is_joined else self
 
     @property
     def names(self) -> list[str]:
@@ -106,6 +113,7 @@ async def classify(
     views = card.views()
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
+    job = job.of_file()
     rows = stream_rows(job.source, [*job.columns.values(), *job.keep])
     output = Output(job.out, job.names)
     n_done = output.begin(_about(card, job), anew=anew)
@@ -153,7 +161,7 @@ def _name(record: Record) -> str:
 
 def _item(job: Job, record: Record) -> Item:
     texts = {name: str(record.values[column]).strip() for name, column in job.columns.items()}
-    return Item(_name(record), texts)
+    return Item(_name(record), texts if job.text else texts | {"text": joined(texts)})
 
 
 def _fault(job: Job, record: Record) -> str:

@@ -39,7 +39,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
-                    _refuse_words(rater)
+                    refuse_words(rater)
                     grid += _views(study, rater, merged, seed, drawn, name)
     return grid
 
@@ -80,7 +80,7 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
     template.check(dataset.test[0], study.criteria)
 
 
-def _refuse_words(rater: Rater) -> None:
+def refuse_words(rater: Rater) -> None:
     """Refuse to ask a callable in words: it is given the question about one item itself."""
     paradigm = open_pipeline(rater.pipeline).traits.paradigm
     if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):

@@ -72,15 +72,19 @@ class Run:
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
-        return pl.read_parquet(self._file(DECISIONS))
+        return _table(self._file(DECISIONS))
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        return pl.read_parquet(self._file(CALLS))
+        return _table(self._file(CALLS))
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self._file(ENVIRONMENT).read_text(encoding="utf-8"))
+        path = self._file(ENVIRONMENT)
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise _damaged(path, error) from error
         return content
 
     @cached_property
@@ -211,6 +215,20 @@ class Run:
                 "before the end; run the study again, nothing is asked twice"
             )
         return path
+
+
+def _table(path: Path) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> Problem:
+    reason = (str(error).splitlines() or [""])[0]
+    return Problem(
+        f"{path} is damaged ({reason}); run the study again, nothing is asked twice"
+    )
 
 
 def perform(

@@ -34,7 +34,7 @@ from flipmeter.measure.resample import as_is
 from flipmeter.registry import suggestion
 from flipmeter.runs import DECISIONS, Run
 from flipmeter.shown import Shown
-from flipmeter.study import CONFIG, Study, has_meaning
+from flipmeter.study import BUILT_IN, CONFIG, Study, has_meaning
 from flipmeter.types import Contrast, Problem
 
 T = TypeVar("T")
@@ -165,6 +165,8 @@ def card_of(run: Run, selection: Selection, data_dir: Path | None = None) -> Car
         style=style_entry(condition.rater.style),
         decoding=DecodingEntry(**decoding),
         scores=condition.rater.is_scored,
+        score_samples=condition.rater.n_draws,
+        answer=study.answer,
         min_interval=study.min_interval,
         seed=condition.seed,
         task=TaskEntry.of(condition.task),
@@ -248,7 +250,7 @@ def propose_next(run: Run, selection: Selection, rater: str) -> Next:
     """Return what the best levels alone, and a model in which factors add up, would ask next."""
     configs: dict[str, dict[str, Any]] = {}
     why: dict[str, str] = {}
-    at_base = asdict(run.study.style) | {"pipeline": run.study.base_level.pipeline}
+    at_base = _settings(run, "")
     asked = [_settings(run, name) for name in run.study.levels()]
     for metric, levels in _greedy(run, rater).items():
         if levels and {**at_base, **levels} not in asked:
@@ -264,8 +266,11 @@ def propose_next(run: Run, selection: Selection, rater: str) -> Next:
 
 
 def _settings(run: Run, name: str) -> dict[str, Any]:
+    """Return what a level sets, a prompt file by its name."""
     level = run.study.levels()[name]
-    return asdict(level.style) | {"pipeline": level.pipeline}
+    template = run.study.template_of(level.style)
+    prompt = template.name if template else BUILT_IN
+    return asdict(level.style) | {"prompt": prompt, "pipeline": level.pipeline}
 
 
 def _greedy(run: Run, rater: str) -> dict[str, dict[str, Any]]:

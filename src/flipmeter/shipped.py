@@ -18,8 +18,10 @@ from flipmeter.decide import (
     median_ranks,
     open_pipeline,
 )
+from flipmeter.grid import refuse_words
 from flipmeter.model import Asked, Budget, Engine, Ledger, Store, World
 from flipmeter.model.weights import Fetched
+from flipmeter.prompt import read_template
 from flipmeter.rate import Rated, rate
 from flipmeter.rows import total_usage
 from flipmeter.runs import opened
@@ -74,6 +76,7 @@ async def at_work(
     Every item is asked under all views; their answers are put together. `on_plan` is told how many
     requests all items so far need, `on_note` what the model lacks and is not asked for.
     """
+    refuse_words(condition.rater)
     ledger = ledger or Ledger()
     grid = [replace(condition, view=view, items=()) for view in views]
     known = await learn(grid, store, ledger=ledger, budget=budget)
@@ -89,6 +92,7 @@ async def at_work(
         identities = {seat: backend.identity for seat, backend in backends.items()}
 
         async def label(items: Sequence[Item]) -> list[Labelled]:
+            _check_prompt(condition, items)
             asked = [replace(one, items=tuple(items)) for one in grid]
             before, found = ledger.wanted, list[Rated]()
 
@@ -101,6 +105,13 @@ async def at_work(
             return put_together([found[at : at + len(items)] for at in _starts(found, items)])
 
         yield label
+
+
+def _check_prompt(condition: Condition, items: Sequence[Item]) -> None:
+    """Refuse a prompt file that these items cannot fill."""
+    prompt = condition.rater.style.prompt
+    if prompt and items:
+        read_template(prompt, "the prompt of the rater").check(items[0], condition.task.criteria)
 
 
 def _starts(found: Sequence[Rated], items: Sequence[Item]) -> range:
@@ -127,7 +138,7 @@ def _votes(one: Rated) -> Sequence[Rank]:
     """Return the classes of the positions that a decision rests on, or the decision's own."""
     is_pointwise = open_pipeline(one.condition.rater.pipeline).traits.paradigm == "pointwise"
     if is_pointwise and len(one.evidence) > 1:
-        return [found.answer.rank for found in one.evidence]
+        return [found.answer.rank for found in one.evidence if not found.call.draw]
     return [one.decision.rank]
 
 

@@ -141,8 +141,13 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     name = record.values[columns.id] if columns.id else f"{role}-{record.row}"
     fields = {key: str(record.values[column]).strip() for key, column in columns.texts.items()}
     if not columns.text:
-        fields["text"] = "\n\n".join(f"{key}: {value}" for key, value in fields.items())
+        fields["text"] = joined(fields)
     return Item(str(name), fields, labels.rank(record.values[columns.label]), role)
+
+
+def joined(fields: Mapping[str, str]) -> str:
+    """Return the text of an item that has none of its own: its fields with their names."""
+    return "\n\n".join(f"{key}: {value}" for key, value in fields.items())
 
 
 def _without_repeats(reading: Reading) -> Reading:

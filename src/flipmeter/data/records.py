@@ -89,7 +89,7 @@ def _read_tsv(path: Path, quotes: bool | None) -> Table:
 
 def _read_separated(path: Path, separator: str, quotes: bool | None) -> Table:
     text = read_text(path)
-    if separator == "," and _has_semicolons(text):
+    if separator == "," and has_semicolons(text):
         separator = ";"
     if quotes is None:
         quotes = re.search(r'\A"|(?:^|\t)"[^\t\n]*""', text, re.M) is not None
@@ -104,7 +104,7 @@ def _read_separated(path: Path, separator: str, quotes: bool | None) -> Table:
     return Table(str(path), columns, records)
 
 
-def _has_semicolons(text: str) -> bool:
+def has_semicolons(text: str) -> bool:
     """Say whether a CSV separates by semicolons, as spreadsheets do where commas are decimal."""
     header = text.partition("\n")[0]
     return ";" in header and "," not in header

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.data.records import Record
+from flipmeter.data.records import Record, has_semicolons
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
@@ -39,6 +39,15 @@ def stream_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     return chain([first], rows)
 
 
+def has_column(path: Path, name: str) -> bool:
+    """Say whether a file can be read and has a column."""
+    try:
+        stream_rows(path, [name])
+    except Problem:
+        return False
+    return True
+
+
 def check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
     """Refuse a column that a file has not."""
     for name in wanted:
@@ -52,7 +61,10 @@ def _stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     row = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = (fields for fields in csv.reader(file, strict=True) if fields)
+            separator = ";" if has_semicolons(file.readline()) else ","
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            rows = (fields for fields in reader if fields)
             header = [name.strip() for name in next(rows, [])]
             if header:
                 check_columns(path, columns, header)
