@@ -23,6 +23,7 @@ Write = Callable[[str, str], Path]
 RATERS = '''
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 CALLS = []
 
@@ -61,6 +62,20 @@ def talks(question):
 
 def silent(question):
     return None
+
+async def gives_up(question):
+    raise asyncio.CancelledError
+
+def halved(question):
+    return "\\ud83d"
+
+def halves(question):
+    raise ValueError("\\ud83d")
+
+async def _add(question, bonus):
+    return 1 + bonus
+
+prepared = partial(_add, bonus=2)
 
 @dataclass
 class Judge:
@@ -131,6 +146,8 @@ def test_a_coroutine_is_awaited_and_its_probabilities_are_kept(raters: str, tmp_
         ("leaves", "SystemExit: bye"),
         ("beyond", "ValueError: it returned the rank 9; ranks are 1 to 5"),
         ("odd", "TypeError: it returned 2.5; return a label, a rank or a mapping"),
+        ("gives_up", "CancelledError"),
+        ("halves", "ValueError: \ufffd"),
     ],
 )
 def test_what_a_callable_raises_is_a_fault_with_its_message(
@@ -144,8 +161,18 @@ def test_what_a_callable_raises_is_a_fault_with_its_message(
 def test_words_are_read_like_any_reply(raters: str, tmp_path: Path) -> None:
     run = performed(tmp_path, f"{raters}:talks", probes=["label_order"])
     assert set(run.decisions["slot"]) == {3}
-    silent = performed(tmp_path, f"{raters}:silent", probes=["label_order"])
-    assert set(silent.decisions["fault"]) == {"unparsed"}
+    for name in ("silent", "halved"):
+        run = performed(tmp_path, f"{raters}:{name}", probes=["label_order"])
+        assert set(run.decisions["fault"]) == {"unparsed"}
+
+
+def test_a_partial_is_what_it_was_made_of(raters: str, tmp_path: Path, write: Write) -> None:
+    model = f"{raters}:prepared"
+    run = performed(tmp_path, model, probes=["label_order"])
+    assert set(run.decisions["rank"]) == {3}
+    first = identity_of(Model(model))
+    write("raters.py", RATERS + "\n# another version\n")
+    assert identity_of(Model(model)) != first
 
 
 def test_a_second_run_calls_nothing(raters: str, tmp_path: Path) -> None:

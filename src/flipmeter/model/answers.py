@@ -90,7 +90,7 @@ def _flaw(answer: Mapping[str, Any]) -> str:
 
 
 def shortened(said: str) -> str:
-    return " ".join(_plain(said).split())[:200] or "an empty answer"
+    return " ".join(plain(said).split())[:200] or "an empty answer"
 
 
 def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()) -> Reply:
@@ -188,10 +188,10 @@ def _text(content: object) -> str:
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "".join(part for part in parts if isinstance(part, str))
-    return _plain(content) if isinstance(content, str) else ""
+    return plain(content) if isinstance(content, str) else ""
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Replace halves of surrogate pairs: JSON can hold them, no file can."""
     if text.isascii():
         return text

@@ -11,13 +11,14 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from flipmeter.model.answers import plain
 from flipmeter.registry import suggestion
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
 
@@ -48,11 +49,13 @@ class PythonBackend:
         try:
             said = await self._answer(question)
             text, scores = _read(said, question, request.answers)
-        except (Exception, SystemExit) as error:
-            why = f"{type(error).__name__}: {error}".rstrip(": ")
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if _is_ending(error):
+                raise
+            why = plain(f"{type(error).__name__}: {error}".rstrip(": "))
             return Reply(error=why, model=self.identity)
         seconds = time.perf_counter() - start
-        return Reply(text, "stop", scores, seconds=seconds, model=self.identity)
+        return Reply(plain(text), "stop", scores, seconds=seconds, model=self.identity)
 
     async def _answer(self, question: Question) -> object:
         if not self._is_async:
@@ -62,6 +65,12 @@ class PythonBackend:
 
     async def close(self) -> None:
         """Do nothing: what a callable holds is its own."""
+
+
+def _is_ending(error: BaseException) -> bool:
+    """Say whether the run itself is cancelled, and not only something inside a callable."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 # --- what it says -----------------------------------------------------------------------------
@@ -140,6 +149,8 @@ def _version(found: Any, name: str) -> str:
     version = getattr(found, "version", None)
     if isinstance(version, str | int | float):
         return str(version)
+    while isinstance(found, partial):
+        found = found.func
     try:
         source = inspect.getsourcefile(inspect.unwrap(found))
     except TypeError:  # an instance: its class has the source
@@ -158,8 +169,7 @@ def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise Problem(f"cannot make a '{name_of(model)}': {why}; see its `options`") from error
-    call = found if inspect.isroutine(found) else type(found).__call__
-    is_async = inspect.iscoroutinefunction(call)
+    is_async = any(map(inspect.iscoroutinefunction, (found, type(found).__call__)))
     return (lambda question: found(question, **options)), is_async
 
 
