@@ -289,7 +289,9 @@ def test_a_key_depends_on_the_text_of_a_prompt_and_not_on_its_name(write: Write)
 
 def test_a_null_text_stands_in_every_field() -> None:
     null = Item("N/A", {"text": "N/A"}, role="null")
-    assert "Question: N/A\nAnswer: N/A" in shown(JUDGE, item=null).text
+    text = shown(JUDGE, item=null).text
+    assert "Question: N/A\nAnswer: N/A" in text
+    assert "1. true\n2. short\n3. kind" in text  # the study's criteria are not the item's
 
 
 def test_views_know_nothing_of_prompt_files_unless_told() -> None:
