@@ -252,6 +252,7 @@ def test_a_prompt_without_demonstrations_draws_none(write: Write) -> None:
     ("keys", "complaint"),
     [
         ({"prompt": "none.md"}, "cannot read the prompt file"),
+        ({"prompt": "empty.md"}, r"the prompt file empty\.md is empty"),
         ({"prompt": 5}, "prompt is 5; name a prompt file"),
         ({"prompt": "a.md", "vary": {"mood": ["indicative"]}}, "'mood' is wording of the built-in"),
         ({"prompt": "a.md", "pipeline": "pairwise"}, "'pairwise' asks in words of its own"),
@@ -260,6 +261,7 @@ def test_a_prompt_without_demonstrations_draws_none(write: Write) -> None:
 def test_a_study_says_what_is_wrong_with_its_prompt(
     write: Write, keys: dict[str, Any], complaint: str
 ) -> None:
+    write("empty.md", "\n")
     with pytest.raises(Problem, match=complaint):
         conditions(study_with(write, **keys))
 

@@ -246,6 +246,8 @@ class Study(BaseModel):
         """Return a prompt file of the study by its name."""
         if name not in self.prompts:
             raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
+        if not self.prompts[name].strip():
+            raise Problem(f"the prompt file {name} is empty; write one, or name {BUILT_IN}")
         return read_template(self.prompts[name], name)
 
     def template_of(self, style: Style) -> Template | None:
