@@ -71,6 +71,11 @@ def test_a_study_cut_by_seeds_is_whole_again(do: Do) -> None:
     assert set(one.calls["key"]) == set(whole.calls["key"])
 
 
+def test_every_drawn_reply_of_every_run_is_there(do: Do) -> None:
+    runs = [do(f"seed {seed}", seeds=[seed], scores="sampled", test_size=5) for seed in (0, 7)]
+    assert joined(runs).calls.height == sum(run.calls.height for run in runs)
+
+
 def test_one_run_is_itself(do: Do) -> None:
     run = do("one")
     assert joined([run]) is run

@@ -252,6 +252,7 @@ def test_a_prompt_without_demonstrations_draws_none(write: Write) -> None:
     ("keys", "complaint"),
     [
         ({"prompt": "none.md"}, "cannot read the prompt file"),
+        ({"prompt": "empty.md"}, r"the prompt file empty\.md is empty"),
         ({"prompt": 5}, "prompt is 5; name a prompt file"),
         ({"prompt": "a.md", "vary": {"mood": ["indicative"]}}, "'mood' is wording of the built-in"),
         ({"prompt": "a.md", "pipeline": "pairwise"}, "'pairwise' asks in words of its own"),
@@ -260,6 +261,7 @@ def test_a_prompt_without_demonstrations_draws_none(write: Write) -> None:
 def test_a_study_says_what_is_wrong_with_its_prompt(
     write: Write, keys: dict[str, Any], complaint: str
 ) -> None:
+    write("empty.md", "\n")
     with pytest.raises(Problem, match=complaint):
         conditions(study_with(write, **keys))
 
@@ -289,7 +291,9 @@ def test_a_key_depends_on_the_text_of_a_prompt_and_not_on_its_name(write: Write)
 
 def test_a_null_text_stands_in_every_field() -> None:
     null = Item("N/A", {"text": "N/A"}, role="null")
-    assert "Question: N/A\nAnswer: N/A" in shown(JUDGE, item=null).text
+    text = shown(JUDGE, item=null).text
+    assert "Question: N/A\nAnswer: N/A" in text
+    assert "1. true\n2. short\n3. kind" in text  # the study's criteria are not the item's
 
 
 def test_views_know_nothing_of_prompt_files_unless_told() -> None:

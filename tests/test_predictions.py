@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 
 from conftest import Cli
 from flipmeter import read_predictions
+from flipmeter.measure import measure_aspects, residuals
 from flipmeter.predictions import contrasts_between
 from flipmeter.probe import contrasts_of
 from flipmeter.runs import DECISIONS, Run
@@ -56,9 +57,9 @@ def exported(run: Run) -> pl.DataFrame:
     )
 
 
-def without_tokens(estimates: pl.DataFrame) -> pl.DataFrame:
+def without_costs(estimates: pl.DataFrame) -> pl.DataFrame:
     """Leave out what answers cost: a table of predictions does not say."""
-    costs = pl.col("metric").str.contains("tokens") | (pl.col("metric") == "calls")
+    costs = pl.col("metric").str.contains("tokens|calls")
     return estimates.filter(~costs).drop("warning")
 
 
@@ -82,7 +83,7 @@ def test_predictions_exported_from_a_run_give_exactly_its_estimates(
     else:
         table.write_parquet(path)
     found = read_predictions(path, NAMES)
-    assert_frame_equal(without_tokens(found.estimates), without_tokens(run.estimates))
+    assert_frame_equal(without_costs(found.estimates), without_costs(run.estimates))
     assert found.decisions["slot"].to_list() == run.decisions["slot"].to_list()
 
 
@@ -105,6 +106,11 @@ def test_our_views_make_our_contrasts_and_others_join_them() -> None:
     found = contrasts_between(["base", "reversed", "french"])
     assert [(c.name, c.probe) for c in found] == [("P1", "label_order"), ("french", "")]
     assert contrasts_between(["base", "after", "split"]) == contrasts_of(["placement"])
+
+
+def test_a_condition_must_not_pass_for_a_contrast_of_ours() -> None:
+    with pytest.raises(Problem, match=r"a condition is called 'P1'.*rename"):
+        contrasts_between(["base", "P1"])
 
 
 def test_a_scale_of_numbers_is_guessed_and_said(write: Write) -> None:
@@ -135,6 +141,12 @@ def test_gold_may_be_missing(write: Write) -> None:
     assert set(accuracy["note"]) == {"no gold classes"}
 
 
+def test_decisions_of_a_run_may_have_been_through_a_spreadsheet(write: Write) -> None:
+    rows = ["item,view,rank,n_classes", "a,base,1.0,3.0", "a,reversed,2.0,3.0", "b,base,2,"]
+    found = read_predictions(write("answers.csv", "\n".join(rows)))
+    assert found.decisions["n_classes"].to_list() == [3, 3, 3]
+
+
 def test_probabilities_are_taken_by_class(write: Write) -> None:
     rows = ["item,condition,label,p_low,p_high", "a,x,low,0.9,0.1", "a,y,high,0.2,0.8"]
     found = read_predictions(write("answers.csv", "\n".join(rows)), ["low", "high"])
@@ -156,6 +168,9 @@ def test_probabilities_are_taken_by_class(write: Write) -> None:
         ("item,condition,label,p_1\na,x,1,1\na,y,2,0\n", "has the column p_1 and no p_2"),
         ("item,condition,label\na,x,1\na,y,200\n", "the labels go from 1 to 200"),
         ("item,condition,label\n", "has no rows"),
+        (f"item,condition,label,seed\na,x,1,0\na,y,2,{10**20}\n", "row 3: seed is '1000"),
+        ("item,view,rank,n_classes\na,x,1,3\na,y,2,few\n", "row 3: n_classes is 'few'"),
+        ("item,condition,label,p_1,p_2\na,x,1,1,0\na,y,2,.9,.9\n", "row 3: p_1, p_2 add up to 1.8"),
     ],
 )
 def test_errors_say_which_row_and_value(write: Write, text: str, complaint: str) -> None:
@@ -183,6 +198,19 @@ def test_the_command_line_measures_a_table(write: Write, cli: Cli) -> None:
     assert "--scale" in err
 
 
+def test_without_a_base_the_first_condition_says_how_sure_and_how_right(write: Write) -> None:
+    rows = ["item,condition,label,gold,level,p_low,p_high"]
+    for number in range(8):
+        for level in ("", "terse"):
+            rows.append(f"{number},long,low,low,{level},0.{9 - number},0.{1 + number}")
+            rows.append(f"{number},brief,{'high' if number > 3 else 'low'},low,{level},0.5,0.5")
+    found = read_predictions(write("answers.csv", "\n".join(rows)), ["low", "high"])
+    sure = measure_aspects(found.decisions, found.contrasts, ["certainty"])["certainty"]
+    assert sure.filter(metric="margin_rho")["n"].to_list() == [8, 8]
+    accuracy = residuals(found.decisions, found.contrasts, mode=found.study.mode)
+    assert accuracy.filter(metric="accuracy")["value"].to_list() == [0.0, 0.0]
+
+
 def test_every_aspect_of_a_table_can_be_shown(write: Write, cli: Cli) -> None:
     path = write("answers.csv", SMALL)
     code, _, err = cli("measure", str(path), "--scale", "low,mid,high", "--show", "all")
@@ -208,3 +236,10 @@ def test_a_scale_is_not_for_a_run(run: Run, cli: Cli) -> None:
     code, _, err = cli("measure", str(run.folder), "--scale", "1,2")
     assert code == 2
     assert "--scale is for a table" in err
+
+
+def test_two_tables_are_not_one(write: Write, cli: Cli) -> None:
+    one, two = write("one.csv", SMALL), write("two.csv", SMALL)
+    code, _, err = cli("measure", str(one), str(two), "--scale", "low,mid,high")
+    assert code == 2
+    assert "one.csv is a table of predictions" in " ".join(err.split())

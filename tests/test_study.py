@@ -82,6 +82,7 @@ def test_raw_text_stops_at_the_end_of_the_line_but_not_in_paper_mode() -> None:
         ({"base": {"seperator": "tab"}}, "no factor named 'seperator'; did you mean 'separator'"),
         ({"base": {"mood": "imperativ"}}, "no mood named 'imperativ'; did you mean 'imperative'"),
         ({"base": {"shots": -1}}, "shots is -1"),
+        ({"base": {"pipeline": "pairwise"}}, "base: a pipeline .*`pipeline:` beside it"),
         ({"base": {"cardinality": 4}}, "cannot be merged to 4"),
         ({"datasets": ["sst6"]}, "no dataset named 'sst6'; did you mean 'sst5'"),
         ({"models": ["locl/x"]}, "no model 'locl/x'.*did you mean 'local'"),

@@ -19,7 +19,7 @@ from flipmeter.types import Problem
 WHERE = list(SCHEMA)[:7]
 """The columns that name a decision: rater, dataset, level, seed, view, repeat and item."""
 DECIDED = ["rank", "slot", "fault", "prompt"]
-CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part")]
+CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
 ADDED = {"models", "datasets", "seeds", "vary", "configs", "only_on"}
 """What the studies of runs may differ in, because it adds up."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}

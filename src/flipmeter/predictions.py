@@ -113,9 +113,12 @@ def contrasts_between(conditions: Sequence[str]) -> tuple[Contrast, ...]:
         for name in conditions
         if name != first and not (name in known and ours)
     ]
+    taken = {contrast.name for contrast in contrasts_of(list(probes))}
     for contrast in theirs:
-        if contrast.name in [one.name for one in ours]:
-            raise Problem(f"a condition is called '{contrast.name}', which is one of our contrasts")
+        if contrast.name in taken:
+            raise Problem(
+                f"a condition is called '{contrast.name}', which is one of our contrasts; rename it"
+            )
     return (*ours, *theirs)
 
 

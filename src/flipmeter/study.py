@@ -148,10 +148,10 @@ class Study(BaseModel):
 
     @field_validator("base")
     @classmethod
-    def _known_levels(cls, base: dict[str, Any]) -> dict[str, Any]:
-        for name, value in base.items():
-            check_level(name, value)
-        return base
+    def _known_base(cls, base: dict[str, Any]) -> dict[str, Any]:
+        if _PIPELINE in base:
+            raise Problem("base: a pipeline is no part of the prompt; write `pipeline:` beside it")
+        return cls._known_levels(base)
 
     @field_validator("vary")
     @classmethod
@@ -182,6 +182,12 @@ class Study(BaseModel):
                 raise Problem(f"the config '{name}' has a '=' or ',' in its name; choose another")
             cls._known_levels(changes)
         return named
+
+    @staticmethod
+    def _known_levels(levels: dict[str, Any]) -> dict[str, Any]:
+        for name, value in levels.items():
+            check_level(name, value)
+        return levels
 
     @field_validator("only_on")
     @classmethod
@@ -240,6 +246,8 @@ class Study(BaseModel):
         """Return a prompt file of the study by its name."""
         if name not in self.prompts:
             raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
+        if not self.prompts[name].strip():
+            raise Problem(f"the prompt file {name} is empty; write one, or name {BUILT_IN}")
         return read_template(self.prompts[name], name)
 
     def template_of(self, style: Style) -> Template | None:

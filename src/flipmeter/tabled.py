@@ -35,10 +35,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 """What a table says, and what its column may be called."""
 NEEDED = ("item", "view", "label")
+ROUNDED = 0.05
+"""Probabilities may add up to this much more or less than 1."""
 SHARE = "p_"
 """What the column of a class's probability begins with: `p_negative`."""
 CARRIED = tuple(name for name in [*SCHEMA][11:] if name != "n_classes")
 """Further columns of our own decisions, taken as they are."""
+
+MOST_DIGITS = 18
+"""A longer number has no place in a table."""
 
 Key = tuple[str, str, str, int, str, int, str]
 
@@ -85,7 +90,8 @@ class Reading:
         sizes: dict[str, int] = {}
         for record in self._records:
             dataset = self._text(record, "dataset", self.name)
-            sizes[dataset] = max(sizes.get(dataset, 0), int(str(record.values["n_classes"])))
+            size = self._whole(record, "n_classes", default=0)
+            sizes[dataset] = max(sizes.get(dataset, 0), size)
         return {name: read_labels([*range(1, n + 1)]) for name, n in sizes.items()}
 
     def _guessed(self) -> list[str]:
@@ -209,8 +215,13 @@ class Reading:
         if len(there) < len(names):
             lacking = next(name for name in names if name not in there)
             raise Problem(f"{self.table.file} has the column {there[0]} and no {lacking}; give all")
-        shares = [self._share(record, name) for name in names]
-        return {"probabilities": None if None in shares else shares}
+        shares = [share for name in names if (share := self._share(record, name)) is not None]
+        if len(shares) < len(names):
+            return {"probabilities": None}
+        total = sum(shares)
+        if abs(total - 1) > ROUNDED:
+            raise self._wrong(record, f"{', '.join(names)} add up to {total:g}; they must to 1")
+        return {"probabilities": [share / total for share in shares]}
 
     def _share(self, record: Record, column: str) -> float | None:
         raw = record.values.get(column)
@@ -225,12 +236,18 @@ class Reading:
         return share
 
     def _number(self, record: Record, part: str, default: int = 0) -> int:
-        raw = record.values.get(self.columns.get(part, ""))
+        return self._whole(record, self.columns.get(part, ""), default)
+
+    def _whole(self, record: Record, column: str, default: int) -> int:
+        raw = record.values.get(column)
         if raw is None or raw == "":
             return default
-        if not _is_whole(str(raw)) or str(raw).startswith("-"):
-            raise self._wrong(record, f"{part} is {shorten(raw)}; it is a whole number, 0 or more")
-        return int(str(raw).removesuffix(".0"))
+        text = str(raw).removesuffix(".0")
+        if not text.isdecimal() or len(text) > MOST_DIGITS:
+            raise self._wrong(
+                record, f"{column} is {shorten(raw)}; it is a whole number, 0 or more"
+            )
+        return int(text)
 
     def _told(self, record: Record, part: str) -> str:
         text = self._text(record, part)

@@ -123,10 +123,17 @@ def _change(text: str) -> tuple[str, Any]:
 
 def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
     """Return the run in a folder, several folders as one run, or a table of predictions as one."""
-    first, *others = paths
-    if not others and (first.is_file() or first.suffix in ENDINGS):
+    tables = [path for path in paths if path.is_file() or path.suffix in ENDINGS]
+    if tables and len(paths) > 1:
+        raise Problem(
+            f"{tables[0]} is a table of predictions, and only run folders add up; put all answers "
+            "into one table, with a column `model`, `dataset` or `seed` that tells them apart"
+        )
+    if tables:
         names = [name.strip() for name in scale.split(",")] if scale else ()
-        return read_predictions(first, names)
+        return read_predictions(tables[0], names)
     if scale:
-        raise Problem(f"--scale is for a table of predictions; {first} is a run and knows its own")
+        raise Problem(
+            f"--scale is for a table of predictions; {paths[0]} is a run and knows its own"
+        )
     return joined([Run(path) for path in paths])

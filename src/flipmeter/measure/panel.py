@@ -278,11 +278,16 @@ def _hashes(prompts: pl.Series) -> Hashes:
     return np.where(is_known, prompts.hash().to_numpy(), np.uint64(UNKNOWN))
 
 
+def reference_of(frame: pl.DataFrame) -> str:
+    """Return the view that others are held against: base, or the first of a table without one."""
+    return "base" if (frame["view"] == "base").any() else str(frame["view"][0])
+
+
 def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
-    """Return the probabilities of each item in the first run of the base view."""
+    """Return the probabilities of each item in the first run of the view of reference."""
     places = pl.DataFrame({"unit": np.arange(n_units)})
     rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
-    rows = rows.filter(view="base", repeat=0)
+    rows = rows.filter(view=reference_of(frame), repeat=0)
     return places.join(rows, on="unit", how="left", maintain_order="left")["probabilities"]
 
 

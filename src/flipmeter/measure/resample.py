@@ -15,7 +15,7 @@ import polars as pl
 from flipmeter.measure.arrays import Booleans, Floats, Ints, Ranks, ratio
 from flipmeter.measure.frame import checked
 from flipmeter.measure.groups import joined
-from flipmeter.measure.panel import KEY, Panel, compared, read_panel
+from flipmeter.measure.panel import KEY, Panel, compared, read_panel, reference_of
 from flipmeter.measure.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.scores import scores
 from flipmeter.types import Contrast, Mode
@@ -88,8 +88,9 @@ def read_sides(
     asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
     items = asked["item"].rank("dense").cast(pl.Int64).to_numpy()
     found = [contrasted(panel, contrast, mode) for contrast in contrasts]
-    classes = panel.classes(("base", 0))
-    graded = panel.asked(("base", 0)) & (panel.gold > 0)
+    reference = (reference_of(frame), 0)
+    classes = panel.classes(reference)
+    graded = panel.asked(reference) & (panel.gold > 0)
     pairs = np.array([pair for pair, _, _ in found], dtype=np.int64)
     pairs = pairs.reshape(len(contrasts), 2, len(items))
     usable = np.stack([graded, *(items for _, items, _ in found)])

@@ -227,10 +227,15 @@ class Filled:
         # Up to the end of a line: a tokenizer may join the start of a line with what follows.
         return Head(tuple(before), last.role, start[: start.rfind("\n") + 1].rstrip())
 
+    @property
+    def _own_places(self) -> list[str]:
+        """Return the places that items fill; criteria of the study are the same for all."""
+        return [place for place in self.template.places if place != CRITERIA or not self.criteria]
+
     def _messages(self, item: Item) -> tuple[Message, ...]:
         known = {key: _plain(text) for key, text in item.fields.items()}
         if item.role == "null":  # it has no content in any field
-            known = {**dict.fromkeys(self.template.places, item.text), **known}
+            known = {**dict.fromkeys(self._own_places, item.text), **known}
         own = known.get(CRITERIA, self.criteria)
         criteria = {CRITERIA: listed_criteria(own, self.view.criterion_order)}
         messages = self.template.messages({**known, **self.shared, **criteria})
