@@ -328,3 +328,17 @@ def test_what_is_not_known_of_an_endpoint_is_said(
         study(server, decoding={"seed": 1, "temperature": 1}), tmp_path / "b", store
     )
     assert any("has seed is not known" in note for note in done.notes)
+
+
+def test_models_of_one_name_at_two_endpoints_have_files_of_their_own(tmp_path: Path) -> None:
+    there = [replace(question("x"), model=name) for name in ("m at A", "m at B", "org/m at A")]
+    files = write_batch(tmp_path, zip(("org-m", "org-m", "org/m"), there, strict=True), {})
+    assert len({file.name for file in files}) == 3
+    for file, request in zip(files, there, strict=True):
+        (line,) = (tmp_path / file.name).read_text(encoding="utf-8").splitlines()
+        assert (file.identity, json.loads(line)["custom_id"]) == (request.model, request.key)
+
+
+def test_results_that_are_not_there_are_named(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="nowhere does not exist"):
+        import_batch([tmp_path / "nowhere"], store)

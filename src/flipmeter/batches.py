@@ -133,6 +133,9 @@ def import_batch(paths: Sequence[Path], store: Store, folder: Path | None = None
 
     An error is not stored, so that the next run asks again; a stored reply keeps its place.
     """
+    for path in paths:
+        if not path.exists():
+            raise Problem(f"{path} does not exist; name the batch's folder or its result files")
     folder = folder or next((path for path in paths if path.is_dir()), paths[0].parent)
     known = read_batch(folder)
     files = [file for path in paths for file in (result_files(path) if path.is_dir() else [path])]

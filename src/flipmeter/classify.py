@@ -44,7 +44,8 @@ Row = dict[str, Any]
 class Job:
     """What is labelled: a file, the columns of an item's fields, and what is kept of a row.
 
-    Without a column `text`, the text is made of the further fields. `abstain_below` is the share of positions that must agree; a row with less has no label.
+    Without a column `text`, the text is made of the further fields.
+    `abstain_below` is the share of positions that must agree; a row with less has no label.
     """
 
     source: Path
@@ -72,7 +73,7 @@ class Job:
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
     def of_file(self) -> Job:
-        """Return the job for the columns of its file, which may do without a text, as in a study."""
+        """Return the job for the columns of its file, which may do without a text."""
         is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
         return replace(self, text="") if is_joined else self
 

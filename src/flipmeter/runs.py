@@ -226,9 +226,7 @@ def _table(path: Path) -> pl.DataFrame:
 
 def _damaged(path: Path, error: Exception) -> Problem:
     reason = (str(error).splitlines() or [""])[0]
-    return Problem(
-        f"{path} is damaged ({reason}); run the study again, nothing is asked twice"
-    )
+    return Problem(f"{path} is damaged ({reason}); run the study again, nothing is asked twice")
 
 
 def perform(

@@ -56,7 +56,7 @@ def batch_export(
         return
     for file in done.files:
         size = f"{file.n_requests:,} requests, {file.n_bytes / 1e6:.1f} MB"
-        typer.echo(f"{out / file.name}: {size} for {file.url}")
+        typer.echo(f"{out / file.name}: {size} for {file.identity}, {file.url}")
     typer.echo(
         f"round {done.round}; put the results into {out}, then: flipmeter batch import {out}"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,14 +26,20 @@ MOST_BYTES = 200 * 10**6
 MANIFEST, REQUESTS = "manifest.json", "requests.jsonl"
 NAMED = 3
 """How many ids an error names."""
+Door = tuple[str, str, str]
+"""A model as its endpoint calls it, its identity, and the address that is asked."""
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file to hand in: for one model behind one address, as vendors want it."""
+    """A file to hand in: for one model behind one address, as vendors want it.
+
+    `identity` tells models apart that two endpoints call by the same name.
+    """
 
     name: str
     model: str
+    identity: str
     url: str
     n_requests: int
     n_bytes: int
@@ -65,15 +72,17 @@ def write_batch(
     if (folder / MANIFEST).exists():
         raise Problem(f"{folder} holds a batch already; import it, or name another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    lines: dict[tuple[str, str], list[bytes]] = {}
+    lines: dict[Door, list[bytes]] = {}
     with (folder / REQUESTS).open("w", encoding="utf-8") as kept:
         for line in _kept(_each(requests, lines)):
             kept.write(json.dumps(line) + "\n")
-    files = [
-        _write(folder, model, url, number, part)
-        for (model, url), some in lines.items()
-        for number, part in enumerate(_parts(some, most_requests, most_bytes), 1)
-    ]
+    files: list[BatchFile] = []
+    named: Counter[str] = Counter()
+    for door, some in lines.items():
+        stem = _stem(door)
+        for part in _parts(some, most_requests, most_bytes):
+            named[stem] += 1
+            files.append(_write(folder, f"{stem}-{named[stem]:03}.jsonl", door, part))
     manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -81,7 +90,7 @@ def write_batch(
 
 
 def _each(
-    requests: Iterable[tuple[str, Request]], lines: dict[tuple[str, str], list[bytes]]
+    requests: Iterable[tuple[str, Request]], lines: dict[Door, list[bytes]]
 ) -> Iterator[Request]:
     """Yield requests while their lines are gathered by model and address."""
     for model, request in requests:
@@ -89,7 +98,7 @@ def _each(
         url = f"/v1{PATHS[interface]}"
         start = json.dumps({"custom_id": request.key, "method": "POST", "url": url})
         line = f'{start.removesuffix("}")}, "body": {body.decode()}}}\n'.encode()
-        lines.setdefault((model, url), []).append(line)
+        lines.setdefault((model, request.model, url), []).append(line)
         yield request
 
 
@@ -105,14 +114,17 @@ def _parts(lines: Sequence[bytes], most_requests: int, most_bytes: int) -> Itera
     yield part
 
 
-def _write(folder: Path, model: str, url: str, number: int, lines: Sequence[bytes]) -> BatchFile:
-    content = b"".join(lines)
+def _stem(door: Door) -> str:
+    model, _, url = door
     stem = re.sub(r"[^\w.-]+", "-", model).strip("-.") or "model"
-    kind = url.removeprefix("/v1/").replace("/", "-")
-    name = f"{stem}-{kind}-{number:03}.jsonl"
+    return f"{stem}-{url.removeprefix('/v1/').replace('/', '-')}"
+
+
+def _write(folder: Path, name: str, door: Door, lines: Sequence[bytes]) -> BatchFile:
+    content = b"".join(lines)
     (folder / name).write_bytes(content)
     digest = hashlib.sha256(content).hexdigest()
-    return BatchFile(name, model, url, len(lines), len(content), digest)
+    return BatchFile(name, *door, len(lines), len(content), digest)
 
 
 def _kept(requests: Iterable[Request]) -> Iterator[dict[str, Any]]:
