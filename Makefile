@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_HUB := $(VENV)/.ready-hub
 READY_HF := $(VENV)/.ready-hf
+READY_RAY := $(VENV)/.ready-ray
 READY_BROWSER := $(VENV)/.ready-browser
 
 .DEFAULT_GOAL := help
@@ -36,6 +37,10 @@ $(READY_HF): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]' 'torch==$(TORCH)'
 	touch $@
 
+$(READY_RAY): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'
+	touch $@
+
 $(READY_BROWSER): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,browser]'
 	touch $@
@@ -61,6 +66,10 @@ test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets pac
 .PHONY: test-hf
 test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 	$(BIN)/python -m pytest tests/test_model_hf.py
+
+.PHONY: test-ray
+test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine
+	$(BIN)/python -m pytest tests/test_ray.py
 
 .PHONY: test-browser
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)

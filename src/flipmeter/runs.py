@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -37,11 +37,13 @@ from flipmeter.model import (
     Engine,
     Ledger,
     OutOfBudget,
+    RayBackend,
     Store,
     World,
     identity_of,
     is_reproducible,
     open_backend,
+    ray_cluster,
 )
 from flipmeter.model.weights import Fetched
 from flipmeter.rate import Rated, Seat, rate, seat
@@ -191,11 +193,13 @@ def perform(
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
+    on: str | None = None,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
     A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
-    and says so in `stopped`; if a budget allows none, it raises OutOfBudget.
+    and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `on` names a Ray
+    cluster whose actors answer; nothing that is measured depends on it.
     """
     datasets = study.load()
     ledger = ledger or Ledger()
@@ -206,7 +210,7 @@ def perform(
     grid, fallbacks = adapted(grid, known)
 
     async def ask() -> _Harvest:
-        async with opened(grid, worlds(study, datasets), on_fetch) as backends:
+        async with opened(grid, worlds(study, datasets), on_fetch, on) as backends:
             engine = Engine(
                 {backend.identity: backend for backend in backends.values()},
                 store,
@@ -303,37 +307,40 @@ def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
     """Refuse a second model behind one endpoint whose limits differ: one client serves both."""
     for (other, _), backend in backends.items():
-        limits = [(m.timeout, m.concurrency, m.min_interval) for m in (model, other)]
+        limits = [(m.timeout, m.concurrency, m.min_interval, m.actors) for m in (model, other)]
         if backend is mine and limits[0] != limits[1]:
             raise Problem(
                 f"'{model.title}' and '{other.title}' are the same model behind one endpoint; "
-                "give both the same timeout and concurrency"
+                "give both the same timeout, concurrency and ray"
             )
 
 
 @asynccontextmanager
 async def opened(
-    grid: Sequence[Condition], known: Mapping[str, World], on_fetch: Fetched | None = None
+    grid: Sequence[Condition],
+    known: Mapping[str, World],
+    on_fetch: Fetched | None = None,
+    on: str | None = None,
 ) -> AsyncIterator[dict[Seat, Backend]]:
-    """Open what answers for a grid, each engine once, and close it at the end."""
+    """Open what answers for a grid, each engine once, here or on Ray, and close it at the end."""
     backends: dict[Seat, Backend] = {}
     by_identity: dict[str, Backend] = {}
-    try:
-        for condition in grid:
-            if seat(condition) not in backends:
-                model, dataset = seat(condition)
-                identity = identity_of(model, known.get(dataset))
+    with ray_cluster(on) if on else nullcontext():
+        try:
+            for model, dataset in dict.fromkeys(map(seat, grid)):
+                world = known.get(dataset)
+                identity = identity_of(model, world)
                 if identity in by_identity:
                     _refuse_other_limits(model, backends, by_identity[identity])
+                elif on:
+                    by_identity[identity] = RayBackend(model, world)
                 else:
-                    by_identity[identity] = open_backend(
-                        model, known.get(dataset), progress=on_fetch
-                    )
+                    by_identity[identity] = open_backend(model, world, progress=on_fetch)
                 backends[model, dataset] = by_identity[identity]
-        yield backends
-    finally:
-        for backend in by_identity.values():
-            await backend.close()
+            yield backends
+        finally:
+            for backend in by_identity.values():
+                await backend.close()
 
 
 def describe(

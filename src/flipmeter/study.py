@@ -16,7 +16,14 @@ from flipmeter.configs import configs
 from flipmeter.data import Balance, Groups, load
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
-from flipmeter.entries import STRICT, BudgetEntry, DecodingEntry, ModelEntry, PriceEntry
+from flipmeter.entries import (
+    STRICT,
+    ActorsEntry,
+    BudgetEntry,
+    DecodingEntry,
+    ModelEntry,
+    PriceEntry,
+)
 from flipmeter.model import (
     Budget,
     Price,
@@ -435,7 +442,7 @@ def _explained(error: ValidationError, source: str) -> str:
             continue  # a model may be a name too: what is wrong inside the mapping says more
         place = ".".join(str(part) for part in one["loc"] if part != ModelEntry.__name__)
         if one["type"] == "extra_forbidden":
-            kinds = (Study, ModelEntry, DecodingEntry, PriceEntry)
+            kinds = (Study, ModelEntry, ActorsEntry, DecodingEntry, PriceEntry)
             known = [name for kind in kinds for name in kind.model_fields]
             near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
             hint = near if "did you mean" in near else ""

@@ -29,6 +29,7 @@ from flipmeter.model.names import (
     without_logprobs,
 )
 from flipmeter.model.observed import Observed, observe
+from flipmeter.model.on_ray import RayBackend, ray_cluster
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.run import Asked, Engine, ask_all
@@ -52,6 +53,7 @@ __all__ = [
     "Price",
     "PriceList",
     "Quote",
+    "RayBackend",
     "Retry",
     "Shown",
     "SimSpec",
@@ -80,6 +82,7 @@ __all__ = [
     "predict_flip_rate",
     "providers",
     "prune",
+    "ray_cluster",
     "read_prices",
     "request_for",
     "run_forever",

@@ -123,6 +123,18 @@ def is_in_process(model: Model) -> bool:
     return family(model) not in providers
 
 
+def concurrency_of(model: Model) -> int:
+    """Return how many requests one backend of a model takes at a time, at most."""
+    kind = family(model)
+    if model.concurrency is not None:
+        return model.concurrency
+    if kind in providers:
+        return providers[kind].concurrency
+    if kind == "hf":
+        return hf_spec(model).options.batch_size
+    return SimRater.concurrency if kind == "sim" else LlamaBackend.concurrency
+
+
 def open_backend(
     model: Model, world: World | None = None, *, progress: Fetched | None = None
 ) -> Backend:
@@ -140,7 +152,7 @@ def open_backend(
     return HttpBackend(
         _endpoint(model),
         identity,
-        concurrency=model.concurrency or providers[kind].concurrency,
+        concurrency=concurrency_of(model),
         is_adaptive=model.concurrency is None,
     )
 
