@@ -6,8 +6,9 @@
 Everything is real but the model: plan, engine, the store on disk, parsing, decisions, tables and
 estimates. Each size runs in a process of its own, so that its peak memory is its own; seconds are
 CPU seconds, because other work shares the machine. Seeds are added, not items: a seed has 7 views
-of 1,428 texts of about 150 characters behind 5 demonstrations for each of 5 classes. Prices are dollars per million tokens of 4 characters; all of a head but its
-first use is taken as cached. `--per-second` is what one replica of a model answers.
+of 1,428 texts of about 150 characters behind 5 demonstrations for each of 5 classes. Prices are
+dollars per million tokens of 4 characters; all of a head but its first use is taken as cached.
+`--per-second` is what one replica of a model answers.
 """
 
 from __future__ import annotations

@@ -31,13 +31,13 @@ cluster_utils = pytest.importorskip("ray.cluster_utils")
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
 
 TESTS = Path(__file__).parent
-N_NODES = 3
+N_NODES = 2
 MAIN = "from flipmeter.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Three nodes with two processors each, beside a head that holds no actor."""
+    """Two nodes with two processors each, beside a head that holds no actor."""
     with pytest.MonkeyPatch.context() as patch:
         # Actors import what tests define.
         patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
@@ -47,7 +47,8 @@ def cluster() -> Iterator[Any]:
         nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
         for _ in range(N_NODES):
             nodes.add_node(num_cpus=2)
-        nodes.client_address = f"ray://127.0.0.1:{client['ray_client_server_port']}"
+        host = nodes.address.partition(":")[0]
+        nodes.client_address = f"ray://{host}:{client['ray_client_server_port']}"
         ray.init(address=nodes.address, log_to_driver=False)
         try:
             yield nodes
@@ -95,9 +96,7 @@ def test_tables_are_those_of_a_run_on_one_machine(model: str, tmp_path: Path) ->
 @pytest.mark.real
 @pytest.mark.usefixtures("cluster")
 def test_the_embedded_model_says_the_same_on_two_actors(tmp_path: Path) -> None:
-    asked = study(
-        "local/smollm2-135m", 6, probes=["label_order"], ray={"replicas": 2, "num_cpus": 1}
-    )
+    asked = study("local/smollm2-135m", 4, probes=["label_order"], repeats=1, ray={"replicas": 2})
     here = run_of(asked, tmp_path / "here")
     there = run_of(asked, tmp_path / "there", on="ray")
     # What an engine had computed before depends on which one it was, and so do seconds.
@@ -149,9 +148,7 @@ def test_a_node_dies_and_nothing_is_lost_or_asked_again_that_was_stored(
             before = {line.process for line in trial.lines()}
             await asyncio.to_thread(cluster.remove_node, doomed[0], allow_graceful=False)
             await trial.wait_for(len(trial.requests) // 2)
-            doomed[0] = await asyncio.to_thread(
-                cluster.add_node, num_cpus=2, resources={"rater": 2}
-            )
+            doomed[0] = cluster.add_node(num_cpus=2, resources={"rater": 2})
             replies = await asking
             await trial.backend.close()
             assert len(before) == replicas
