@@ -8,6 +8,7 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_HUB := $(VENV)/.ready-hub
 READY_HF := $(VENV)/.ready-hf
+READY_RAY := $(VENV)/.ready-ray
 READY_BROWSER := $(VENV)/.ready-browser
 VENV_INSPECT := .venv-inspect
 READY_INSPECT := $(VENV_INSPECT)/.ready
@@ -36,6 +37,10 @@ $(READY_HUB): $(READY_DEV)
 
 $(READY_HF): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,hf]' 'torch==$(TORCH)'
+	touch $@
+
+$(READY_RAY): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'
 	touch $@
 
 $(READY_BROWSER): $(READY_DEV)
@@ -72,6 +77,10 @@ test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 .PHONY: test-inspect
 test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an environment of their own
 	$(VENV_INSPECT)/bin/python -m pytest tests/test_bridge.py
+
+.PHONY: test-ray
+test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine
+	$(BIN)/python -m pytest tests/test_ray.py
 
 .PHONY: test-wheel
 test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a label with it

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flipmeter.model import Price
 from flipmeter.registry import suggestion
-from flipmeter.types import Interface, Model
+from flipmeter.types import Actors, Interface, Model
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,6 +30,20 @@ class PriceEntry(Strict):
         return Price(self.prompt, self.completion, self.cached)
 
 
+class ActorsEntry(Strict):
+    """What `--on ray` makes of a model: so many actors, each with resources of its own."""
+
+    replicas: int = Field(1, ge=1)
+    num_cpus: float = Field(1.0, ge=0, allow_inf_nan=False)
+    num_gpus: float = Field(0.0, ge=0, allow_inf_nan=False)
+    resources: dict[str, float] = {}
+    patience: float = Field(120.0, gt=0)
+
+    @property
+    def actors(self) -> Actors:
+        return Actors(**self.model_dump())
+
+
 class ModelEntry(Strict):
     """A model with its own name and overrides."""
 
@@ -44,6 +58,7 @@ class ModelEntry(Strict):
     options: dict[str, Any] = {}
     concurrency: int | None = Field(None, ge=1)
     timeout: float = Field(120.0, gt=0)
+    ray: ActorsEntry = ActorsEntry()
     price: PriceEntry | None = None
 
     def model_for(self, min_interval: float) -> Model:
@@ -60,6 +75,7 @@ class ModelEntry(Strict):
             concurrency=self.concurrency,
             min_interval=min_interval,
             timeout=self.timeout,
+            actors=self.ray.actors,
         )
 
 

@@ -7,7 +7,7 @@ import json
 import platform
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -35,10 +35,12 @@ from flipmeter.model import (
     Engine,
     Ledger,
     OutOfBudget,
+    RayBackend,
     Store,
     World,
     identity_of,
     open_backend,
+    ray_cluster,
 )
 from flipmeter.model.weights import Fetched
 from flipmeter.pulse import Pulse
@@ -239,12 +241,14 @@ def perform(
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
     origin: Mapping[str, Any] | None = None,
+    on: str | None = None,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
     A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
     and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `origin` says who got
-    the replies, if it was not flipmeter.
+    the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
+    is measured depends on it.
     """
     datasets = study.load()
     ledger = ledger or Ledger()
@@ -261,7 +265,7 @@ def perform(
             on_plan(n_requests)
 
     async def ask() -> _Harvest:
-        async with opened(grid, worlds(study, datasets, grid), on_fetch) as backends:
+        async with opened(grid, worlds(study, datasets, grid), on_fetch, on) as backends:
             engine = Engine(
                 {backend.identity: backend for backend in backends.values()},
                 store,
@@ -374,37 +378,40 @@ def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:
     """Refuse a second model behind one endpoint whose limits differ: one client serves both."""
     for (other, _), backend in backends.items():
-        limits = [(m.timeout, m.concurrency, m.min_interval) for m in (model, other)]
+        limits = [(m.timeout, m.concurrency, m.min_interval, m.actors) for m in (model, other)]
         if backend is mine and limits[0] != limits[1]:
             raise Problem(
                 f"'{model.title}' and '{other.title}' are the same model behind one endpoint; "
-                "give both the same timeout and concurrency"
+                "give both the same timeout, concurrency and ray"
             )
 
 
 @asynccontextmanager
 async def opened(
-    grid: Sequence[Condition], known: Mapping[str, World], on_fetch: Fetched | None = None
+    grid: Sequence[Condition],
+    known: Mapping[str, World],
+    on_fetch: Fetched | None = None,
+    on: str | None = None,
 ) -> AsyncIterator[dict[Seat, Backend]]:
-    """Open what answers for a grid, each engine once, and close it at the end."""
+    """Open what answers for a grid, each engine once, here or on Ray, and close it at the end."""
     backends: dict[Seat, Backend] = {}
     by_identity: dict[str, Backend] = {}
-    try:
-        for condition in grid:
-            if seat(condition) not in backends:
-                model, dataset = seat(condition)
-                identity = identity_of(model, known.get(dataset))
+    with ray_cluster(on) if on else nullcontext():
+        try:
+            for model, dataset in dict.fromkeys(map(seat, grid)):
+                world = known.get(dataset)
+                identity = identity_of(model, world)
                 if identity in by_identity:
                     _refuse_other_limits(model, backends, by_identity[identity])
+                elif on:
+                    by_identity[identity] = RayBackend(model, world)
                 else:
-                    by_identity[identity] = open_backend(
-                        model, known.get(dataset), progress=on_fetch
-                    )
+                    by_identity[identity] = open_backend(model, world, progress=on_fetch)
                 backends[model, dataset] = by_identity[identity]
-        yield backends
-    finally:
-        for backend in by_identity.values():
-            await backend.close()
+            yield backends
+        finally:
+            for backend in by_identity.values():
+                await backend.close()
 
 
 def describe(

@@ -25,6 +25,7 @@ from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.entries import (
     STRICT,
+    ActorsEntry,
     BudgetEntry,
     DecodingEntry,
     DemosEntry,
@@ -515,7 +516,7 @@ def read_study(
     try:
         return Study(**content, folder=folder, data_dir=data_dir)
     except ValidationError as error:
-        kinds = (Study, ModelEntry, DecodingEntry, DemosEntry, PriceEntry)
+        kinds = (Study, ModelEntry, ActorsEntry, DecodingEntry, DemosEntry, PriceEntry)
         where = str(source) if folder != Path() else "the study"
         raise Problem(explained(error, where, kinds)) from error
 

@@ -380,12 +380,26 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class Actors:
+    """How many actors hold a model on a Ray cluster, and what each of them reserves.
+
+    Ray has `patience` seconds to place the first.
+    """
+
+    replicas: int = 1
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict, hash=False)
+    patience: float = 120.0
+
+
+@dataclass(frozen=True)
 class Model:
     """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
 
     `name` is for tables only. Several base URLs are replicas of one model. `extra` goes into every
     request body as it is (reasoning effort, provider pinning, response format). `options` say how
-    weights in this process are loaded.
+    weights in this process are loaded, `actors` how a Ray cluster holds them.
     """
 
     address: str
@@ -398,6 +412,7 @@ class Model:
     concurrency: int | None = None
     min_interval: float = 0.0
     timeout: float = 120.0
+    actors: Actors = Actors()
 
     @property
     def title(self) -> str:

@@ -57,6 +57,10 @@ def run(
     until: Annotated[
         str | None, typer.Option(help="Stop as soon as a claim is settled: 'P1<0.10'.")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Let Ray actors answer: ray, ray://HOST:PORT or ray:HOST:PORT."),
+    ] = None,
     out: Out = None,
     store: StorePath = DEFAULT_STORE,
 ) -> None:
@@ -64,10 +68,12 @@ def run(
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     if until is not None:
         chosen = chosen.model_copy(update={"until": until})
-    _do(chosen, out or Path("runs") / chosen.name, store)
+    _do(chosen, out or Path("runs") / chosen.name, store, on=on)
 
 
-def _do(study: Study, folder: Path, store_path: Path, *, is_demo: bool = False) -> None:
+def _do(
+    study: Study, folder: Path, store_path: Path, *, is_demo: bool = False, on: str | None = None
+) -> None:
     ledger = Ledger()
     with Store(store_path) as store, resumable(ledger, store_path), Meter(ledger) as meter:
         done = perform(
@@ -78,6 +84,7 @@ def _do(study: Study, folder: Path, store_path: Path, *, is_demo: bool = False) 
             on_reply=meter.on_reply,
             on_fetch=meter.on_fetch,
             on_plan=meter.on_plan,
+            on=on,
         )
     print_run(done, study)
     if is_demo:

@@ -31,6 +31,7 @@ from flipmeter.model.names import (
     without_logprobs,
 )
 from flipmeter.model.observed import Observed, observe
+from flipmeter.model.on_ray import RayBackend, ray_cluster
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.pool import Gate
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
@@ -58,6 +59,7 @@ __all__ = [
     "Price",
     "PriceList",
     "Quote",
+    "RayBackend",
     "Retry",
     "Shown",
     "SimSpec",
@@ -88,6 +90,7 @@ __all__ = [
     "predict_flip_rate",
     "providers",
     "prune",
+    "ray_cluster",
     "read_prices",
     "replicas_of",
     "request_for",

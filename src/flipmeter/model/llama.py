@@ -208,6 +208,10 @@ def _start(path: Path, context: int) -> Any:
 
 
 def _cores() -> int:
+    """Return how many cores there are, or how many a scheduler such as Ray leaves to us."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told):
+        return int(told)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -139,6 +139,20 @@ def is_callable(model: Model) -> bool:
     return family(model) == "python"
 
 
+def concurrency_of(model: Model) -> int:
+    """Return how many requests one backend of a model takes at a time, at most."""
+    kind = family(model)
+    if model.concurrency is not None:
+        return model.concurrency
+    if kind in providers:
+        return providers[kind].concurrency
+    if kind == "hf":
+        return hf_spec(model).options.batch_size
+    if kind == "sim":
+        return SimRater.concurrency
+    return LlamaBackend.concurrency if kind in ("local", "llamacpp") else 1
+
+
 def open_backend(
     model: Model, world: World | None = None, *, progress: Fetched | None = None
 ) -> Backend:
@@ -162,7 +176,7 @@ def open_backend(
         HttpBackend(
             _endpoint(one),
             identity,
-            concurrency=model.concurrency or providers[kind].concurrency,
+            concurrency=concurrency_of(model),
             is_adaptive=model.concurrency is None,
             is_replica=is_fleet,
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from flipmeter.model.affinity import in_turns
 from flipmeter.model.backend import Backend, Retry
 from flipmeter.model.budget import Purse, Spent, taken
 from flipmeter.model.http import Unreachable
@@ -143,7 +144,7 @@ class Pool:
     is_out: bool = False
 
     def __post_init__(self) -> None:
-        self.queue: Iterator[Request] = iter(self.requests)
+        self.queue = in_turns(self.requests, getattr(self.backend, "n_replicas", 1))
 
     def hire(self, tasks: asyncio.TaskGroup) -> None:
         """Start workers, as many as there are permits by now."""

@@ -50,9 +50,10 @@ class Engine:
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """Return a reply for every request, by key; what fails for good is a reply with an error.
 
-        Requests of one backend are sent in the order given. Every reply is stored before it is
-        used; an error is not stored, so the next run asks again. Before the budget is exceeded
-        nothing more is sent, and OutOfBudget is raised when everything under way is stored.
+        Requests of one backend are sent in the order given, those of one with replicas some prefix
+        groups by turns. Every reply is stored before it is used; an error is not stored, so the
+        next run asks again. Before the budget is exceeded nothing more is sent, and OutOfBudget is
+        raised when everything under way is stored.
         """
         distinct = {request.key: request for request in requests}
         replies = self.store.get(distinct)

@@ -1,0 +1,339 @@
+"""A real Ray cluster of several nodes on this machine: the same tables, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from flipmeter.grid import conditions, worlds
+from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
+from flipmeter.rate import first_round, seat
+from flipmeter.runs import Run, perform
+from flipmeter.study import Study, read_study
+from flipmeter.types import Actors, Model, Problem, Reply
+from misbehaving import answer, rates, says, serving
+from slow_raters import SlowRater, Trial, open_slowly
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'flipmeter[ray]'")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore")]
+
+TESTS = Path(__file__).parent
+N_NODES = 2
+MAIN = "from flipmeter.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with two processors each, beside a head that holds no actor."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Actors import what tests define.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        client = {"ray_client_server_port": free_port()}
+        head = {"num_cpus": 0, "include_dashboard": False, **client}
+        nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(N_NODES):
+            nodes.add_node(num_cpus=2)
+        host = nodes.address.partition(":")[0]
+        nodes.client_address = f"ray://{host}:{client['ray_client_server_port']}"
+        ray.init(address=nodes.address, log_to_driver=False)
+        try:
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def study(model: str, n_items: int = 20, **changes: Any) -> Study:
+    ray_entry = {"replicas": 4, "num_cpus": 0.5} | changes.pop("ray", {})
+    content = {"models": [{"model": model, "ray": ray_entry}], "datasets": ["reviews"]}
+    return read_study({**content, "test_size": n_items, "base": {"shots": 1}, **changes})
+
+
+def run_of(asked: Study, folder: Path, *, on: str | None = None) -> Run:
+    with Store(folder / "replies.sqlite") as store:
+        return perform(asked, folder / "run", store, on=on)
+
+
+def assert_same(here: Run, there: Run, *, but: Sequence[str] = ()) -> None:
+    assert_frame_equal(here.decisions.drop(but), there.decisions.drop(but))
+    assert_frame_equal(here.calls, there.calls)
+    assert_frame_equal(here.estimates, there.estimates)
+    assert_frame_equal(here.verdicts, there.verdicts)
+
+
+# The same tables
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("model", ["sim/first-slot", "sim/biased-noisy", "sim/refusing"])
+def test_tables_are_those_of_a_run_on_one_machine(model: str, tmp_path: Path) -> None:
+    asked = study(model, seeds=[0, 1])
+    assert_same(
+        run_of(asked, tmp_path / "here"), run_of(asked, tmp_path / "there", on="ray"), but=()
+    )
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("cluster")
+def test_the_embedded_model_says_the_same_on_two_actors(tmp_path: Path) -> None:
+    asked = study("local/smollm2-135m", 4, probes=["label_order"], repeats=1, ray={"replicas": 2})
+    here = run_of(asked, tmp_path / "here")
+    there = run_of(asked, tmp_path / "there", on="ray")
+    # What an engine had computed before depends on which one it was, and so do seconds.
+    assert_same(here, there, but=["seconds", "cached_tokens"])
+    assert here.decisions["probabilities"].null_count() == 0
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_second_run_asks_nothing_and_needs_no_actor(tmp_path: Path) -> None:
+    first = run_of(study("sim/honest"), tmp_path, on="ray")
+    ledger = Ledger()
+    nowhere = study("sim/honest", ray={"resources": {"unobtainium": 1}, "patience": 0.1})
+    with Store(tmp_path / "replies.sqlite") as store:
+        second = perform(nowhere, tmp_path / "again", store, ledger=ledger, on="ray")
+    assert ledger.asked == 0
+    assert_frame_equal(first.decisions, second.decisions)
+
+
+@pytest.mark.parametrize("door", ["ray", "ray://", "ray:"])
+def test_the_command_joins_a_cluster_by_any_address(
+    cluster: Any, door: str, tmp_path: Path
+) -> None:
+    on = {"ray": "ray", "ray://": cluster.client_address, "ray:": f"ray:{cluster.address}"}[door]
+    (tmp_path / "s.yaml").write_text(
+        "models: [{model: sim/first-slot, ray: {replicas: 2, num_cpus: 0.5}}]\n"
+        "datasets: [reviews]\ntest_size: 10\nprobes: [label_order]\n"
+    )
+    command = [sys.executable, "-c", MAIN, "run", "s.yaml", "--on", on]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert len(Run(tmp_path / "runs" / "study").decisions) > 20
+
+
+# Nodes that die
+
+
+def test_a_node_dies_and_nothing_is_lost_or_asked_again_that_was_stored(
+    cluster: Any, tmp_path: Path
+) -> None:
+    room, replicas = 4, 4
+    doomed = [cluster.add_node(num_cpus=2, resources={"rater": 2}) for _ in range(2)]
+    actors = Actors(replicas, num_cpus=0.1, resources={"rater": 1})
+    trial = Trial(actors, tmp_path / "log", room=room)
+
+    async def run() -> dict[str, Reply]:
+        with Store(tmp_path / "replies.sqlite") as store:
+            asking = asyncio.create_task(trial.ask(store))
+            await trial.wait_for(len(trial.requests) // 4)
+            before = {line.process for line in trial.lines()}
+            await asyncio.to_thread(cluster.remove_node, doomed[0], allow_graceful=False)
+            await trial.wait_for(len(trial.requests) // 2)
+            doomed[0] = cluster.add_node(num_cpus=2, resources={"rater": 2})
+            replies = await asking
+            await trial.backend.close()
+            assert len(before) == replicas
+            assert len(store) == len(trial.requests)
+            return replies
+
+    replies = asyncio.run(run())
+    for node in doomed:
+        cluster.remove_node(node)
+    n_under_way_at_most = 2 * (room + 1)
+    asked = trial.n_asked()
+    assert set(replies) == {request.key for request in trial.requests} == set(asked)
+    assert not any(reply.error for reply in replies.values())
+    assert trial.ledger.failed == 0
+    assert trial.ledger.retried > 0
+    assert trial.n_asked_though_stored() == 0
+    assert 0 <= asked.total() - len(asked) <= n_under_way_at_most
+    local = open_backend(trial.model, trial.world)
+    for request in trial.requests[::17]:
+        assert asyncio.run(local.ask(request)) == replies[request.key]
+
+
+def test_an_actor_that_dies_alone_is_started_again_by_ray(cluster: Any, tmp_path: Path) -> None:
+    trial = Trial(Actors(2, num_cpus=0.1), tmp_path / "log", n_items=40)
+
+    async def run() -> dict[str, Reply]:
+        with Store() as store:
+            asking = asyncio.create_task(trial.ask(store))
+            await trial.wait_for(40)
+            os.kill(trial.lines()[0].process, signal.SIGKILL)
+            replies = await asking
+            await trial.backend.close()
+            return replies
+
+    replies = asyncio.run(run())
+    assert len(replies) == len(trial.requests)
+    assert not any(reply.error for reply in replies.values())
+    assert len({line.process for line in trial.lines()}) == 3
+    assert trial.n_asked_though_stored() == 0
+
+
+# Groups keep to an actor
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_prefix_group_keeps_to_one_actor(tmp_path: Path) -> None:
+    trial = Trial(Actors(2, num_cpus=0.1), tmp_path / "log")
+
+    async def run() -> None:
+        with Store() as store:
+            await trial.ask(store)
+        await trial.backend.close()
+
+    asyncio.run(run())
+    table = pl.DataFrame([vars(line) for line in trial.lines() if not line.is_reply])
+    most = table.group_by("prefix", "process").len().group_by("prefix").agg(pl.col("len").max())
+    # One that would be idle takes over part of a group: some requests move.
+    assert most["len"].sum() / len(table) > 0.75
+    assert table["process"].n_unique() == 2
+    by_process = table.group_by("process").len()["len"]
+    assert by_process.max() < 0.6 * len(table)  # type: ignore[operator]
+
+
+# Endpoints
+
+
+@pytest.mark.usefixtures("cluster")
+def test_actors_share_the_limit_of_an_endpoint(tmp_path: Path) -> None:
+    under_way, most = 0, 0
+
+    def rule(body: Any) -> Any:
+        async def behave(request: Any) -> Any:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            try:
+                await asyncio.sleep(0.02)
+                return await rates(body)(request)
+            finally:
+                under_way -= 1
+
+        return behave
+
+    with serving(rule) as server:
+        model = {"model": "http/acme/rater", "base_url": server.url, "concurrency": 3}
+        asked = read_study(
+            {
+                "models": [{**model, "ray": {"replicas": 3, "num_cpus": 0.1}}],
+                "datasets": ["reviews"],
+                "test_size": 20,
+                "repeats": 1,
+            }
+        )
+        there = run_of(asked, tmp_path / "there", on="ray")
+        assert most == 3
+        assert_same(run_of(asked, tmp_path / "here"), there, but=["seconds"])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_an_endpoint_refuses_is_told_as_without_ray(tmp_path: Path) -> None:
+    refused = says({"error": {"message": "no such model", "code": "model_not_found"}}, 404)
+    with serving(lambda _: refused) as server:
+        asked = study("http/acme/rater")
+        entry = asked.entries[0].model_copy(update={"base_url": server.url})
+        asked = asked.model_copy(update={"models": [entry]})
+        with pytest.raises(Problem, match="no such model; is 'acme/rater' the name"):
+            run_of(asked, tmp_path, on="ray")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_may_pass_is_asked_again(tmp_path: Path) -> None:
+    seen: set[str] = set()
+
+    def rule(body: Any) -> Any:
+        text = body["messages"][-1]["content"]
+        if text in seen:
+            return says(answer("2"))
+        seen.add(text)
+        return says({"error": {"message": "busy", "code": 503}}, 503)
+
+    with serving(rule) as server:
+        asked = study("http/acme/rater", 5, probes=["label_order"], repeats=1)
+        entry = asked.entries[0].model_copy(update={"base_url": server.url, "concurrency": 4})
+        done = run_of(asked.model_copy(update={"models": [entry]}), tmp_path, on="ray")
+    assert done.environment["asked"]["retried"] == done.environment["asked"]["asked"] == 10
+
+
+# What is refused
+
+
+def refused(backend: RayBackend) -> str:
+    async def run() -> None:
+        try:
+            with Store() as store:
+                await Engine({backend.identity: backend}, store).ask([request])
+        finally:
+            await backend.close()
+
+    grid = conditions(study("sim/honest", 5))
+    request = first_round(grid, {seat(grid[0]): backend.identity}).requests[0]
+    with pytest.raises(Problem) as caught:
+        asyncio.run(run())
+    return str(caught.value)
+
+
+def sim(actors: Actors, **options: Any) -> RayBackend:
+    asked = study("sim/honest", 5)
+    world = worlds(asked, asked.load())["reviews"]
+    return RayBackend(Model("sim/honest", actors=actors), world, **options)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_resources_that_nobody_has_are_named_with_what_there_is() -> None:
+    said = refused(sim(Actors(2, num_cpus=1, num_gpus=9, patience=1.0)))
+    assert "no actor of sim/honest for 1 s: each needs 1 CPU, 9 GPU" in said
+    assert f"the cluster has {2 * N_NODES} CPU" in said
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_holds_another_model_is_not_asked() -> None:
+    said = refused(sim(Actors(1, num_cpus=0.1), open_one=_another))
+    assert "sim/honest" in said
+    assert "same packages and files on all nodes" in said
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_model_that_an_actor_cannot_open_is_a_problem() -> None:
+    assert refused(sim(Actors(1, num_cpus=0.1), open_one=_broken)) == "no weights on this node"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_dies_while_it_opens_a_model_is_given_up() -> None:
+    said = refused(sim(Actors(1, num_cpus=0.1), open_one=_deadly))
+    assert said.startswith("an actor dies while it opens sim/honest")
+
+
+def _another(model: Model, world: World | None) -> SlowRater:
+    rater = open_slowly(model, world)
+    rater.identity = "sim/other@0"
+    return rater
+
+
+def _broken(model: Model, world: World | None) -> SlowRater:
+    raise Problem("no weights on this node")
+
+
+def _deadly(model: Model, world: World | None) -> SlowRater:
+    os._exit(1)
