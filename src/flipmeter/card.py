@@ -56,7 +56,7 @@ class TaskEntry(Strict):
     aspect: str
     low: str
     high: str
-    criteria: list[str] = []
+    criteria: list[str] = Field(default_factory=list)
 
     @classmethod
     def of(cls, task: Task) -> TaskEntry:
