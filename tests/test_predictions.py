@@ -243,3 +243,26 @@ def test_two_tables_are_not_one(write: Write, cli: Cli) -> None:
     code, _, err = cli("measure", str(one), str(two), "--scale", "low,mid,high")
     assert code == 2
     assert "one.csv is a table of predictions" in " ".join(err.split())
+
+
+def test_a_table_is_checked_and_compared_like_a_run(run: Run, tmp_path: Path, cli: Cli) -> None:
+    path = tmp_path / "answers.csv"
+    exported(run).write_csv(path)
+    (tmp_path / "gate.yaml").write_text("flips: {P1: 0.9}\n", encoding="utf-8")
+    scale = ("--scale", ",".join(NAMES))
+    gate = ("--gate", "gate.yaml", "--json")
+    told = [cli("check", str(path), *scale, *gate), cli("check", str(run.folder), *gate)]
+    claims = [json.loads(out)["claims"] for _, out, _ in told]
+    words = [[(claim["word"], claim["value"]) for claim in some] for some in claims]
+    assert words[0] == words[1]
+    _, same, _ = cli("compare", str(path), str(path), *scale, "--json")
+    values = {row["value"] for row in json.loads(same)["differences"]}
+    assert 0.0 in values
+    assert values <= {0.0, None}
+
+
+def test_a_table_is_no_run_to_select_from(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "answers.csv"
+    exported(run).write_csv(path)
+    with pytest.raises(Problem, match="needs a run folder; tables of predictions are for measure"):
+        Run(path).study  # noqa: B018

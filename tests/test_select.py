@@ -429,7 +429,7 @@ def judged(folder: Path, **changes: Any) -> Run:
     (folder / "grades.csv").write_text(lines + "\n", encoding="utf-8")
     fields = {"question": "q", "answer": "a"}
     scale = {0: "wrong", 1: "partly", 2: "right"}
-    content = {
+    content: dict[str, Any] = {
         "models": ["sim/first-slot"],
         "datasets": [
             {"file": str(folder / "grades.csv"), "fields": fields, "label": "grade", "scale": scale}

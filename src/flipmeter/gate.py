@@ -187,7 +187,7 @@ def _refuse_other_data(run: Run, reference: Run) -> None:
     """Refuse to pair items that only have the same ids."""
     before = reference.environment["datasets"]
     for name, about in run.environment["datasets"].items():
-        if name in before and before[name]["digest"] != about["digest"]:
+        if name in before and before[name].get("digest") != about.get("digest"):
             raise Problem(
                 f"'{name}' is not the same data in {run.folder} and {reference.folder}, so that "
                 "nothing can be paired; run the reference again on the data of today"

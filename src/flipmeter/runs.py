@@ -211,6 +211,11 @@ class Run:
 
     def _file(self, name: str) -> Path:
         path = self.folder / name
+        if self.folder.is_file():
+            raise Problem(
+                f"{self.folder} is a file and this needs a run folder; tables of predictions are "
+                "for measure, report, check and compare"
+            )
         if not path.is_file():
             raise Problem(
                 f"{self.folder} has no {name}: it is not a run folder, or its run was stopped "

@@ -36,6 +36,9 @@ app = typer.Typer(
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+RunOrTable = Annotated[
+    Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
+]
 RunsOrTable = Annotated[
     list[Path],
     typer.Argument(

@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import AsJson, RunFolder, app, say
+from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say
 from flipmeter.gate import Checked, check, read_gate
 from flipmeter.report.claims import claims_junit, claims_markdown, claims_table
-from flipmeter.runs import Run
 from flipmeter.types import Problem
 
 EXITS = {"stable": 0, "flips": 1, "inconclusive": 3}
@@ -20,7 +19,7 @@ EXITS = {"stable": 0, "flips": 1, "inconclusive": 3}
 
 @app.command("check")
 def check_(
-    folder: RunFolder,
+    folder: RunOrTable,
     gate: Annotated[
         Path | None, typer.Option(help="A file of limits; without it, the margin of the study.")
     ] = None,
@@ -31,13 +30,14 @@ def check_(
     markdown: Annotated[
         Path | None, typer.Option(help="Write a summary for a pull request to this file.")
     ] = None,
+    scale: ScaleOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold a run to limits: exit 0 if all are surely kept, 1 if one is broken, 3 if not known."""
     done = check(
-        Run(folder),
+        open_run([folder], scale),
         None if gate is None else read_gate(gate),
-        None if against is None else Run(against),
+        None if against is None else open_run([against], scale if against.is_file() else None),
     )
     title = f"{done.name}: {done.word}"
     if junit is not None:

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import AsJson, app, say
+from flipmeter.cli.app import AsJson, ScaleOption, app, open_run, say
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import warning_lines
 from flipmeter.findings import differences
 from flipmeter.report import comparison_table
-from flipmeter.runs import Run
 
 FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
 SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
@@ -22,11 +21,12 @@ SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from."
 def compare(
     first: FirstRun,
     second: SecondRun,
+    scale: ScaleOption = None,
     as_json: AsJson = False,
     csv: AsCsv = False,
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
-    runs = Run(first), Run(second)
+    runs = open_run([first], scale), open_run([second], scale)
     table = differences(*runs)
     about = {"first": runs[0].study.name, "second": runs[1].study.name}
     warnings = [line for run in runs for line in warning_lines(run)]
