@@ -98,10 +98,10 @@ class Trial:
                 "repeats": 1,
             }
         )
-        self.world: World = worlds(study, study.load())["reviews"]
+        grid = conditions(study)
+        self.world: World = worlds(study, study.load(), grid)["reviews"]
         slowly = partial(open_slowly, latency=latency, room=room, log=log)
         self.backend = RayBackend(self.model, self.world, open_one=slowly)
-        grid = conditions(study)
         identities = {seat(condition): self.backend.identity for condition in grid}
         self.requests = first_round(grid, identities).requests
         self.ledger = Ledger()

@@ -296,7 +296,7 @@ def refused(backend: RayBackend) -> str:
 
 def sim(actors: Actors, **options: Any) -> RayBackend:
     asked = study("sim/honest", 5)
-    world = worlds(asked, asked.load())["reviews"]
+    world = worlds(asked, asked.load(), conditions(asked))["reviews"]
     return RayBackend(Model("sim/honest", actors=actors), world, **options)
 
 
