@@ -101,6 +101,12 @@ def test_without_probabilities_the_table_says_so() -> None:
     assert row["note"].startswith("no probabilities")
 
 
+def test_probabilities_of_items_that_were_never_read_twice_are_not_called_missing() -> None:
+    unread = pl.when(pl.col("view") == "reversed").then(0).otherwise("rank")
+    (row,) = rows_of(sure(20, 3).with_columns(rank=unread)).to_dicts()
+    assert row["note"] == "no item with probabilities was read under all views"
+
+
 def test_where_nothing_flips_there_are_bins_and_no_trend() -> None:
     still = sure(20, 6)
     base = still.filter(view="base")

@@ -20,6 +20,7 @@ from flipmeter.types import Contrast, Problem
 SCORES: Mapping[str, Callable[[npt.ArrayLike], Floats]] = {"margin": margins, "entropy": entropies}
 N_BINS = 5
 NO_PROBABILITIES = "no probabilities: a study asks for them with `scores: true`"
+UNREAD = "no item with probabilities was read under all views"
 NO_TREND = "undefined: all flip, none does, or all are equally sure"
 
 
@@ -87,8 +88,9 @@ def certainty_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
         groups = panel.groups.among(found.items).among(kept)
         yield from _sure_rows(_Sure(contrast.name, flips[kept], groups, own))
         silent = found.measured & (groups.count() == 0)
-        why = undefined("margin_trend", [NO_PROBABILITIES] * groups.n)
-        yield rows_of(silent, why, contrast.name, "complete")
+        n_known = panel.groups.among(found.items).among(known[found.items]).count()
+        why = [UNREAD if n else NO_PROBABILITIES for n in n_known.tolist()]
+        yield rows_of(silent, undefined("margin_trend", why), contrast.name, "complete")
 
 
 def _scored(panel: Panel, known: Booleans, of: Callable[[npt.ArrayLike], Floats]) -> Floats:
