@@ -107,6 +107,7 @@ async def pace(n_actors: int, n_requests: int, latency: float, room: int) -> Pac
     asked = trial(n_actors, n_requests + n_warm, latency, room, None)
     warm, timed = asked.requests[:n_warm], asked.requests[n_warm:][:n_requests]
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "r.sqlite") as store:
+        await asked.backend.wait_for_all()
         await asked.ask(store, warm)
         start, cpu = time.perf_counter(), time.process_time()
         replies = await asked.ask(store, timed)
@@ -121,6 +122,7 @@ async def death(cluster: Any, n_actors: int, n_requests: int, room: int) -> dict
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "r.sqlite") as store:
         asked = trial(n_actors, n_requests, 0.05, room, Path(folder) / "log")
         requests = asked.requests[:n_requests]
+        await asked.backend.wait_for_all()
         asking = asyncio.create_task(asked.ask(store, requests))
         await asked.wait_for(n_requests // 3)
         doomed = cluster.list_all_nodes()[-1]

@@ -29,6 +29,7 @@ from flipmeter.types import Decoding, Model, Problem, Reply, Request
 
 Open = Callable[[Model, World | None], Backend]
 
+LOCAL = "local"
 CLIENT_PORT = 10001
 CONNECTING = 5.0
 """Seconds until a cluster that does not answer is taken to be away."""
@@ -47,26 +48,26 @@ def ray_cluster(on: str) -> Iterator[None]:
         yield
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
+    if address == LOCAL:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
     try:
         ray.init(address, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        raise Problem(f"--on {on}: Ray cannot be joined ({_first_line(error)})") from error
+        raise Problem(f"--on {on}: Ray cannot be joined ({_reason(error)})") from error
     try:
         yield
     finally:
         ray.shutdown()
 
 
-def _address(on: str) -> str | None:
-    """Return what Ray calls an address, None for a cluster that is started here."""
+def _address(on: str) -> str:
+    """Return what Ray calls an address; a cluster that is started here is `local`."""
     family, _, where = on.partition(":")
     if family != "ray":
         raise Problem(f"--on {on}: give ray, ray://HOST:{CLIENT_PORT} or ray:HOST:PORT")
     if not where:
-        return None
+        return LOCAL
     place = urlsplit(where if where.startswith("//") else f"//{where}")
     try:
         port = place.port or CLIENT_PORT
@@ -174,7 +175,7 @@ class RayBackend:
             raise  # a mistake in the code that answers, not a loss
         except self._ray.exceptions.RayError as error:
             self._lose(actor)
-            lost = f"an actor of {self._title} was lost ({_first_line(error)})"
+            lost = f"an actor of {self._title} was lost ({_reason(error)})"
             raise Retry(lost, is_free=self._is_free) from error
         finally:
             actor.n_under_way -= 1
@@ -185,6 +186,14 @@ class RayBackend:
             raise told
         reply: Reply = told
         return reply
+
+    async def wait_for_all(self) -> None:
+        """Wait until every actor can be asked; a run begins with the first."""
+        if not self._actors:
+            self._place()
+        while self._problem is None and not all(actor.is_there for actor in self._actors):
+            await self._changed.wait()
+        await self._there()
 
     async def close(self) -> None:
         for watch in self._watches:
@@ -233,7 +242,7 @@ class RayBackend:
             held = Problem(f"{self._title} cannot be opened by an actor: {error}")
         except self._ray.exceptions.RayError as error:
             held = Problem(
-                f"an actor dies while it opens {self._title} ({_first_line(error)}); has its node "
+                f"an actor dies while it opens {self._title} ({_reason(error)}); has its node "
                 "memory enough for the model?"
             )
         problem = held if isinstance(held, Problem) else self._stranger(held)
@@ -300,5 +309,6 @@ def _listed(resources: dict[str, float]) -> str:
     return ", ".join(f"{n:g} {name}" for name, n in counted.items()) or "nothing"
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def _reason(error: Exception) -> str:
+    """Return the last line of a message: Ray says there why."""
+    return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__
