@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import Cli
 from flipmeter.entries import ModelEntry
-from flipmeter.model import ray_cluster
+from flipmeter.model import llama, ray_cluster
 from flipmeter.model.affinity import Affinity, Replica, in_turns
 from flipmeter.model.names import concurrency_of
 from flipmeter.types import Actors, Head, Model, Problem, Request, Script
@@ -148,3 +148,12 @@ def test_without_ray_the_command_says_what_to_install(
     assert code == 2
     assert "pip install 'flipmeter[ray]'" in err
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_an_engine_takes_the_threads_that_a_scheduler_leaves_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert llama._cores() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "")
+    assert llama._cores() >= 1

@@ -111,14 +111,12 @@ class Holder:
         """Return when there is an actor."""
 
     async def open(self, model: Model, world: World | None, open_one: Open) -> Held | Problem:
-        backend = self._backend
         try:
-            if backend is None:
-                backend = await asyncio.to_thread(open_one, model, world)
+            if self._backend is None:
+                self._backend = await asyncio.to_thread(open_one, model, world)
         except Problem as problem:
             return problem
-        self._backend = backend
-        return Held(backend.identity, backend.is_reproducible, platform.node())
+        return Held(self._backend.identity, self._backend.is_reproducible, platform.node())
 
     async def ask(self, request: Request) -> Reply | Problem | Retry | None:
         if self._backend is None:
