@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import Cli
 from flipmeter.entries import ModelEntry
-from flipmeter.model import llama, ray_cluster
+from flipmeter.model import RayBackend, llama, ray_cluster
 from flipmeter.model.affinity import Affinity, Replica, in_turns
 from flipmeter.model.names import concurrency_of
 from flipmeter.types import Actors, Head, Model, Problem, Request, Script
@@ -138,6 +138,12 @@ def test_a_model_takes_what_its_study_says_or_what_its_kind_does() -> None:
 def test_a_cluster_that_cannot_be_joined_is_named(on: str) -> None:
     with pytest.raises(Problem, match=f"--on {on}: .*ray"), ray_cluster(on):
         raise AssertionError("there is no cluster")
+
+
+def test_replicas_of_an_endpoint_are_not_asked_through_actors() -> None:
+    model = Model("http/m", base_url=("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"))
+    with pytest.raises(Problem, match="several base URLs, which are asked without Ray"):
+        RayBackend(model)
 
 
 def test_without_ray_the_command_says_what_to_install(

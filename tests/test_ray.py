@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,7 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         client = {"ray_client_server_port": free_port()}
         head = {"num_cpus": 0, "include_dashboard": False, **client}
-        nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
-        for _ in range(N_NODES):
-            nodes.add_node(num_cpus=2)
+        nodes = started(head)
         host = nodes.address.partition(":")[0]
         nodes.client_address = f"ray://{host}:{client['ray_client_server_port']}"
         ray.init(address=nodes.address, log_to_driver=False)
@@ -55,6 +53,20 @@ def cluster() -> Iterator[Any]:
         finally:
             ray.shutdown()
             nodes.shutdown()
+
+
+def started(head: Mapping[str, Any], attempts: int = 3) -> Any:
+    """Start the nodes; Ray gives each 30 seconds, which a busy machine may not have."""
+    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=dict(head))
+    try:
+        for _ in range(N_NODES):
+            nodes.add_node(num_cpus=2)
+    except Exception:
+        nodes.shutdown()
+        if attempts == 1:
+            raise
+        return started(head, attempts - 1)
+    return nodes
 
 
 def free_port() -> int:

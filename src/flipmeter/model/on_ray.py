@@ -145,6 +145,11 @@ class RayBackend:
     def __init__(
         self, model: Model, world: World | None = None, *, open_one: Open = open_backend
     ) -> None:
+        if isinstance(model.base_url, tuple):
+            raise Problem(
+                f"{model.title} has several base URLs, which are asked without Ray; leave --on "
+                "out, or name one"
+            )
         self.identity = identity_of(model, world)
         self.is_reproducible = is_reproducible(model, Decoding())
         self.n_replicas = model.actors.replicas
