@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,9 @@ def cluster() -> Iterator[Any]:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         client = {"ray_client_server_port": free_port()}
         head = {"num_cpus": 0, "include_dashboard": False, **client}
-        nodes = started(head)
+        nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(N_NODES):
+            join(nodes)
         host = nodes.address.partition(":")[0]
         nodes.client_address = f"ray://{host}:{client['ray_client_server_port']}"
         ray.init(address=nodes.address, log_to_driver=False)
@@ -55,18 +58,12 @@ def cluster() -> Iterator[Any]:
             nodes.shutdown()
 
 
-def started(head: Mapping[str, Any], attempts: int = 3) -> Any:
-    """Start the nodes; Ray gives each 30 seconds, which a busy machine may not have."""
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args=dict(head))
-    try:
-        for _ in range(N_NODES):
-            nodes.add_node(num_cpus=2)
-    except Exception:
-        nodes.shutdown()
-        if attempts == 1:
-            raise
-        return started(head, attempts - 1)
-    return nodes
+def join(nodes: Any, attempts: int = 3, **has: Any) -> Any:
+    """Add a node; Ray gives it 30 seconds to start, which a busy machine may not have."""
+    for _ in range(attempts - 1):
+        with suppress(Exception):
+            return nodes.add_node(num_cpus=2, **has)
+    return nodes.add_node(num_cpus=2, **has)
 
 
 def free_port() -> int:
@@ -149,7 +146,7 @@ def test_a_node_dies_and_nothing_is_lost_or_asked_again_that_was_stored(
     cluster: Any, tmp_path: Path
 ) -> None:
     room, replicas = 4, 4
-    doomed = [cluster.add_node(num_cpus=2, resources={"rater": 2}) for _ in range(2)]
+    doomed = [join(cluster, resources={"rater": 2}) for _ in range(2)]
     actors = Actors(replicas, num_cpus=0.1, resources={"rater": 1})
     trial = Trial(actors, tmp_path / "log", room=room)
 
@@ -161,7 +158,7 @@ def test_a_node_dies_and_nothing_is_lost_or_asked_again_that_was_stored(
             before = {line.process for line in trial.lines()}
             await asyncio.to_thread(cluster.remove_node, doomed[0], allow_graceful=False)
             await trial.wait_for(len(trial.requests) // 2)
-            doomed[0] = cluster.add_node(num_cpus=2, resources={"rater": 2})
+            doomed[0] = join(cluster, resources={"rater": 2})
             replies = await asking
             await trial.backend.close()
             assert len(before) == replicas
