@@ -80,7 +80,8 @@ test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an enviro
 
 .PHONY: test-ray
 test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine
-	$(BIN)/python -m pytest tests/test_ray.py
+	# Ray gives processes fixed times to start, which a busy machine may miss: what fails is tried once more.
+	$(BIN)/python -m pytest tests/test_ray.py || $(BIN)/python -m pytest --last-failed tests/test_ray.py
 
 .PHONY: test-wheel
 test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a label with it
