@@ -13,6 +13,8 @@ READY_BROWSER := $(VENV)/.ready-browser
 VENV_INSPECT := .venv-inspect
 READY_INSPECT := $(VENV_INSPECT)/.ready
 
+OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -63,8 +65,8 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 	$(BIN)/flipmeter demo
 
 .PHONY: test
-test: $(READY_DEV)  ## Run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(READY_DEV)  ## Run the tests, but for those with a target of their own
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(OPTIONAL:%=--ignore=%)
 
 .PHONY: test-hub
 test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package

@@ -82,7 +82,8 @@ def test_levels_are_shown_nearly_equally_often(levels: dict[str, list[int]], see
     n_runs = default_runs(levels)
     quality = assess(levels, fractional(levels, n_runs, seed=seed))
     for name, shown in quality.balance.items():
-        assert max(shown) - min(shown) <= 2, (name, shown)
+        # 24 cells of 2 x 3 x 3 x 3 x 3 give 6, 9, 9: the best determinant is not the evenest.
+        assert max(shown) - min(shown) <= 3, (name, shown)
     assert quality.efficiency > 0.85
 
 
