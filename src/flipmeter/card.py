@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from flipmeter.data import load, merge
 from flipmeter.decide import open_pipeline
-from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict
+from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict, read_mapping
 from flipmeter.extract import check as check_extract
 from flipmeter.grid import world
 from flipmeter.model import World, identity_of, interface_of, is_callable
@@ -288,16 +288,10 @@ def style_entry(style: Style) -> dict[str, Any]:
 
 def read_card(path: Path, *, model: str | None = None) -> Card:
     """Read a rater card, for another model if one is named."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Problem(
-            f"no rater card {path} ({error.strerror}); write one: flipmeter select RUN --out {path}"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise Problem(f"{path} holds no rater card; write one: flipmeter select RUN --out {path}")
+    way_out = f"write one: flipmeter select RUN --out {path}"
+    content = read_mapping(
+        path, f"no rater card {path}; {way_out}", f"{path} holds no rater card; {way_out}"
+    )
     try:
         card = Card(**content)
     except (ValidationError, TypeError) as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flipmeter.model import Price
 from flipmeter.registry import suggestion
-from flipmeter.types import Actors, Interface, Model
+from flipmeter.types import Actors, Interface, Model, Problem
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,6 +112,19 @@ class BudgetEntry(Strict):
     tokens: int | None = Field(None, ge=1)
     usd: float | None = Field(None, gt=0)
     price: PriceEntry | None = None
+
+
+def read_mapping(path: Path, missing: str, otherwise: str) -> dict[str, Any]:
+    """Read a YAML file that holds keys and values; both texts name the file and the way out."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Problem(f"{missing} ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Problem(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise Problem(otherwise)
+    return content
 
 
 def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseModel]]) -> str:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
-import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from flipmeter.entries import Strict, explained
+from flipmeter.entries import Strict, explained, read_mapping
 from flipmeter.measure import Limit, hold_limits
 from flipmeter.measure.limits import Key, Metric
 from flipmeter.registry import suggestion
@@ -119,14 +118,11 @@ def read_gate(source: Path | Mapping[str, Any]) -> Gate:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise Problem(f"no gate file {path}; docs/gate.md shows one: flips: {{P1: 0.10}}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise Problem(f"{path} holds no gate; write limits, as in flips: {{P1: 0.10}}")
+    nothing = f"{path} holds no gate; write limits, as in flips: {{P1: 0.10}}"
+    missing = f"no gate file {path}; docs/gate.md shows one: flips: {{P1: 0.10}}"
+    content = read_mapping(path, missing, nothing)
+    if not all(isinstance(key, str) for key in content):
+        raise Problem(nothing)
     return content
 
 

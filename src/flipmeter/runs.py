@@ -32,6 +32,7 @@ from flipmeter.measure import (
 from flipmeter.model import (
     Asked,
     Backend,
+    Budget,
     Engine,
     Ledger,
     OutOfBudget,
@@ -271,14 +272,7 @@ def perform(
 
     async def ask() -> _Harvest:
         async with opened(grid, worlds(study, datasets, grid), on_fetch, on) as backends:
-            engine = Engine(
-                {backend.identity: backend for backend in backends.values()},
-                store,
-                ledger,
-                study.allowance,
-                {b.identity: model.min_interval for (model, _), b in backends.items()},
-                on_reply,
-            )
+            engine = engine_for(backends, store, ledger, study.allowance, on_reply)
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
             lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
@@ -417,6 +411,19 @@ async def opened(
         finally:
             for backend in by_identity.values():
                 await backend.close()
+
+
+def engine_for(
+    backends: Mapping[Seat, Backend],
+    store: Store,
+    ledger: Ledger,
+    budget: Budget | None = None,
+    on_reply: Asked | None = None,
+) -> Engine:
+    """Return what asks open backends, each at the pace that its model is given."""
+    by_identity = {backend.identity: backend for backend in backends.values()}
+    pace = {backend.identity: model.min_interval for (model, _), backend in backends.items()}
+    return Engine(by_identity, store, ledger, budget, pace, on_reply)
 
 
 def describe(

@@ -19,12 +19,12 @@ from flipmeter.decide import (
     open_pipeline,
 )
 from flipmeter.grid import refuse_words
-from flipmeter.model import Asked, Budget, Engine, Ledger, Store, World
+from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.weights import Fetched
 from flipmeter.prompt import read_template
 from flipmeter.rate import Rated, rate
 from flipmeter.rows import total_usage
-from flipmeter.runs import opened
+from flipmeter.runs import engine_for, opened
 from flipmeter.types import Condition, Decision, Fault, Item, Problem, Rank, Usage, View
 
 PAIR = 2
@@ -86,9 +86,7 @@ async def at_work(
             on_note(note)
     worlds = {} if world is None else {condition.dataset: world}
     async with opened(grid, worlds, on_fetch) as backends:
-        intervals = {b.identity: model.min_interval for (model, _), b in backends.items()}
-        by_identity = {backend.identity: backend for backend in backends.values()}
-        engine = Engine(by_identity, store, ledger, budget, intervals, on_reply)
+        engine = engine_for(backends, store, ledger, budget, on_reply)
         identities = {seat: backend.identity for seat, backend in backends.items()}
 
         async def label(items: Sequence[Item]) -> list[Labelled]:

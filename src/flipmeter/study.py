@@ -9,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     Field,
@@ -32,6 +31,7 @@ from flipmeter.entries import (
     ModelEntry,
     PriceEntry,
     explained,
+    read_mapping,
 )
 from flipmeter.extract import check as check_extract
 from flipmeter.model import (
@@ -572,15 +572,11 @@ def _prompt(path: Path) -> str:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise Problem(f"no study file {path}; write one, or try: flipmeter demo")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} is not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise Problem(f"{path} holds no study; it needs at least `models:` and `datasets:`")
-    return content
+    return read_mapping(
+        path,
+        f"no study file {path}; write one, or try: flipmeter demo",
+        f"{path} holds no study; it needs at least `models:` and `datasets:`",
+    )
 
 
 def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

@@ -109,6 +109,12 @@ class Item:
     def text(self) -> str:
         return self.fields["text"]
 
+    @property
+    def rank(self) -> Rank:
+        """Return the class of a demonstration, which must have one."""
+        assert self.gold is not None, f"demonstration {self.id} has no class"
+        return self.gold
+
 
 @dataclass(frozen=True)
 class Dataset:

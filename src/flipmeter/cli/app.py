@@ -78,6 +78,11 @@ def errors() -> Console:
     return Console(stderr=True)
 
 
+def warn(text: str) -> None:
+    """Say on stderr what a reader must know, in one line that is not folded."""
+    errors().print(f"! {text}", highlight=False, markup=False, soft_wrap=True)
+
+
 def say(*things: RenderableType) -> None:
     # A pipe has no width: give tables room instead of folding them at 80 columns.
     console = Console() if sys.stdout.isatty() else Console(width=160)

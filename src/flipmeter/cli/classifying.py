@@ -16,8 +16,8 @@ from flipmeter.cli.app import (
     Limit,
     StorePath,
     app,
-    errors,
     fail,
+    warn,
 )
 from flipmeter.cli.asking import resumable
 from flipmeter.model import Budget, Ledger, Store
@@ -75,7 +75,7 @@ def classify_(
     )
     known = chosen.world(card.parent, data_dir)
     if told := chosen.warning(known):
-        _warn(told)
+        warn(told)
     ledger = Ledger()
     with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
         done = wait_for(
@@ -90,14 +90,10 @@ def classify_(
                 on_reply=meter.on_reply,
                 on_fetch=meter.on_fetch,
                 on_plan=meter.on_plan,
-                on_note=_warn,
+                on_note=warn,
             )
         )
     _tell(job, done)
-
-
-def _warn(text: str) -> None:
-    errors().print(f"! {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _field(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import DataDir, app, errors
+from flipmeter.cli.app import DataDir, app, warn
 from flipmeter.data import load
 from flipmeter.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
@@ -48,7 +48,7 @@ def init(
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
     for note in draft.notes:
-        errors().print(f"! {note}", markup=False, highlight=False, soft_wrap=True)
+        warn(note)
     typer.echo(f"study: {path}  (read it: the comments say what to change)")
     typer.echo(f"next: flipmeter plan {path}")
 

@@ -63,7 +63,7 @@ class Pairwise:
     def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._about(item, panel)] for item in panel.items]
         outcomes, is_known = self.outcomes(panel, heard, self.mode)
-        labels = [_gold(demo) for demo in panel.demos]
+        labels = [demo.rank for demo in panel.demos]
         found = self.rule(Comparisons.of(outcomes, labels, panel.n_classes), self.mode)
         each = zip(is_known, answers, found.ranks, found.tie_decided, found.degenerate, strict=True)
         return [
@@ -79,11 +79,6 @@ class Pairwise:
             for demo in panel.demos
             for order in self.orders
         ]
-
-
-def _gold(demo: Item) -> Rank:
-    assert demo.gold is not None, f"demonstration {demo.id} has no class"
-    return demo.gold
 
 
 def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:

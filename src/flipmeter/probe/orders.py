@@ -27,13 +27,13 @@ def base(demos: Demos, seed: int) -> Demos:
 @demo_orders.register("ascending")
 def ascending(demos: Demos, seed: int) -> Demos:
     """Put the lowest class first; inside a class the sampler's order stays."""
-    return tuple(sorted(demos, key=_rank))
+    return tuple(sorted(demos, key=lambda demo: demo.rank))
 
 
 @demo_orders.register("descending")
 def descending(demos: Demos, seed: int) -> Demos:
     """Put the highest class first; inside a class the sampler's order stays."""
-    return tuple(sorted(demos, key=lambda demo: -_rank(demo)))
+    return tuple(sorted(demos, key=lambda demo: -demo.rank))
 
 
 @demo_orders.register("random")
@@ -57,8 +57,3 @@ def random(demos: Demos, seed: int) -> Demos:
 def order_demos(demos: Sequence[Item], order: str, seed: int) -> Demos:
     """Return the demonstrations in a named order."""
     return demo_orders[order](tuple(demos), seed)
-
-
-def _rank(demo: Item) -> int:
-    assert demo.gold is not None, f"demonstration {demo.id} has no class"
-    return demo.gold

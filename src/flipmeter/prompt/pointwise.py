@@ -87,7 +87,6 @@ def kind_of(style: Style, *, has_demos: bool) -> LabelKind:
 
 
 def label_of(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
-    assert demo.gold is not None, f"demonstration {demo.id} has no class"
     if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
-        return task.scale.name(view.label_order[demo.gold - 1])
-    return answers[view.slot_of(demo.gold) - 1]
+        return task.scale.name(view.label_order[demo.rank - 1])
+    return answers[view.slot_of(demo.rank) - 1]
