@@ -22,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 import peers_tools as tools
-from goals import Goal
+from goals import Goal, show_goals
 from peers_server import HOST_CACHE, n_cores, served, trie_size
 from peers_study import (
     Content,
@@ -165,12 +165,13 @@ def commands(bench: Bench, weights: Weights) -> list[Callable[[], Row]]:
     ]
 
 
-def raw_clients(bench: Bench, weights: Weights) -> list[Callable[[], Row]]:
+def raw_clients(bench: Bench, weights: Weights, *, is_slow: bool) -> list[Callable[[], Row]]:
     """Return a client that does nothing but send, with and without the server's host cache."""
     return [
         partial(with_server, bench, weights, f"raw client, {name}{note}", ask, host_cache)
         for host_cache, note in ((HOST_CACHE, ""), (0, ", no host cache"))
         for name, ask in tools.RAW_CLIENTS.items()
+        if is_slow or host_cache or name == "sorted"
     ]
 
 
@@ -242,6 +243,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=1, help="the fastest of so many counts")
     parser.add_argument("--weights", type=Path, help="the original GGUF file")
     parser.add_argument("--default-weights", type=Path, help="the GGUF file that is our default")
+    parser.add_argument("--slow", action="store_true", help="random, no host cache: ten minutes")
     parser.add_argument("--no-hf", action="store_true", help="leave out lm-eval's hf (torch)")
     return parser.parse_args()
 
@@ -267,13 +269,19 @@ def measure(chosen: argparse.Namespace, bench: Bench, console: Console) -> None:
     found = fastest(runs, chosen.rounds)
     same, others, hf = found[:3], found[3 : 3 * len(files)], found[3 * len(files) :]
     mine, theirs = (others or same)[0], [*hf, *same[1:]]
-    clients = fastest(raw_clients(bench, original), 1)
+    clients = fastest(raw_clients(bench, original, is_slow=chosen.slow), 1)
+    limit = fastest([raw_clients(bench, default, is_slow=False)[0]], chosen.rounds)
     short = short_prompts(bench, default, chosen.prefixes) if chosen.prefixes else None
 
     console.print(table(f"One file, one engine. {bench.title}", [*same, *clients], bench.minimum))
-    rows = [mine, *theirs, *([*others[1:], same[0]] if others else [])]
+    rows = [mine, *theirs, *([*others[1:], same[0]] if others else []), *limit]
     console.print(table(f"Our default against theirs. {bench.title}", rows, bench.minimum))
-    console.print(goals(bench, same, mine, theirs, short))
+    show_goals(goals(bench, same, mine, theirs, short))
+    console.print(
+        f"A bare client on the same weights, its server already up: {_lead(limit, mine):.2f} x the "
+        f"time of our default, so that no client could be more than {_lead(theirs, limit[0]):.2f} x "
+        "as fast as the faster peer with this engine."
+    )
 
 
 def goals(

@@ -108,6 +108,7 @@ def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str
     """Run a command to its end and return its seconds; what it says goes to a file."""
     log = folder / "output.txt"
     environment = {**os.environ, **OFFLINE, "HF_HOME": str(folder / "hf"), **variables}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # no tool is to compile itself every time
     start = time.perf_counter()
     with log.open("w", encoding="utf-8") as file:
         ended = subprocess.run(

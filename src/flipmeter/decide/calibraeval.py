@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize
 
 from flipmeter.decide.spaces import Floats
 from flipmeter.types import Problem
@@ -59,6 +58,8 @@ def fit_fair_map(
     spread: float = SPREAD,
 ) -> FairMap:
     """Fit the map on pairs that have all three probabilities, starting from even steps."""
+    from scipy.optimize import minimize  # slow to import, and only needed here
+
     pairs = _pairs(original, ids_swapped, positions_swapped)
     knots, places = np.unique(np.concatenate([pairs.ravel(), [0.0, 1.0]]), return_inverse=True)
     where = places[: pairs.size].reshape(pairs.shape)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from flipmeter.measure.arrays import Booleans, Floats, booleans, ratio, same_length
 from flipmeter.measure.confidence import confidence_bins, entropies, margins
@@ -39,11 +39,17 @@ def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple
 
 
 def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:
-    ranks = _within(score, groups, lambda own: np.asarray(stats.rankdata(own)))
+    ranks = _within(score, groups, midranks)
     n = groups.count()
     a, b = (of - ratio(groups.total(of), n)[groups.of] for of in (ranks, flips.astype(np.float64)))
     rho = ratio(groups.total(a * b), np.sqrt(groups.total(a**2) * groups.total(b**2)))
     return rho, np.asarray(special.chdtrc(1, np.maximum(n - 1, 0) * rho**2))
+
+
+def midranks(numbers: Floats) -> Floats:
+    """Return the rank of each number, equal ones sharing the mean of theirs."""
+    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
 
 
 def _within(score: Floats, groups: Groups, make: Callable[[Floats], Floats]) -> Floats:

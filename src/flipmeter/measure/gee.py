@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 from flipmeter.measure.arrays import Floats, Ints, ratio
 
@@ -186,7 +186,7 @@ def score_test(outcomes: Outcomes, known: Floats, added: Floats, link: Link = "l
     if not (size > CLOSE).all() or np.linalg.cond(v / np.outer(size, size)) > 1 / np.sqrt(CLOSE):
         return Tested(df, link=without.link, note="no test: too few items differ between cells")
     statistic = float(total @ np.linalg.solve(v, total)) * below / (outcomes.freedom * df)
-    return Tested(df, statistic, float(stats.f.sf(statistic, df, below)), without.link)
+    return Tested(df, statistic, float(special.fdtrc(df, below, statistic)), without.link)
 
 
 def _scores(outcomes: Outcomes, known: Floats, added: Floats, without: Fit) -> Floats:

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy import special
 
 from flipmeter.design.coding import (
     Codes,
@@ -126,7 +126,7 @@ class Model:
             slope += sign * weights @ self.fit.slope(rows)
         # Cells that no item tells apart have variance 0, and rounding can take it below.
         error = float(np.sqrt(max((slope @ self.fit.covariance @ slope.T).item(), 0.0)))
-        half = float(stats.t.ppf(1 - ALPHA / 2, self.fit.freedom)) * error
+        half = float(special.stdtrit(self.fit.freedom, 1 - ALPHA / 2)) * error
         return 100 * value, 100 * (value - half), 100 * (value + half)
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import polars as pl
-from scipy.stats import binomtest
+from scipy import special
 
 from flipmeter.types import Contrast
 
@@ -79,10 +79,15 @@ class Lean:
     k: int
     n: int
 
+    @property
+    def p(self) -> float:
+        """The chance of so many towards one end, either one, if flips went both ways alike."""
+        return min(1.0, 2 * float(special.bdtrc(self.k - 1, self.n, 0.5)))
+
     def __str__(self) -> str:
         if self.n < ENOUGH:
             return ""
-        if self.k >= MOSTLY * self.n and binomtest(self.k, self.n).pvalue < ALPHA:
+        if self.k >= MOSTLY * self.n and self.p < ALPHA:
             return f"mostly towards the {self.towards} ({self.k} of {self.n})"
         return "in no clear direction"
 
