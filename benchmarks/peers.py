@@ -278,9 +278,9 @@ def measure(chosen: argparse.Namespace, bench: Bench, console: Console) -> None:
     console.print(table(f"Our default against theirs. {bench.title}", rows, bench.minimum))
     show_goals(goals(bench, same, mine, theirs, short))
     console.print(
-        f"A bare client on the same weights, its server already up: {_lead(limit, mine):.2f} x the "
-        f"time of our default, so that no client could be more than {_lead(theirs, limit[0]):.2f} x "
-        "as fast as the faster peer with this engine."
+        f"A bare client on the same weights, its server already up, takes {_lead(limit, mine):.2f} "
+        f"of the time of our default: with this engine no client is more than "
+        f"{_lead(theirs, limit[0]):.2f} times as fast as the faster peer."
     )
 
 

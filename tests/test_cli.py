@@ -244,5 +244,13 @@ def test_names_with_brackets_stay_what_they_are(cli: Cli, tickets: Path) -> None
 def test_a_verb_starts_without_what_few_need() -> None:
     said = "import flipmeter.cli, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
-    heavy = {"scipy.stats", "scipy.optimize", "torch", "transformers", "sklearn", "ray", "xllamacpp"}
+    heavy = {
+        "scipy.stats",
+        "scipy.optimize",
+        "torch",
+        "transformers",
+        "sklearn",
+        "ray",
+        "xllamacpp",
+    }
     assert not heavy & set(ran.stdout.split())

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from flipmeter.measure import performance, residual, residuals
 from flipmeter.measure.levels import split_level
-from flipmeter.measure.resample import metrics, read_sides, weights
+from flipmeter.measure.resample import metrics, read_sides, weights, with_strays
+from flipmeter.measure.scores import confusion, scores
 from flipmeter.types import Contrast, Mode, Problem
 from hand_made import group, one
 
@@ -198,16 +199,37 @@ def test_a_resample_has_the_metrics_of_a_table_with_items_repeated() -> None:
     frame = group(base.tolist(), other.tolist(), gold=gold.tolist(), items=_names(30))
     _, (side,) = read_sides(frame, [P1], "recommended")
     drawn = weights(30, "d")
-    found = metrics(side, drawn, ("accuracy", "macro_f1", "spearman", "mae"))
+    found = metrics(side, drawn, ("accuracy", "macro_f1", "mae", "spearman"))
     assert drawn[0].tolist() == [1] * 30
     assert (drawn.sum(axis=1) == 30).all()
     for place in (0, 1, 2000):
         again = np.repeat(np.arange(30), drawn[place].astype(int))
         score = performance(gold[again], base[again], 5)
-        wanted = [score.accuracy, score.macro_f1, score.spearman, score.mae]
-        assert found[:4, place] == pytest.approx(wanted)
+        assert found[:3, place] == pytest.approx([score.accuracy, score.macro_f1, score.mae])
+        assert place or found[3, place] == pytest.approx(score.spearman)
         both = (base[again] > 0) & (other[again] > 0)
         assert found[4, place] == pytest.approx((base != other)[again][both].mean())
+
+
+def test_strays_weaken_a_correlation_in_resamples_only() -> None:
+    classes = np.array([1, 2, 3, 4, 5] * 10)
+    table = confusion(classes, classes, 5)
+    tables = np.repeat(table[None], 2001, axis=0)
+    added = with_strays(tables, classes)
+    assert (added[0] == table).all()
+    assert (added[1:].sum(axis=(1, 2)) - 50).mean() == pytest.approx(2, abs=0.15)
+    rho = scores(added, names=["spearman"])["spearman"]
+    assert rho[0] == pytest.approx(1)
+    assert rho[1:].max() < 1
+    assert (added == with_strays(tables, classes)).all()
+    assert (added[1:] != with_strays(tables, classes[::-1].copy())[1:]).any()
+
+
+def test_strays_leave_a_constant_side_undefined_and_an_empty_one_empty() -> None:
+    classes = np.ones(20, dtype=np.int64)
+    for table in (confusion(np.arange(20) % 5 + 1, classes, 5), np.zeros((5, 6))):
+        added = with_strays(np.repeat(table[None], 3, axis=0), classes)
+        assert np.isnan(scores(added, names=["spearman"])["spearman"]).all()
 
 
 def _names(n: int) -> list[str]:

@@ -384,6 +384,17 @@ def test_models_run_side_by_side() -> None:
     assert one_unknown.duration.is_floor
 
 
+def test_models_of_one_process_share_its_cores() -> None:
+    speed = Speed(requests=4)
+    here, too, apart = (
+        timed(forecast(None), [Model(address)], speed)
+        for address in ("local/smollm2-135m", "local/smollm2-135m-q4_1", "openai/a")
+    )
+    all_of_them = Preview(1, (here, too, apart)).duration
+    assert all_of_them is not None
+    assert all_of_them.seconds == 2 * 10 / 4
+
+
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
 def test_a_speed_that_never_ends_is_refused(speed: float) -> None:
     with pytest.raises(Problem, match="prompt tokens per second never end"):

@@ -53,6 +53,7 @@ class Forecast:
     observed: Observed = field(default_factory=Observed)
     quote: Quote = field(default_factory=Quote)
     duration: Duration | None = None
+    is_in_process: bool = False
 
     @property
     def characters_per_token(self) -> float:
@@ -150,13 +151,21 @@ class Preview:
 
     @property
     def duration(self) -> Duration | None:
-        """Return the longest of the models, which run side by side; a floor if one is not known."""
-        all_of_them = [forecast.duration for forecast in self.forecasts if forecast.cost.to_ask]
-        known = [duration for duration in all_of_them if duration is not None]
-        if not known:
+        """Return the longest of the models, which run side by side; a floor if one is not known.
+
+        Those that run in this process share its cores: their times add up.
+        """
+        asked = [forecast for forecast in self.forecasts if forecast.cost.to_ask]
+        known = [(one.is_in_process, one.duration) for one in asked if one.duration is not None]
+        here = [duration for is_here, duration in known if is_here]
+        apart = [duration for is_here, duration in known if not is_here]
+        if here:
+            longest = max(here, key=_seconds)
+            apart.append(replace(longest, seconds=sum(map(_seconds, here))))
+        if not apart:
             return None
-        longest = max(known, key=lambda duration: duration.seconds)
-        is_floor = longest.is_floor or len(known) < len(all_of_them)
+        longest = max(apart, key=_seconds)
+        is_floor = longest.is_floor or len(known) < len(asked)
         return replace(longest, is_floor=is_floor)
 
     def as_dict(self) -> dict[str, object]:
@@ -193,7 +202,12 @@ def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast
     if is_ours and not speed.is_known and (each := observed.median_seconds):
         source = f"median of {observed.n_replies:,} stored replies: {each:.2g} s"
         found.append(Duration(n_left * each, source))
-    return replace(forecast, duration=max(found, key=lambda d: d.seconds, default=None))
+    duration = max(found, key=_seconds, default=None)
+    return replace(forecast, duration=duration, is_in_process=is_ours)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.seconds
 
 
 def _timed(duration: Duration | None) -> dict[str, object]:

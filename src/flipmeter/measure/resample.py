@@ -20,6 +20,9 @@ from flipmeter.measure.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.scores import scores
 from flipmeter.types import Contrast, Mode
 
+RANKED = "spearman"
+STRAYS = 2.0
+
 Weights = npt.NDArray[np.float32]
 """How often each item (column) stands in each sample (row); whole numbers, so sums are exact."""
 
@@ -200,8 +203,27 @@ def metrics(side: Side, weighted: Weights, names: Sequence[str]) -> Floats:
     counts = (weighted @ adds).astype(np.float64)
     flips = ratio(counts[:, :n_contrasts], counts[:, n_contrasts : 2 * n_contrasts])
     tables = counts[:, 2 * n_contrasts :].reshape(len(weighted), *shape)
-    found = scores(tables, names=names)
+    found = scores(tables, names=[name for name in names if name != RANKED])
+    if RANKED in names:
+        found |= scores(with_strays(tables, side.classes), names=[RANKED])
     return np.concatenate([np.stack([found[name] for name in names]), flips.T])
+
+
+def with_strays(tables: Floats, classes: Ranks) -> Floats:
+    """Add about two items to every resample whose answers have nothing to do with their class.
+
+    A few answers far out move a correlation more than all others, and a small sample may hold none
+    of them: no resample of it could know. Wilson's interval of a share adds as much (z² / 2 items
+    of either kind). The first table, of the items as they are, stays as it is. Sides that answer
+    alike are drawn alike.
+    """
+    chance = np.random.default_rng([SEED, zlib.crc32(classes.tobytes())])
+    n_strays = np.concatenate([[0.0], chance.gamma(STRAYS, size=len(tables) - 1)])
+    read = tables[:, :, 1:]
+    gold, answers = read.sum(axis=2, keepdims=True), read.sum(axis=1, keepdims=True)
+    strays = ratio(gold * answers, gold.sum(axis=1, keepdims=True) ** 2)
+    added = np.nan_to_num(strays) * n_strays[:, None, None]
+    return np.concatenate([tables[:, :, :1], read + added], axis=2)
 
 
 @dataclass(frozen=True)
