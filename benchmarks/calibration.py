@@ -501,8 +501,8 @@ OUTSIDE = """
 Outside 93 to 97 %: {names}. The intervals of `worst_accuracy` and `spread` are made to hold for the
 view that is picked by looking, so they cover more than 95 %. A difference of Spearman's
 coefficients hangs on a few items far out, which 50 items may hold or not: every resample gets about
-two such items more, as Wilson's interval adds two of either kind to a share. Resamples alone would
-cover 77 % where one of two raters goes astray in 4 % of its answers and the other never.
+two such items more, as Wilson's interval adds two of either kind to a share. Resamples alone cover
+too little where one of two raters goes astray in a few answers and the other never.
 """
 ALARMS = """
 ## False alarms
