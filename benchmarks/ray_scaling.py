@@ -4,14 +4,16 @@
 
 The cluster has one node for each actor, all on this machine, and a driver that stores every reply.
 A rater answers `room` requests at a time and takes `latency` for each, so that one actor gives at
-most room / latency replies per second: the ideal is that many times the actors. The last row has no
-latency: what driver, actors and Ray manage on the cores that they share here.
+most room / latency replies per second: the ideal is that many times the actors. All processes share
+the cores of this machine, and other work may take some of them: what a request takes of a core, by
+whom, says how many requests the cores carry at most, whatever the latency.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from typing import Any
 
 import ray
 from goals import Goal, show_goals
+from processes import PARTS, cpu_by_part
 from ray.cluster_utils import Cluster
 from rich.console import Console
 from rich.table import Table
@@ -40,18 +43,19 @@ N_ITEMS = 200
 PER_SEED = 7 * N_ITEMS
 """Distinct requests of the seven views."""
 WIDE = 64
+N_CORES = len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What some actors answered, and what the driver's process took for it."""
+    """What some actors answered, and the CPU seconds of each part for it."""
 
     n_actors: int
     room: int
     latency: float
     n_requests: int
     seconds: float
-    cpu: float
+    cpu: dict[str, float]
 
     @property
     def rate(self) -> float:
@@ -59,21 +63,31 @@ class Pace:
 
     @property
     def share(self) -> float:
-        """Return the share of the ideal, NaN without latency."""
-        return self.rate * self.latency / (self.n_actors * self.room) if self.latency else 1.0
+        """Return the share of the ideal."""
+        return self.rate / self.ideal
+
+    @property
+    def ideal(self) -> float:
+        """Return what the raters would answer in a second, were everything else free."""
+        return self.n_actors * self.room / self.latency if self.latency else math.inf
+
+    @property
+    def carried(self) -> float:
+        """Return what all cores would carry in a second, had they nothing else to do."""
+        return N_CORES * self.n_requests / sum(self.cpu.values())
 
     @property
     def row(self) -> tuple[str, ...]:
-        ideal = f"{self.n_actors * self.room / self.latency:,.0f}" if self.latency else "-"
         return (
             str(self.n_actors),
             str(self.room),
             f"{1000 * self.latency:g} ms",
             f"{self.n_requests:,}",
             f"{self.rate:,.0f}",
-            ideal,
+            f"{self.ideal:,.0f}" if self.latency else "-",
             f"{self.share:.1%}" if self.latency else "-",
-            f"{1000 * self.cpu / self.n_requests:.2f}",
+            *(f"{1000 * self.cpu[part] / self.n_requests:.2f}" for part in PARTS),
+            f"{self.carried:,.0f}",
         )
 
 
@@ -109,11 +123,12 @@ async def pace(n_actors: int, n_requests: int, latency: float, room: int) -> Pac
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "r.sqlite") as store:
         await asked.backend.wait_for_all()
         await asked.ask(store, warm)
-        start, cpu = time.perf_counter(), time.process_time()
+        start, before = time.perf_counter(), cpu_by_part()
         replies = await asked.ask(store, timed)
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+        seconds, after = time.perf_counter() - start, cpu_by_part()
     await asked.backend.close()
     assert not any(reply.error for reply in replies.values())
+    cpu = {part: after[part] - before[part] for part in PARTS}
     return Pace(n_actors, room, latency, len(timed), seconds, cpu)
 
 
@@ -155,7 +170,8 @@ def main() -> None:
         unbound = [asyncio.run(pace(n, 4000, 0.0, WIDE)) for n in (1, 2)]
         counts = asyncio.run(death(cluster, 4, 4 * per_actor // 2, options.room))
     names = ("actors", "room", "latency", "requests", "requests/s", "ideal", "share")
-    table = Table(*names, "driver CPU s per 1,000", title="Raters on actors", title_justify="left")
+    taken = (*(f"{part}: CPU ms each" for part in PARTS), f"{N_CORES} cores carry")
+    table = Table(*names, *taken, title="Raters on actors", title_justify="left")
     for one in [*paces, *unbound]:
         table.add_row(*one.row)
     Console(width=120).print(table)

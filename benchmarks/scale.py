@@ -32,6 +32,7 @@ from rich.table import Table
 
 from flipmeter.measure import measure
 from flipmeter.model import Engine, Ledger, Store
+from flipmeter.pile import Pile
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.rate import first_round, rate, seat
 from flipmeter.rows import call_table, decision_table
@@ -64,13 +65,17 @@ class Parrot:
 
 @dataclass(frozen=True)
 class Size:
-    """What a study took: CPU seconds by stage, wall seconds, bytes on disk and in memory."""
+    """What a study took: CPU seconds by stage, wall seconds, bytes on disk and in memory.
+
+    `asking` is the peak of memory before the tables are made, `memory` that in all.
+    """
 
     n_requests: int
     cpu: dict[str, float]
     wall: float
     store: int
     tables: int
+    asking: int
     memory: int
     body: float
     tokens: float
@@ -92,6 +97,7 @@ class Size:
             f"{self.store / MB:,.1f}",
             f"{self.store / n:.0f}",
             f"{self.tables / n:.0f}",
+            f"{self.asking / MB:,.0f}",
             f"{self.memory / MB:,.0f}",
         )
 
@@ -106,6 +112,7 @@ COLUMNS = (
     "store MB",
     "B each",
     "tables B each",
+    "peak MB, asking",
     "peak MB",
 )
 
@@ -131,10 +138,12 @@ def rated(n_requests: int) -> Size:
         clock = [time.process_time()]
         decisions, calls, ledger = asyncio.run(_ask(conditions, folder))
         clock.append(time.process_time())
-        decisions.write_parquet(folder / "decisions.parquet")
-        calls.write_parquet(folder / "calls.parquet")
+        asking = _peak()
+        decisions.rows().sink_parquet(folder / "decisions.parquet", engine="streaming")
+        calls.rows().sink_parquet(folder / "calls.parquet", engine="streaming")
         clock.append(time.process_time())
-        measure(decisions, contrasts_of(list(probes)), mode="recommended", reproducible=[])
+        measured = pl.read_parquet(folder / "decisions.parquet")
+        measure(measured, contrasts_of(list(probes)), mode="recommended", reproducible=[])
         clock.append(time.process_time())
         stages = ("ask", "tables", "measure")
         spans = [end - start for start, end in pairwise(clock)]
@@ -144,24 +153,29 @@ def rated(n_requests: int) -> Size:
             time.perf_counter() - start,
             sum(file.stat().st_size for file in folder.glob("replies.sqlite*")),
             sum(file.stat().st_size for file in folder.glob("*.parquet")),
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            asking,
+            _peak(),
             _body(conditions),
             ledger.prompt_tokens / ledger.asked,
             ledger.cached_tokens / ledger.asked,
         )
 
 
-async def _ask(
-    conditions: Sequence[Condition], folder: Path
-) -> tuple[pl.DataFrame, pl.DataFrame, Ledger]:
+async def _ask(conditions: Sequence[Condition], folder: Path) -> tuple[Pile, Pile, Ledger]:
     ledger = Ledger()
-    decisions, calls = [decision_table([])], [call_table([])]
+    decisions = Pile(folder / "pile", "decisions", decision_table([]))
+    calls = Pile(folder / "pile", "calls", call_table([]))
     with Store(folder / "replies.sqlite") as store:
         engine = Engine({"parrot": Parrot()}, store, ledger)
         async for lot in rate(conditions, engine, {seat(conditions[0]): "parrot"}):
-            decisions.append(decision_table(lot))
-            calls.append(call_table(lot))
-    return pl.concat(decisions), pl.concat(calls), ledger
+            decisions.add(decision_table(lot))
+            calls.add(call_table(lot))
+    return decisions, calls, ledger
+
+
+def _peak() -> int:
+    """Return the most memory that this process has had so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _body(conditions: Sequence[Condition]) -> float:

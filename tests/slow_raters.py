@@ -15,10 +15,10 @@ from pathlib import Path
 
 from flipmeter.grid import conditions, worlds
 from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
-from flipmeter.model.pool import Bell
 from flipmeter.rate import first_round, seat
 from flipmeter.study import read_study
 from flipmeter.types import Actors, Model, Reply, Request
+from flipmeter.waiting import Bell
 
 
 class SlowRater:

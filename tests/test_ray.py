@@ -168,7 +168,7 @@ def test_a_node_dies_and_nothing_is_lost_or_asked_again_that_was_stored(
     replies = asyncio.run(run())
     for node in doomed:
         cluster.remove_node(node)
-    n_under_way_at_most = 2 * (room + 1)
+    n_under_way_at_most = 2 * 2 * room
     asked = trial.n_asked()
     assert set(replies) == {request.key for request in trial.requests} == set(asked)
     assert not any(reply.error for reply in replies.values())

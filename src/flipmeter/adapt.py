@@ -16,10 +16,10 @@ from flipmeter.model import (
     asked_as,
     check_scored,
     examine,
+    fleet_of,
     identity_of,
     needs,
     open_backend,
-    replicas_of,
     stated,
     without_logprobs,
 )
@@ -69,7 +69,7 @@ async def look(
 ) -> Examination:
     """Examine the endpoint of a model and record what is found."""
     opened = open_backend(model)
-    backend = replicas_of(opened)[0]
+    backend = fleet_of(opened).replicas[0]
     if not isinstance(backend, HttpBackend):
         raise TypeError(f"{model.address} has no endpoint to examine")
     try:

@@ -51,6 +51,9 @@ class Joined(Run):
         whole = pl.concat([run.calls for run in self.runs], how="diagonal_relaxed")
         return whole.unique(CALLED, keep="first", maintain_order=True)
 
+    def calls_with(self, *columns: str) -> pl.DataFrame:
+        return self.calls.select(columns)
+
     @cached_property
     def environment(self) -> dict[str, Any]:
         return _one_environment(self.runs)

@@ -41,6 +41,9 @@ class Predictions(Run):
     def calls(self) -> pl.DataFrame:
         return pl.DataFrame(schema=CALL_SCHEMA)
 
+    def calls_with(self, *columns: str) -> pl.DataFrame:
+        return self.calls.select(columns)
+
     @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:
         return contrasts_between(self.views)

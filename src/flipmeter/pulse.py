@@ -73,7 +73,7 @@ class Beat:
         """Say whether the process is there still, as far as one can tell from here."""
         if time.time() - self.seen > SILENT:
             return False
-        return self.host != platform.node() or _is_running(self.pid)
+        return self.host != platform.node() or is_running(self.pid)
 
 
 _BEAT = TypeAdapter(Beat)
@@ -87,7 +87,8 @@ def read_beat(folder: Path) -> Beat | None:
         return None
 
 
-def _is_running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
+    """Say whether a process of this machine is there still."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -71,12 +71,12 @@ def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     return table.sort(keys, maintain_order=True)
 
 
-def in_grid_order(table: pl.DataFrame, grid: Sequence[Condition]) -> pl.DataFrame:
+def in_grid_order(table: pl.LazyFrame, grid: Sequence[Condition]) -> pl.LazyFrame:
     """Sort rows as the grid has its conditions, however it was cut into lots."""
     names = list(SCHEMA)[:6]
     places = pl.DataFrame([_where(condition) for condition in grid], schema=names, orient="row")
     places = places.cast({name: SCHEMA[name] for name in names}).with_row_index("place")
-    joined = table.join(places, on=names, how="left", maintain_order="left")
+    joined = table.join(places.lazy(), on=names, how="left", maintain_order="left")
     return joined.sort("place", maintain_order=True).drop("place")
 
 
@@ -199,7 +199,7 @@ def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:
     An endpoint that does not say is not a change.
     """
     found: dict[str, list[str]] = {}
-    for name, words in _ANSWERED.items():
+    for name, words in ANSWERED.items():
         told = calls.filter(pl.col(name) != "").with_columns(_without_table(name))
         told = told.group_by("rater", name, maintain_order=True).len()
         for (rater,), group in told.group_by("rater", maintain_order=True):
@@ -214,7 +214,7 @@ def _without_table(name: str) -> pl.Expr:
     return pl.col(name).str.replace(r"^(sim/.*)@[0-9a-f]+$", "$1")
 
 
-_ANSWERED = {
+ANSWERED = {
     "answered_by": "the model that answers",
     "provider": "the provider",
     "fingerprint": "the system fingerprint",

@@ -44,9 +44,17 @@ from flipmeter.model import (
     ray_cluster,
 )
 from flipmeter.model.weights import Fetched
+from flipmeter.pile import Pile, scratch
 from flipmeter.pulse import Pulse
 from flipmeter.rate import Rated, Seat, rate, seat
-from flipmeter.rows import call_table, changes_of_model, decision_table, in_grid_order, in_order
+from flipmeter.rows import (
+    ANSWERED,
+    call_table,
+    changes_of_model,
+    decision_table,
+    in_grid_order,
+    in_order,
+)
 from flipmeter.study import Study, read_study
 from flipmeter.swap import fresh, write_text
 from flipmeter.types import Condition, Contrast, Dataset, Model, Problem
@@ -80,6 +88,10 @@ class Run:
     @cached_property
     def calls(self) -> pl.DataFrame:
         return _table(self._file(CALLS))
+
+    def calls_with(self, *columns: str) -> pl.DataFrame:
+        """Return some columns of the calls; the others are not read."""
+        return _table(self._file(CALLS), columns)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -141,7 +153,7 @@ class Run:
         found: dict[str, list[str]] = {}
         told_by = (
             self.environment.get("fallbacks", {}),
-            changes_of_model(self.calls),
+            changes_of_model(self.calls_with("rater", *ANSWERED)),
             self._noise_warnings(),
         )
         for told in told_by:
@@ -225,9 +237,9 @@ class Run:
         return path
 
 
-def _table(path: Path) -> pl.DataFrame:
+def _table(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, columns=list(columns) if columns else None)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _damaged(path, error) from error
 
@@ -276,9 +288,9 @@ def perform(
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
             lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
-            return await _gather(lots, identities, is_known, pulse)
+            return await _gather(lots, identities, is_known, pulse, piles)
 
-    with pulse:
+    with pulse, scratch(folder) as piles:
         with _collecting_seldom():
             found = wait_for(ask())
         environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
@@ -299,12 +311,15 @@ def _record(
     """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
-    _write_table(folder / DECISIONS, in_grid_order(pl.concat(found.decisions), grid))
-    calls = pl.concat(found.calls).unique(maintain_order=True)  # blocks share some
-    _write_table(folder / CALLS, in_grid_order(calls, grid))
+    decisions, calls = found.decisions.rows(), found.calls.rows()
+    if study.block is not None:  # blocks have all conditions each, and share some calls
+        decisions = in_grid_order(decisions, grid)
+        calls = in_grid_order(calls.unique(maintain_order=True), grid)
+    _write_table(folder / DECISIONS, decisions)
+    _write_table(folder / CALLS, calls)
     write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
-    _write_table(folder / ESTIMATES, run.estimates)
+    _write_table(folder / ESTIMATES, run.estimates.lazy())
     return run
 
 
@@ -312,8 +327,8 @@ def _record(
 class _Harvest:
     """What a run brought in, lot by lot, who answered, and why it ended early, if it did."""
 
-    decisions: list[pl.DataFrame]
-    calls: list[pl.DataFrame]
+    decisions: Pile
+    calls: Pile
     identities: Mapping[Seat, str]
     stopped: str = ""
     is_settled: bool = False
@@ -324,32 +339,35 @@ async def _gather(
     identities: Mapping[Seat, str],
     is_known: Callable[[pl.DataFrame], str],
     pulse: Pulse,
+    folder: Path,
 ) -> _Harvest:
-    """Turn lots into tables as they come, until there are no more or what was asked is known.
+    """Turn lots into rows as they come, until there are no more or what was asked is known.
 
     A budget that ends before the first is an error.
     """
-    found = _Harvest([decision_table([])], [call_table([])], identities)
+    decisions = Pile(folder, "decisions", decision_table([]))
+    found = _Harvest(decisions, Pile(folder, "calls", call_table([])), identities)
     try:
         async for rated in lots:
-            found.decisions.append(decision_table(rated))
-            pulse.settle(found.decisions[-1])
-            found.calls.append(call_table(rated))
-            found.stopped = is_known(pl.concat(found.decisions))
+            table = decision_table(rated)
+            found.decisions.add(table)
+            found.calls.add(call_table(rated).unique(maintain_order=True))
+            pulse.settle(table)
+            found.stopped = is_known(table)
             if found.stopped:
                 found.is_settled = True
                 break
     except OutOfBudget as stop:
-        if len(found.decisions) == 1:
+        if not found.decisions.n_rows:
             raise
         found.stopped = str(stop)
     return found
 
 
 def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], str]:
-    """Return what says of the decisions so far why no more are needed, "" if they are."""
+    """Return what says, lot by lot, why no more decisions are needed, "" if they are."""
     if study.until is None:
-        return lambda decisions: ""
+        return lambda lot: ""
     claim = read_claim(study.until)
     contrast = claimed_contrast(claim, study.contrasts)
     n_decisions = sum(len(condition.items) for condition in grid)
@@ -359,7 +377,11 @@ def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], 
             "settled; the pipeline cannot express it, or there are no demonstrations"
         )
 
-    def is_known(decisions: pl.DataFrame) -> str:
+    seen: list[pl.DataFrame] = []
+
+    def is_known(lot: pl.DataFrame) -> str:
+        seen.append(lot)
+        decisions = pl.concat(seen)
         found = watch(decisions, claim, contrast)
         n_items = max((one.n for one in found), default=0)
         is_last = len(decisions) >= n_decisions
@@ -512,6 +534,6 @@ def _claim(folder: Path) -> None:
         ) from error
 
 
-def _write_table(path: Path, table: pl.DataFrame) -> None:
+def _write_table(path: Path, table: pl.LazyFrame) -> None:
     with fresh(path) as new:
-        table.write_parquet(new)
+        table.sink_parquet(new, engine="streaming")

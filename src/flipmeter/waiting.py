@@ -1,13 +1,31 @@
-"""Coroutine -> its result, for callers that do not wait themselves."""
+"""Coroutine -> its result, for callers that do not wait themselves; and a bell for those who do."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass
+class Bell:
+    """Wake those who wait for something to end."""
+
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    async def wait(self) -> None:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        await self.waiting[-1]
+
+    def ring(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:

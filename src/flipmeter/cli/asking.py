@@ -117,7 +117,7 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
 
 
 def _first_error(done: Run) -> str:
-    errors = done.calls.filter(pl.col("error") != "")["error"]
+    errors = done.calls_with("error").filter(pl.col("error") != "")["error"]
     return str(errors[0]) if len(errors) else "see calls.parquet"
 
 

@@ -35,7 +35,7 @@ from flipmeter.model.on_ray import RayBackend, ray_cluster
 from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.pool import Gate
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
-from flipmeter.model.replicas import replicas_of
+from flipmeter.model.replicas import fleet_of
 from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
 from flipmeter.model.sim import latents
@@ -73,6 +73,7 @@ __all__ = [
     "explain",
     "export",
     "find_prices",
+    "fleet_of",
     "hf_models",
     "identity_of",
     "interface_of",
@@ -92,7 +93,6 @@ __all__ = [
     "prune",
     "ray_cluster",
     "read_prices",
-    "replicas_of",
     "request_for",
     "run_forever",
     "serve",

@@ -7,25 +7,28 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from flipmeter.model.affinity import Affinity, Replica
 from flipmeter.model.backend import Backend, Retry
 from flipmeter.model.limiter import Limiter
 from flipmeter.model.names import (
     World,
     concurrency_of,
     identity_of,
+    is_callable,
     is_in_process,
     is_reproducible,
     open_backend,
 )
-from flipmeter.model.pool import Bell
+from flipmeter.model.replicas import Fleet, Place
 from flipmeter.types import Decoding, Model, Problem, Reply, Request
+from flipmeter.waiting import Bell
 
 Open = Callable[[Model, World | None], Backend]
 
@@ -33,6 +36,8 @@ LOCAL = "local"
 CLIENT_PORT = 10001
 CONNECTING = 5.0
 """Seconds until a cluster that does not answer is taken to be away."""
+GATHERING = 0.003
+"""Seconds for which a message waits for others that would leave with it."""
 OPENINGS = 3
 """How often an actor may die while it opens its model."""
 
@@ -98,14 +103,30 @@ class Held:
     node: str
 
 
+class Mistake(Exception):
+    """A mistake in the code that answers: it ends the run."""
+
+
+Told = Reply | Problem | Retry | Mistake
+"""What an actor says to a request: values all, since Ray would wrap what is raised."""
+
+Posted = tuple[int, Request]
+Delivered = tuple[int, Told]
+"""A request and what is said to it, under the number that the driver gave them."""
+
+
 class Holder:
     """What an actor is: one backend, opened where the actor is.
 
-    Problems and retries are handed back as values: Ray would wrap what is raised. None says that
-    nothing is open, because Ray has started the actor anew.
+    A message between processes costs more than most of what is in it, so that requests come in
+    batches and replies leave with whichever message is there when they are.
     """
 
-    _backend: Backend | None = None
+    def __init__(self) -> None:
+        self._backend: Backend | None = None
+        self._told: list[Delivered] = []
+        self._gathered = Bell()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def here(self) -> None:
         """Return when there is an actor."""
@@ -118,29 +139,126 @@ class Holder:
             return problem
         return Held(self._backend.identity, self._backend.is_reproducible, platform.node())
 
-    async def ask(self, request: Request) -> Reply | Problem | Retry | None:
+    async def exchange(self, posted: Sequence[Posted]) -> list[Delivered] | None:
+        """Take requests, wait until some are answered, these or earlier ones, and return those.
+
+        None says that nothing is open, because Ray has started the actor anew.
+        """
         if self._backend is None:
             return None
+        for number, request in posted:
+            task = asyncio.create_task(self._answer(self._backend, number, request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        while not self._told:
+            await self._gathered.wait()
+        told, self._told = self._told, []
+        return told
+
+    async def _answer(self, backend: Backend, number: int, request: Request) -> None:
+        said: Told
         try:
-            return await self._backend.ask(request)
+            said = await backend.ask(request)
         except (Problem, Retry) as told:
-            return told
+            said = told
+        except Exception:
+            said = Mistake(traceback.format_exc())
+        self._told.append((number, said))
+        if len(self._told) == 1:
+            asyncio.get_running_loop().call_later(GATHERING, self._gathered.ring)
 
 
-@dataclass(eq=False)
-class _Actor(Replica):
-    """An actor by its handle: whether Ray has placed it, and whether it can be asked."""
+class Lost(Retry):
+    """An actor is gone, or Ray has started it anew: what it was asked is for another."""
+
+
+class Actor:
+    """A replica of a model on a Ray cluster; Ray may not have placed it yet."""
 
     handle: Any = None
     is_placed: bool = False
-    is_there: bool = False
+
+    def __init__(self, model: Model, identity: str, limiter: Limiter, server: str) -> None:
+        self.identity = identity
+        self.is_reproducible = is_reproducible(model, Decoding())
+        self.limiter, self.server = limiter, server
+        # An endpoint may have answered, and bills it, before the actor was lost.
+        self._is_free = is_in_process(model)
+        self.concurrency = (
+            limiter.limit // model.actors.replicas if self._is_free else limiter.limit
+        )
+        self._title = model.title
+        self._ray = _package()
+        self._numbers = count()
+        self._outbox: list[Posted] = []
+        self._awaited: dict[int, asyncio.Future[Told]] = {}
+        self._messages: set[asyncio.Task[None]] = set()
+
+    async def ask(self, request: Request) -> Reply:
+        number = next(self._numbers)
+        self._awaited[number] = asyncio.get_running_loop().create_future()
+        self._outbox.append((number, request))
+        if len(self._outbox) == 1:
+            self._send_soon()
+        said = await self._awaited[number]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    async def close(self) -> None:
+        for message in self._messages:
+            message.cancel()
+        await asyncio.gather(*self._messages, return_exceptions=True)
+        if self.handle is not None:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.kill(self.handle)
+
+    def _send_soon(self) -> None:
+        """Wait for those who were answered together: they ask together."""
+        asyncio.get_running_loop().call_later(GATHERING, self._send)
+
+    def _send(self) -> None:
+        """Send what is asked by now; an empty message fetches replies if no other is there to."""
+        if self._outbox or (self._awaited and not self._messages):
+            posted, self._outbox = self._outbox, []
+            message = asyncio.create_task(self._carry(posted))
+            self._messages.add(message)
+            message.add_done_callback(self._arrived)
+
+    def _arrived(self, message: asyncio.Task[None]) -> None:
+        self._messages.discard(message)
+        if not message.cancelled():
+            self._send_soon()
+
+    async def _carry(self, posted: list[Posted]) -> None:
+        """Bring requests to the actor, and what it says to these or to earlier ones back."""
+        told = await self._exchange(posted)
+        if isinstance(told, Exception):
+            self._outbox = []
+            told = [(number, told) for number in self._awaited]
+        for number, said in told:
+            awaited = self._awaited.pop(number, None)
+            if awaited is not None and not awaited.done():  # who asked may have been cancelled
+                awaited.set_result(said)
+
+    async def _exchange(self, posted: list[Posted]) -> list[Delivered] | Lost | Mistake:
+        try:
+            told: list[Delivered] | None = await self.handle.exchange.remote(posted)
+        except self._ray.exceptions.RayTaskError as error:
+            return Mistake(str(error))
+        except self._ray.exceptions.RayError as error:
+            why = f"an actor of {self._title} was lost ({_reason(error)})"
+            return Lost(why, is_free=self._is_free)
+        return told or Lost(f"an actor of {self._title} was started anew", is_free=self._is_free)
 
 
-class RayBackend:
+class RayBackend(Fleet):
     """A model on several actors. What a lost one had under way is asked of another.
 
     The driver keeps store, budget, pace and retries; actors are placed when something is asked.
     """
+
+    replicas: tuple[Actor, ...]
 
     def __init__(
         self, model: Model, world: World | None = None, *, open_one: Open = open_backend
@@ -150,65 +268,19 @@ class RayBackend:
                 f"{model.title} has several base URLs, which are asked without Ray; leave --on "
                 "out, or name one"
             )
-        self.identity = identity_of(model, world)
+        identity, self._ray = identity_of(model, world), _package()
+        shared = _shared_limit(model, identity)
+        super().__init__([Actor(model, identity, *shared) for _ in range(model.actors.replicas)])
         self.is_reproducible = is_reproducible(model, Decoding())
-        self.n_replicas = model.actors.replicas
-        self.limiter, self.server = _shared_limit(model, self.identity)
-        self.concurrency = self.limiter.limit
         self._wanted = model.actors
-        # An endpoint may have answered, and bills it, before the actor was lost.
-        self._is_free = is_in_process(model)
         self._title = model.title
-        self._ray = _package()
         self._opening = model, world, open_one
-        self._actors: list[_Actor] = []
-        self._watches: set[asyncio.Task[None]] = set()
-        self._affinity: Affinity[_Actor] = Affinity()
-        self._changed = Bell()
-        self._problem: Problem | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(self, request: Request) -> Reply:
-        if not self._actors:
-            self._place()
-        actor = self._affinity.choose(request.script.head, await self._there())
-        actor.n_under_way += 1
-        try:
-            told = await actor.handle.ask.remote(request)
-        except self._ray.exceptions.RayTaskError:
-            raise  # a mistake in the code that answers, not a loss
-        except self._ray.exceptions.RayError as error:
-            self._lose(actor)
-            lost = f"an actor of {self._title} was lost ({_reason(error)})"
-            raise Retry(lost, is_free=self._is_free) from error
-        finally:
-            actor.n_under_way -= 1
-        if told is None:
-            self._lose(actor)
-            raise Retry(f"an actor of {self._title} was started anew", is_free=True)
-        if isinstance(told, Exception):
-            raise told
-        reply: Reply = told
-        return reply
-
-    async def wait_for_all(self) -> None:
-        """Wait until every actor can be asked; a run begins with the first."""
-        if not self._actors:
-            self._place()
-        while self._problem is None and not all(actor.is_there for actor in self._actors):
-            await self._changed.wait()
-        await self._there()
-
-    async def close(self) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        await asyncio.gather(*self._watches, return_exceptions=True)
-        for actor in self._actors:
-            with suppress(self._ray.exceptions.RayError):
-                self._ray.kill(actor.handle)
-        self._actors = []
-
-    def _place(self) -> None:
+    def muster(self) -> None:
         """Let Ray place the actors; what they know is sent once for all of them."""
+        if self._tasks or self.there:
+            return
         model, world, open_one = self._opening
         self._opening = model, self._ray.put(world), open_one
         wanted = self._wanted
@@ -219,24 +291,42 @@ class RayBackend:
             scheduling_strategy="SPREAD",
             max_restarts=-1,
         )(Holder)
-        room = -(-self.concurrency // self.n_replicas)
-        for _ in range(self.n_replicas):
-            self._actors.append(_Actor(room, handle=holder.remote()))
-            self._watch(self._actors[-1])
+        for place, actor in enumerate(self.replicas):
+            actor.handle = holder.remote()
+            self._begin(self._arrive(place))
+        self._begin(self._be_patient())
 
-    def _lose(self, actor: _Actor) -> None:
-        """Ask an actor no more until Ray has started it again."""
-        if actor.is_there:
-            actor.is_there = actor.is_placed = False
-            self._watch(actor)
+    def lose(self, place: Place, failure: Retry) -> bool:
+        """Ask a lost actor no more until Ray has started it again, be it the last."""
+        if isinstance(failure, Lost) and place in self.there:
+            self.there.discard(place)
+            self.replicas[place].is_placed = False
+            self._begin(self._arrive(place))
+            self.changed.ring()
+        return isinstance(failure, Lost)
 
-    def _watch(self, actor: _Actor) -> None:
-        task = asyncio.create_task(self._arrive(actor))
-        self._watches.add(task)
-        task.add_done_callback(self._watches.discard)
+    async def wait_for_all(self) -> None:
+        """Wait until every actor can be asked; a run begins with the first."""
+        self.muster()
+        while self.problem is None and len(self.there) < len(self.replicas):
+            await self.changed.wait()
+        if self.problem is not None:
+            raise self.problem
 
-    async def _arrive(self, actor: _Actor) -> None:
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await super().close()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _arrive(self, place: Place) -> None:
         """Wait until Ray has placed an actor and it has opened its model, then let it be asked."""
+        actor = self.replicas[place]
         try:
             await actor.handle.here.options(max_task_retries=-1).remote()
             actor.is_placed = True
@@ -249,9 +339,21 @@ class RayBackend:
                 "memory enough for the model?"
             )
         problem = held if isinstance(held, Problem) else self._stranger(held)
-        self._problem = self._problem or problem
-        actor.is_there = problem is None
-        self._changed.ring()
+        if problem is None:
+            self.there.add(place)
+        self.problem = self.problem or problem
+        self.changed.ring()
+
+    async def _be_patient(self) -> None:
+        """Give up when Ray has placed no actor for too long."""
+        while self.problem is None:
+            try:
+                async with asyncio.timeout(self._wanted.patience):
+                    await self.changed.wait()
+            except TimeoutError:
+                if not any(actor.is_placed for actor in self.replicas):
+                    self.problem = self._unplaced()
+                    self.changed.ring()
 
     def _stranger(self, held: Held) -> Problem | None:
         """Return what is wrong with an actor that holds something else than this process names."""
@@ -266,19 +368,6 @@ class RayBackend:
                 "this machine; say which in its `options`: device_map"
             )
         return None
-
-    async def _there(self) -> Sequence[_Actor]:
-        """Return the actors that can be asked; wait for the first."""
-        while self._problem is None:
-            if there := [actor for actor in self._actors if actor.is_there]:
-                return there
-            try:
-                async with asyncio.timeout(self._wanted.patience):
-                    await self._changed.wait()
-            except TimeoutError:
-                if not any(actor.is_placed for actor in self._actors):
-                    raise self._unplaced() from None
-        raise self._problem
 
     def _unplaced(self) -> Problem:
         wanted = self._wanted
@@ -295,11 +384,12 @@ def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
     """Return how much may be under way at all actors together, and whose limit that is.
 
     An endpoint takes what it takes, whoever asks it. Weights in an actor take what a backend does,
-    and one request more, so that they do not wait while a reply travels.
+    and have as much again waiting, so that they are not idle while replies travel and are stored. A
+    callable is asked no more than it takes: nothing but us counts what it is asked at a time.
     """
     if is_in_process(model):
-        n = model.actors.replicas * (concurrency_of(model) + 1)
-        return Limiter(n, is_adaptive=False), identity
+        n = concurrency_of(model) * (1 if is_callable(model) else 2)
+        return Limiter(n * model.actors.replicas, is_adaptive=False), identity
     client = open_backend(model)
     limiter: Limiter = getattr(client, "limiter", None) or Limiter(client.concurrency)
     return limiter, getattr(client, "server", identity)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from flipmeter.model.affinity import in_turns
 from flipmeter.model.backend import Backend, Retry
 from flipmeter.model.budget import Purse, Spent, taken
 from flipmeter.model.http import Unreachable
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.limiter import Limiter
+from flipmeter.model.replicas import Place, Rota
 from flipmeter.types import Problem, Reply, Request
+from flipmeter.waiting import Bell
 
 Keep = Callable[[Request, Reply], Awaitable[None]]
 
@@ -43,23 +44,6 @@ PERSISTENCE = Persistence()
 
 
 @dataclass
-class Bell:
-    """Wake those who wait for something to end."""
-
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
-
-    async def wait(self) -> None:
-        self.waiting.append(asyncio.get_running_loop().create_future())
-        await self.waiting[-1]
-
-    def ring(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-
-@dataclass
 class Till:
     """The purse that all pools of a run share."""
 
@@ -77,10 +61,13 @@ class Stop:
 
     problem: Problem | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
+    rotas: list[Rota] = field(default_factory=list)
 
     def because(self, problem: Problem) -> None:
         self.problem = self.problem or problem
         self.event.set()
+        for rota in self.rotas:
+            rota.end()
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some time, or until the run is to end."""
@@ -128,12 +115,17 @@ class Gate:
         return None
 
 
+class _Gone(Exception):
+    """Who was asked is not there any more, and another may answer."""
+
+
 @dataclass
 class Pool:
-    """Workers that share a queue of requests to one backend."""
+    """Workers of one backend, which may be one of several that share a rota."""
 
     backend: Backend
-    requests: Sequence[Request]
+    rota: Rota
+    place: Place
     keep: Keep
     gate: Gate
     till: Till
@@ -143,27 +135,31 @@ class Pool:
     n_workers: int = 0
     is_out: bool = False
 
-    def __post_init__(self) -> None:
-        self.queue = in_turns(self.requests, getattr(self.backend, "n_replicas", 1))
-
     def hire(self, tasks: asyncio.TaskGroup) -> None:
         """Start workers, as many as there are permits by now."""
-        while self.n_workers < min(self.gate.limiter.permits, len(self.requests)):
+        most = min(self.gate.limiter.permits, self.backend.concurrency, self.rota.n_open)
+        while self.n_workers < most:
             self.n_workers += 1
             tasks.create_task(self._work(tasks))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
-        for request in self.queue:
-            try:
-                reply = await self._persist(request)
-            except Problem as problem:
-                self.stop.because(problem)
-                return
-            if reply is None:
-                self.is_out = True
-                return
-            self.hire(tasks)
-            await self.keep(request, reply)
+        try:
+            while (request := await self.rota.take(self.place)) is not None:
+                try:
+                    reply = await self._persist(request)
+                except _Gone:
+                    self.ledger.retried += 1
+                    self.rota.put_back(request)
+                    continue
+                if reply is None:
+                    self.is_out = True
+                    self.rota.end()
+                    return
+                self.hire(tasks)
+                await self.keep(request, reply)
+                self.rota.done()
+        except Problem as problem:
+            self.stop.because(problem)
 
     async def _persist(self, request: Request) -> Reply | None:
         """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
@@ -178,7 +174,10 @@ class Pool:
                 return await self._attempt(request, worst)
             except Retry as retry:
                 failure = retry
-            self.heed(failure)
+            if self.rota.fleet.lose(self.place, failure):
+                if self.rota.n_returned[request.key] + 1 < attempts:
+                    raise _Gone
+                break
             pause = self._checked_pause(attempt, failure.after, str(failure))
             if failure.after is not None:
                 self.gate.hold(pause)
@@ -187,9 +186,6 @@ class Pool:
         if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
             raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
         return Reply(error=f"{failure} (given up after {attempts} attempts)")
-
-    def heed(self, failure: Retry) -> None:
-        """Look at a failure before there is another attempt."""
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
         """Ask once, and tell the gate and the purse how it went."""

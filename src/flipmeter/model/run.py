@@ -12,7 +12,7 @@ from flipmeter.model.budget import Budget, Purse
 from flipmeter.model.ledger import Ledger
 from flipmeter.model.limiter import Limiter
 from flipmeter.model.pool import PERSISTENCE, Gate, Keep, Persistence, Pool, Stop, Till
-from flipmeter.model.replicas import Fleet, ReplicaPool, Rota, replicas_of
+from flipmeter.model.replicas import Rota, fleet_of
 from flipmeter.model.store import Store
 from flipmeter.types import Problem, Reply, Request
 
@@ -50,8 +50,8 @@ class Engine:
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """Return a reply for every request, by key; what fails for good is a reply with an error.
 
-        Requests of one backend are sent in the order given, those of one with replicas some prefix
-        groups by turns. Every reply is stored before it is used; an error is not stored, so the
+        Requests of one backend are sent in the order given, each replica of it has prefix groups of
+        its own. Every reply is stored before it is used; an error is not stored, so the
         next run asks again. Before the budget is exceeded nothing more is sent, and OutOfBudget is
         raised when everything under way is stored.
         """
@@ -116,16 +116,13 @@ class Engine:
         self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
     ) -> list[Pool]:
         """Return the workers of a backend, or of each of its replicas."""
-        backend = self.backends[identity]
+        fleet = fleet_of(self.backends[identity])
+        rota = Rota(requests, fleet)
+        stop.rotas.append(rota)
         shared = self._till, stop, self.ledger, self.persistence
-        if not isinstance(backend, Fleet):
-            return [Pool(backend, requests, keep, self._gate(identity, backend), *shared)]
-        rota = Rota.of(requests, backend)
         return [
-            ReplicaPool(
-                one, requests, keep, self._gate(identity, one), *shared, rota=rota, place=place
-            )
-            for place, one in enumerate(backend.replicas)
+            Pool(one, rota, place, keep, self._gate(identity, one), *shared)
+            for place, one in enumerate(fleet.replicas)
         ]
 
     def _gate(self, identity: str, backend: Backend) -> Gate:
@@ -135,7 +132,7 @@ class Engine:
             sharing = [
                 (name, one)
                 for name, known in self.backends.items()
-                for one in replicas_of(known)
+                for one in fleet_of(known).replicas
                 if _server(name, one) == server
             ]
             self._gates[server] = Gate(
