@@ -96,13 +96,12 @@ def look(runs: Path) -> Look:
 
 @pytest.fixture(scope="module")
 def several(runs: Path) -> Flips:
-    run = Run(runs / "several")
-    return Flips(run.folder, run.study.contrasts)
+    return Flips(Run(runs / "several"))
 
 
 @pytest.fixture(scope="module")
 def twin(several: Flips) -> list[dict[str, Any]]:
-    return list(naive_flips(Run(several.folder)))
+    return list(naive_flips(Run(several.run.folder)))
 
 
 def naive_flips(run: Run) -> Iterator[dict[str, Any]]:
@@ -273,7 +272,7 @@ def test_the_list_and_the_report_agree_on_flips(look: Look, runs: Path) -> None:
 
 
 def test_flips_are_shown_before_the_data_are_read(several: Flips) -> None:
-    library = Library(Run(several.folder), several, Sources(Path("none.sqlite")))
+    library = Library(several, Sources(Path("none.sqlite")))
     rows = several.page(Wanted({"fault": "none"})).to_dicts()
     before = library.page(rows)
     library.read()

@@ -81,6 +81,10 @@ class Run:
     def calls(self) -> pl.DataFrame:
         return _table(self._file(CALLS))
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return the decisions or the calls, by the name of their file, not yet read."""
+        return pl.scan_parquet(self._file(name))
+
     @cached_property
     def environment(self) -> dict[str, Any]:
         path = self._file(ENVIRONMENT)
