@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -167,10 +168,11 @@ class Viewer:
     async def _flips(self, request: web.Request) -> web.Response:
         chosen, wanted = self._chosen(request), Wanted.read(request.query)
         library = await asyncio.to_thread(self._library, chosen)
-        rows, _ = await asyncio.gather(
-            asyncio.to_thread(library.flips.page, wanted),
-            self._jobs.result(("texts", library), library.read, is_small=True),
-        )
+        # One after the other: flips of a large run would share the processors with its texts.
+        started = time.monotonic()
+        rows = await asyncio.to_thread(library.flips.page, wanted)
+        waited = time.monotonic() - started
+        await self._jobs.result(("texts", library), library.read, is_small=True, waited=waited)
         return await asyncio.to_thread(_flips_page, chosen, wanted, library, rows.to_dicts())
 
     async def _flip(self, request: web.Request) -> web.Response:
