@@ -559,7 +559,7 @@ def test_latex_has_booktabs_and_shaded_cells(rich: Findings) -> None:
     for words in (r"\toprule", r"\midrule", r"\bottomrule", r"\cellcolor{residualNegative!"):
         assert words in text
     body = text.split(r"\midrule")[1].split(r"\bottomrule")[0]
-    n_columns = text.split("{tabular}{")[1].split("}")[0]
+    n_columns = text.split(r"\flipfit{\begin{tabular}{")[1].split("}")[0]
     assert {line.count(" & ") + 1 for line in body.strip().splitlines()} == {len(n_columns)}
 
 

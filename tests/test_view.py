@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -33,6 +34,7 @@ from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
 from flipmeter.types import Problem, Reply, Request
 from flipmeter.view import Shelf, Sources, shelf
 from flipmeter.view.flips import KEY, PAGE, Flips, Wanted
+from flipmeter.view.jobs import Jobs
 from flipmeter.view.making import Library
 from flipmeter.view.server import HEADERS, Viewer
 from read_html import Page
@@ -96,13 +98,12 @@ def look(runs: Path) -> Look:
 
 @pytest.fixture(scope="module")
 def several(runs: Path) -> Flips:
-    run = Run(runs / "several")
-    return Flips(run.folder, run.study.contrasts)
+    return Flips(Run(runs / "several"))
 
 
 @pytest.fixture(scope="module")
 def twin(several: Flips) -> list[dict[str, Any]]:
-    return list(naive_flips(Run(several.folder)))
+    return list(naive_flips(Run(several.run.folder)))
 
 
 def naive_flips(run: Run) -> Iterator[dict[str, Any]]:
@@ -273,7 +274,7 @@ def test_the_list_and_the_report_agree_on_flips(look: Look, runs: Path) -> None:
 
 
 def test_flips_are_shown_before_the_data_are_read(several: Flips) -> None:
-    library = Library(Run(several.folder), several, Sources(Path("none.sqlite")))
+    library = Library(several, Sources(Path("none.sqlite")))
     rows = several.page(Wanted({"fault": "none"})).to_dicts()
     before = library.page(rows)
     library.read()
@@ -351,6 +352,18 @@ def test_a_large_run_is_measured_elsewhere_while_its_flips_are_read(
     assert "Verdict" in served(runs, "/run/weak", patience=3_000)[0][1]
     assert "on its page" in served(runs, "/")[0][1]
     shelf.summarise.cache_clear()
+
+
+def test_a_page_that_has_waited_for_its_flips_does_not_wait_for_texts() -> None:
+    may_end = threading.Event()
+
+    async def run() -> list[bool | None]:
+        jobs = Jobs(patience=300.0)
+        soon = await jobs.result("texts", may_end.wait, is_small=True, waited=300.0)
+        may_end.set()
+        return [soon, await jobs.result("texts", may_end.wait, is_small=True, waited=1.0)]
+
+    assert asyncio.run(run()) == [None, True]
 
 
 def test_a_comparison_is_that_of_the_verb(look: Look, runs: Path) -> None:

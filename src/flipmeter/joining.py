@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ import polars as pl
 
 from flipmeter.entries import ModelEntry
 from flipmeter.rows import CALL_SCHEMA, SCHEMA
-from flipmeter.runs import Run
+from flipmeter.runs import CALLS, DECISIONS, Run
 from flipmeter.study import Study
 from flipmeter.types import Problem
 
 WHERE = list(SCHEMA)[:7]
 """The columns that name a decision: rater, dataset, level, seed, view, repeat and item."""
+CONDITION = WHERE[:-1]
 DECIDED = ["rank", "slot", "fault", "prompt"]
 CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
+NAMED_BY = {DECISIONS: WHERE, CALLS: CALLED}
 ADDED = {"models", "datasets", "seeds", "vary", "configs", "only_on"}
 """What the studies of runs may differ in, because it adds up."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
@@ -43,16 +46,28 @@ class Joined(Run):
     @cached_property
     def decisions(self) -> pl.DataFrame:
         whole = pl.concat([run.decisions for run in self.runs], how="diagonal_relaxed")
-        _refuse_two_decisions(self.runs)
-        return whole.unique(WHERE, keep="first", maintain_order=True)
+        return whole.unique(WHERE, keep="first", maintain_order=True) if self._overlaps else whole
 
     @cached_property
     def calls(self) -> pl.DataFrame:
         whole = pl.concat([run.calls for run in self.runs], how="diagonal_relaxed")
         return whole.unique(CALLED, keep="first", maintain_order=True)
 
-    def calls_with(self, *columns: str) -> pl.DataFrame:
-        return self.calls.select(columns)
+    def scan(self, name: str) -> pl.LazyFrame:
+        whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
+        if not self._overlaps:
+            return whole
+        return whole.unique(NAMED_BY[name], keep="first", maintain_order=True)
+
+    @cached_property
+    def _overlaps(self) -> bool:
+        """Say whether runs share conditions; those that contradict each other are a problem."""
+        _refuse_other_studies(self.runs)
+        _refuse_other_data(self.runs)
+        shared = _shared_conditions(self.runs)
+        for (first, second), conditions in shared.items():
+            _refuse_two_decisions(first, second, conditions)
+        return bool(shared)
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -78,9 +93,8 @@ def _repeated(runs: Sequence[Run]) -> Run:
 # --- the study --------------------------------------------------------------------------------
 
 
-def _one_study(runs: Sequence[Run]) -> Study:
-    studies = [run.study for run in runs]
-    first = studies[0]
+def _refuse_other_studies(runs: Sequence[Run]) -> None:
+    first = runs[0].study
     for run in runs[1:]:
         for name in _shape(first):
             if getattr(first, name) != getattr(run.study, name):
@@ -89,7 +103,12 @@ def _one_study(runs: Sequence[Run]) -> Study:
                     f"{getattr(first, name)!r} and {getattr(run.study, name)!r}; only "
                     f"{', '.join(sorted(ADDED))} may differ"
                 )
-    return first.model_copy(
+
+
+def _one_study(runs: Sequence[Run]) -> Study:
+    _refuse_other_studies(runs)
+    studies = [run.study for run in runs]
+    return studies[0].model_copy(
         update={
             "name": " + ".join(dict.fromkeys(study.name for study in studies)),
             "models": _models(studies),
@@ -174,17 +193,29 @@ def _configs(studies: Sequence[Study]) -> dict[str, dict[str, Any]]:
 # --- the decisions ----------------------------------------------------------------------------
 
 
-def _refuse_two_decisions(runs: Sequence[Run]) -> None:
+def _shared_conditions(runs: Sequence[Run]) -> dict[tuple[Run, Run], pl.DataFrame]:
+    """Return the conditions that two runs both asked, by the two."""
+    own = {
+        run: run.scan(DECISIONS).select(CONDITION).unique().collect(engine="streaming")
+        for run in runs
+    }
+    shared = {(a, b): own[a].join(own[b], on=CONDITION) for a, b in combinations(runs, 2)}
+    return {pair: found for pair, found in shared.items() if not found.is_empty()}
+
+
+def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> None:
     """Refuse runs in which the same item was decided otherwise under the same condition."""
-    seen: list[tuple[Path, pl.DataFrame]] = []
-    for run in runs:
-        for folder, before in seen:
-            both = before.join(run.decisions.select(WHERE + DECIDED), on=WHERE, suffix="_b")
-            differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
-            found = both.filter(differs)
-            if not found.is_empty():
-                raise Problem(_contradiction(found, folder, run.folder))
-        seen.append((run.folder, run.decisions.select(WHERE + DECIDED)))
+    a, b = (
+        run.scan(DECISIONS)
+        .select(WHERE + DECIDED)
+        .join(conditions.lazy(), on=CONDITION, how="semi", maintain_order="left")
+        for run in (first, second)
+    )
+    both = a.join(b, on=WHERE, suffix="_b", maintain_order="left")
+    differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
+    found = both.filter(differs).collect(engine="streaming")
+    if not found.is_empty():
+        raise Problem(_contradiction(found, first.folder, second.folder))
 
 
 def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:

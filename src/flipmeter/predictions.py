@@ -14,7 +14,7 @@ import yaml
 from flipmeter.data.records import read_table
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.rows import CALL_SCHEMA
-from flipmeter.runs import Run
+from flipmeter.runs import CALLS, Run
 from flipmeter.study import Study
 from flipmeter.tabled import Reading
 from flipmeter.types import Contrast, Problem
@@ -41,8 +41,8 @@ class Predictions(Run):
     def calls(self) -> pl.DataFrame:
         return pl.DataFrame(schema=CALL_SCHEMA)
 
-    def calls_with(self, *columns: str) -> pl.DataFrame:
-        return self.calls.select(columns)
+    def scan(self, name: str) -> pl.LazyFrame:
+        return (self.calls if name == CALLS else self.decisions).lazy()
 
     @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:

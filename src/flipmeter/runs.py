@@ -89,9 +89,16 @@ class Run:
     def calls(self) -> pl.DataFrame:
         return _table(self._file(CALLS))
 
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Return the decisions or the calls, by the name of their file, not yet read."""
+        return pl.scan_parquet(self._file(name))
+
     def calls_with(self, *columns: str) -> pl.DataFrame:
         """Return some columns of the calls; the others are not read."""
-        return _table(self._file(CALLS), columns)
+        try:
+            return self.scan(CALLS).select(columns).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise _damaged(self.folder / CALLS, error) from error
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -237,9 +244,9 @@ class Run:
         return path
 
 
-def _table(path: Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+def _table(path: Path) -> pl.DataFrame:
     try:
-        return pl.read_parquet(path, columns=list(columns) if columns else None)
+        return pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _damaged(path, error) from error
 

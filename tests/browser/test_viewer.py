@@ -32,6 +32,7 @@ Scheme = Literal["light", "dark"]
 PAGES = {
     "list": "",
     "report": "run/plain",
+    "together": "run/plain,weak",
     "flips": "run/many/flips",
     "flip": "run/many/flips",
     "compare": "compare?first=weak&second=plain",
@@ -121,7 +122,7 @@ def opened(browser: Browser, address: str, path: str = "", **options: Any) -> It
 
 def reach(page: Page, name: str) -> None:
     """Wait for what a page comes to in the end."""
-    if name == "report":
+    if name in ("report", "together"):
         expect(page.locator("#origin")).to_be_visible()
     elif name == "compare":
         expect(page.locator("table.differences")).to_be_visible()
@@ -211,10 +212,31 @@ def test_runs_are_sorted_by_any_column(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         head = page.locator("thead th", has_text="decisions")
         head.get_by_role("button").click()
-        cells = page.locator("tbody td:nth-child(6)")
+        cells = page.locator('tbody td[data-head="decisions"]')
         n = cells.evaluate_all("all => all.map(one => Number(one.dataset.sort))")
         assert n == sorted(n)
         assert len(set(n)) > 2
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_ticked_runs_open_as_one(browser: Browser, address: str, has_scripts: bool) -> None:
+    with opened(browser, address, java_script_enabled=has_scripts) as page:
+        for name in ("plain", "weak"):
+            page.get_by_role("checkbox", name=f"read {name} as part of one").focus()
+            page.keyboard.press("Space")
+        page.get_by_role("button", name="Open together").focus()
+        page.keyboard.press("Enter")
+        reach(page, "together")
+        assert set(page.url.rpartition("/")[2].split(",")) == {"plain", "weak"}
+        expect(page.get_by_role("banner")).to_contain_text("Read as one run: ")
+        page.get_by_role("link", name="Look through all").click()
+        models = page.get_by_label("Model").locator("option").all_inner_texts()
+        assert [name.partition(" ")[0] for name in models[1:]] == [
+            "sim/first-slot?strength=1",
+            "sim/first-slot?strength=4",
+        ]
+        page.locator(".drill a").first.click()
+        expect(page.locator("pre.prompt")).to_have_count(2)
 
 
 def test_two_runs_are_compared(browser: Browser, address: str) -> None:

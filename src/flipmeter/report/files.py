@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
 
+from flipmeter.report.latex import (
+    LATEX_HEAD,
+    Block,
+    escape_latex,
+    latex_name,
+    latex_stack,
+    latex_tables,
+)
 from flipmeter.report.residuals import (
     BETTER_UP,
     METRICS,
@@ -21,26 +29,7 @@ from flipmeter.report.residuals import (
 )
 from flipmeter.types import Problem
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after a line break it would be read as an option
-    "]": "{]}",
-    "±": r"$\pm$",
-    "ρ": r"$\rho$",
-    "·": r"$\cdot$",
-    "…": r"\ldots{}",
-}
-LATEX_HEAD = r"""% needs \usepackage{booktabs} and \usepackage[table]{xcolor}
-\definecolor{residualPositive}{HTML}{C65F5F}
-\definecolor{residualNegative}{HTML}{4C78A8}
-"""
-FAINTEST, STRONGEST, WHITE_FROM = 8, 80, 55
+FAINTEST, STRONGEST = 8, 80
 """The paper's shades: from 8 % for no difference to 80 % for the largest of the table."""
 
 
@@ -110,19 +99,10 @@ def residuals_latex(residuals: pl.DataFrame) -> str:
     groups = [(n_scores, "Performance residuals"), (n_flips, "Position-sensitivity residuals")]
     spans = "".join(f" & \\multicolumn{{{n}}}{{c}}{{{title}}}" for n, title in groups if n)
     titles = "".join(f" & {_latex_title(metric)}" for metric in layout.metrics)
-    return "\n".join(
-        [
-            LATEX_HEAD + f"\\begin{{tabular}}{{ll{'c' * len(layout.metrics)}}}",
-            r"\toprule",
-            f" &{spans} \\\\",
-            f"{first.capitalize()} & {second.capitalize()}{titles} \\\\",
-            *_latex_rows(layout),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *(f"% {' '.join(note.split())}" for note in layout.notes),
-            "",
-        ]
-    )
+    head = [f" &{spans} \\\\", f"{first.capitalize()} & {second.capitalize()}{titles} \\\\"]
+    columns = f"ll{'c' * len(layout.metrics)}"
+    notes = [f"% {' '.join(note.split())}" for note in layout.notes]
+    return "\n".join([LATEX_HEAD + latex_tables(columns, head, _latex_blocks(layout)), *notes, ""])
 
 
 def _latex_title(metric: str) -> str:
@@ -130,23 +110,25 @@ def _latex_title(metric: str) -> str:
     return escape_latex(METRICS.get(metric, metric)) + arrow
 
 
-def _latex_rows(layout: Layout) -> list[str]:
+def _latex_blocks(layout: Layout) -> Iterator[Block]:
+    """Yield a block for each level, with its spreads and its datasets."""
     largest = max((_size(row) for line in layout.lines for row in line.cells), default=0.0)
-    rows, factor = [], ""
+    factor, rows = "", list[list[str]]()
     for line in layout.lines:
+        if line.kind in ("factor", "level") and rows:
+            yield Block(rows, factor)
+            rows = []
         if line.kind == "factor":
-            rows.append(r"\midrule")
-            factor = escape_latex(line.title)
+            factor = latex_name(line.title)
             continue
         cells = [_latex_cell(row, largest) for row in line.cells]
-        shown = line.texts() if line.kind == "spread" else cells
-        rows.append(f"{factor} & {_latex_level(line)} & {' & '.join(shown)} \\\\")
-        factor = ""
-    return rows
+        rows.append([_latex_level(line), *(line.texts() if line.kind == "spread" else cells)])
+    if rows:
+        yield Block(rows, factor)
 
 
 def _latex_level(line: Line) -> str:
-    title = escape_latex(line.title)
+    title = latex_name(line.title)
     return title if line.kind == "level" else f"\\quad\\textit{{{title}}}"
 
 
@@ -160,23 +142,15 @@ def _latex_cell(row: Record | None, largest: float) -> str:
     if row["value"] is None:
         return r"\cellcolor{gray!20}" + escape_latex(cell_text(row))
     value, _, rest = cell_text(row).partition(" ")
-    shade = shade_of(row["value"], largest)
     colour = "residualPositive" if row["value"] > 0 else "residualNegative"
     spread = rest.replace("±", r"\pm ")
-    shown = f"${value}$" + (f" {{\\scriptsize ${spread}$}}" if spread else "")
-    is_dark = shade > WHITE_FROM
-    shown = f"\\textcolor{{white}}{{{shown}}}" if is_dark else shown
+    parts = [f"${value}$", *([f"{{\\scriptsize ${spread}$}}"] if spread else [])]
+    shown = " ".join(parts) if row["mode"] == "paper" else latex_stack(parts)
     is_zero = points(row["value"]) == points(0.0)
-    return shown if is_zero else f"\\cellcolor{{{colour}!{shade}}}{shown}"
+    return shown if is_zero else f"\\cellcolor{{{colour}!{shade_of(row['value'], largest)}}}{shown}"
 
 
 def shade_of(value: float, largest: float) -> int:
     """Return the strength of a cell's colour in percent, as the paper's tables have it."""
     part = abs(value) / largest if largest else 0.0
     return round(FAINTEST + (STRONGEST - FAINTEST) * part)
-
-
-def escape_latex(text: str) -> str:
-    """Return a text that LaTeX prints as it is; two hyphens stay two."""
-    text = "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
-    return re.sub("-(?=-)", "-{}", text)

@@ -10,13 +10,19 @@ import polars as pl
 
 from flipmeter.report.content import Findings
 from flipmeter.report.files import (
-    LATEX_HEAD,
-    escape_latex,
     escape_markdown,
     residuals_latex,
     residuals_markdown,
     safe_csv,
     shade_of,
+)
+from flipmeter.report.latex import (
+    LATEX_HEAD,
+    Block,
+    escape_latex,
+    latex_name,
+    latex_stack,
+    latex_tables,
 )
 from flipmeter.report.page import render_page
 from flipmeter.report.readings import reading_lines
@@ -159,28 +165,28 @@ def report_latex(found: Findings) -> str:
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
     lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
+    heads = [" & ".join(escape_latex(title) for title in titles) + r" \\"]
+    blocks = (
+        Block(
+            [
+                [
+                    *(latex_name(str(row[key])) for key in keys),
+                    *(_latex_cell(row, name, largest) for name in RATES),
+                    _latex_p(p_value(row["p"])),
+                    _sig(row),
+                ]
+            ]
+        )
+        for row in rows
+    )
+    columns = "l" * len(keys) + "c" * (len(RATES) + 2)
     lines += [
-        LATEX_HEAD + f"\\begin{{tabular}}{{{'l' * len(keys)}{'c' * (len(RATES) + 2)}}}",
-        r"\toprule",
-        " & ".join(escape_latex(title) for title in titles) + r" \\",
-        r"\midrule",
-    ]
-    for row in rows:
-        cells = [
-            *(escape_latex(str(row[key])) for key in keys),
-            *(_latex_cell(row, name, largest) for name in RATES),
-            _latex_p(p_value(row["p"])),
-            _sig(row),
-        ]
-        lines.append(" & ".join(cells) + r" \\")
-    lines += [
-        r"\bottomrule",
-        r"\end{tabular}",
+        LATEX_HEAD + latex_tables(columns, heads, blocks),
         f"% mode: {found.mode}; complete pairs, Wilson 95 % intervals; p: McNemar against noise",
         "",
     ]
     if found.residuals is not None:
-        lines.append(residuals_latex(found.residuals))
+        lines += [r"\medskip", residuals_latex(found.residuals)]
     return "\n".join(lines)
 
 
@@ -188,8 +194,8 @@ def _latex_cell(row: Record, name: str, largest: float) -> str:
     value = row.get(name)
     if value is None:
         return "--"
-    ends = f"{{[}}{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}{{]}}"
-    shown = f"{value:.3f} {{\\scriptsize {ends}}}"
+    ends = f"{{\\scriptsize [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]}}"
+    shown = latex_stack([f"{value:.3f}", ends])
     shade = shade_of(value, largest) // 2  # half the strength keeps black text readable
     return f"\\cellcolor{{residualNegative!{shade}}}{shown}" if value else shown
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,7 +12,7 @@ import polars as pl
 
 from flipmeter.report.page.choices import NAMELESS, TITLES, choice
 from flipmeter.report.pairs import SAME, flipped, lazy_pairs
-from flipmeter.runs import DECISIONS
+from flipmeter.runs import DECISIONS, Run
 from flipmeter.types import Contrast, Problem
 from flipmeter.view.shelf import Stamp
 
@@ -83,15 +82,21 @@ class Filter:
 
 @dataclass(frozen=True)
 class Flips:
-    """The flips of a run, by its folder; `stamp` says which state of its files is meant."""
+    """The flips of a run; `stamp` says which state of its files is meant.
 
-    folder: Path
-    contrasts: tuple[Contrast, ...]
+    They are kept for long: nobody should read the tables of this `run` whole.
+    """
+
+    run: Run
     stamp: Stamp = ()
 
     @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return self.run.contrasts
+
+    @property
     def decisions(self) -> pl.LazyFrame:
-        return pl.scan_parquet(self.folder / DECISIONS)
+        return self.run.scan(DECISIONS)
 
     @property
     def counts(self) -> pl.DataFrame:

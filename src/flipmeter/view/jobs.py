@@ -33,10 +33,16 @@ class Jobs:
     _processes: set[BaseProcess] = field(default_factory=set)
 
     async def result(
-        self, key: Hashable, work: Callable[..., Any], *arguments: Any, is_small: bool
+        self,
+        key: Hashable,
+        work: Callable[..., Any],
+        *arguments: Any,
+        is_small: bool,
+        waited: float = 0.0,
     ) -> Any | None:
         """Return what some work comes to, None while that takes longer than a page can wait.
 
+        A page that has `waited` for something else has less patience.
         What fails is raised, and tried again the next time somebody asks.
         """
         if key not in self._tasks:
@@ -46,7 +52,8 @@ class Jobs:
                 self._tasks.popitem(last=False)[1].cancel()
         task = self._tasks[key]
         self._tasks.move_to_end(key)
-        await asyncio.wait([task], timeout=self.patience * (1 if is_small else SOON))
+        left = self.patience * (1 if is_small else SOON) - waited
+        await asyncio.wait([task], timeout=max(left, 0.0))
         if not task.done():
             return None
         if task.cancelled() or task.exception() is not None:

@@ -24,7 +24,7 @@ from flipmeter.runs import CALLS, Run
 from flipmeter.shown import Shown
 from flipmeter.types import Contrast
 from flipmeter.view.flips import Flips, Wanted
-from flipmeter.view.shelf import Entry
+from flipmeter.view.shelf import Chosen
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class Report:
     html: Markup
 
 
-def make_report(entry: Entry, sources: Sources) -> Report:
+def make_report(chosen: Chosen, sources: Sources) -> Report:
     """Measure a run and write all sections of its report; flips are looked at in pages."""
-    run = Run(entry.folder)
+    run = chosen.run
     with sources.replies() as store:
         content = page_content(gather_numbers(run, Shown(run, store, sources.data_dir)))
-    flips = Flips(entry.folder, run.study.contrasts, entry.stamp)
+    flips = Flips(chosen.run, chosen.stamp)  # kept, and what the report read is not
     everything = Wanted()
     html = (
         environment("flipmeter.view")
         .get_template("sections.html")
         .render(
             items="drill.html",
-            run=entry.name,
+            run=chosen.name,
             filters=flips.filters(everything),
             n_flips=flips.n(everything),
             **content,
@@ -79,9 +79,9 @@ class Comparison:
     warnings: Sequence[tuple[str, str]]
 
 
-def make_comparison(first: Path, second: Path) -> Comparison:
+def make_comparison(first: Chosen, second: Chosen) -> Comparison:
     """Subtract a run from another, item by item."""
-    runs = Run(first), Run(second)
+    runs = first.run, second.run
     table = differences(*runs)
     warnings = [warning for run in runs for warning in run.warnings.items()]
     return Comparison(comparison_grid(table), list(dict.fromkeys(warnings)))
@@ -91,7 +91,6 @@ def make_comparison(first: Path, second: Path) -> Comparison:
 class Library:
     """Looks up texts and prompts of one run; the data are read once, by one at a time."""
 
-    run: Run
     flips: Flips
     sources: Sources
     is_read: bool = False
@@ -100,6 +99,10 @@ class Library:
 
     def __post_init__(self) -> None:
         self._shown = Shown(self.run, None, self.sources.data_dir)
+
+    @property
+    def run(self) -> Run:
+        return self.flips.run
 
     def read(self) -> None:
         """Read the data of the study, for texts and the names of classes."""
@@ -127,7 +130,7 @@ class Library:
         if row is None:
             return None
         rows = pl.DataFrame([row])
-        calls = pl.scan_parquet(self.run.folder / CALLS)
+        calls = self.run.scan(CALLS)
         with self._lock, self.sources.replies() as store:
             self._shown.store = store
             opener = Opener.of(rows, self.flips.contrasts, self._shown, self.flips.decisions, calls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
@@ -16,13 +17,12 @@ from aiohttp import web
 from flipmeter.browse import Row
 from flipmeter.report.content import Flip
 from flipmeter.report.page import asset, environment
-from flipmeter.runs import Run
 from flipmeter.types import Problem
 from flipmeter.view.flips import KEY, PAGE, Flips, Wanted, read_key
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
 from flipmeter.view.making import Library, Sources, make_comparison, make_report
-from flipmeter.view.shelf import Entry, Shelf, said
+from flipmeter.view.shelf import AND, Chosen, Entry, Shelf, said
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -87,6 +87,7 @@ class Viewer:
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/", self._list)
+        app.router.add_get("/together", self._together)
         app.router.add_get("/run/{run}", self._run)
         app.router.add_get("/run/{run}/progress", self._progress)
         app.router.add_get("/run/{run}/flips", self._flips)
@@ -131,78 +132,80 @@ class Viewer:
     def _entries(self) -> list[dict[str, Any]]:
         return [_listed(entry) for entry in self._shelf.entries().values()]
 
+    async def _together(self, request: web.Request) -> web.Response:
+        """Lead to the page of the runs that were ticked on the list."""
+        names = request.query.getall("run", [])
+        if not names:
+            raise Problem("no run is ticked; go back and tick those to be read as one")
+        address = f"/run/{self._find(AND.join(names)).name}"
+        return web.Response(status=303, headers={"Location": address})
+
     async def _run(self, request: web.Request) -> web.Response:
-        entry = self._entry(request)
-        live = describe(entry.beat) if entry.beat is not None else None
-        if not entry.has_results:
-            if live is None:
-                raise Problem(f"{entry.folder} has no results: its run was stopped before the end")
-            return _page(
-                "run.html", run=entry.name, live=live, report=None, title=entry.folder.name
-            )
-        summary = await asyncio.to_thread(lambda: entry.summary)
-        if summary.trouble:
-            raise Problem(f"{entry.folder}: {summary.trouble}")
+        chosen = self._chosen(request)
+        await asyncio.to_thread(_check_results, chosen)
+        content: dict[str, Any] = _about(chosen) | {
+            "lives": [(entry.name, describe(entry.beat)) for entry in chosen.entries if entry.beat]
+        }
+        if not chosen.has_results:
+            title = " + ".join(entry.folder.name for entry in chosen.entries)
+            return _page("run.html", report=None, title=title, **content)
+        title = await asyncio.to_thread(lambda: chosen.run.study.name)
         report = await self._jobs.result(
-            ("report", entry.folder, entry.stamp),
+            ("report", chosen, chosen.stamp),
             make_report,
-            entry,
+            chosen,
             self._sources,
-            is_small=summary.is_small,
+            is_small=chosen.is_small,
         )
-        return _page(
-            "run.html",
-            run=entry.name,
-            live=live,
-            report=report,
-            title=summary.title,
-            n_decisions=summary.n_decisions,
-        )
+        n_decisions = chosen.n_decisions
+        return _page("run.html", report=report, title=title, n_decisions=n_decisions, **content)
 
     async def _progress(self, request: web.Request) -> web.Response:
-        beat = self._entry(request).beat
+        beats = [entry.beat for entry in self._chosen(request).entries]
+        beat = next(filter(None, beats), None)
         return web.json_response(None if beat is None else describe(beat).json())
 
     async def _flips(self, request: web.Request) -> web.Response:
-        entry, wanted = self._entry(request), Wanted.read(request.query)
-        library = await asyncio.to_thread(self._library, entry)
-        rows, _ = await asyncio.gather(
-            asyncio.to_thread(library.flips.page, wanted),
-            self._jobs.result(("texts", library), library.read, is_small=True),
-        )
-        return await asyncio.to_thread(_flips_page, entry, wanted, library, rows.to_dicts())
+        chosen, wanted = self._chosen(request), Wanted.read(request.query)
+        library = await asyncio.to_thread(self._library, chosen)
+        # One after the other: flips of a large run would share the processors with its texts.
+        started = time.monotonic()
+        rows = await asyncio.to_thread(library.flips.page, wanted)
+        waited = time.monotonic() - started
+        await self._jobs.result(("texts", library), library.read, is_small=True, waited=waited)
+        return await asyncio.to_thread(_flips_page, chosen, wanted, library, rows.to_dicts())
 
     async def _flip(self, request: web.Request) -> web.Response:
-        entry, key = self._entry(request), read_key(request.query)
+        chosen, key = self._chosen(request), read_key(request.query)
         back = Wanted.read({name[1:]: v for name, v in request.query.items() if name[0] == "_"})
-        return await asyncio.to_thread(self._flip_page, entry, key, back)
+        return await asyncio.to_thread(self._flip_page, chosen, key, back)
 
-    def _flip_page(self, entry: Entry, key: dict[str, Any], back: Wanted) -> web.Response:
-        library = self._library(entry)
+    def _flip_page(self, chosen: Chosen, key: dict[str, Any], back: Wanted) -> web.Response:
+        library = self._library(chosen)
         opened = library.open(key)
         if opened is None:
             raise NotHere(
                 f"no flip of item '{key['item']}' under {key['contrast']} by '{key['rater']}'"
             )
         title = library.run.study.name
-        return _page("flip.html", run=entry.name, title=title, opened=opened, back=back)
+        return _page("flip.html", title=title, opened=opened, back=back, **_about(chosen))
 
     async def _compare(self, request: web.Request) -> web.Response:
-        entries = [entry for entry in self._shelf.entries().values() if entry.has_results]
+        listed = [entry.name for entry in self._shelf.entries().values() if entry.has_results]
         names = [request.query.get(name, "") for name in ("first", "second")]
         comparison, is_asked = None, all(names)
         if is_asked:
             first, second = (self._find(name) for name in names)
             comparison = await self._jobs.result(
-                ("compare", first.folder, first.stamp, second.folder, second.stamp),
+                ("compare", first, first.stamp, second, second.stamp),
                 make_comparison,
-                first.folder,
-                second.folder,
+                first,
+                second,
                 is_small=await asyncio.to_thread(_are_small, first, second),
             )
         return _page(
             "compare.html",
-            entries=[entry.name for entry in entries],
+            entries=list(dict.fromkeys([*listed, *filter(None, names)])),
             names=names,
             comparison=comparison,
             is_asked=is_asked,
@@ -217,25 +220,23 @@ class Viewer:
 
     # --- what they are about ------------------------------------------------------------------
 
-    def _entry(self, request: web.Request) -> Entry:
+    def _chosen(self, request: web.Request) -> Chosen:
         return self._find(request.match_info["run"])
 
-    def _find(self, name: str) -> Entry:
-        try:
-            return self._shelf.entries()[name]
-        except KeyError:
-            raise NotHere(
-                f"no run is called '{name}' here; see the list of those there are"
-            ) from None
+    def _find(self, name: str) -> Chosen:
+        entries, names = self._shelf.entries(), name.split(AND)
+        for one in names:
+            if one not in entries:
+                raise NotHere(f"no run is called '{one}' here; see the list of those there are")
+        return Chosen(tuple(entries[one] for one in names))
 
-    def _library(self, entry: Entry) -> Library:
+    def _library(self, chosen: Chosen) -> Library:
         """Return what looks up the texts of a run, with its data at hand from the last time."""
-        run = Run(entry.folder)
-        flips = Flips(entry.folder, run.study.contrasts, entry.stamp)
+        flips = Flips(chosen.run, chosen.stamp)
         if flips not in self._libraries:
             while len(self._libraries) >= LIBRARIES:
                 self._libraries.pop(next(iter(self._libraries)))
-            self._libraries[flips] = Library(run, flips, self._sources)
+            self._libraries[flips] = Library(flips, self._sources)
         return self._libraries[flips]
 
 
@@ -244,40 +245,55 @@ def _listed(entry: Entry) -> dict[str, Any]:
     return {
         "name": entry.name,
         "summary": summary,
+        "has_results": entry.has_results,
         "when": clock(summary.when) if summary.when else "",
         "live": describe(beat) if beat is not None else None,
     }
 
 
-def _are_small(*entries: Entry) -> bool:
-    return all(entry.summary.is_small for entry in entries)
+def _about(chosen: Chosen) -> dict[str, Any]:
+    """Return what every page about some run is told of it."""
+    return {"run": chosen.name, "parts": [entry.name for entry in chosen.entries]}
+
+
+def _check_results(chosen: Chosen) -> None:
+    """Refuse runs that left nothing to look at, or something damaged."""
+    for entry in chosen.entries:
+        if not entry.has_results and entry.beat is None:
+            raise Problem(f"{entry.folder} has no results: its run was stopped before the end")
+        if entry.has_results and entry.summary.trouble:
+            raise Problem(f"{entry.folder}: {entry.summary.trouble}")
+
+
+def _are_small(*runs: Chosen) -> bool:
+    return all(chosen.is_small for chosen in runs)
 
 
 def _flips_page(
-    entry: Entry, wanted: Wanted, library: Library, rows: Sequence[Row]
+    chosen: Chosen, wanted: Wanted, library: Library, rows: Sequence[Row]
 ) -> web.Response:
     is_read = library.is_read
     n = library.flips.n(wanted)
     return _page(
         "flips.html",
-        run=entry.name,
         title=library.run.study.name,
         wanted=wanted,
         filters=library.flips.filters(wanted),
-        flips=[(flip, _address(entry, flip, wanted)) for flip in library.page(rows)],
+        flips=[(flip, _address(chosen, flip, wanted)) for flip in library.page(rows)],
         is_read=is_read,
         first=(wanted.page - 1) * PAGE + 1,
         n_flips=n,
         n_all=library.flips.n(Wanted()),
         n_pages=-(-n // PAGE),
+        **_about(chosen),
     )
 
 
-def _address(entry: Entry, flip: Flip, wanted: Wanted) -> str:
+def _address(chosen: Chosen, flip: Flip, wanted: Wanted) -> str:
     """Return where a flip is shown; what begins with _ leads back to the list it was in."""
     key = {name: getattr(flip, name) for name in KEY}
     back = {**wanted.filters, "order": wanted.order, "page": wanted.page}
-    return f"/run/{entry.name}/flip?" + urlencode(
+    return f"/run/{chosen.name}/flip?" + urlencode(
         key | {f"_{name}": value for name, value in back.items() if value}
     )
 

@@ -1,4 +1,4 @@
-"""Folders -> Entry: the runs that are there, by names that may stand in an address."""
+"""Folders -> Entry, Chosen: the runs that are there, by names that may stand in an address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.findings import sentences
+from flipmeter.joining import joined
 from flipmeter.pulse import PROGRESS, Beat, read_beat
 from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
 from flipmeter.types import Problem
@@ -23,6 +24,8 @@ SMALL = 50_000
 """A run of so many decisions may be read whole: it takes less than a second."""
 TELLING = (STUDY, DECISIONS, PROGRESS)
 """A folder with one of these is a run folder, if perhaps a damaged one."""
+AND = ","
+"""What stands between the names of runs that are looked at as one; no name has it."""
 
 Stamp = tuple[tuple[int, int], ...]
 """When the files of a run were written, and how large they are: equal stamps, equal results."""
@@ -56,6 +59,39 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """Runs of a shelf that are looked at as one, as `measure` takes several; mostly just one."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def name(self) -> str:
+        return AND.join(entry.name for entry in self.entries)
+
+    @property
+    def run(self) -> Run:
+        """Return the run anew, with nothing read so far."""
+        return joined([Run(entry.folder) for entry in self.entries])
+
+    @property
+    def stamp(self) -> Stamp:
+        return tuple(pair for entry in self.entries for pair in entry.stamp)
+
+    @property
+    def has_results(self) -> bool:
+        return all(entry.has_results for entry in self.entries)
+
+    @property
+    def n_decisions(self) -> int:
+        """Return how many decisions there are to read; one that is in two runs counts twice."""
+        return sum(entry.summary.n_decisions for entry in self.entries)
+
+    @property
+    def is_small(self) -> bool:
+        return self.n_decisions <= SMALL
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a list of runs says of one; `words` are verdicts, None where that takes too long."""
 
@@ -67,10 +103,6 @@ class Summary:
     words: Mapping[str, int] | None = field(default=None, hash=False)
     stopped: str = ""
     trouble: str = ""
-
-    @property
-    def is_small(self) -> bool:
-        return self.n_decisions <= SMALL
 
 
 @lru_cache(maxsize=1024)
@@ -120,13 +152,24 @@ class Shelf:
 
     def entries(self) -> dict[str, Entry]:
         """Return every run by its name, the latest first."""
+        return {entry.name: entry for entry in sorted(self._found(), key=_age)}
+
+    @property
+    def whole(self) -> Chosen:
+        """Return all runs as one, in the order in which their folders were named."""
+        found = self._found()
+        if not found:
+            places = ", ".join(map(str, self.roots))
+            raise Problem(f"there is no run in {places} to open; make one with `flipmeter demo`")
+        return Chosen(tuple(found))
+
+    def _found(self) -> list[Entry]:
         folders = dict.fromkeys(folder for root in self.roots for folder in _runs(root.resolve()))
         names = Counter(_slug(folder) for folder in folders)
-        entries = [
+        return [
             Entry(_slug(folder) if names[_slug(folder)] == 1 else _unique(folder), folder)
             for folder in folders
         ]
-        return {entry.name: entry for entry in sorted(entries, key=_age)}
 
 
 def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
