@@ -117,8 +117,9 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
 
 
 def _first_error(done: Run) -> str:
-    errors = done.calls.filter(pl.col("error") != "")["error"]
-    return str(errors[0]) if len(errors) else "see calls.parquet"
+    """Return the first error with whose it is and the item that it is about."""
+    errors = done.calls.filter(pl.col("error") != "").select("rater", "item", "error")
+    return "{}, {}: {}".format(*errors.row(0)) if len(errors) else "see calls.parquet"
 
 
 @app.command()
