@@ -286,6 +286,17 @@ def test_a_limit_takes_the_averaged_pipeline(run: Run) -> None:
     ]
 
 
+def test_the_limit_holds_for_what_the_halves_choose(run: Run) -> None:
+    """Half of the items cannot show that few flip, unless nothing can flip at all."""
+    free, limited = (
+        select(run, rater="sim/honest", max_flip=limits).held_out for limits in ({}, {"P1": 0.1})
+    )
+    assert free is not None
+    assert limited is not None
+    assert {level for _, level in limited.chosen} == {"config=averaged"}
+    assert {level for _, level in free.chosen} != {"config=averaged"}
+
+
 def test_a_card_holds_the_very_demonstrations_and_the_evidence(run: Run, tmp_path: Path) -> None:
     found = select(run, rater="sim/honest", level="label_format=letter")
     write_card(card_of(run, found), tmp_path / "rater.yaml")
