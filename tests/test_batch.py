@@ -342,3 +342,30 @@ def test_models_of_one_name_at_two_endpoints_have_files_of_their_own(tmp_path: P
 def test_results_that_are_not_there_are_named(store: Store, tmp_path: Path) -> None:
     with pytest.raises(Problem, match="nowhere does not exist"):
         import_batch([tmp_path / "nowhere"], store)
+
+
+def test_the_next_command_can_be_pasted(cli: Cli, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "my study.yaml").write_text(json.dumps(study(server).model_dump(mode="json")))
+    code, out, _ = cli("batch", "export", "my study.yaml", "--out", "my batch", "--limit", "5")
+    assert (code, "flipmeter batch import 'my batch'" in out) == (0, True)
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(Problem, match=r"cannot write the batch into .*file"):
+        write_batch(tmp_path / "file", [("m", question("x"))], {})
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("torn", [{}, {"key": "k"}, {"before": [1]}, {"key": ["k"], "head": 9}])
+def test_requests_that_were_torn_are_named(
+    batch: tuple[Path, list[Request]], store: Store, place: int, torn: Mapping[str, Any]
+) -> None:
+    folder, _ = batch
+    lines = (folder / "requests.jsonl").read_text().splitlines()
+    lines[place] = json.dumps(torn)
+    (folder / "requests.jsonl").write_text("\n".join(lines))
+    (folder / "out.jsonl").touch()
+    with pytest.raises(Problem, match=r"requests\.jsonl, line \d was changed"):
+        import_batch([folder], store)

@@ -297,6 +297,30 @@ def test_a_gate_that_would_guard_nothing_is_refused(
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("flips: {P1: 0.1}\nfaults: 0.1\nflips: {P2: 0.1}\n", "line 3: 'flips' stands twice"),
+        ("rules:\n- {rater: a, faults: 0.1, rater: b}\n", "line 2: 'rater' stands twice"),
+        ("flips: {P1: 0.1,\n  'P1': 0.9}\n", "line 2: 'P1' stands twice"),
+        ("alpha: 2024-13-45\n", "is not valid YAML"),
+        ("[" * 5000, "is not valid YAML"),
+    ],
+)
+def test_a_gate_file_that_says_a_thing_twice_is_refused(
+    write: Write, text: str, message: str
+) -> None:
+    with pytest.raises(Problem, match=r"gate\.yaml") as raised:
+        read_gate(write("gate.yaml", text))
+    assert message in str(raised.value)
+
+
+def test_what_several_rules_share_may_be_named_once(write: Write) -> None:
+    shared = "rules:\n- &a {rater: a, faults: 0.1}\n- {<<: *a, rater: b}\n- {<<: *a, faults: 0.2}\n"
+    found = read_gate(write("gate.yaml", shared)).rules
+    assert [(rule.rater, rule.faults) for rule in found] == [("a", 0.1), ("b", 0.1), ("a", 0.2)]
+
+
 def test_a_pattern_leaves_out_what_cannot_be_measured_and_says_so(tmp_path: Path) -> None:
     bare = read_study(STUDY | {"models": "sim/honest", "base": {"shots": 0}, "vary": {}})
     run = perform(bare, tmp_path / "run", Store())

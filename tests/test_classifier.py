@@ -30,7 +30,7 @@ from flipmeter.grid import world
 from flipmeter.model import OutOfBudget, Store
 from flipmeter.select import card_of, select
 from flipmeter.types import Problem
-from misbehaving import Behaviour, answer, says, serving
+from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated
 
 REVIEWS = load("reviews")
@@ -41,7 +41,7 @@ TEXTS = [item.text for item in ITEMS]
 LABELS = [SCALE[(item.gold or 1) - 1] for item in ITEMS]
 
 
-def rater(model: str = "sim/honest", **options: Any) -> OrdinalClassifier:
+def rater(model: Any = "sim/honest", **options: Any) -> OrdinalClassifier:
     usual: dict[str, Any] = {"scale": SCALE, "shots": 1, "store": None, "world": WORLD}
     return OrdinalClassifier(model, **usual | options)
 
@@ -225,6 +225,37 @@ def test_what_cannot_be_fitted_says_why(texts: Any, labels: Any, says_: str) -> 
         rater().fit(texts, labels)
 
 
+@pytest.mark.parametrize(
+    ("labels", "says_"),
+    [([1.0, float("nan"), 2.0], "label 1 is nan"), (["positive", None, "x"], "label 1 is None")],
+)
+def test_a_text_without_a_label_is_named(labels: Any, says_: str) -> None:
+    for scale in (None, SCALE):
+        with pytest.raises(ValueError, match=says_):
+            rater(scale=scale).fit(TEXTS[:3], labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "says_"),
+    [
+        ({"model": {"modell": "sim/honest"}}, "no key named 'model.modell'; did you mean 'model'"),
+        ({"decoding": {"max_token": 5}}, "no key named 'decoding.max_token'"),
+        ({"answer": {"jsn": "$.x"}}, "answer.jsn"),
+        ({"draws": -1}, "score_samples: .*; got -1"),
+        ({"budget": {"call": 5}, "conformal_size": 5}, "budget: no key named 'call'"),
+    ],
+    ids=str,
+)
+def test_a_parameter_that_cannot_be_is_named(options: dict[str, Any], says_: str) -> None:
+    with pytest.raises(ValueError, match=says_):
+        rater(**options).fit(TEXTS[:60], LABELS[:60])
+
+
+def test_nothing_to_predict_is_nothing_predicted() -> None:
+    found = rater(average="label_order").fit(TEXTS[:50], LABELS[:50])
+    assert found.predict([]).tolist() == []
+
+
 def test_nothing_is_asked_twice_and_a_budget_holds(tmp_path: Path) -> None:
     path = tmp_path / "replies.sqlite"
     found = rater(store=path, budget={"calls": 12}).fit(TEXTS[:50], LABELS[:50])
@@ -324,6 +355,31 @@ def test_it_keeps_the_conventions_as_far_as_texts_allow(endpoint: str) -> None:
     assert sum(one["status"] == "passed" for one in results) > 30
 
 
+def test_numbers_are_their_own_labels_and_have_no_point(endpoint: str) -> None:
+    """A rater that says what its nearest demonstration has: "1: 0, 2: 1" would turn it round."""
+    texts = [f"{k} {k}" for k in range(11)]
+    model = {"model": "http/nearest", "base_url": endpoint}
+    for form in (float, int):
+        grades = [form(k) for k in range(11)]
+        found = OrdinalClassifier(model, store=None, average="label_order", task={"noun": "Text"})
+        found.fit(texts, grades)
+        assert found.card_.task.scale == [str(k) for k in range(11)]
+        given = found.predict(texts).tolist()
+        assert given == grades
+        assert {type(one) for one in given} == {form}
+    lettered = OrdinalClassifier(model, store=None, style={"label_format": "letter"})
+    assert lettered.fit(texts, grades).card_.style["label_format"] == "letter"
+
+
+def test_texts_that_failed_are_warned_of_with_the_reason() -> None:
+    with serving(lambda body: fails(400, "no such model")) as server:
+        model = {"model": "http/none", "base_url": server.url}
+        found = OrdinalClassifier(model, store=None).fit(["bad", "good"], [1, 2])
+        with pytest.warns(UserWarning, match=r"2 of 2 texts failed \(text-1: .*no such model"):
+            assert found.predict(["so", "so so"]).tolist() == [None, None]
+    assert found.faults_ == ["error", "error"]
+
+
 # Cards
 
 
@@ -354,6 +410,58 @@ def test_a_fitted_rater_is_saved_and_loaded(tmp_path: Path) -> None:
     again = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None, world=WORLD)
     assert read_card(tmp_path / "rater.yaml").demos == found.card_.demos
     assert again.predict(TEXTS[200:210]).tolist() == found.predict(TEXTS[200:210]).tolist()
+
+
+def test_a_loaded_rater_that_is_fitted_again_keeps_what_its_card_says(tmp_path: Path) -> None:
+    first = rater(
+        shots=2,
+        average=["label_order"],
+        criteria=["It is short.", "It is kind."],
+        answer={"json": "$.label"},
+        min_interval=0.5,
+        decoding={"max_tokens": 7},
+        style={"label_format": "letter", "prompt": "{{ criteria }} [{{ labels }}] {{ text }}"},
+        task={"noun": "Note"},
+        seed=3,
+    ).fit(TEXTS[:50], LABELS[:50])
+    first.save(tmp_path / "rater.yaml")
+    loaded = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None, world=WORLD)
+    again = clone(loaded).fit(TEXTS[:50], LABELS[:50])
+    assert again.card_.digest == first.card_.digest
+    other = clone(loaded).fit(TEXTS[50:100], LABELS[50:100]).card_
+    assert other.demos != first.card_.demos
+    assert other.model_copy(update={"demos": first.card_.demos}) == first.card_
+
+
+def test_a_card_that_counts_draws_has_probabilities_when_it_is_loaded(tmp_path: Path) -> None:
+    drawing = rater("sim/first-slot?noise=1", draws=4).fit(TEXTS[:50], LABELS[:50])
+    drawing.save(tmp_path / "rater.yaml")
+    again = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None, world=WORLD)
+    again.fit(TEXTS[:50], LABELS[:50])
+    p = again.predict_proba(TEXTS[200:210])
+    assert p.sum(axis=1) == pytest.approx(1)
+    assert again.ledger_.asked == 50
+
+
+def test_a_loaded_rater_keeps_the_size_of_its_calibration(tmp_path: Path) -> None:
+    first = rater(pipeline="pointwise+pride", calibration_size=4).fit(TEXTS[:60], LABELS[:60])
+    first.save(tmp_path / "rater.yaml")
+    again = OrdinalClassifier.load(tmp_path / "rater.yaml", store=None, world=WORLD)
+    assert again.predict(TEXTS[200:205]).tolist() == first.predict(TEXTS[200:205]).tolist()
+    assert len(again.fit(TEXTS[:60], LABELS[:60]).card_.calibration) == 4
+
+
+def test_a_loaded_rater_takes_numbers_for_its_classes(endpoint: str, tmp_path: Path) -> None:
+    texts, path = [f"{k} {k}" for k in range(3)], tmp_path / "rater.yaml"
+    model = {"model": "http/nearest", "base_url": endpoint}
+    OrdinalClassifier(model, store=None, task={"noun": "Text"}).fit(texts, [0, 1, 2]).save(path)
+    assert OrdinalClassifier.load(path, store=None).predict(texts).tolist() == ["0", "1", "2"]
+    again = OrdinalClassifier.load(path, store=None, scale=[0, 1, 2])
+    assert again.predict(texts).tolist() == [0, 1, 2]
+    assert again.fit(texts, [0, 1, 2]).predict(texts).tolist() == [0, 1, 2]
+    for options, said in (({"scale": [1, 2]}, "has the classes"), ({"seed": 1}, "says what seed")):
+        with pytest.raises(Problem, match=said):
+            OrdinalClassifier.load(path, **options)
 
 
 @pytest.mark.real

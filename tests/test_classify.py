@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.card import Card, write_card
+from flipmeter.card import Card, read_card, write_card
 from flipmeter.classify import COLUMNS, Job, Output, Tally, classify
 from flipmeter.data import load
 from flipmeter.data.streams import stream_rows
 from flipmeter.entries import ModelEntry, PriceEntry
 from flipmeter.model import Ledger, Store
 from flipmeter.select import card_of, select
-from flipmeter.types import Problem
+from flipmeter.types import Problem, Reply, Request
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated
 
@@ -423,3 +423,107 @@ def test_labels_never_take_the_place_of_the_texts(tmp_path: Path) -> None:
     source = write_csv(tmp_path / "t.csv", TEXTS[:3])
     with pytest.raises(Problem, match="holds the texts"):
         Job(source, tmp_path / "." / "t.csv", "body")
+
+
+def test_a_link_to_the_texts_is_the_texts(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    (tmp_path / "hard.csv").hardlink_to(source)
+    with pytest.raises(Problem, match="holds the texts"):
+        Job(source, tmp_path / "hard.csv", "body")
+
+
+def test_a_column_that_stands_twice_is_refused_if_it_is_read(card: Card, tmp_path: Path) -> None:
+    source = tmp_path / "t.csv"
+    source.write_text(f'body,note,note\n"{TEXTS[0]}",a,b\n', encoding="utf-8")
+    assert do(card, Job(source, tmp_path / "out.csv", "body")) == Tally(1, 1)
+    with pytest.raises(Problem, match=r"t\.csv has more than one column named 'note'"):
+        do(card, Job(source, tmp_path / "kept.csv", "body", keep=("note",)))
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_folder_in_the_place_of_the_output_is_named(
+    card: Card, tmp_path: Path, anew: bool
+) -> None:
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(Problem, match=r"out\.csv.*name another"):
+        do(card, Job(source, tmp_path / "out.csv", "body"), anew=anew)
+
+
+def test_an_output_that_goes_away_loses_no_reply(card: Card, tmp_path: Path) -> None:
+    source, out = write_csv(tmp_path / "t.csv", TEXTS[:10]), tmp_path / "out.csv"
+    ledger = Ledger()
+
+    def interfere(request: Request, reply: Reply) -> None:
+        if ledger.asked > 5 and out.is_file():
+            out.unlink()
+            out.mkdir()
+
+    with Store(tmp_path / "r.sqlite") as store:
+        with pytest.raises(Problem, match=r"Is a directory.*every reply so far is in the store"):
+            do(card, Job(source, out, "body"), store, chunk=4, ledger=ledger, on_reply=interfere)
+        ledger = Ledger()
+        job = Job(source, tmp_path / "other.csv", "body")
+        assert do(card, job, store, ledger=ledger) == Tally(10, 10)
+        assert (ledger.asked, ledger.stored) == (2, 8)
+
+
+def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:
+    Path("mine.py").write_text(
+        "def rate(question):\n"
+        "    if 'odd' in question.text:\n"
+        "        return {'probabilities': [1.0]}\n"
+        "    return 2\n",
+        encoding="utf-8",
+    )
+    endpoint = ModelEntry(model="python/mine.py:rate")
+    mine = card.model_copy(update={"model": endpoint, "selected": None, "identity": ""})
+    write_card(mine, Path("rater.yaml"))
+    write_csv(Path("t.csv"), ["fine", "an odd one", "fine too"])
+    code, _, err = cli("classify", "rater.yaml", "t.csv", "--text", "body")
+    assert code == 4
+    told = " ".join(err.split())
+    assert "1 rows failed for good (row-2: ValueError: it returned 1 probabilities, and" in told
+    assert "there are 5 labels" in told
+    rows = labelled(Path("t.labelled.csv"))
+    assert [(row["rank"], row["fault"]) for row in rows] == [("2", ""), ("0", "error"), ("2", "")]
+
+
+def test_a_callable_of_a_card_is_looked_for_beside_it(
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cards"
+    folder.mkdir()
+    (folder / "mine.py").write_text("def rate(question): return 4\n", encoding="utf-8")
+    endpoint = ModelEntry(model="python/mine.py:rate")
+    mine = card.model_copy(update={"model": endpoint, "selected": None, "identity": ""})
+    write_card(mine, folder / "rater.yaml")
+    source = write_csv(tmp_path / "t.csv", TEXTS[:2])
+    monkeypatch.chdir(tmp_path)
+    do(read_card(Path("cards/rater.yaml")), Job(source, tmp_path / "out.csv", "body"))
+    assert [row["rank"] for row in labelled(tmp_path / "out.csv")] == ["4", "4"]
+
+
+def test_parquet_columns_of_any_kind_are_rows_or_faults(card: Card, tmp_path: Path) -> None:
+    table = pl.DataFrame(
+        {
+            "body": [TEXTS[0], None, TEXTS[1]],
+            "meta": [{"x": 1}, None, {"x": 3}],
+            "tags": [["a"], [], None],
+            "score": [1.0, float("nan"), 2.5],
+        }
+    )
+    table.write_parquet(tmp_path / "t.parquet")
+    job = Job(
+        tmp_path / "t.parquet", tmp_path / "out.jsonl", "body", keep=("meta", "tags", "score")
+    )
+    do(card, job)
+    rows = labelled(job.out)
+    assert [row["fault"] for row in rows] == ["", "empty", ""]
+    assert [(row["meta"], row["tags"], row["score"]) for row in rows] == [
+        ({"x": 1}, ["a"], 1.0),
+        (None, [], None),
+        ({"x": 3}, None, 2.5),
+    ]
+    do(card, Job(tmp_path / "t.parquet", tmp_path / "nested.csv", "meta"))
+    assert {row["fault"] for row in labelled(tmp_path / "nested.csv")} == {"not text", "empty"}

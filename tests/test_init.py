@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import random
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -332,3 +333,86 @@ def test_a_bundled_dataset_becomes_a_file_that_init_understands(cli: Cli, suffix
 def test_a_json_file_with_other_things_in_it_is_no_trouble(write: Write) -> None:
     lines = [json.dumps({**row, "tags": ["a"], "about": {"x": 1}, "empty": None}) for row in rows()]
     assert source(write("t.jsonl", "\n".join(lines)))["label"] == "severity"
+
+
+@pytest.mark.parametrize("name", ["weird name.csv", "it's; rm -rf.csv", "$HOME.csv"])
+def test_the_next_command_can_be_pasted_whatever_the_file_is_called(
+    cli: Cli, write: Write, name: str
+) -> None:
+    write(name, csv(rows()))
+    code, out, _ = cli("init", name)
+    assert code == 0
+    (command,) = (line for line in out.splitlines() if line.startswith("next: "))
+    study = name.replace(".csv", ".yaml")
+    assert shlex.split(command) == ["next:", "flipmeter", "plan", study]
+    assert f"flipmeter run {shlex.quote(study)}" in Path(study).read_text(encoding="utf-8")
+    assert read_study(Path(study)).test_size > 0
+
+
+def test_a_name_with_a_line_break_stays_in_its_comment(write: Write, tmp_path: Path) -> None:
+    path = write("a\nname: bad.csv", csv(rows()))
+    text = draft_study(path, path.with_suffix(".yaml")).text
+    assert yaml.safe_load(text)["datasets"][0]["file"] == path.name
+
+
+def test_a_scale_to_be_put_in_order_can_be_pasted(cli: Cli, write: Write) -> None:
+    write("data.csv", csv(rows(labels=("deep red", "green", "pale blue"))))
+    err = " ".join(cli("init", "data.csv")[2].split())
+    assert "Say --scale 'deep red,green,pale blue' (" in err
+
+
+def test_the_data_are_never_written_over(cli: Cli, write: Write) -> None:
+    data = write("tickets.csv", csv(rows()))
+    before = data.read_bytes()
+    code, _, err = cli("init", "tickets.csv", "--out", "./tickets.csv", "--force")
+    assert (code, data.read_bytes()) == (2, before)
+    assert "tickets.csv is what is read here" in err
+
+
+def test_a_file_that_no_line_of_can_be_read_says_which(cli: Cli, write: Write) -> None:
+    write("data.jsonl", json.dumps(rows()[:3], indent=1))
+    code, _, err = cli("init", "data.jsonl")
+    assert code == 2
+    assert "data.jsonl, row 1: malformed JSON" in err
+
+
+def test_a_bad_line_in_the_middle_and_nan_labels_are_counted(write: Write) -> None:
+    lines = [json.dumps(row) for row in rows()]
+    lines[5:7] = ['{"body": "cut', '{"body": "an odd one", "severity": NaN}']
+    text = draft_study(write("t.jsonl", "\n".join(lines)), Path("t.yaml")).text
+    assert "on_bad: drop  # leaves out 1 malformed, 1 no label" in text
+
+
+def test_a_parquet_file_of_floats_and_nested_columns_is_understood(tmp_path: Path) -> None:
+    table = pl.DataFrame(
+        {
+            "body": [f"ticket {k} about it" for k in range(40)],
+            "rating": [None if k == 7 else float("nan") if k == 8 else k % 3 for k in range(40)],
+            "meta": [{"x": k} for k in range(40)],
+            "tags": [[str(k)] for k in range(40)],
+        },
+        strict=False,
+    )
+    table.write_parquet(tmp_path / "t.parquet")
+    found = source(tmp_path / "t.parquet")
+    assert (found["text"], found["label"]) == ("body", "rating")
+    assert list(found["scale"]) == [0, 1, 2]
+    assert found["on_bad"] == "drop"
+
+
+def test_labels_as_a_spreadsheet_leaves_them_are_one_class_each(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    lines = ["body;rating"] + [
+        f"Straße {k};{(' 1', '1.0', '2 ', '2.0', '3')[k % 5]}" for k in range(50)
+    ]
+    path.write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    assert list(source(path)["scale"]) == [1, 2, 3]
+    path.write_bytes("\r\n".join(lines).encode("cp1252"))
+    with pytest.raises(Problem, match=r"t\.csv, line 2 .*byte 0xdf is not UTF-8; save"):
+        source(path)
+
+
+def test_a_repeated_header_is_refused(write: Write) -> None:
+    path = write("t.csv", "text,label,label\na b,1,2\n")
+    with pytest.raises(Problem, match=r"t\.csv has more than one column named \['label'\]; rename"):
+        source(path)

@@ -14,7 +14,7 @@ from conftest import Cli
 from flipmeter.findings import gather
 from flipmeter.joining import joined
 from flipmeter.model import Store
-from flipmeter.runs import DECISIONS, ENVIRONMENT, Run, perform
+from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, Run, perform
 from flipmeter.study import read_study
 from flipmeter.types import Problem
 
@@ -74,6 +74,21 @@ def test_a_study_cut_by_seeds_is_whole_again(do: Do) -> None:
 def test_every_drawn_reply_of_every_run_is_there(do: Do) -> None:
     runs = [do(f"seed {seed}", seeds=[seed], scores="sampled", test_size=5) for seed in (0, 7)]
     assert joined(runs).calls.height == sum(run.calls.height for run in runs)
+
+
+def test_drawn_replies_stand_in_the_order_of_their_draws(do: Do) -> None:
+    drawn = {"scores": "sampled", "score_samples": 3, "test_size": 4, "probes": ["label_order"]}
+    first, other, again = do("a", **drawn), do("b", seeds=[7], **drawn), do("c", **drawn)
+    whole = joined([first, other, again]).calls
+    assert whole.equals(pl.concat([first.calls, other.calls]))
+    assert whole["draw"].to_list()[:4] == [0, 1, 2, 3]
+
+
+def test_of_a_call_that_two_runs_hold_the_first_counts(do: Do) -> None:
+    first, again = do("first"), do("again")
+    again.calls.with_columns(fingerprint=pl.lit("later")).write_parquet(again.folder / CALLS)
+    assert joined([first, Run(again.folder)]).calls.equals(first.calls)
+    assert set(joined([Run(again.folder), first]).calls["fingerprint"]) == {"later"}
 
 
 def test_one_run_is_itself(do: Do) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from conftest import Cli
 from flipmeter import Question
 from flipmeter.grid import conditions
 from flipmeter.model import Ledger, OutOfBudget, Store, identity_of, open_backend
@@ -44,6 +46,24 @@ async def patient(question):
 
 def shares(question):
     return {"probabilities": {rank: 0.6 if rank == 2 else 0.1 for rank in range(1, 6)}}
+
+def short(question):
+    return {"probabilities": [0.5, 0.3, 0.2]}
+
+def without(question):
+    return {"probabilities": {1: 0.5, 2: 0.5, "six": 0.0}}
+
+def below(question):
+    return {"probabilities": [1.2, -0.2, 0, 0, 0]}
+
+def unknown(question):
+    return {"probabilities": [float("nan"), 0.25, 0.25, 0.25, 0.25]}
+
+def generous(question):
+    return {"probabilities": [0.4] * 5}
+
+def alone(question):
+    return {"probabilities": 0.7}
 
 def fails(question):
     raise ValueError(f"no idea about {len(question.fields)} field")
@@ -147,6 +167,20 @@ def test_a_coroutine_is_awaited_and_its_probabilities_are_kept(raters: str, tmp_
         ("beyond", "ValueError: it returned the rank 9; ranks are 1 to 5"),
         ("odd", "TypeError: it returned 2.5; return a label, a rank or a mapping"),
         ("gives_up", "CancelledError"),
+        (
+            "short",
+            "ValueError: it returned 3 probabilities, and there are 5 labels (1, 2, 3, 4, 5); "
+            "return one for each, in this order",
+        ),
+        (
+            "without",
+            "ValueError: it returned 3 probabilities by label, and there are 5 labels "
+            "(1, 2, 3, 4, 5); these are not in both: 3, 4, 5, six",
+        ),
+        ("below", "ValueError: it returned 1.2 as the probability of '1'; it is 0 to 1"),
+        ("unknown", "ValueError: it returned nan as the probability of '1'; it is 0 to 1"),
+        ("generous", "ValueError: it returned probabilities that add up to 2; they must to 1"),
+        ("alone", "TypeError: it returned 0.7 as probabilities; return a list or a mapping"),
         ("halves", "ValueError: \ufffd"),
     ],
 )
@@ -155,7 +189,7 @@ def test_what_a_callable_raises_is_a_fault_with_its_message(
 ) -> None:
     run = performed(tmp_path, f"{raters}:{name}", probes=["label_order"], test_size=5)
     assert set(run.decisions["fault"]) == {"error"}
-    assert set(run.calls["error"]) == {message}
+    assert set(run.calls.filter(view="base")["error"]) == {message}
 
 
 def test_words_are_read_like_any_reply(raters: str, tmp_path: Path) -> None:
@@ -252,9 +286,61 @@ def test_a_study_names_a_rater_that_stands_beside_it(
     raters: str, write: Write, tmp_path: Path
 ) -> None:
     study = read_study(write("study.yaml", "{rater: raters.by_slot, datasets: reviews}"))
-    assert study.models == [f"python/{tmp_path / 'raters.py'}:by_slot"]
+    (entry,) = study.entries
+    assert entry.model == f"python/{tmp_path / 'raters.py'}:by_slot"
+    assert entry.name == "python/raters:by_slot"
     both = read_study({"rater": "package.module:f", "models": "sim/honest", "datasets": "reviews"})
     assert both.models == ["python/package.module:f", "sim/honest"]
+
+
+SPELLINGS = [
+    {"rater": "mine.rate"},
+    {"rater": "mine:rate"},
+    {"rater": "mine.py:rate"},
+    {"models": "python/mine.py:rate"},
+    {"models": ["python/mine:rate"]},
+    {"models": [{"model": "python/mine.py:rate", "name": "me"}]},
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
+def test_a_callable_is_looked_for_beside_the_study_and_then_here(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: dict[str, Any]
+) -> None:
+    """However it is spelled; and what the tables call it is what the study says."""
+    find_callable.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
+    write("mine.py", "def rate(question): return 1\nrate.version = 'here'\n")
+    path = write("studies/study.yaml", yaml.safe_dump({**spelling, "datasets": ["reviews"]}))
+    (here,) = read_study(path).raters()
+    assert identity_of(here.model) == "python/mine:rate@here"
+    write("studies/mine.py", "def rate(question): return 1\nrate.version = 'beside'\n")
+    (beside,) = read_study(path).raters()
+    assert identity_of(beside.model) == "python/mine:rate@beside"
+    assert beside.name == here.name
+
+
+def test_a_module_of_a_package_is_imported_by_its_name(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    write("pack/mine.py", "from . import helper")
+    content = "{models: 'python/pack.mine:rate', datasets: reviews}"
+    (loose,) = read_study(write("study.yaml", content)).entries
+    assert loose.model == f"python/{tmp_path / 'pack' / 'mine.py'}:rate"
+    write("pack/__init__.py", "")
+    (packed,) = read_study(tmp_path / "study.yaml").entries
+    assert packed.model == "python/pack.mine:rate"
+
+
+def test_a_run_that_failed_names_the_rater_and_the_item(
+    raters: str, write: Write, cli: Cli
+) -> None:
+    content = {"models": [f"{raters}:short"], "datasets": ["reviews"], "test_size": 5}
+    write("study.yaml", yaml.safe_dump(content | {"probes": ["label_order"], "repeats": 1}))
+    code, _, err = cli("run", "study.yaml")
+    assert code == 4
+    assert f"({raters}:short, reviews-test-" in " ".join(err.split())
+    assert "it returned 3 probabilities, and there are 5 labels" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("form", list(label_formats))

@@ -185,6 +185,7 @@ def test_a_name_chooses_its_mode() -> None:
         ((4, 2, 4), "recommended", (4, False)),
         ((2, 4, 4, 2, 5), "recommended", (4, True)),  # the mean 3.4 is nearer to 4
         ((2, 4, 4, 2, 5), "paper", (2, True)),  # named first
+        ((4, 2), "paper", (4, True)),
         ((4, 2), "recommended", (2, True)),  # last resort: the lower
     ],
 )
@@ -217,6 +218,9 @@ def test_gaps_mean_what_lies_between_two_classes() -> None:
     assert [mean_gap((gap,), 5, "recommended").rank for gap in range(1, 7)] == [1, 2, 3, 3, 4, 5]
     # Two gaps on either side of a class are that class.
     assert [mean_gap((rank, rank + 1), 5, "recommended").rank for rank in range(2, 5)] == [2, 3, 4]
+    # Before the first class is that class, and behind the last the last: neither pulls further.
+    assert mean_gap((1, 1, 1, 4), 5, "recommended").rank == 2
+    assert mean_gap((6, 6, 6, 3), 5, "recommended").rank == 4
 
 
 def test_a_panel_of_other_items_changes_nothing_for_the_rest() -> None:

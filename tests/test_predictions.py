@@ -266,3 +266,70 @@ def test_a_table_is_no_run_to_select_from(run: Run, tmp_path: Path) -> None:
     exported(run).write_csv(path)
     with pytest.raises(Problem, match="needs a run folder; tables of predictions are for measure"):
         Run(path).study  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("t.csv", ""), ("t.csv", "item,condition,label\n"), ("t.jsonl", "\n \n"), ("T.CSV", "")],
+)
+def test_an_empty_table_names_the_file_and_what_it_needs(
+    cli: Cli, write: Write, name: str, content: str
+) -> None:
+    write(name, content)
+    code, _, err = cli("measure", name)
+    assert code == 2
+    assert f"{name} has no rows; it needs at least two, each with item, condition and label" in err
+
+
+def test_a_table_is_never_written_over(cli: Cli, write: Write) -> None:
+    table = write("answers.csv", SMALL)
+    Path("link.csv").symlink_to(table)
+    for command in (
+        ("measure", "answers.csv", "--scale", "low,mid,high", "--out", "link.csv"),
+        ("report", "answers.csv", "--scale", "low,mid,high", "--out", "answers.csv"),
+        ("check", "answers.csv", "--scale", "low,mid,high", "--junit", "./answers.csv"),
+    ):
+        code, _, err = cli(*command)
+        assert (code, table.read_text()) == (2, SMALL)
+        assert "answers.csv is what is read here" in err or "link.csv is what is read" in err
+
+
+def test_the_parts_of_a_run_are_never_written_over(run: Run, cli: Cli) -> None:
+    before = (run.folder / DECISIONS).read_bytes()
+    code, _, err = cli("measure", str(run.folder), "--out", str(run.folder / DECISIONS))
+    assert (code, (run.folder / DECISIONS).read_bytes()) == (2, before)
+    assert "name another file to write" in " ".join(err.split())
+
+
+def test_a_table_that_cannot_be_written_says_so(cli: Cli, write: Write) -> None:
+    write("answers.csv", SMALL)
+    for name in ("nowhere/out.csv", "nowhere/out.parquet"):
+        command = ("measure", "answers.csv", "--scale", "low,mid,high", "--out", name)
+        code, _, err = cli(*command)
+        assert code == 2
+        assert f"cannot write {name}" in err
+
+
+def test_a_label_that_is_nan_could_not_be_read(tmp_path: Path) -> None:
+    table = pl.DataFrame(
+        {
+            "item": ["a", "a", "b", "b"],
+            "condition": ["x", "y"] * 2,
+            "label": [1.0, 2.0, float("nan"), 3.0],
+        }
+    )
+    table.write_parquet(tmp_path / "t.parquet")
+    lines = (json.dumps(row) for row in table.to_dicts())
+    (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for name in ("t.parquet", "t.jsonl"):
+        found = read_predictions(tmp_path / name).decisions
+        assert found["rank"].to_list() == [1, 2, 0, 3]
+        assert found["fault"].to_list() == ["", "", "unparsed", ""]
+
+
+def test_a_table_that_no_line_of_can_be_read_says_which(write: Write) -> None:
+    with pytest.raises(Problem, match=r"t\.jsonl, row 1: malformed JSON.*no row can be read"):
+        read_predictions(write("t.jsonl", "item,condition,label\na,b,c\n"))
+    bad = write("u.jsonl", '{"item": "a", "condition": "x", "label": 1}\n{"item"\n')
+    with pytest.raises(Problem, match=r"u\.jsonl, row 2: malformed JSON"):
+        read_predictions(bad)

@@ -18,7 +18,14 @@ from flipmeter.cli import main
 from flipmeter.measure.averages import NO_WIDTH
 from flipmeter.measure.residuals import SCHEMA
 from flipmeter.model import Store
-from flipmeter.report import residual_notes, residual_table, safe_csv, write_residuals
+from flipmeter.report import (
+    residual_notes,
+    residual_table,
+    safe_csv,
+    write_effects,
+    write_residuals,
+    write_table,
+)
 from flipmeter.report.files import residuals_latex, residuals_markdown, shade_of
 from flipmeter.report.residuals import cell_text
 from flipmeter.runs import perform
@@ -228,6 +235,13 @@ def test_no_text_in_a_csv_can_start_a_formula_and_numbers_stay_numbers(name: str
     assert found["level"].lstrip()[:1] not in ("=", "+", "-", "@")
     assert found["level"].removeprefix("'") == name
     assert float(found["value"]) == -2.5
+
+
+def test_a_table_that_is_written_as_csv_starts_no_formula_either(tmp_path: Path) -> None:
+    for write in (write_residuals, write_effects, write_table):
+        write(table(row(factor="model", level="=cmd()")), tmp_path / "r.csv")
+        (found,) = csv.DictReader((tmp_path / "r.csv").read_text(encoding="utf-8").splitlines())
+        assert found["level"] == "'=cmd()"
 
 
 def test_the_ending_of_a_file_decides_its_format(tmp_path: Path) -> None:

@@ -286,6 +286,17 @@ def test_a_limit_takes_the_averaged_pipeline(run: Run) -> None:
     ]
 
 
+def test_the_limit_holds_for_what_the_halves_choose(run: Run) -> None:
+    """Half of the items cannot show that few flip, unless nothing can flip at all."""
+    free, limited = (
+        select(run, rater="sim/honest", max_flip=limits).held_out for limits in ({}, {"P1": 0.1})
+    )
+    assert free is not None
+    assert limited is not None
+    assert {level for _, level in limited.chosen} == {"config=averaged"}
+    assert {level for _, level in free.chosen} != {"config=averaged"}
+
+
 def test_a_card_holds_the_very_demonstrations_and_the_evidence(run: Run, tmp_path: Path) -> None:
     found = select(run, rater="sim/honest", level="label_format=letter")
     write_card(card_of(run, found), tmp_path / "rater.yaml")
@@ -347,6 +358,11 @@ def test_another_model_is_warned_of(run: Run) -> None:
         ({"demos": [{"text": "Fine.", "label": "positiv"}]}, "did you mean 'positive'"),
         ({"demos": [{"text": "Fine."}]}, "demo 1 of the card has no label"),
         ({"average": ["label_ordr"]}, "did you mean 'label_order'"),
+        ({"demos": [{"label": "positive"}]}, "demo 1 of the card has no text"),
+        ({"demos": ["Fine."]}, r"demos\.0: .*; got 'Fine\.'"),
+        ({"model": None}, "model: "),
+        ({"style": {"shots": "five"}}, "shots is 'five'"),
+        ({5: 6}, "5"),
     ],
 )
 def test_a_card_that_is_wrong_says_where(
@@ -356,8 +372,37 @@ def test_a_card_that_is_wrong_says_where(
     write_card(card_of(run, select(run)), path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
-    with pytest.raises(Problem, match=says):
+    with pytest.raises(Problem, match=rf"rater\.yaml is no rater card.*{says}"):
         read_card(path)
+
+
+def test_a_card_without_its_model_or_with_a_scale_named_twice_says_so(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "rater.yaml"
+    write_card(card_of(run, select(run)), path)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content["task"]["scale"][1] = content["task"]["scale"][0]
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(Problem, match=r"rater\.yaml is no rater card: the scale names .* once"):
+        read_card(path)
+    del content["model"]
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    with pytest.raises(Problem, match=r"rater\.yaml is no rater card: model: Field required"):
+        read_card(path)
+
+
+def test_a_card_never_takes_the_place_of_another_kind_of_file(run: Run, cli: Cli) -> None:
+    Path("study.yaml").write_text("mine: 1\n", encoding="utf-8")
+    code, _, err = cli("select", str(run.folder), "--out", "study.yaml")
+    assert (code, Path("study.yaml").read_text()) == (2, "mine: 1\n")
+    assert "study.yaml is there already and is no rater card" in " ".join(err.split())
+    Path("empty.yaml").touch()
+    for _ in range(2):
+        assert cli("select", str(run.folder), "--out", "empty.yaml")[0] == 0
+    bare = Path("empty.yaml").read_text().partition("model:")
+    Path("empty.yaml").write_text(bare[1] + bare[2])
+    assert cli("select", str(run.folder), "--out", "empty.yaml")[0] == 0
 
 
 def test_proposals_were_not_asked(run: Run) -> None:

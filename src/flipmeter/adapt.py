@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 
 from flipmeter.decide import open_pipeline
 from flipmeter.model import (
@@ -147,8 +148,8 @@ def _refusal(model: Model, known: Capability) -> str:
             "change or remove `reasoning` (or `reasoning_effort`) in its entry",
         )
     url = model.base_url[0] if isinstance(model.base_url, tuple) else model.base_url
-    where = f" --base-url {url}" if url else ""
-    anew = f"; to look anew: flipmeter examine {model.address}{where} --again"
+    where = f" --base-url {quote(url)}" if url else ""
+    anew = f"; to look anew: flipmeter examine {quote(model.address)}{where} --again"
     return (
         f"'{model.title}' {said[0]} ({known.how}); {said[1]}{anew if stated(model) is None else ''}"
     )

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from flipmeter.adapt import Known, adapted, recall
 from flipmeter.grid import conditions
@@ -113,7 +114,7 @@ def _notes(grid: Sequence[Condition], remote: Sequence[Condition], known: Known)
         if open_:
             notes.append(
                 f"whether {rater.name} has {', '.join(open_)} is not known: run `flipmeter examine "
-                f"{rater.model.address}` first, or flipmeter run may want other requests"
+                f"{quote(rater.model.address)}` first, or flipmeter run may want other requests"
             )
     return tuple(dict.fromkeys(notes))
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 import yaml
@@ -14,10 +15,18 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from flipmeter.data import load, merge
 from flipmeter.decide import open_pipeline
-from flipmeter.entries import STRICT, DecodingEntry, ModelEntry, Strict, read_mapping
+from flipmeter.entries import (
+    STRICT,
+    DecodingEntry,
+    ModelEntry,
+    Strict,
+    explained,
+    read_mapping,
+)
 from flipmeter.extract import check as check_extract
 from flipmeter.grid import world
 from flipmeter.model import World, identity_of, interface_of, is_callable
+from flipmeter.model.python import beside
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import read_template, unshown
 from flipmeter.registry import suggestion
@@ -232,6 +241,11 @@ class Card(BaseModel):
         dataset = load(self.selected.source, folder=folder, data_dir=data_dir)
         return world(merge(dataset, len(self.task.scale)))
 
+    def beside(self, folder: Path) -> Card:
+        """Return the card with the path of its callable's file, if that stands in a folder."""
+        found = self.model.model_copy(update={"model": beside(self.model.model, folder)})
+        return self.model_copy(update={"model": found})
+
     def with_model(self, address: str) -> Card:
         """Return the card for another model, asked at its own address."""
         return self.model_copy(update={"model": ModelEntry(model=address)})
@@ -260,6 +274,9 @@ def items_as_rows(items: Sequence[Item], scale: Scale) -> list[dict[str, str]]:
 
 
 def _items(rows: Sequence[Mapping[str, str]], scale: Scale, role: Role) -> tuple[Item, ...]:
+    for number, row in enumerate(rows, start=1):
+        if not row.get("text", "").strip():
+            raise Problem(f"{role} {number} of the card has no text; write one, or take it out")
     return tuple(
         Item(
             f"{role}-{number}",
@@ -288,41 +305,44 @@ def style_entry(style: Style) -> dict[str, Any]:
 
 def read_card(path: Path, *, model: str | None = None) -> Card:
     """Read a rater card, for another model if one is named."""
-    way_out = f"write one: flipmeter select RUN --out {path}"
+    way_out = f"write one: flipmeter select RUN --out {quote(str(path))}"
     content = read_mapping(
         path, f"no rater card {path}; {way_out}", f"{path} holds no rater card; {way_out}"
     )
     try:
-        card = Card(**content)
-    except (ValidationError, TypeError) as error:
-        raise Problem(f"{path} is no rater card: {_explained(error)}") from error
-    card.condition()
-    return card if model is None else card.with_model(model)
-
-
-def _explained(error: ValidationError | TypeError) -> str:
-    if isinstance(error, TypeError):
-        return str(error)
-    known = [*Card.model_fields, *TaskEntry.model_fields, *Evidence.model_fields]
-    lines = []
-    for one in error.errors():
-        place = ".".join(map(str, one["loc"]))
-        if one["type"] == "extra_forbidden":
-            near = suggestion(str(one["loc"][-1]), known)
-            lines.append(f"no key named '{place}'{near if 'did you mean' in near else ''}")
-        else:
-            lines.append(f"{place}: {one['msg']}")
-    return "; ".join(lines)
+        card = Card.model_validate(content)
+        card.condition()
+    except ValidationError as error:
+        kinds = (Card, ModelEntry, DecodingEntry, TaskEntry, Evidence)
+        raise Problem(explained(error, f"{path} is no rater card", kinds)) from error
+    except Problem as problem:
+        raise Problem(f"{path} is no rater card: {problem}") from problem
+    return card.beside(path.parent) if model is None else card.with_model(model)
 
 
 def write_card(card: Card, path: Path) -> None:
-    """Write a rater card."""
+    """Write a rater card; a file that is no card is not written over."""
     content = card.model_dump(mode="json")  # an explicit null is an answer: "not sent"
     content["model"] = card.model.model_dump(mode="json", exclude_defaults=True)
     if card.selected is not None:
         content["selected"] = card.selected.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     try:
+        if path.exists():
+            _refuse_other(path)
         path.write_text(HEADER + text, encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
+
+
+def _refuse_other(path: Path) -> None:
+    """Refuse to write over a file that is neither empty, nor begins as a card, nor is one."""
+    found = path.read_bytes()
+    if not found or found.startswith(HEADER.partition("\n")[0].encode()):
+        return
+    try:
+        read_card(path)
+    except Problem:
+        raise Problem(
+            f"{path} is there already and is no rater card; name another with --out"
+        ) from None

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from flipmeter.card import Card, TaskEntry, items_as_rows, read_card, write_card
 from flipmeter.chance import shuffled
+from flipmeter.data.guess import is_number
 from flipmeter.data.items import text_fault
 from flipmeter.data.labels import make_task
 from flipmeter.decide import open_pipeline
-from flipmeter.entries import BudgetEntry, ModelEntry
+from flipmeter.entries import BudgetEntry, DecodingEntry, ModelEntry, PriceEntry, explained
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.registry import suggestion
 from flipmeter.shipped import Labelled, at_work, check_abstention, refuse_in_parts
-from flipmeter.types import Item, Problem, Rank, Task
+from flipmeter.types import Item, Problem, Rank, Style, Task
 from flipmeter.waiting import wait_for
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +42,7 @@ class BadInput(Problem, ValueError):
 
 def _has_probabilities(self: OrdinalClassifier) -> bool:
     """Say whether replies are asked for with the probabilities of the labels."""
-    if self.scores or open_pipeline(self.pipeline).traits.needs_scores:
+    if self.scores or self.draws or open_pipeline(self.pipeline).traits.needs_scores:
         return True
     raise AttributeError(
         f"the pipeline '{self.pipeline}' gives classes without probabilities; set scores=True to "
@@ -52,8 +56,10 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `scale` lists the classes, lowest first; whole numbers need none. `average` names the probes
     whose positions are all asked and put together: label_order, demo_order, placement. What has no
     class, or whose positions agree in less than the share `abstain_below`, is predicted as
-    `unanswered`. `style`, `decoding`, `task` and `budget` are mappings as in a study file, and
-    `store` is the file of replies, None for memory. `world` is for simulated raters.
+    `unanswered`. `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a
+    list as in a study file; `draws` replies are drawn and counted, `min_interval` seconds
+    lie between two calls. `store` is the file of replies, None for memory. `world` is for simulated
+    raters.
     """
 
     def __init__(
@@ -67,11 +73,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pipeline: str = "pointwise",
         average: str | Sequence[str] = (),
         scores: bool = False,
+        draws: int = 0,
+        answer: Mapping[str, str] | None = None,
+        criteria: Sequence[str] = (),
         decoding: Mapping[str, Any] | None = None,
         calibration_size: int = 10,
         conformal_size: int = 0,
         abstain_below: float | None = None,
         unanswered: Any = None,
+        min_interval: float = 0.0,
         budget: Mapping[str, Any] | None = None,
         batch_size: int = 1000,
         store: str | Path | None = ".flipmeter/replies.sqlite",
@@ -86,11 +96,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.pipeline = pipeline
         self.average = average
         self.scores = scores
+        self.draws = draws
+        self.answer = answer
+        self.criteria = criteria
         self.decoding = decoding
         self.calibration_size = calibration_size
         self.conformal_size = conformal_size
         self.abstain_below = abstain_below
         self.unanswered = unanswered
+        self.min_interval = min_interval
         self.budget = budget
         self.batch_size = batch_size
         self.store = store
@@ -135,24 +149,32 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
                 "texts, or lower shots or these sizes"
             )
-        words = make_task([str(name) for name in classes.tolist()], dict(self.task or {}))
+        task = make_task([_name(label) for label in classes.tolist()], dict(self.task or {}))
+        words = replace(task, criteria=tuple(self.criteria))
         self.classes_ = classes
         return self._begin(self._card(words, demos, rest[:n_calibration]), rest[n_calibration:])
 
     def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
-        model = ModelEntry(model=self.model) if isinstance(self.model, str) else self.model
-        return Card(
-            model=ModelEntry.model_validate(model),
-            pipeline=self.pipeline,
-            style=dict(self.style or {}) | {"shots": self.shots},
-            decoding=dict(self.decoding or {}),
-            scores=self.scores,
-            average=[self.average] if isinstance(self.average, str) else list(self.average),
-            seed=self.seed,
-            task=TaskEntry.of(task),
-            demos=items_as_rows(demos, task.scale),
-            calibration=items_as_rows(calibration, task.scale),
-        )
+        content = {
+            "model": self.model,
+            "pipeline": self.pipeline,
+            "style": _usual(task) | dict(self.style or {}) | {"shots": self.shots},
+            "decoding": dict(self.decoding or {}),
+            "scores": self.scores,
+            "score_samples": self.draws,
+            "answer": dict(self.answer or {}),
+            "average": [self.average] if isinstance(self.average, str) else list(self.average),
+            "min_interval": self.min_interval,
+            "seed": self.seed,
+            "task": TaskEntry.of(task),
+            "demos": items_as_rows(demos, task.scale),
+            "calibration": items_as_rows(calibration, task.scale),
+        }
+        try:
+            return Card.model_validate(content)
+        except ValidationError as error:
+            kinds = (Card, ModelEntry, DecodingEntry)
+            raise BadInput(explained(error, "the parameters", kinds)) from error
 
     def _begin(self, card: Card, rest: Sequence[Item]) -> OrdinalClassifier:
         check_abstention(self.abstain_below, card.views(), card.pipeline)
@@ -173,7 +195,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> OrdinalClassifier:
         """Return the rater of a card, fitted; `options` are those of an estimator, as `store`.
 
-        Another model than the one it was selected on is warned of: selections do not transfer.
+        Another model than the one it was selected on is warned of: selections do not transfer. To
+        `fit` it again takes other demonstrations and keeps all else that the card says. A card has
+        classes by name; `scale` may list them as the numbers that they are.
         """
         path = Path(path)
         card = read_card(path, model=model)
@@ -182,24 +206,18 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warnings.warn(told, UserWarning, stacklevel=2)
         average = options.pop("average", card.average)
         average = [average] if isinstance(average, str) else list(average)
-        words = card.task.model_dump(exclude={"scale", "criteria"})
-        found = cls(
-            card.model.model_dump(exclude_defaults=True),
-            scale=card.task.scale,
-            task=words,
-            style={name: value for name, value in card.style.items() if name != "shots"},
-            shots=card.style.get("shots", 5),
-            pipeline=card.pipeline,
-            average=average,
-            scores=card.scores,
-            decoding=card.decoding.model_dump(),
-            seed=card.seed,
-            world=known,
-            **options,
-        )
+        scale = list(options.pop("scale", card.task.scale))
+        if [_name(label) for label in scale] != card.task.scale:
+            raise BadInput(f"{path} has the classes {card.task.scale}, and scale is {scale}")
+        told_by_card = _parameters(card)
+        told_by_card |= {"average": average, "scale": scale, "world": known}
+        for name in options:
+            if name in told_by_card:
+                raise Problem(f"{path} says what {name} is; change it there, or load without")
+        found = cls(**told_by_card, **options)
         if found.conformal_size:
             raise Problem("a card has no items for conformal sets; fit one, or load without")
-        found.classes_ = np.array(card.task.scale)
+        found.classes_ = np.array(scale)
         return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
 
     def save(self, path: str | Path) -> None:
@@ -273,7 +291,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return [one.decision.fault or "" for one in self._last.get("rated", ())]
 
     def _keep(self, found: list[Labelled]) -> None:
+        """Keep what is known of the last texts, and warn of those that failed."""
         self._last["rated"] = found
+        failed = [one for one in found if one.decision.fault == "error"]
+        if failed:
+            first = f"{failed[0].item.id}: {failed[0].error}"
+            told = (
+                f"{len(failed)} of {len(found)} texts failed ({first}); to predict again asks them"
+            )
+            warnings.warn(told, UserWarning, stacklevel=3)
 
     def _predicted(self, found: list[Labelled]) -> npt.NDArray[Any]:
         self._keep(found)
@@ -314,6 +340,33 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.array([_share(one, n_classes) for one in found]).reshape(-1, n_classes)
 
 
+def _usual(task: Task) -> dict[str, str]:
+    """Return the style of bare numbers: "1: 0, 2: 1" would confuse anybody, they are labels."""
+    is_bare = all(map(is_number, task.scale.names))
+    return {"label_format": "natural_language"} if is_bare else {}
+
+
+def _parameters(card: Card) -> dict[str, Any]:
+    """Return what a card says as the parameters of an estimator."""
+    style = dict(card.style)
+    sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
+    return {
+        "model": card.model.model_dump(exclude_defaults=True),
+        "task": card.task.model_dump(exclude={"scale", "criteria"}),
+        "criteria": card.task.criteria,
+        "shots": style.pop("shots", Style.shots),
+        "style": style,
+        "pipeline": card.pipeline,
+        "scores": card.scores,
+        "draws": card.score_samples,
+        "answer": card.answer,
+        "decoding": card.decoding.model_dump(),
+        "min_interval": card.min_interval,
+        "seed": card.seed,
+        **sizes,
+    }
+
+
 def _share(one: Labelled, n_classes: int) -> Sequence[float]:
     """Return the probabilities of a decision, or votes with one more spread over all classes."""
     if not one.decision.rank:
@@ -328,7 +381,10 @@ def _share(one: Labelled, n_classes: int) -> Sequence[float]:
 def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | None:
     if budget is None:
         return None
-    entry = BudgetEntry.model_validate(dict(budget))
+    try:
+        entry = BudgetEntry.model_validate(dict(budget))
+    except ValidationError as error:
+        raise BadInput(explained(error, "budget", (BudgetEntry, PriceEntry))) from error
     price = entry.price or model.price
     return Budget(entry.calls, entry.tokens, entry.usd, price.price if price else None)
 
@@ -370,6 +426,9 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     labels = np.asarray(y)
     if labels.ndim != 1:
         raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
+    for place, label in enumerate(labels.tolist()):
+        if label is None or (isinstance(label, float) and math.isnan(label)):
+            raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
     return labels
 
 
@@ -384,6 +443,11 @@ def _classes(scale: Sequence[Any] | None, labels: npt.NDArray[Any]) -> npt.NDArr
     if len(classes) < TWO_CLASSES:
         raise BadInput(f"there is one class, {classes.tolist()}; at least two are needed")
     return classes
+
+
+def _name(label: Any) -> str:
+    """Return what a prompt calls a class: the number 1.0 is 1."""
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
 def _rank(label: Any, places: Mapping[Any, Rank]) -> Rank:

@@ -21,6 +21,7 @@ from flipmeter.data.streams import has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.weights import Fetched
 from flipmeter.shipped import Label, Labelled, at_work, check_abstention, refuse_in_parts
+from flipmeter.swap import is_same_file
 from flipmeter.types import Item, Problem, Usage
 
 CHUNK = 500
@@ -61,7 +62,7 @@ class Job:
             raise Problem(
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
-        if self.out.resolve() == self.source.resolve():
+        if is_same_file(self.out, self.source):
             raise Problem(f"{self.out} holds the texts; name another file for the labels")
         for name in self.keep:
             if name in COLUMNS:
@@ -84,11 +85,15 @@ class Job:
 
 @dataclass
 class Tally:
-    """What was done: rows in the file by now, those labelled this time, and faults among these."""
+    """What was done: rows in the file by now, those labelled this time, and faults among these.
+
+    `error` is the first that a call ended with, and of which row.
+    """
 
     n_rows: int = 0
     n_new: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    error: str = ""
 
 
 async def classify(
@@ -137,7 +142,7 @@ async def classify(
     ) as label:
         part = [first, *islice(rows, chunk - 1)]
         while part:
-            found = await _part(card, job, label, part)
+            found = await _part(card, job, label, part, tally)
             output.append(found)
             tally.n_rows += len(found)
             tally.n_new += len(found)
@@ -146,11 +151,15 @@ async def classify(
     return tally
 
 
-async def _part(card: Card, job: Job, label: Label, part: Sequence[Record]) -> list[Row]:
+async def _part(
+    card: Card, job: Job, label: Label, part: Sequence[Record], tally: Tally
+) -> list[Row]:
     """Return the rows of the output for some of the input; what is no text is not asked."""
     faults = {record.row: _fault(job, record) for record in part}
     items = [_item(job, record) for record in part if not faults[record.row]]
     labelled = {one.item.id: one for one in await label(items)} if items else {}
+    errors = (f"{one.item.id}: {one.error}" for one in labelled.values() if one.error)
+    tally.error = tally.error or next(errors, "")
     return [
         _row(card, job, record, faults[record.row], labelled.get(_name(record))) for record in part
     ]
@@ -234,9 +243,9 @@ class Output:
 
     def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
         """Return how many rows are there, after cutting off one that was not finished."""
-        if anew:
-            self.path.unlink(missing_ok=True)
         try:
+            if anew:
+                self.path.unlink(missing_ok=True)
             if self.path.exists():
                 self._check(about)
                 return self._mend()
@@ -244,18 +253,23 @@ class Output:
             self.about.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
             self._write(self._header)
         except OSError as error:
-            raise Problem(
-                f"cannot write {self.path} ({error.strerror}); name another with --out"
-            ) from error
+            raise self._unwritable(error) from error
         return 0
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add rows; they are on disk when this returns."""
-        if self.is_csv:
-            self._write(self._csv(rows))
-        else:
-            lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
-            self._write("".join(f"{line}\n" for line in lines))
+        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
+        text = self._csv(rows) if self.is_csv else "".join(f"{line}\n" for line in lines)
+        try:
+            self._write(text)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> Problem:
+        return Problem(
+            f"cannot write {self.path} ({error.strerror}); make room or name another with --out: "
+            "every reply so far is in the store"
+        )
 
     @property
     def _header(self) -> str:

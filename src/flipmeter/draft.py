@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from string import Template
 from typing import Any
 
@@ -171,7 +172,7 @@ def _classes(
         return list(scale)
     found = classes_in(table, label)
     if len(found) < 2:
-        only = f"only the value {shorten(found[0])}" if found else "no value"
+        only = f"only the value {shorten(found[0])}" if found else "no text or number"
         raise Problem(f"the column '{label}' of {table.file} has {only}; a scale needs two classes")
     if len(found) > MOST_CLASSES:
         some = ", ".join(shorten(value) for value in found[:3])
@@ -186,7 +187,7 @@ def _classes(
     listed = ",".join(str(value).strip() for value in found)
     unsure = f"in which order are the classes of '{label}', lowest first?"
     if ask is None:
-        raise Problem(f"{unsure} Say --scale {listed} (these are they, not in order)")
+        raise Problem(f"{unsure} Say --scale {quote(listed)} (these are they, not in order)")
     return [part.strip() for part in ask(unsure, listed).split(",")]
 
 
@@ -275,7 +276,7 @@ def _written(
     dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
     return STUDY.substitute(
         {name: _flow(value) for name, value in source.items()},
-        out=out.name,
+        out=quote(" ".join(out.name.split())),
         name=_flow(_name(dataset.name)),
         model=_flow(model),
         rows=f"{len(dataset.test):,} usable rows of {n_rows:,}: {_sizes(dataset)}",

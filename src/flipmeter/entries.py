@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +115,41 @@ class BudgetEntry(Strict):
 
 
 def read_mapping(path: Path, missing: str, otherwise: str) -> dict[str, Any]:
-    """Read a YAML file that holds keys and values; both texts name the file and the way out."""
+    """Read a YAML file that holds keys and values; both texts name the file and the way out.
+
+    A key that stands twice is a problem: YAML takes the last and does not say so.
+    """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        for key in _repeated(node):
+            line = key.start_mark.line + 1
+            raise Problem(f"{path}, line {line}: '{key.value}' stands twice; leave one of them")
+        content = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise Problem(f"{missing} ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise Problem(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise Problem(otherwise)
     return content
+
+
+def _repeated(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    """Yield every key that stands in its mapping before; a node may be reached by two ways."""
+    waiting, seen = [root], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+            continue
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        names = [(key.tag, key.value) for key in keys]
+        yield from (key for at, key in enumerate(keys) if names[at] in names[:at])
+        waiting += [value for _, value in node.value]
 
 
 def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseModel]]) -> str:

@@ -37,7 +37,7 @@ class Joined(Run):
 
     @property
     def where(self) -> str:
-        return " ".join(str(run.folder) for run in self.runs)
+        return " ".join(run.where for run in self.runs)
 
     @cached_property
     def study(self) -> Study:

@@ -21,6 +21,7 @@ from flipmeter.types import Contrast, Problem
 
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 BASE = "base"
+NEEDS = "item, condition and label"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Predictions(Run):
 
     @cached_property
     def _reading(self) -> Reading:
-        return Reading(read_table(self.folder), self.scale, self.folder.stem)
+        return Reading(read_table(self.folder, needs=NEEDS), self.scale, self.folder.stem)
 
     @cached_property
     def decisions(self) -> pl.DataFrame:

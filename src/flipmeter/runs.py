@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -75,7 +76,7 @@ class Run:
     @property
     def where(self) -> str:
         """Return what a command names to mean this run."""
-        return str(self.folder)
+        return quote(str(self.folder))
 
     @cached_property
     def study(self) -> Study:

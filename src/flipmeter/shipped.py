@@ -35,7 +35,7 @@ class Labelled:
     """The answer for an item: the decision over all positions, and how far they agree.
 
     `votes` are the classes that single positions give, 0 for none; of one alone there is no
-    agreement, and it is NaN.
+    agreement, and it is NaN. `error` is the first that a call ended with.
     """
 
     item: Item
@@ -43,6 +43,7 @@ class Labelled:
     votes: tuple[Rank, ...]
     n_calls: int
     usage: Usage
+    error: str = ""
 
     @property
     def agreement(self) -> float:
@@ -127,6 +128,7 @@ def put_together(by_view: Sequence[Sequence[Rated]]) -> list[Labelled]:
             votes=tuple(vote for one in rated for vote in _votes(one)),
             n_calls=sum(len(one.evidence) for one in rated),
             usage=total_usage([found.reply.usage for one in rated for found in one.evidence]),
+            error=next(filter(None, (f.reply.error for one in rated for f in one.evidence)), ""),
         )
         for rated, decision in zip(by_item, decisions, strict=True)
     ]

@@ -41,6 +41,7 @@ from flipmeter.model import (
     is_callable,
     is_in_process,
 )
+from flipmeter.model.python import beside
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.prompt import Template, factors, label_formats, read_template
 from flipmeter.registry import suggestion
@@ -524,21 +525,31 @@ def read_study(
 def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
     spelled = dict(content)
-    if isinstance(rater := spelled.get("rater"), str):
-        spelled.pop("rater")
-        others = spelled.get("models") or []
-        listed = others if isinstance(others, list) else [others]
-        spelled["models"] = [_callable_address(rater, folder), *listed]
+    models = spelled.get("models") or []
+    listed = models if isinstance(models, list) else [models]
+    if isinstance(spelled.get("rater"), str):
+        listed = [_callable_address(spelled.pop("rater")), *listed]
+    if listed:
+        spelled["models"] = [_found(model, folder) for model in listed]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
     return spelled
 
 
-def _callable_address(name: str, folder: Path) -> str:
-    """Return the address of `package.function`, which may stand in a file beside the study."""
+def _callable_address(name: str) -> str:
+    """Return the address of `module.function`, `module:function` or `file.py:function`."""
     module, _, function = name.rpartition(":" if ":" in name else ".")
-    beside = folder / f"{module.replace('.', '/')}.py"
-    return f"python/{beside if beside.is_file() else module}:{function}"
+    return f"python/{module}:{function}"
+
+
+def _found(model: Any, folder: Path) -> Any:
+    """Return a model with the path of its callable's file beside the study, called as before."""
+    entry = model if isinstance(model, Mapping) else {"model": model}
+    address = entry.get("model")
+    found = beside(address, folder) if isinstance(address, str) else address
+    if found == address:
+        return model
+    return {**entry, "model": found, "name": entry.get("name") or address}
 
 
 def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -24,3 +24,10 @@ def write_text(path: Path, text: str) -> None:
     """Write a text and a line break."""
     with fresh(path) as new:
         new.write_text(text + "\n", encoding="utf-8")
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Say whether two paths lead to one file, by whatever links; one may not be there yet."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -103,7 +104,7 @@ class Reading:
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
             raise Problem(
                 f"{self.table.file}: the labels are words and their order is not known; name all "
-                f"classes, lowest first: --scale {shown or 'low,high'}"
+                f"classes, lowest first: --scale {quote(shown or 'low,high')}"
             )
         low, high = min(numbers), max(numbers)
         if not 1 <= high - low < MOST_GUESSED:

@@ -15,12 +15,13 @@ from rich.markup import escape
 from flipmeter import __version__
 from flipmeter.joining import joined
 from flipmeter.predictions import ENDINGS, read_predictions
-from flipmeter.runs import Run
+from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
 from flipmeter.study import (
     Study,
     find_study,
     read_study,
 )
+from flipmeter.swap import is_same_file
 from flipmeter.types import Problem
 
 ASKED_WRONGLY, INCOMPLETE = 2, 4
@@ -129,9 +130,19 @@ def _change(text: str) -> tuple[str, Any]:
         raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
 
 
+def spare(out: Path | None, *sources: Path | None) -> None:
+    """Refuse to write over a file that is read, or over what a run folder is made of."""
+    if out is None:
+        return
+    for source in filter(None, sources):
+        parts = (STUDY, DECISIONS, CALLS, ENVIRONMENT) if source.is_dir() else ("",)
+        if any(is_same_file(out, source / part) for part in parts):
+            raise Problem(f"{out} is what is read here; name another file to write")
+
+
 def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
     """Return the run in a folder, several folders as one run, or a table of predictions as one."""
-    tables = [path for path in paths if path.is_file() or path.suffix in ENDINGS]
+    tables = [path for path in paths if path.is_file() or path.suffix.lower() in ENDINGS]
     if tables and len(paths) > 1:
         raise Problem(
             f"{tables[0]} is a table of predictions, and only run folders add up; put all answers "

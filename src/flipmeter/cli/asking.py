@@ -117,8 +117,9 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
 
 
 def _first_error(done: Run) -> str:
-    errors = done.calls_with("error").filter(pl.col("error") != "")["error"]
-    return str(errors[0]) if len(errors) else "see calls.parquet"
+    """Return the first error with whose it is and the item that it is about."""
+    errors = done.calls_with("rater", "item", "error").filter(pl.col("error") != "")
+    return "{}, {}: {}".format(*errors.row(0)) if len(errors) else "see calls.parquet"
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -52,13 +53,14 @@ def batch_export(
     for note in done.notes:
         typer.echo(f"! {note}", err=True)
     if not done.files:
-        typer.echo(f"nothing is left to ask; next: flipmeter run {study}")
+        typer.echo(f"nothing is left to ask; next: flipmeter run {quote(study)}")
         return
     for file in done.files:
         size = f"{file.n_requests:,} requests, {file.n_bytes / 1e6:.1f} MB"
         typer.echo(f"{out / file.name}: {size} for {file.identity}, {file.url}")
     typer.echo(
-        f"round {done.round}; put the results into {out}, then: flipmeter batch import {out}"
+        f"round {done.round}; put the results into {out}, then: flipmeter batch import "
+        f"{quote(str(out))}"
     )
 
 

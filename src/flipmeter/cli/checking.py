@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say
+from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say, spare
 from flipmeter.gate import Checked, check, read_gate
 from flipmeter.report.claims import claims_junit, claims_markdown, claims_table
 from flipmeter.types import Problem
@@ -34,6 +34,8 @@ def check_(
     as_json: AsJson = False,
 ) -> None:
     """Hold a run to limits: exit 0 if all are surely kept, 1 if one is broken, 3 if not known."""
+    for written in (junit, markdown):
+        spare(written, folder, gate, against)
     done = check(
         open_run([folder], scale),
         None if gate is None else read_gate(gate),

@@ -117,7 +117,7 @@ def _tell(job: Job, done: Tally) -> None:
         typer.echo(f"without a label: {shown}")
     if failed := done.faults["error"]:
         fail(
-            f"{failed} rows failed for good; --anew asks only those again: all other replies are "
-            "in the store",
+            f"{failed:,} rows failed for good ({done.error}); --anew asks only those again: all "
+            "other replies are in the store",
             INCOMPLETE,
         )

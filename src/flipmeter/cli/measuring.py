@@ -9,7 +9,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunsOrTable, ScaleOption, app, open_run, say
+from flipmeter.cli.app import AsJson, RunsOrTable, ScaleOption, app, open_run, say, spare
 from flipmeter.cli.joint import show_choices, show_forecasts
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, print_run, warning_lines
@@ -81,6 +81,7 @@ def measure(
 
     Several run folders are one: raters, datasets, seeds and levels add up.
     """
+    spare(out, *folders, greedy, costs)
     done = open_run(folders, scale)
     is_phase0 = phase0 or greedy is not None
     _refuse_two(

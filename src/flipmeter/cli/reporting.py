@@ -16,6 +16,7 @@ from flipmeter.cli.app import (
     StorePath,
     app,
     open_run,
+    spare,
 )
 from flipmeter.findings import gather
 from flipmeter.model import open_stored
@@ -46,6 +47,7 @@ def report(
     beside = first / "report.html" if first.is_dir() else first.with_suffix(".html")
     path = out or (Path("report.html") if others else beside)
     check_ending(path)
+    spare(path, *folders)
     run = open_run(folders, scale)
     with open_stored(store) if store.is_file() else nullcontext() as replies:
         write_report(gather(run, replies, data_dir), path)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import polars as pl
 import typer
 
-from flipmeter.cli.app import DataDir, app, warn
+from flipmeter.cli.app import DataDir, app, spare, warn
 from flipmeter.data import load
 from flipmeter.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
@@ -37,6 +38,7 @@ def init(
     What the file does not tell is asked on a terminal; elsewhere the error names the option.
     """
     path = out or Path(f"{file.stem}.yaml")
+    spare(path, file)
     if path.exists() and not force:
         raise Problem(f"{path} is there already; name another with --out, or say --force")
     classes = None if scale is None else [part.strip() for part in scale.split(",")]
@@ -50,7 +52,7 @@ def init(
     for note in draft.notes:
         warn(note)
     typer.echo(f"study: {path}  (read it: the comments say what to change)")
-    typer.echo(f"next: flipmeter plan {path}")
+    typer.echo(f"next: flipmeter plan {quote(str(path))}")
 
 
 def _asker() -> Ask | None:

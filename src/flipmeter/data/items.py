@@ -50,9 +50,6 @@ class Columns:
 
 
 def _missing_column(table: Table, column: str) -> str:
-    if not table.columns:
-        fault = next((record for record in table.records if record.fault), Record(1))
-        return f"{table.file}, row {fault.row}: {fault.fault or 'no columns'}"
     near = suggestion(column, list(table.columns))
     there = "" if "there are" in near else f" (there are: {', '.join(table.columns)})"
     return f"{table.file} has no column '{column}'{near}{there}"

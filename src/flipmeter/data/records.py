@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+from polars import selectors as cs
 
 from flipmeter.types import Problem
 
@@ -33,10 +34,13 @@ class Table:
     records: tuple[Record, ...]
 
 
-def read_table(path: Path, quotes: bool | None = None) -> Table:
+def read_table(
+    path: Path, quotes: bool | None = None, *, needs: str = "a text and a label"
+) -> Table:
     """Read a file by its suffix. `quotes` says whether a CSV or TSV quotes its fields.
 
     A CSV does unless told; a TSV does where its first field or a doubled quote inside one shows it.
+    `needs` is what a file without rows is told to have.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -51,7 +55,10 @@ def read_table(path: Path, quotes: bool | None = None) -> Table:
     except OSError as error:
         raise Problem(f"{path} cannot be read: {error.strerror or error}") from error
     if not table.records:
-        raise Problem(f"{path} has no rows; it needs at least two with a text and a label")
+        raise Problem(f"{path} has no rows; it needs at least two, each with {needs}")
+    if not table.columns:
+        bad = table.records[0]
+        raise Problem(f"{path}, row {bad.row}: {bad.fault or 'no fields'}; no row can be read")
     return table
 
 
@@ -152,7 +159,7 @@ def _read_json_lines(path: Path, _: bool | None) -> Table:
 
 def _json_record(row: int, line: str) -> Record:
     try:
-        content = json.loads(line)
+        content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
     except (ValueError, RecursionError) as error:
         return Record(row, fault=f"malformed JSON ({error}); one complete object a line")
     if not isinstance(content, dict):
@@ -162,7 +169,7 @@ def _json_record(row: int, line: str) -> Record:
 
 def _read_parquet(path: Path, _: bool | None) -> Table:
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.read_parquet(path).with_columns(cs.float().fill_nan(None))
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise Problem(f"{path} is no readable Parquet file ({reason}); write it again") from error

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 import polars as pl
+from polars import selectors as cs
 
 from flipmeter.data.records import Record, has_semicolons
 from flipmeter.registry import suggestion
@@ -68,6 +69,7 @@ def _stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             header = [name.strip() for name in next(rows, [])]
             if header:
                 check_columns(path, columns, header)
+                _refuse_repeated(path, columns, header)
             for row, fields in enumerate(rows, start=1):
                 yield _csv_record(row, fields, header)
     except csv.Error as error:
@@ -76,6 +78,12 @@ def _stream_csv(path: Path, columns: Sequence[str]) -> Iterator[Record]:
         ) from error
     except UnicodeDecodeError as error:
         raise _not_utf8(path, row) from error
+
+
+def _refuse_repeated(path: Path, wanted: Sequence[str], header: Sequence[str]) -> None:
+    for name in wanted:
+        if header.count(name) > 1:
+            raise Problem(f"{path} has more than one column named '{name}'; rename the others")
 
 
 def _csv_record(row: int, fields: list[str], header: list[str]) -> Record:
@@ -100,7 +108,7 @@ def _stream_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
 
 def _json_record(row: int, line: str) -> Record:
     try:
-        content = json.loads(line)
+        content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
     except (ValueError, RecursionError) as error:
         return Record(row, fault=f"malformed JSON ({error})")
     return Record(row, content) if isinstance(content, dict) else Record(row, fault="no object")
@@ -110,6 +118,7 @@ def _stream_parquet(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     try:
         check_columns(path, columns, list(pl.read_parquet_schema(path)))
         table = pl.scan_parquet(path).select(list(dict.fromkeys(columns)))
+        table = table.with_columns(cs.float().fill_nan(None))
         start = 0
         while rows := table.slice(start, ROWS_AT_ONCE).collect().to_dicts():
             yield from (Record(start + k, values) for k, values in enumerate(rows, start=1))

@@ -71,6 +71,21 @@ def write_batch(
     """
     if (folder / MANIFEST).exists():
         raise Problem(f"{folder} holds a batch already; import it, or name another folder")
+    try:
+        return _written(folder, requests, about, most_requests, most_bytes)
+    except OSError as error:
+        raise Problem(
+            f"cannot write the batch into {folder} ({error.strerror}); name another folder"
+        ) from error
+
+
+def _written(
+    folder: Path,
+    requests: Iterable[tuple[str, Request]],
+    about: Mapping[str, Any],
+    most_requests: int,
+    most_bytes: int,
+) -> list[BatchFile]:
     folder.mkdir(parents=True, exist_ok=True)
     lines: dict[Door, list[bytes]] = {}
     with (folder / REQUESTS).open("w", encoding="utf-8") as kept:
@@ -156,22 +171,36 @@ def read_batch(folder: Path) -> dict[str, Request]:
     heads: list[Head] = []
     found: dict[str, Request] = {}
     for where, row in _rows(folder / REQUESTS):
-        if "key" not in row:
-            before = tuple(Message(role, content) for role, content in row["before"])
-            heads.append(Head(before, row["role"], row["start"]))
-            continue
-        script = Script(heads[row["head"]], row["rest"])
-        named = row["model"], script, row["params"], tuple(row["answers"]), row["repeat"]
-        request = Request(*named)
-        if request.key != row["key"]:
-            raise Problem(f"{where} was changed since it was written; export the batch again")
-        found[request.key] = request
+        try:
+            if "key" in row:
+                found[row["key"]] = _request(row, heads)
+            else:
+                heads.append(_head(row))
+        except (LookupError, TypeError, ValueError):
+            raise Problem(
+                f"{where} was changed since it was written; export the batch again"
+            ) from None
     return found
+
+
+def _head(row: Mapping[str, Any]) -> Head:
+    before = tuple(Message(role, content) for role, content in row["before"])
+    return Head(before, row["role"], row["start"])
+
+
+def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
+    """Return a request, or raise a ValueError if it is not the one that was written."""
+    script = Script(heads[row["head"]], row["rest"])
+    named = row["model"], script, row["params"], tuple(row["answers"]), row["repeat"]
+    request = Request(*named)
+    if request.key != row["key"]:
+        raise ValueError(row["key"])
+    return request
 
 
 def result_files(folder: Path) -> list[Path]:
     """Return the files in a batch's folder that are not its own: what came back."""
-    own = {REQUESTS, *(file["name"] for file in _manifest(folder)["files"])}
+    own = {REQUESTS, *(file.get("name") for file in _manifest(folder)["files"])}
     found = [path for path in sorted(folder.glob("*.jsonl")) if path.name not in own]
     if not found:
         raise Problem(
@@ -240,7 +269,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise Problem(
             f"{folder} holds no batch (no {MANIFEST}); name its folder with --batch"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise Problem(f"{path} is damaged ({error}); export the batch again") from error
 
 

@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +27,8 @@ AT_ONCE = 16
 """How many questions a coroutine is asked at once unless told; a plain function gets one."""
 LEAST = -100.0
 """The log-probability of a label to which a callable gives none."""
+ROUNDED = 0.05
+"""Probabilities may add up to this much more or less than 1."""
 
 
 class PythonBackend:
@@ -112,16 +114,51 @@ def _text(said: object, question: Question) -> str:
 
 def _shares(shares: object, question: Question) -> dict[str, float]:
     """Return the probability of every label by its text; a list is by slot."""
+    texts = [label.text for label in question.labels]
     if isinstance(shares, Mapping):
-        found = {_text(label, question): float(share) for label, share in shares.items()}
+        found = {_text(label, question): share for label, share in shares.items()}
+        if set(found) != set(texts):
+            odd = ", ".join(sorted({*found} ^ {*texts}))
+            raise ValueError(
+                f"it returned {len(found)} probabilities by label, and there are {len(texts)} "
+                f"labels ({', '.join(texts)}); these are not in both: {odd}"
+            )
     else:
-        listed = [float(share) for share in shares]  # type: ignore[attr-defined]
-        texts = [label.text for label in question.labels]
+        listed = _listed(shares)
+        if len(listed) != len(texts):
+            raise ValueError(
+                f"it returned {len(listed)} probabilities, and there are {len(texts)} labels "
+                f"({', '.join(texts)}); return one for each, in this order"
+            )
         found = dict(zip(texts, listed, strict=True))
-    for label in question.labels:
-        if not 0 <= found.get(label.text, -1.0) <= 1:
-            raise ValueError(f"the probability of '{label.text}' is missing or not within 0 to 1")
+    return _checked(found)
+
+
+def _listed(shares: object) -> list[object]:
+    if isinstance(shares, str) or not isinstance(shares, Iterable):
+        raise TypeError(f"it returned {shares!r:.80} as probabilities; return a list or a mapping")
+    return list(shares)
+
+
+def _checked(shares: Mapping[str, object]) -> dict[str, float]:
+    """Refuse what is no probability, or does not add up to 1 but for rounding."""
+    found = {text: _number(share) for text, share in shares.items()}
+    for text, share in found.items():
+        if not 0 <= share <= 1:
+            raise ValueError(
+                f"it returned {shares[text]!r:.80} as the probability of '{text}'; it is 0 to 1"
+            )
+    total = sum(found.values())
+    if abs(total - 1) > ROUNDED:
+        raise ValueError(f"it returned probabilities that add up to {total:g}; they must to 1")
     return found
+
+
+def _number(share: object) -> float:
+    try:
+        return float(share)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
 
 
 # --- which callable ---------------------------------------------------------------------------
@@ -171,6 +208,20 @@ def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
             raise Problem(f"cannot make a '{name_of(model)}': {why}; see its `options`") from error
     is_async = any(map(inspect.iscoroutinefunction, (found, type(found).__call__)))
     return (lambda question: found(question, **options)), is_async
+
+
+def beside(address: str, folder: Path) -> str:
+    """Return a callable's address with the path of its file, if that stands in a folder.
+
+    Any other is returned as it is. A module of a package is left to be imported by its name.
+    """
+    place, _, path = address.removeprefix(f"{FAMILY}/").rpartition(":")
+    if not address.startswith(f"{FAMILY}/") or not place:
+        return address
+    is_file = place.endswith(".py")
+    file = folder / (place if is_file else f"{place.replace('.', '/')}.py")
+    is_packed = not is_file and (file.parent / "__init__.py").is_file()
+    return f"{FAMILY}/{file}:{path}" if file.is_file() and not is_packed else address
 
 
 @lru_cache(maxsize=64)

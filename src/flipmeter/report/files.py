@@ -45,12 +45,15 @@ def write_table(
 ) -> None:
     """Write all rows of a table to a .csv or .parquet file, or as a text by the name's ending."""
     writers = {".csv": safe_csv, **(texts or {})}
-    if path.suffix == ".parquet":
-        table.write_parquet(path)
-    elif path.suffix in writers:
-        path.write_text(writers[path.suffix](table), encoding="utf-8")
-    else:
+    if path.suffix not in (*writers, ".parquet"):
         raise Problem(f"cannot write {path}: the name must end in {', '.join(writers)} or .parquet")
+    try:
+        if path.suffix == ".parquet":
+            table.write_parquet(path)
+        else:
+            path.write_text(writers[path.suffix](table), encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"cannot write {path} ({error.strerror or error}); name another") from error
 
 
 def safe_csv(table: pl.DataFrame) -> str:
