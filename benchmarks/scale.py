@@ -1,7 +1,7 @@
 """Rate 10^4 to 10^6 requests with replies that cost nothing, then compute what 10^8 would need.
 
-    python benchmarks/scale.py [--largest 6] [--target 1e8] [--prompt 0.10] [--cached 0.025]
-                               [--completion 0.40] [--per-second 300]
+    python benchmarks/scale.py [--largest 6] [--lot 50000] [--target 1e8] [--prompt 0.10]
+                               [--cached 0.025] [--completion 0.40] [--per-second 300]
 
 Everything is real but the model: plan, engine, the store on disk, parsing, decisions, tables and
 estimates. Each size runs in a process of its own, so that its peak memory is its own; seconds are
@@ -30,6 +30,8 @@ from planning import items
 from rich.console import Console
 from rich.table import Table
 
+from flipmeter import pile
+from flipmeter import rate as rate_stage
 from flipmeter.measure import measure
 from flipmeter.model import Engine, Ledger, Store
 from flipmeter.pile import Pile
@@ -129,8 +131,9 @@ def grid(n_requests: int) -> list[Condition]:
     ]
 
 
-def rated(n_requests: int) -> Size:
-    """Rate a study from an empty store."""
+def rated(n_requests: int, lot: int) -> Size:
+    """Rate a study from an empty store; so many decisions are in memory with all they rest on."""
+    rate_stage.LOT = pile.MANY = lot
     conditions = grid(n_requests)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
@@ -185,13 +188,13 @@ def _body(conditions: Sequence[Condition]) -> float:
     return sum(map(len, sent)) / len(sent) + 2 * HEADERS
 
 
-def sizes(largest: int) -> list[Size]:
+def sizes(largest: int, lot: int) -> list[Size]:
     """Rate each power of ten in a fresh process."""
     context = multiprocessing.get_context("spawn")
     found = []
     for power in range(4, largest + 1):
         with context.Pool(1) as pool:
-            found.append(pool.apply(rated, (10**power,)))
+            found.append(pool.apply(rated, (10**power, lot)))
     return found
 
 
@@ -242,13 +245,14 @@ def needs(found: Sequence[Size], n: float, price: Price, per_second: float) -> d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--largest", type=int, default=6, help="the power of ten to end with")
+    parser.add_argument("--lot", type=int, default=rate_stage.LOT, help="decisions at a time")
     parser.add_argument("--target", type=float, default=1e8)
     parser.add_argument("--prompt", type=float, default=0.10, help="dollars per million tokens")
     parser.add_argument("--cached", type=float, default=0.025)
     parser.add_argument("--completion", type=float, default=0.40)
     parser.add_argument("--per-second", type=float, default=300, help="requests of one replica")
     options = parser.parse_args()
-    found = sizes(options.largest)
+    found = sizes(options.largest, options.lot)
     table = Table(*COLUMNS, title="Simulated replies, a real driver", title_justify="left")
     for size in found:
         table.add_row(*size.row)

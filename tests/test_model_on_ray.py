@@ -1,7 +1,8 @@
-"""What needs no Ray: what a study says of actors, and what is refused."""
+"""What needs no Ray: what a study says of actors, what is refused, and how messages are told."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 
 from conftest import Cli
 from flipmeter.entries import ModelEntry
-from flipmeter.model import RayBackend, llama, ray_cluster
+from flipmeter.model import RayBackend, Retry, llama, ray_cluster
 from flipmeter.model.names import concurrency_of
-from flipmeter.types import Actors, Model, Problem
+from flipmeter.model.on_ray import Holder, Mistake
+from flipmeter.types import Actors, Head, Model, Problem, Reply, Request, Script
 
 # What a study says
 
@@ -61,3 +63,51 @@ def test_an_engine_takes_the_threads_that_a_scheduler_leaves_it(
     assert llama._cores() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "")
     assert llama._cores() >= 1
+
+
+# What an actor does, in this process
+
+
+class Moody:
+    """A backend that takes its time, or fails, as the request says."""
+
+    identity, concurrency, is_reproducible = "moody", 8, True
+
+    async def ask(self, request: Request) -> Reply:
+        await asyncio.sleep(int(request.script.rest) % 3 / 100)
+        if request.repeat == 1:
+            raise Problem("no key")
+        if request.repeat == 2:
+            raise Retry("busy", after=1.0)
+        if request.repeat == 3:
+            raise ValueError("a slip")
+        return Reply(request.script.rest)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
+def test_what_is_posted_is_told_once_by_whichever_message_is_there() -> None:
+    asked = [Request("m", Script(Head(), str(n)), repeat=n % 4) for n in range(40)]
+    posted = list(enumerate(asked))
+
+    async def delivered() -> list[tuple[int, object]]:
+        holder = Holder()
+        assert await holder.exchange(posted) is None  # nothing is open
+        await holder.open(Model("sim/honest"), None, lambda *_: Moody())
+        messages = {asyncio.ensure_future(holder.exchange(posted[n::3])) for n in range(3)}
+        found: list[tuple[int, object]] = []
+        while len(found) < len(posted):
+            messages = messages or {asyncio.ensure_future(holder.exchange([]))}
+            done, messages = await asyncio.wait(messages, return_when=asyncio.FIRST_COMPLETED)
+            found += [one for message in done for one in message.result() or []]
+        for message in messages:
+            message.cancel()
+        return found
+
+    told = asyncio.run(delivered())
+    assert sorted(number for number, _ in told) == list(range(40))
+    kinds = [Reply, Problem, Retry, Mistake]
+    assert all(type(said) is kinds[number % 4] for number, said in told)
+    assert all(said == Reply(str(number)) for number, said in told if number % 4 == 0)
+    assert "a slip" in str(dict(told)[3])
