@@ -369,3 +369,13 @@ def test_requests_that_were_torn_are_named(
     (folder / "out.jsonl").touch()
     with pytest.raises(Problem, match=r"requests\.jsonl, line \d was changed"):
         import_batch([folder], store)
+
+
+@pytest.mark.parametrize("torn", ["{}", "[]", '{"files": [1]}', '{"files": [{}]}', "{"])
+def test_a_manifest_that_was_torn_is_named(
+    batch: tuple[Path, list[Request]], store: Store, torn: str
+) -> None:
+    folder, _ = batch
+    (folder / "manifest.json").write_text(torn)
+    with pytest.raises(Problem, match=r"manifest\.json is damaged"):
+        import_batch([folder], store)

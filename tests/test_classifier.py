@@ -227,7 +227,11 @@ def test_what_cannot_be_fitted_says_why(texts: Any, labels: Any, says_: str) -> 
 
 @pytest.mark.parametrize(
     ("labels", "says_"),
-    [([1.0, float("nan"), 2.0], "label 1 is nan"), (["positive", None, "x"], "label 1 is None")],
+    [
+        ([1.0, float("inf"), 2.0], "label 1 is inf"),
+        ([1.0, float("nan"), 2.0], "label 1 is nan"),
+        (["positive", None, "x"], "label 1 is None"),
+    ],
 )
 def test_a_text_without_a_label_is_named(labels: Any, says_: str) -> None:
     for scale in (None, SCALE):
@@ -241,6 +245,11 @@ def test_a_text_without_a_label_is_named(labels: Any, says_: str) -> None:
         ({"model": {"modell": "sim/honest"}}, "no key named 'model.modell'; did you mean 'model'"),
         ({"decoding": {"max_token": 5}}, "no key named 'decoding.max_token'"),
         ({"answer": {"jsn": "$.x"}}, "answer.jsn"),
+        ({"criteria": "kind"}, "criteria is the text 'kind'; give a list"),
+        ({"scale": "abc"}, "scale is the text 'abc'; give a list"),
+        ({"shots": 1.5}, "shots is 1.5; it must be a whole number"),
+        ({"conformal_size": "x"}, "conformal_size is 'x'; it must be a whole number"),
+        ({"seed": None}, "seed is None; it must be a whole number"),
         ({"draws": -1}, "score_samples: .*; got -1"),
         ({"budget": {"call": 5}, "conformal_size": 5}, "budget: no key named 'call'"),
     ],
@@ -249,6 +258,17 @@ def test_a_text_without_a_label_is_named(labels: Any, says_: str) -> None:
 def test_a_parameter_that_cannot_be_is_named(options: dict[str, Any], says_: str) -> None:
     with pytest.raises(ValueError, match=says_):
         rater(**options).fit(TEXTS[:60], LABELS[:60])
+
+
+def test_numbers_of_numpy_are_whole_numbers_too() -> None:
+    found = rater(shots=np.int64(2), seed=np.int32(3), draws=np.int8(0))
+    plain = rater(shots=2, seed=3).fit(TEXTS[:50], LABELS[:50])
+    assert found.fit(TEXTS[:50], LABELS[:50]).card_.digest == plain.card_.digest
+
+
+def test_a_structured_answer_has_no_probabilities() -> None:
+    with pytest.raises(Problem, match="does not begin with its label"):
+        rater(answer={"json": "$.label"}, scores=True).fit(TEXTS[:50], LABELS[:50])
 
 
 def test_nothing_to_predict_is_nothing_predicted() -> None:

@@ -145,7 +145,12 @@ def test_an_output_of_something_else_is_not_continued(card: Card, tmp_path: Path
     other = Card.model_validate(card.model_dump() | {"seed": 9})
     with pytest.raises(Problem, match=r"another rater.*--anew"):
         do(other, Job(source, out, "body"))
-    out.with_name("out.csv.about.json").unlink()
+    about = out.with_name("out.csv.about.json")
+    for torn in ("[1]", "{", ""):
+        about.write_text(torn, encoding="utf-8")
+        with pytest.raises(Problem, match="not of this command"):
+            do(card, Job(source, out, "body"))
+    about.unlink()
     with pytest.raises(Problem, match="not of this command"):
         do(card, Job(source, out, "body"))
 

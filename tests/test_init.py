@@ -412,6 +412,18 @@ def test_labels_as_a_spreadsheet_leaves_them_are_one_class_each(tmp_path: Path) 
         source(path)
 
 
+def test_empty_columns_that_a_spreadsheet_leaves_are_no_trouble(write: Write) -> None:
+    lines = csv(rows()).splitlines()
+    found = source(write("t.csv", "\n".join(f"{line},,," for line in lines)))
+    assert (found["text"], found["label"]) == ("body", "severity")
+
+
+def test_a_class_with_a_comma_cannot_be_put_in_order_on_the_command_line(write: Write) -> None:
+    path = write("t.csv", csv(rows(labels=("red, pale", "green"))))
+    with pytest.raises(Problem, match=r"A name among red, pale,green has a comma: write it"):
+        source(path)
+
+
 def test_a_repeated_header_is_refused(write: Write) -> None:
     path = write("t.csv", "text,label,label\na b,1,2\n")
     with pytest.raises(Problem, match=r"t\.csv has more than one column named \['label'\]; rename"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -294,12 +295,12 @@ def test_a_study_names_a_rater_that_stands_beside_it(
 
 
 SPELLINGS = [
-    {"rater": "mine.rate"},
-    {"rater": "mine:rate"},
-    {"rater": "mine.py:rate"},
-    {"models": "python/mine.py:rate"},
-    {"models": ["python/mine:rate"]},
-    {"models": [{"model": "python/mine.py:rate", "name": "me"}]},
+    {"rater": "nearby.rate"},
+    {"rater": "nearby:rate"},
+    {"rater": "nearby.py:rate"},
+    {"models": "python/nearby.py:rate"},
+    {"models": ["python/nearby:rate"]},
+    {"models": [{"model": "python/nearby.py:rate", "name": "me"}]},
 ]
 
 
@@ -309,15 +310,16 @@ def test_a_callable_is_looked_for_beside_the_study_and_then_here(
 ) -> None:
     """However it is spelled; and what the tables call it is what the study says."""
     find_callable.cache_clear()
+    monkeypatch.delitem(sys.modules, "nearby", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").mkdir()
-    write("mine.py", "def rate(question): return 1\nrate.version = 'here'\n")
+    write("nearby.py", "def rate(question): return 1\nrate.version = 'here'\n")
     path = write("studies/study.yaml", yaml.safe_dump({**spelling, "datasets": ["reviews"]}))
     (here,) = read_study(path).raters()
-    assert identity_of(here.model) == "python/mine:rate@here"
-    write("studies/mine.py", "def rate(question): return 1\nrate.version = 'beside'\n")
+    assert identity_of(here.model) == "python/nearby:rate@here"
+    write("studies/nearby.py", "def rate(question): return 1\nrate.version = 'beside'\n")
     (beside,) = read_study(path).raters()
-    assert identity_of(beside.model) == "python/mine:rate@beside"
+    assert identity_of(beside.model) == "python/nearby:rate@beside"
     assert beside.name == here.name
 
 

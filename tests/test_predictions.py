@@ -333,3 +333,18 @@ def test_a_table_that_no_line_of_can_be_read_says_which(write: Write) -> None:
     bad = write("u.jsonl", '{"item": "a", "condition": "x", "label": 1}\n{"item"\n')
     with pytest.raises(Problem, match=r"u\.jsonl, row 2: malformed JSON"):
         read_predictions(bad)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a,x,,,", "a,y,,,"], "t.csv: no row has a label in 'label'; fill it in"),
+        (["a,x,1,1,3", "a,y,2,1,"], "row 2: slot is 3, and the list has 2"),
+        (["a,x,1,1,", "a,y,2,2,"], "row 3: 'a' has another gold in row 2; give it one"),
+    ],
+)
+def test_what_a_table_cannot_mean_is_said(write: Write, rows: list[str], message: str) -> None:
+    path = write("t.csv", "\n".join(["item,condition,label,gold,slot", *rows]))
+    with pytest.raises(Problem) as raised:
+        read_predictions(path)
+    assert message in str(raised.value)

@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from flipmeter.data import load, merge
 from flipmeter.decide import open_pipeline
@@ -183,6 +183,15 @@ class Card(BaseModel):
             check_extract(Extract(**answer))
         return answer
 
+    @model_validator(mode="after")
+    def _has_label_first(self) -> Card:
+        if self.answer and self.rater.is_scored:
+            raise Problem(
+                "answer: a structured reply does not begin with its label, so that labels have no "
+                "probabilities; leave out `scores` and pipelines that need them, or `answer`"
+            )
+        return self
+
     @field_validator("average")
     @classmethod
     def _known_probes(cls, names: list[str]) -> list[str]:
@@ -219,6 +228,8 @@ class Card(BaseModel):
         """Return how items are asked under the base view; it has none yet."""
         task = self.task.task
         demos = _items(self.demos, task.scale, "demo")
+        if open_pipeline(self.pipeline).traits.needs_demos and not demos:
+            raise Problem(f"the pipeline '{self.pipeline}' compares with demos, and there are none")
         calibration = _items(self.calibration, task.scale, "calibration")
         (view,) = expand((), len(task.scale))
         return Condition(self.rater, "", task, self.seed, view, demos, (), calibration=calibration)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -138,19 +139,20 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Item(f"fit-{k}", {"text": text}, _rank(label, places))
             for k, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         ]
-        demos, rest = _split(items, self.shots, self.seed)
+        demos, rest = _split(items, self._whole("shots"), self._whole("seed"))
         needs = open_pipeline(self.pipeline).traits
-        n_calibration = self.calibration_size if needs.calibration in ("apart", "test") else 0
+        is_calibrated = needs.calibration in ("apart", "test")
+        n_calibration = self._whole("calibration_size") if is_calibrated else 0
         if needs.needs_demos and not demos:
             raise BadInput(f"the pipeline '{self.pipeline}' compares with demonstrations; shots=0")
-        if len(rest) < n_calibration + self.conformal_size:
+        if len(rest) < n_calibration + self._whole("conformal_size"):
             raise BadInput(
                 f"{len(rest)} of {len(texts)} texts are no demonstrations, and calibration_size="
                 f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
                 "texts, or lower shots or these sizes"
             )
         task = make_task([_name(label) for label in classes.tolist()], dict(self.task or {}))
-        words = replace(task, criteria=tuple(self.criteria))
+        words = replace(task, criteria=tuple(_listed(self.criteria, "criteria")))
         self.classes_ = classes
         return self._begin(self._card(words, demos, rest[:n_calibration]), rest[n_calibration:])
 
@@ -158,14 +160,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         content = {
             "model": self.model,
             "pipeline": self.pipeline,
-            "style": _usual(task) | dict(self.style or {}) | {"shots": self.shots},
+            "style": _usual(task) | dict(self.style or {}) | {"shots": self._whole("shots")},
             "decoding": dict(self.decoding or {}),
             "scores": self.scores,
-            "score_samples": self.draws,
+            "score_samples": self._whole("draws"),
             "answer": dict(self.answer or {}),
             "average": [self.average] if isinstance(self.average, str) else list(self.average),
             "min_interval": self.min_interval,
-            "seed": self.seed,
+            "seed": self._whole("seed"),
             "task": TaskEntry.of(task),
             "demos": items_as_rows(demos, task.scale),
             "calibration": items_as_rows(calibration, task.scale),
@@ -175,6 +177,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except ValidationError as error:
             kinds = (Card, ModelEntry, DecodingEntry)
             raise BadInput(explained(error, "the parameters", kinds)) from error
+
+    def _whole(self, name: str) -> int:
+        """Return a parameter that is a whole number, also one of numpy's."""
+        value = getattr(self, name)
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise BadInput(f"{name} is {value!r}; it must be a whole number") from None
 
     def _begin(self, card: Card, rest: Sequence[Item]) -> OrdinalClassifier:
         check_abstention(self.abstain_below, card.views(), card.pipeline)
@@ -427,14 +437,14 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     if labels.ndim != 1:
         raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
     for place, label in enumerate(labels.tolist()):
-        if label is None or (isinstance(label, float) and math.isnan(label)):
+        if label is None or (isinstance(label, float) and not math.isfinite(label)):
             raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
     return labels
 
 
 def _classes(scale: Sequence[Any] | None, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the classes, lowest first: the scale, or numbers in their order."""
-    classes = np.unique(labels) if scale is None else np.asarray(list(scale))
+    classes = np.unique(labels) if scale is None else np.asarray(_listed(scale, "scale"))
     if scale is None and classes.dtype.kind not in "iufb":
         raise BadInput(
             f"the order of the classes {classes.tolist()} is not known; list them, lowest first: "
@@ -443,6 +453,12 @@ def _classes(scale: Sequence[Any] | None, labels: npt.NDArray[Any]) -> npt.NDArr
     if len(classes) < TWO_CLASSES:
         raise BadInput(f"there is one class, {classes.tolist()}; at least two are needed")
     return classes
+
+
+def _listed(values: Sequence[Any], what: str) -> list[Any]:
+    if isinstance(values, str):
+        raise BadInput(f"{what} is the text {values!r}; give a list")
+    return list(values)
 
 
 def _name(label: Any) -> str:

@@ -293,7 +293,8 @@ class Output:
         except (OSError, ValueError):
             known = None
         if known != about:
-            what = ", ".join(k for k in about if known is None or known.get(k) != about[k])
+            before = known if isinstance(known, dict) else {}
+            what = ", ".join(k for k in about if k not in before or before[k] != about[k])
             raise Problem(
                 f"{self.path} is there already, and not of this command (another {what}); name "
                 "another file with --out, or start it over with --anew"

@@ -186,6 +186,8 @@ def _classes(
         return ordered
     listed = ",".join(str(value).strip() for value in found)
     unsure = f"in which order are the classes of '{label}', lowest first?"
+    if any("," in str(value) for value in found):
+        raise Problem(f"{unsure} A name among {listed} has a comma: write it without in the file")
     if ask is None:
         raise Problem(f"{unsure} Say --scale {quote(listed)} (these are they, not in order)")
     return [part.strip() for part in ask(unsure, listed).split(",")]

@@ -165,5 +165,6 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
             hint = near if "did you mean" in near else ""
             lines.append(f"no key named '{place}'{hint}")
         else:
-            lines.append(f"{place}: {one['msg']}; got {one.get('input')!r:.80}")
+            got = "" if one["type"] == "missing" else f"; got {one['input']!r:.80}"
+            lines.append(f"{place}: {one['msg']}{got}")
     return f"{source}: " + "\n".join(dict.fromkeys(lines))

@@ -100,11 +100,16 @@ class Reading:
         said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
         known = list(dict.fromkeys(text for text in said if text))
         numbers = [int(text.removesuffix(".0")) for text in known if _is_whole(text)]
-        if not known or len(numbers) < len(known):
+        if not known:
+            raise Problem(
+                f"{self.table.file}: no row has a label in '{self.columns['label']}'; fill it in, "
+                "or name the classes if nothing could be read: --scale low,high"
+            )
+        if len(numbers) < len(known):
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
             raise Problem(
                 f"{self.table.file}: the labels are words and their order is not known; name all "
-                f"classes, lowest first: --scale {quote(shown or 'low,high')}"
+                f"classes, lowest first: --scale {quote(shown)}"
             )
         low, high = min(numbers), max(numbers)
         if not 1 <= high - low < MOST_GUESSED:
@@ -138,7 +143,9 @@ class Reading:
             whose = (row["dataset"], row["level"], row["item"])
             first, gold = golds.setdefault(whose, (record.row, row["gold"]))
             if gold != row["gold"]:
-                raise self._wrong(record, f"'{row['item']}' has another gold in row {first}")
+                raise self._wrong(
+                    record, f"'{row['item']}' has another gold in row {first}; give it one"
+                )
             rows.append(row)
         table = pl.DataFrame(rows, schema=SCHEMA)
         if table["view"].n_unique() < 2 and table["repeat"].n_unique() < 2:
@@ -169,7 +176,7 @@ class Reading:
             "item": item,
             "gold": self._class(record, "gold", labels),
             "rank": rank,
-            "slot": self._number(record, "slot", _slot(view, rank, n_classes)),
+            "slot": self._place(record, _slot(view, rank, n_classes), n_classes),
             "fault": fault,
             "n_classes": n_classes,
         }
@@ -235,6 +242,12 @@ class Reading:
         if not 0 <= share <= 1:
             raise self._wrong(record, f"{column} is {shorten(raw)}; a probability is 0 to 1")
         return share
+
+    def _place(self, record: Record, default: int, n_classes: int) -> int:
+        slot = self._number(record, "slot", default)
+        if slot > n_classes:
+            raise self._wrong(record, f"slot is {slot}, and the list has {n_classes}; 0 is no slot")
+        return slot
 
     def _number(self, record: Record, part: str, default: int = 0) -> int:
         return self._whole(record, self.columns.get(part, ""), default)

@@ -43,7 +43,7 @@ def select_(
     level: Annotated[
         str | None, typer.Option(help="Take this level instead of the best; base is one too.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws the halves that are held out.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the halves that are held out.", min=0)] = 0,
     show_all: Annotated[bool, typer.Option("--all", help="Also what somebody beats.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the chosen rater: rater.yaml.")] = None,
     data_dir: DataDir = None,

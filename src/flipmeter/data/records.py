@@ -103,7 +103,8 @@ def _read_separated(path: Path, separator: str, quotes: bool | None) -> Table:
     rows = quoted_rows(path, text, separator) if quotes else _plain_rows(text, separator)
     _, header = next(rows, (0, []))
     columns = tuple(name.strip() for name in header)
-    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    # Spreadsheets leave empty columns behind; nobody can ask for one without a name.
+    repeated = sorted({name for name in columns if name and columns.count(name) > 1})
     if repeated:
         raise Problem(f"{path} has more than one column named {repeated}; rename the others")
     hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"

@@ -200,7 +200,7 @@ def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
 
 def result_files(folder: Path) -> list[Path]:
     """Return the files in a batch's folder that are not its own: what came back."""
-    own = {REQUESTS, *(file.get("name") for file in _manifest(folder)["files"])}
+    own = {REQUESTS, *(file["name"] for file in _manifest(folder)["files"])}
     found = [path for path in sorted(folder.glob("*.jsonl")) if path.name not in own]
     if not found:
         raise Problem(
@@ -264,7 +264,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {**content, "files": [dict(file) for file in content["files"]]}
+        return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
     except FileNotFoundError:
         raise Problem(
             f"{folder} holds no batch (no {MANIFEST}); name its folder with --batch"
