@@ -543,5 +543,6 @@ def _claim(folder: Path) -> None:
 
 
 def _write_table(path: Path, table: pl.LazyFrame) -> None:
+    whole = table.collect().rechunk()  # where chunks begin would show in the pages of the file
     with fresh(path) as new:
-        table.sink_parquet(new, engine="streaming")
+        whole.write_parquet(new)
