@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
 
 
 def test_what_others_still_write_is_left_alone(tmp_path: Path) -> None:
-    mine = tmp_path / f".pile.0.{os.getpid()}"
+    mine = tmp_path / f".pile.{platform.node()}.0.{os.getpid()}"
     mine.mkdir()
     with scratch(tmp_path) as inner:
         inner.mkdir()
@@ -121,3 +122,14 @@ def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     with scratch(tmp_path / "run") as inner:
         inner.mkdir(parents=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_another_machine_is_at_stays(tmp_path: Path) -> None:
+    gone = 2**22 + 1  # above any process number
+    theirs = tmp_path / f".pile.elsewhere.1.{gone}"
+    ours = tmp_path / f".pile.{platform.node()}.1.{gone}"
+    theirs.mkdir()
+    ours.mkdir()
+    with scratch(tmp_path):
+        assert theirs.exists()
+        assert not ours.exists()

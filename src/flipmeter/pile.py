@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 import polars as pl
@@ -23,12 +25,13 @@ SCRATCH = ".pile."
 def scratch(folder: Path) -> Iterator[Path]:
     """Name a folder of this process inside another; whatever is made there is gone at the end.
 
-    What a process that was killed has left is removed first.
+    What a process of this machine that was killed has left is removed first.
     """
-    for left in folder.glob(f"{SCRATCH}*"):
+    own = f"{SCRATCH}{platform.node()}."
+    for left in folder.glob(f"{escape(own)}*"):
         if not is_running(int(left.suffix[1:])):
             shutil.rmtree(left, ignore_errors=True)
-    inner = folder / f"{SCRATCH}{threading.get_ident()}.{os.getpid()}"
+    inner = folder / f"{own}{threading.get_ident()}.{os.getpid()}"
     try:
         yield inner
     finally:
