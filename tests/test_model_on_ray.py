@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from conftest import Cli
 from flipmeter.entries import ModelEntry
-from flipmeter.model import RayBackend, llama, ray_cluster
+from flipmeter.model import Engine, RayBackend, Store, llama, ray_cluster
 from flipmeter.model.names import concurrency_of
-from flipmeter.types import Actors, Model, Problem
+from flipmeter.model.on_ray import Delivered, Holder
+from flipmeter.types import Actors, Message, Model, Problem, Reply, Request, Script
 
 # What a study says
 
@@ -61,3 +66,74 @@ def test_an_engine_takes_the_threads_that_a_scheduler_leaves_it(
     assert llama._cores() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "")
     assert llama._cores() >= 1
+
+
+# What passes between the driver and an actor
+
+
+class Together:
+    """Answers all at once, when so many wait."""
+
+    identity, concurrency, is_reproducible = "together", 8, True
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[Reply]] = []
+
+    async def ask(self, request: Request) -> Reply:
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        mine = self._waiting[-1]
+        if len(self._waiting) == self.concurrency:
+            for one in self._waiting:
+                one.set_result(Reply("1"))
+        return await mine
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
+REQUEST = Request("together", Script.of([Message("user", "?")], 0))
+
+
+def test_messages_do_not_stay_at_an_actor_when_one_has_brought_all_replies() -> None:
+    async def run() -> list[list[Delivered] | None]:
+        holder = Holder()
+        await holder.open(Model("sim/honest"), None, lambda *_: Together())
+        messages = [holder.exchange([(number, REQUEST)]) for number in range(8)]
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*messages)
+
+    told = asyncio.run(run())
+    assert sorted(number for some in told for number, _ in some or []) == list(range(8))
+
+
+class Cut:
+    """A handle of an actor on a cluster that a client of Ray has lost."""
+
+    exchange = here = open = property(lambda self: self)
+
+    def options(self, **_: Any) -> Cut:
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        raise ConnectionError("Ray Client is not connected")
+
+
+def test_a_cluster_that_is_out_of_reach_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = SimpleNamespace(RayError=LookupError, RayTaskError=KeyError)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(exceptions=errors, kill=Cut().remote))
+    fleet = RayBackend(Model("http/m", base_url="http://127.0.0.1:1/v1"))
+    (actor,) = fleet.replicas
+    actor.handle = Cut()
+    fleet.there = {0}
+
+    async def run() -> None:
+        try:
+            async with asyncio.timeout(10):
+                await Engine({fleet.identity: fleet}, Store()).ask(
+                    [replace(REQUEST, model=fleet.identity)]
+                )
+        finally:
+            await fleet.close()
+
+    with pytest.raises(Problem, match=r"cannot be reached any more .*not connected.*is stored"):
+        asyncio.run(run())
