@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from conftest import Cli
 from flipmeter.entries import ModelEntry
-from flipmeter.model import RayBackend, Retry, llama, ray_cluster
+from flipmeter.model import Engine, RayBackend, Retry, Store, llama, ray_cluster
 from flipmeter.model.names import concurrency_of
-from flipmeter.model.on_ray import Holder, Mistake
-from flipmeter.types import Actors, Head, Model, Problem, Reply, Request, Script
+from flipmeter.model.on_ray import Delivered, Holder, Mistake
+from flipmeter.types import Actors, Head, Message, Model, Problem, Reply, Request, Script
 
 # What a study says
 
@@ -87,6 +90,26 @@ class Moody:
         """Do nothing: there is nothing to let go of."""
 
 
+class Together:
+    """Answers all at once, when so many wait."""
+
+    identity, concurrency, is_reproducible = "together", 8, True
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[Reply]] = []
+
+    async def ask(self, request: Request) -> Reply:
+        self._waiting.append(asyncio.get_running_loop().create_future())
+        mine = self._waiting[-1]
+        if len(self._waiting) == self.concurrency:
+            for one in self._waiting:
+                one.set_result(Reply("1"))
+        return await mine
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+
 def test_what_is_posted_is_told_once_by_whichever_message_is_there() -> None:
     asked = [Request("m", Script(Head(), str(n)), repeat=n % 4) for n in range(40)]
     posted = list(enumerate(asked))
@@ -111,3 +134,51 @@ def test_what_is_posted_is_told_once_by_whichever_message_is_there() -> None:
     assert all(type(said) is kinds[number % 4] for number, said in told)
     assert all(said == Reply(str(number)) for number, said in told if number % 4 == 0)
     assert "a slip" in str(dict(told)[3])
+
+
+REQUEST = Request("together", Script.of([Message("user", "?")], 0))
+
+
+def test_messages_do_not_stay_at_an_actor_when_one_has_brought_all_replies() -> None:
+    async def run() -> list[list[Delivered] | None]:
+        holder = Holder()
+        await holder.open(Model("sim/honest"), None, lambda *_: Together())
+        messages = [holder.exchange([(number, REQUEST)]) for number in range(8)]
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*messages)
+
+    told = asyncio.run(run())
+    assert sorted(number for some in told for number, _ in some or []) == list(range(8))
+
+
+class Cut:
+    """A handle of an actor on a cluster that a client of Ray has lost."""
+
+    exchange = here = open = property(lambda self: self)
+
+    def options(self, **_: Any) -> Cut:
+        return self
+
+    def remote(self, *_: Any) -> Any:
+        raise ConnectionError("Ray Client is not connected")
+
+
+def test_a_cluster_that_is_out_of_reach_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = SimpleNamespace(RayError=LookupError, RayTaskError=KeyError)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(exceptions=errors, kill=Cut().remote))
+    fleet = RayBackend(Model("http/m", base_url="http://127.0.0.1:1/v1"))
+    (actor,) = fleet.replicas
+    actor.handle = Cut()
+    fleet.there = {0}
+
+    async def run() -> None:
+        try:
+            async with asyncio.timeout(10):
+                await Engine({fleet.identity: fleet}, Store()).ask(
+                    [replace(REQUEST, model=fleet.identity)]
+                )
+        finally:
+            await fleet.close()
+
+    with pytest.raises(Problem, match=r"cannot be reached any more .*not connected.*is stored"):
+        asyncio.run(run())

@@ -142,7 +142,9 @@ class Holder:
     async def exchange(self, posted: Sequence[Posted]) -> list[Delivered] | None:
         """Take requests, wait until some are answered, these or earlier ones, and return those.
 
-        None says that nothing is open, because Ray has started the actor anew.
+        Who finds that another message has taken them returns with nothing: Ray runs so many calls
+        of an actor at a time, and those that wait would keep out what is sent. None says that
+        nothing is open, because Ray has started the actor anew.
         """
         if self._backend is None:
             return None
@@ -150,7 +152,7 @@ class Holder:
             task = asyncio.create_task(self._answer(self._backend, number, request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        while not self._told:
+        if not self._told:
             await self._gathered.wait()
         told, self._told = self._told, []
         return told
@@ -210,7 +212,7 @@ class Actor:
             message.cancel()
         await asyncio.gather(*self._messages, return_exceptions=True)
         if self.handle is not None:
-            with suppress(self._ray.exceptions.RayError):
+            with suppress(Exception):  # it may be dead, or the cluster out of reach
                 self._ray.kill(self.handle)
 
     def _send_soon(self) -> None:
@@ -241,7 +243,7 @@ class Actor:
             if awaited is not None and not awaited.done():  # who asked may have been cancelled
                 awaited.set_result(said)
 
-    async def _exchange(self, posted: list[Posted]) -> list[Delivered] | Lost | Mistake:
+    async def _exchange(self, posted: list[Posted]) -> list[Delivered] | Lost | Mistake | Problem:
         try:
             told: list[Delivered] | None = await self.handle.exchange.remote(posted)
         except self._ray.exceptions.RayTaskError as error:
@@ -249,7 +251,11 @@ class Actor:
         except self._ray.exceptions.RayError as error:
             why = f"an actor of {self._title} was lost ({_reason(error)})"
             return Lost(why, is_free=self._is_free)
-        return told or Lost(f"an actor of {self._title} was started anew", is_free=self._is_free)
+        except Exception as error:
+            return _cut_off(error)
+        if told is None:
+            return Lost(f"an actor of {self._title} was started anew", is_free=self._is_free)
+        return told
 
 
 class RayBackend(Fleet):
@@ -338,6 +344,8 @@ class RayBackend(Fleet):
                 f"an actor dies while it opens {self._title} ({_reason(error)}); has its node "
                 "memory enough for the model?"
             )
+        except Exception as error:
+            held = _cut_off(error)
         problem = held if isinstance(held, Problem) else self._stranger(held)
         if problem is None:
             self.there.add(place)
@@ -393,6 +401,14 @@ def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
     client = open_backend(model)
     limiter: Limiter = getattr(client, "limiter", None) or Limiter(client.concurrency)
     return limiter, getattr(client, "server", identity)
+
+
+def _cut_off(error: Exception) -> Problem:
+    """Return what a client of Ray says, in no error of Ray's own, when its server has gone away."""
+    return Problem(
+        f"the Ray cluster cannot be reached any more ({_reason(error)}); run again when it is "
+        "back, what was answered is stored"
+    )
 
 
 def _listed(resources: dict[str, float]) -> str:
