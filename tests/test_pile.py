@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -109,15 +111,32 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
 
 
 def test_what_others_still_write_is_left_alone(tmp_path: Path) -> None:
-    mine = tmp_path / f".pile.0.{os.getpid()}"
-    mine.mkdir()
+    (ended := subprocess.Popen([sys.executable, "-c", ""])).wait()
+    here, elsewhere = platform.node(), "another-machine"
+    for name in (f"{here}.0.{os.getpid()}", f"{elsewhere}.0.{ended.pid}", f"{here}.0.{ended.pid}"):
+        (tmp_path / f".pile.{name}").mkdir()
     with scratch(tmp_path) as inner:
         inner.mkdir()
-    assert mine.is_dir()
-    assert not inner.exists()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f".pile.{here}.0.{os.getpid()}", f".pile.{elsewhere}.0.{ended.pid}"}
 
 
 def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     with scratch(tmp_path / "run") as inner:
         inner.mkdir(parents=True)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", ["DataFrame.write_parquet", "LazyFrame.sink_parquet"])
+def test_a_full_disk_is_a_problem_and_leaves_no_rows_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rate, "LOT", 300)
+    monkeypatch.setattr(pile, "MANY", 300)
+    monkeypatch.setattr(f"polars.{method}", fail)
+    with pytest.raises(Problem, match=r"No space left .* every reply so far is in the store"):
+        perform(study(), tmp_path / "run", Store())
+    assert not list(tmp_path.glob("run/.*"))
