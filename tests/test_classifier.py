@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -451,6 +452,20 @@ def test_a_loaded_rater_that_is_fitted_again_keeps_what_its_card_says(tmp_path: 
     other = clone(loaded).fit(TEXTS[50:100], LABELS[50:100]).card_
     assert other.demos != first.card_.demos
     assert other.model_copy(update={"demos": first.card_.demos}) == first.card_
+
+
+def test_a_card_of_numbers_without_a_label_format_keeps_the_usual_one(
+    endpoint: str, tmp_path: Path
+) -> None:
+    texts, path = [f"{k} {k}" for k in range(3)], tmp_path / "rater.yaml"
+    model = {"model": "http/nearest", "base_url": endpoint}
+    OrdinalClassifier(model, store=None).fit(texts, [0, 1, 2]).save(path)
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    del content["style"]["label_format"]
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    loaded = OrdinalClassifier.load(path, store=None)
+    before = loaded.card_.condition().rater
+    assert loaded.fit(texts, ["0", "1", "2"]).card_.condition().rater == before
 
 
 def test_a_card_that_counts_draws_has_probabilities_when_it_is_loaded(tmp_path: Path) -> None:

@@ -334,6 +334,15 @@ def test_a_module_of_a_package_is_imported_by_its_name(write: Write, tmp_path: P
     assert packed.model == "python/pack.mine:rate"
 
 
+def test_a_file_beside_a_study_is_found_also_where_both_stand_in_a_package(
+    write: Write, tmp_path: Path
+) -> None:
+    write("__init__.py", "")
+    write("mine.py", "def rate(question): return 1")
+    (entry,) = read_study(write("study.yaml", "{rater: mine.rate, datasets: reviews}")).entries
+    assert entry.model == f"python/{tmp_path / 'mine.py'}:rate"
+
+
 def test_a_run_that_failed_names_the_rater_and_the_item(
     raters: str, write: Write, cli: Cli
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import subprocess
@@ -110,12 +111,14 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
 
 
 def test_what_others_still_write_is_left_alone(tmp_path: Path) -> None:
-    mine = tmp_path / f".pile.{platform.node()}.0.{os.getpid()}"
-    mine.mkdir()
+    (ended := subprocess.Popen([sys.executable, "-c", ""])).wait()
+    here, elsewhere = platform.node(), "another-machine"
+    for name in (f"{here}.0.{os.getpid()}", f"{elsewhere}.0.{ended.pid}", f"{here}.0.{ended.pid}"):
+        (tmp_path / f".pile.{name}").mkdir()
     with scratch(tmp_path) as inner:
         inner.mkdir()
-    assert mine.is_dir()
-    assert not inner.exists()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f".pile.{here}.0.{os.getpid()}", f".pile.{elsewhere}.0.{ended.pid}"}
 
 
 def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
@@ -124,12 +127,16 @@ def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_what_another_machine_is_at_stays(tmp_path: Path) -> None:
-    gone = 2**22 + 1  # above any process number
-    theirs = tmp_path / f".pile.elsewhere.1.{gone}"
-    ours = tmp_path / f".pile.{platform.node()}.1.{gone}"
-    theirs.mkdir()
-    ours.mkdir()
-    with scratch(tmp_path):
-        assert theirs.exists()
-        assert not ours.exists()
+@pytest.mark.parametrize("many", [300, 50_000])  # the first file of rows, or the last of the run
+def test_a_full_disk_is_a_problem_and_leaves_no_rows_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rate, "LOT", 300)
+    monkeypatch.setattr(pile, "MANY", many)
+    monkeypatch.setattr("polars.DataFrame.write_parquet", fail)
+    with pytest.raises(Problem, match=r"No space left .* every reply so far is in the store"):
+        perform(study(), tmp_path / "run", Store())
+    assert not list(tmp_path.glob("run/.*"))

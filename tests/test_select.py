@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import runpy
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -541,3 +543,14 @@ def test_what_to_try_next_calls_a_prompt_file_by_its_name(tmp_path: Path) -> Non
     run.__dict__["decisions"] = altered
     tried = propose_next(run, select(run), "sim/first-slot").configs.values()
     assert {"prompt": "built-in", "label_format": "natural_language"} in tried
+
+
+def test_a_card_may_be_written_into_a_pipe(run: Run, tmp_path: Path) -> None:
+    card, path = card_of(run, select(run)), tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=write_card, args=(card, path), daemon=True)
+    pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    writer.start()
+    writer.join(10)
+    assert os.read(pipe, 100).startswith(b"#")
+    os.close(pipe)

@@ -339,7 +339,7 @@ def write_card(card: Card, path: Path) -> None:
         content["selected"] = card.selected.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     try:
-        if path.exists():
+        if path.is_file():  # to read a pipe, as /dev/stdout may be, would never end
             _refuse_other(path)
         path.write_text(HEADER + text, encoding="utf-8")
     except OSError as error:

@@ -157,10 +157,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._begin(self._card(words, demos, rest[:n_calibration]), rest[n_calibration:])
 
     def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
+        shots = self._whole("shots")
         content = {
             "model": self.model,
             "pipeline": self.pipeline,
-            "style": _usual(task) | dict(self.style or {}) | {"shots": self._whole("shots")},
+            "style": _usual(task.scale.names) | dict(self.style or {}) | {"shots": shots},
             "decoding": dict(self.decoding or {}),
             "scores": self.scores,
             "score_samples": self._whole("draws"),
@@ -350,15 +351,16 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.array([_share(one, n_classes) for one in found]).reshape(-1, n_classes)
 
 
-def _usual(task: Task) -> dict[str, str]:
+def _usual(names: Sequence[str]) -> dict[str, str]:
     """Return the style of bare numbers: "1: 0, 2: 1" would confuse anybody, they are labels."""
-    is_bare = all(map(is_number, task.scale.names))
+    is_bare = all(map(is_number, names))
     return {"label_format": "natural_language"} if is_bare else {}
 
 
 def _parameters(card: Card) -> dict[str, Any]:
     """Return what a card says as the parameters of an estimator."""
-    style = dict(card.style)
+    # A card that does not say so means the default of all cards, not ours for numbers.
+    style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),

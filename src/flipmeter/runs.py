@@ -45,7 +45,7 @@ from flipmeter.model import (
     ray_cluster,
 )
 from flipmeter.model.weights import Fetched
-from flipmeter.pile import Pile, scratch
+from flipmeter.pile import Pile, room_for, scratch
 from flipmeter.pulse import Pulse
 from flipmeter.rate import Rated, Seat, rate, seat
 from flipmeter.rows import (
@@ -317,15 +317,16 @@ def _record(
     environment: Mapping[str, Any],
 ) -> Run:
     """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
+    with room_for(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     decisions, calls = found.decisions.rows(), found.calls.rows()
     if study.block is not None:  # blocks have all conditions each, and share some calls
         decisions = in_grid_order(decisions, grid)
         calls = in_grid_order(calls.unique(maintain_order=True), grid)
     _write_table(folder / DECISIONS, decisions)
     _write_table(folder / CALLS, calls)
-    write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
+    _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
     run = Run(folder)
     _write_table(folder / ESTIMATES, run.estimates.lazy())
     return run
@@ -542,7 +543,12 @@ def _claim(folder: Path) -> None:
         ) from error
 
 
+def _write(path: Path, text: str) -> None:
+    with room_for(path):
+        write_text(path, text)
+
+
 def _write_table(path: Path, table: pl.LazyFrame) -> None:
-    whole = table.collect().rechunk()  # where chunks begin would show in the pages of the file
-    with fresh(path) as new:
-        whole.write_parquet(new)
+    with room_for(path), fresh(path) as new:
+        # Where chunks begin would show in the pages of the file.
+        table.collect().rechunk().write_parquet(new)

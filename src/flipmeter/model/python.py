@@ -220,7 +220,7 @@ def beside(address: str, folder: Path) -> str:
         return address
     is_file = place.endswith(".py")
     file = folder / (place if is_file else f"{place.replace('.', '/')}.py")
-    is_packed = not is_file and (file.parent / "__init__.py").is_file()
+    is_packed = not is_file and "." in place and (file.parent / "__init__.py").is_file()
     return f"{FAMILY}/{file}:{path}" if file.is_file() and not is_packed else address
 
 
