@@ -26,7 +26,7 @@ from flipmeter.report.page.draw import Point, axis_for, front, scatter
 from flipmeter.report.page.scores import panels
 from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
 from flipmeter.report.pairs import Lean, leans, matrices, pair_up, slot_shares
-from flipmeter.report.sentences import short_percent
+from flipmeter.report.sentences import short_percent, verdict_sentences
 from flipmeter.runs import DECISIONS, Run
 from flipmeter.shown import Shown
 from flipmeter.types import Contrast, Message, Script
@@ -400,6 +400,53 @@ def test_the_verdict_is_one_sentence_with_noise_and_direction(plain: Run) -> Non
     assert sentence.text.startswith(told)
     assert "when the label list is reversed; its own noise is 0 by construction; " in sentence.text
     assert f"mostly towards the first option ({row['k']} of {row['k']})" in sentence.text
+
+
+MEASURED: dict[str, Any] = {
+    "rater": "r",
+    "dataset": "d",
+    "level": "",
+    "status": "measured",
+    "reason": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "p", "wanted"),
+    [
+        (["flips"], 0.04, "flips"),
+        (["flips", "stable", "stable"], 0.04, "flips"),
+        (["stable", "flips"], 0.04, "flips"),
+        (["stable", "stable", "flips"], 0.03, "inconclusive"),
+        (["stable", "stable", "flips"], 0.02, "flips"),
+        (["stable", "stable", "flips"], None, "flips"),
+        (["stable", "stable", "stable"], 0.5, "stable"),
+        (["stable", "inconclusive"], 0.5, "inconclusive"),
+    ],
+)
+def test_a_rater_is_stable_only_if_every_contrast_is(
+    words: list[str], p: float | None, wanted: str
+) -> None:
+    """What flips most must not stand beside the word `stable`."""
+    row = MEASURED | {"value": 0.1, "low": 0.05, "high": 0.2, "n": 30, "failed": 0}
+    places = range(len(words))
+    rows = [row | {"contrast": f"C{k}", "word": words[k], "p": p} for k in places]
+    (sentence,) = verdict_sentences(pl.DataFrame(rows), pl.DataFrame(), [], {})
+    assert sentence.word == wanted
+
+
+def test_the_worst_contrast_is_one_that_was_read() -> None:
+    row = MEASURED | {"word": "flips", "low": 0.0, "high": 1.0, "n": 30, "p": 0.01}
+    rows = [
+        row | {"contrast": "P1", "value": 0.0, "failed": 30},
+        row | {"contrast": "P2a", "value": 0.4, "failed": 1},
+        row | {"contrast": "P3a", "value": 0.9, "failed": 20},
+    ]
+    (sentence,) = verdict_sentences(pl.DataFrame(rows), pl.DataFrame(), [], {})
+    assert "cannot be judged when the label list is reversed" in sentence.text
+    assert sentence.text.endswith("between demos in random and in ascending order")
+    assert "40 %" in sentence.text
+    assert "90 %" not in sentence.text
 
 
 def test_the_direction_follows_the_planted_tilt(tmp_path: Path) -> None:

@@ -24,13 +24,14 @@ WHEN = {
     "P5": "when the instructions stand in the user's message",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
+ALPHA = 0.05
 MOST_UNREAD = 0.2
 """With more faults than this the verdict is inconclusive, and a flip rate is no news."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """The verdict on a rater, at the base of its study; `word` is that of the first contrast."""
+    """The verdict on a rater, at the base of its study; `word` is that of all its contrasts."""
 
     rater: str
     dataset: str
@@ -76,7 +77,20 @@ def _sentence(
         )
     head = measured[0]
     clauses = list(_clauses(head, measured, abouts, floor, leans))
-    return Sentence(rater, dataset, head["word"], "; ".join(clauses))
+    return Sentence(rater, dataset, _word(measured), "; ".join(clauses))
+
+
+def _word(measured: Sequence[Record]) -> str:
+    """Return `flips` if one contrast does, `stable` if all are.
+
+    The first contrast speaks for itself; of the others one must flip for sure, given their number.
+    """
+    first, *others = measured
+    flips = [row for row in others if row["word"] == "flips"]
+    sure = [row for row in flips if row["p"] is None or row["p"] * len(others) < ALPHA]
+    if first["word"] == "flips" or sure:
+        return "flips"
+    return "stable" if {row["word"] for row in measured} == {"stable"} else "inconclusive"
 
 
 def _clauses(
@@ -91,6 +105,7 @@ def _clauses(
     if head["failed"] > MOST_UNREAD * head["n"]:
         yield f"cannot be judged {moved}: {unread}"
         yield f"of all pairs {_rate(head)} flip"
+        yield from _worst(measured, 0.0, abouts)
         return
     yield f"flips {_rate(head)} of its answers {moved}"
     yield _noise(floor)
@@ -99,8 +114,14 @@ def _clauses(
         yield str(lean)
     if head["failed"]:
         yield unread
-    worst = max(measured, key=lambda row: float(row["value"]))
-    if worst["value"] > head["value"]:
+    yield from _worst(measured, head["value"], abouts)
+
+
+def _worst(measured: Sequence[Record], above: float, abouts: Mapping[str, str]) -> Iterator[str]:
+    """Name the contrast that flips most, of those that were read."""
+    read = [row for row in measured if row["failed"] <= MOST_UNREAD * row["n"]]
+    worst = max(read, key=lambda row: float(row["value"]), default=None)
+    if worst is not None and worst["value"] > above:
         yield f"most of all, {_rate(worst)}, {when(worst['contrast'], abouts)}"
 
 
