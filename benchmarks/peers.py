@@ -279,8 +279,8 @@ def measure(chosen: argparse.Namespace, bench: Bench, console: Console) -> None:
     show_goals(goals(bench, same, mine, theirs, short))
     console.print(
         f"A bare client on the same weights, its server already up, takes {_lead(limit, mine):.2f} "
-        f"of the time of our default: with this engine no client is more than "
-        f"{_lead(theirs, limit[0]):.2f} times as fast as the faster peer."
+        f"of the time of our default, which is {_lead(theirs, limit[0]):.2f} times as fast as the "
+        "faster peer: what is left is the engine."
     )
 
 
