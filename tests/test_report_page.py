@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
+from scipy.stats import binomtest
 
 from conftest import Cli
 from flipmeter.browse import browse
@@ -475,10 +476,12 @@ def test_measure_prints_the_sentences_of_the_report(cli: Cli, tmp_path: Path) ->
         (Lean("first option", 5, 5), ""),
         (Lean("first option", 9, 16), "in no clear direction"),
         (Lean("first option", 20, 31), "in no clear direction"),
+        (Lean("first option", 12, 16), "in no clear direction"),
     ],
 )
 def test_mostly_is_two_thirds_and_more_than_chance(lean: Lean, words: str) -> None:
     assert str(lean) == words
+    assert lean.p == pytest.approx(binomtest(lean.k, lean.n).pvalue)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.pairs import Lean, Where
+from flipmeter.report.pairs import ALPHA, Lean, Where
 from flipmeter.types import Contrast
 
 Record = Mapping[str, Any]
@@ -24,7 +24,6 @@ WHEN = {
     "P5": "when the instructions stand in the user's message",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
-ALPHA = 0.05
 MOST_UNREAD = 0.2
 """With more faults than this the verdict is inconclusive, and a flip rate is no news."""
 
