@@ -28,10 +28,8 @@ from flipmeter.measure import (
     holm,
     vote_probabilities,
 )
-from flipmeter.measure.arrays import Booleans, Floats, Ranks
-from flipmeter.measure.averages import interval
-from flipmeter.measure.confidence import ALPHA, confidence_estimates
-from flipmeter.measure.direction import (
+from flipmeter.measure.aspects.confidence import ALPHA, confidence_estimates
+from flipmeter.measure.aspects.direction import (
     bowker_tests,
     flip_matrices,
     homogeneity_tests,
@@ -39,15 +37,17 @@ from flipmeter.measure.direction import (
     outcomes,
     signed_ranks,
 )
-from flipmeter.measure.excess import excess_estimates
-from flipmeter.measure.groups import Estimates, Groups
-from flipmeter.measure.inference import mcnemar_p
-from flipmeter.measure.pairs import tango_p
-from flipmeter.measure.resample import SCORES, Side, metrics, weights
-from flipmeter.measure.scores import scores
-from flipmeter.measure.severity import severity_estimates
-from flipmeter.measure.slots import slot_estimates
-from flipmeter.measure.worst import cost_matrix, worst_estimates
+from flipmeter.measure.aspects.excess import excess_estimates
+from flipmeter.measure.aspects.severity import severity_estimates
+from flipmeter.measure.aspects.slots import slot_estimates
+from flipmeter.measure.aspects.worst import cost_matrix, worst_estimates
+from flipmeter.measure.estimates.scores import scores
+from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
+from flipmeter.measure.panel.groups import Estimates, Groups
+from flipmeter.measure.statistics.formulas import mcnemar_p
+from flipmeter.measure.statistics.means import interval
+from flipmeter.measure.statistics.paired import tango_p
+from flipmeter.measure.statistics.resample import SCORES, Side, metrics, weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
 N_CLASSES, SIZES, DRIFTS = 5, (50, 200), (0.0, 0.1, 0.2, 0.3, 0.4)

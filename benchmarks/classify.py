@@ -23,9 +23,9 @@ from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.card import Card, TaskEntry
-from flipmeter.classify import Job, classify
 from flipmeter.model import Ledger, Store, World, latents
+from flipmeter.ship.card import Card, TaskEntry
+from flipmeter.ship.classify import Job, classify
 from flipmeter.types import Item, Reply, Request, Scale, Task
 
 SCALE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))

@@ -23,9 +23,9 @@ from scipy import special, stats
 from flipmeter.design import fractional
 from flipmeter.design.coding import Codes, Floats, Term, columns, main_terms
 from flipmeter.design.quality import encode
-from flipmeter.measure.crossed import Response
-from flipmeter.measure.gee import Outcomes, score_test
-from flipmeter.measure.interactions import Analysis
+from flipmeter.measure.effects.crossed import Response
+from flipmeter.measure.effects.gee import Outcomes, score_test
+from flipmeter.measure.effects.interactions import Analysis
 
 LEVELS = {
     "label_format": ["numeric", "letter", "natural_language", "neutral_id"],

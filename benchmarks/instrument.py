@@ -30,7 +30,7 @@ from statistics_stage import CONTRASTS, N_CLASSES, N_ITEMS, RUNS, decisions
 from statsmodels.stats.contingency_tables import SquareTable
 
 from flipmeter.measure import ASPECTS, flip_matrix, krippendorff_alpha, measure_aspects
-from flipmeter.measure.resample import RESAMPLES
+from flipmeter.measure.statistics.resample import RESAMPLES
 
 N_DATASETS, N_SEEDS = 5, 3
 RACED = ("direction", "severity")

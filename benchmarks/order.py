@@ -22,12 +22,12 @@ from goals import Goal, show_goals
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.grid import conditions
 from flipmeter.model import identity_of, open_backend
-from flipmeter.model.llama import LlamaBackend
+from flipmeter.model.backends.llama import LlamaBackend
 from flipmeter.plan import plan
-from flipmeter.rate import Rating, seat
-from flipmeter.study import read_study
+from flipmeter.run.rate import Rating, seat
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Call, Model, Request
 
 QUERIES = 3

@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.model import local_models
-from flipmeter.model.llama import engine
+from flipmeter.model.backends.llama import engine
 
 ORIGINAL, DEFAULT = "smollm2-135m-q4_1", "smollm2-135m"
 Ask = Callable[[Sequence[Question], str, Path], tools.Ran]

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from peers_ours import PROBE
 
-from flipmeter.grid import conditions
-from flipmeter.parse import parse
-from flipmeter.rate import Rating, seat
-from flipmeter.study import Study, read_study
+from flipmeter.parse.answer import parse
+from flipmeter.run.rate import Rating, seat
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Prompt, Rank, Reply
 
 MAX_TOKENS = 8

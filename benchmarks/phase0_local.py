@@ -25,12 +25,12 @@ from typing import Any
 from rich.console import Console
 
 from flipmeter.data import load
-from flipmeter.grid import world
 from flipmeter.measure import phase0_table
 from flipmeter.model import Backend, Ledger, Store, open_backend, run_forever
 from flipmeter.report import phase0_view, tokens_table
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, find_study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, find_study, read_study
+from flipmeter.study.grid import world
 from flipmeter.types import Model
 
 PLANTED = [

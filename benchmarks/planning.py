@@ -20,7 +20,7 @@ from rich.table import Table
 
 from flipmeter.plan import price
 from flipmeter.probe import expand, probes
-from flipmeter.rate import first_round, seat
+from flipmeter.run.rate import first_round, seat
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Task
 
 N_VIEWS = len(expand(list(probes), 5))

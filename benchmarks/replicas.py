@@ -19,7 +19,6 @@ from pathlib import Path
 
 from peers_server import Server, served
 
-from flipmeter.grid import conditions
 from flipmeter.model import (
     Backend,
     Engine,
@@ -29,8 +28,9 @@ from flipmeter.model import (
     local_models,
     open_backend,
 )
-from flipmeter.rate import first_round, seat
-from flipmeter.study import read_study
+from flipmeter.run.rate import first_round, seat
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Model, Request
 
 MODEL = "vllm/smollm2-135m"

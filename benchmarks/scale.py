@@ -30,14 +30,14 @@ from planning import items
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter import pile
-from flipmeter import rate as rate_stage
 from flipmeter.measure import measure
 from flipmeter.model import Engine, Ledger, Store
-from flipmeter.pile import Pile
 from flipmeter.probe import contrasts_of, expand, probes
-from flipmeter.rate import first_round, rate, seat
-from flipmeter.rows import call_table, decision_table
+from flipmeter.run import rate as rate_stage
+from flipmeter.run import spill as pile
+from flipmeter.run.rate import first_round, rate, seat
+from flipmeter.run.rows import call_table, decision_table
+from flipmeter.run.spill import Pile
 from flipmeter.types import Condition, Model, Rater, Reply, Request, Scale, Task, Usage
 
 N_VIEWS = len(expand(list(probes), 5))

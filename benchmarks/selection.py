@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from flipmeter.measure import choose, held_out, read_field, wilson
 from flipmeter.measure.front import NOBODY
-from flipmeter.measure.resample import as_is
+from flipmeter.measure.statistics.resample import as_is
 from flipmeter.types import Contrast
 
 CONTRASTS = (

@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.model import Store
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

@@ -31,9 +31,9 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
 from flipmeter.measure import measure, verdicts
-from flipmeter.measure.arrays import Ranks
-from flipmeter.measure.groups import Groups
-from flipmeter.measure.scores import confusions, scores
+from flipmeter.measure.estimates.scores import confusions, scores
+from flipmeter.measure.panel.checked import Ranks
+from flipmeter.measure.panel.groups import Groups
 from flipmeter.probe import probes
 
 T = TypeVar("T")

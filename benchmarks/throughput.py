@@ -23,8 +23,8 @@ from goals import Goal, show_goals
 from peers_study import Question, questions
 
 from flipmeter.model import Ledger, Store
-from flipmeter.runs import perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import Study, read_study
 
 Ask = Callable[[list[Question], str, Path], tools.Ran]
 

@@ -35,11 +35,11 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.decide import open_pipeline
-from flipmeter.grid import conditions
-from flipmeter.rate import panel_of, writer
-from flipmeter.rows import CALL_SCHEMA, SCHEMA
-from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY
+from flipmeter.run.rate import panel_of, writer
+from flipmeter.run.rows import CALL_SCHEMA, SCHEMA
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Condition
 
 N_RATERS, N_CLASSES, N_VIEWS = 6, 5, 7

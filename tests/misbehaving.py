@@ -28,7 +28,7 @@ import pytest
 from aiohttp import web
 
 from flipmeter.model import Backend, open_backend
-from flipmeter.model.pool import Persistence
+from flipmeter.model.engine.pool import Persistence
 from flipmeter.types import Message, Model, Request, Script
 
 T = TypeVar("T")

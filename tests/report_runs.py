@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from flipmeter.model import Store
-from flipmeter.runs import CALLS, Run, perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import CALLS, Run, perform
+from flipmeter.study.file import read_study
 
 HOSTILE = {
     "script": "<script>document.title = 'owned'; alert(1)</script> went well",

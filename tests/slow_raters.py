@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from flipmeter.grid import conditions, worlds
+from flipmeter.base.run_sync import Bell
 from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
-from flipmeter.rate import first_round, seat
-from flipmeter.study import read_study
+from flipmeter.run.rate import first_round, seat
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions, worlds
 from flipmeter.types import Actors, Model, Reply, Request
-from flipmeter.waiting import Bell
 
 
 class SlowRater:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from flipmeter.decide import bradley_terry
-from flipmeter.decide.comparisons import Comparisons
-from flipmeter.decide.strengths import PRIOR, anchored_strengths
+from flipmeter.decide.aggregators.bradley_terry import PRIOR, anchored_strengths
+from flipmeter.decide.aggregators.outcomes import Comparisons
 from naive_aggregators import game_matrix
 
 LABELS = [1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5]

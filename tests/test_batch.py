@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from flipmeter.batches import Exported, export_batch, import_batch
 from flipmeter.decide import Panel, pipelines
-from flipmeter.decide.pipelines import Heard, Traits, unheard
+from flipmeter.decide.pipelines.pipeline import Heard, Traits, unheard
 from flipmeter.model import Store
-from flipmeter.model.answers import reply_in
-from flipmeter.model.batch import read_batch, read_results, write_batch
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.model.backends.batch import read_batch, read_results, write_batch
+from flipmeter.model.backends.response import reply_in
+from flipmeter.run.batch import Exported, export_batch, import_batch
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, read_study
 from flipmeter.types import Ask, Decision, Mode, Problem, Request
 from misbehaving import KEY, MODEL, Server, answer, fails, question, rates, serving
 

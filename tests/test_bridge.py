@@ -17,14 +17,14 @@ import pytest
 
 from conftest import Cli
 from flipmeter.bridge.logs import import_log, open_log
-from flipmeter.bridge.questions import ANYBODY, figures, offered, questions
-from flipmeter.grid import conditions
+from flipmeter.bridge.samples import ANYBODY, figures, offered, questions
 from flipmeter.measure import measure
 from flipmeter.model import Ledger, Store
-from flipmeter.parse import parse
-from flipmeter.rate import writer
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.parse.answer import parse
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.rate import writer
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Problem, Reply
 from misbehaving import Behaviour, Server, answer, receipt, says, serving
 

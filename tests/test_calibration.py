@@ -20,8 +20,8 @@ from flipmeter.model import (
 from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
-from flipmeter.rate import rate
-from flipmeter.rows import decision_table
+from flipmeter.run.rate import rate
+from flipmeter.run.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 NAMES = ("awful", "poor", "fair", "good", "superb")

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from flipmeter.adapt import adapted, recall
 from flipmeter.data import load
-from flipmeter.grid import conditions, world
 from flipmeter.model import (
     CAPABILITIES,
     Budget,
@@ -31,10 +29,12 @@ from flipmeter.model import (
     serve,
     stated,
 )
-from flipmeter.model.store import TABLES
-from flipmeter.preview import preview
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.model.store.store import TABLES
+from flipmeter.run.fallbacks import adapted, recall
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.preview import preview
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions, world
 from flipmeter.types import Decoding, Message, Model, Problem, Reply, Request, Script
 from misbehaving import (
     KEY,

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.gate import Checked, check, read_gate
 from flipmeter.measure import (
     Limit,
     certify_excess,
@@ -30,8 +29,9 @@ from flipmeter.measure import (
 )
 from flipmeter.model import Store
 from flipmeter.report.claims import claims_junit, claims_markdown
-from flipmeter.runs import Run, perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.ship.gate import Checked, check, read_gate
+from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Problem
 from hand_made import group
 

@@ -25,11 +25,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import flipmeter
 from flipmeter import OrdinalClassifier
-from flipmeter.card import read_card, write_card
 from flipmeter.data import load
-from flipmeter.grid import world
 from flipmeter.model import OutOfBudget, Store
-from flipmeter.select import card_of, select
+from flipmeter.ship.card import read_card, write_card
+from flipmeter.ship.select import card_of, select
+from flipmeter.study.grid import world
 from flipmeter.types import Problem
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.card import Card, read_card, write_card
-from flipmeter.classify import COLUMNS, Job, Output, Tally, classify
 from flipmeter.data import load
 from flipmeter.data.streams import stream_rows
-from flipmeter.entries import ModelEntry, PriceEntry
 from flipmeter.model import Ledger, Store
-from flipmeter.select import card_of, select
+from flipmeter.ship.card import Card, read_card, write_card
+from flipmeter.ship.classify import COLUMNS, Job, Output, Tally, classify
+from flipmeter.ship.select import card_of, select
+from flipmeter.study.entries import ModelEntry, PriceEntry
 from flipmeter.types import Problem, Reply, Request
 from misbehaving import Behaviour, answer, fails, says, serving
 from report_runs import simulated
@@ -180,8 +180,8 @@ def test_whatever_is_torn_off_complete_rows_stay(
 SLOW = """
 import asyncio, sys
 from pathlib import Path
-from flipmeter.card import read_card
-from flipmeter.classify import Job, classify
+from flipmeter.ship.card import read_card
+from flipmeter.ship.classify import Job, classify
 from flipmeter.model import Store
 
 card, source, out, store = map(Path, sys.argv[1:])

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from flipmeter.model import Store
-from flipmeter.runs import Run
+from flipmeter.run.perform import Run
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]
@@ -166,7 +166,7 @@ SLOW = """
 import asyncio, sys
 from flipmeter.data import load
 from flipmeter.model import open_backend, serve
-from flipmeter.grid import world
+from flipmeter.study.grid import world
 from flipmeter.types import Model
 
 async def go():

@@ -40,7 +40,7 @@ from flipmeter.decide import (
     rotations,
     slots_of,
 )
-from flipmeter.decide.calibraeval import loss_and_gradient
+from flipmeter.decide.debiasers.calibraeval import loss_and_gradient
 from flipmeter.types import Problem, View
 
 Floats = npt.NDArray[np.float64]

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from flipmeter.data import load, merge, merging_of
-from flipmeter.grid import conditions, draw_sample, merged_for
 from flipmeter.look import flipped_pair, views_of_item
 from flipmeter.model import Store
-from flipmeter.runs import perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions, draw_sample, merged_for
 from flipmeter.types import Condition, Problem, Scale
 
 SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 50}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.extract import extract, read_path
-from flipmeter.grid import conditions
 from flipmeter.model import Store
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
+from flipmeter.parse.extraction import extract, read_path
 from flipmeter.probe import natural
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Extract, Head, Problem, Prompt, Reply, Script
 
 TEN = Prompt(Script(Head(), ""), tuple(str(n) for n in range(11)), natural(11))

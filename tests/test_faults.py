@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from flipmeter.model import Ledger, Store
-from flipmeter.model.pool import PERSISTENCE
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.model.engine.pool import PERSISTENCE
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 from misbehaving import (
     KEY,
@@ -261,9 +261,9 @@ CLIENT = f"""
 import sys
 from pathlib import Path
 from flipmeter.model import Store
-from flipmeter.model.pool import PERSISTENCE
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.model.engine.pool import PERSISTENCE
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
 
 vars(PERSISTENCE).update({HURRY!r})
 folder = Path(sys.argv[1])
@@ -325,8 +325,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from flipmeter.model import Store
-from flipmeter.runs import Run, perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import read_study
 
 folder = Path(sys.argv[1])
 small = {"test_size": 5, "probes": ["label_order"], "repeats": 1, "base": {"shots": 0}}
@@ -456,7 +456,7 @@ def test_no_file_of_a_run_and_nothing_printed_holds_the_key(tmp_path: Path) -> N
 FRANK = f"""
 import logging
 logging.basicConfig(level=logging.DEBUG)
-from flipmeter.model import store
+from flipmeter.model.store import store
 store.Store.put_many = lambda *_: 1 / 0
 {CLIENT}
 """

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from flipmeter.data.guess import guess_label, guess_order, guess_text
 from flipmeter.data.records import read_table
-from flipmeter.draft import draft_study
-from flipmeter.grid import conditions
 from flipmeter.model import Store
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.draft import draft_study
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]

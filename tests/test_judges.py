@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from flipmeter.grid import conditions
 from flipmeter.model import Store
-from flipmeter.rate import writer
-from flipmeter.runs import perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import perform
+from flipmeter.run.rate import writer
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Problem
 
 Write = Callable[[str, str], Path]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import factors, render
 from flipmeter.registry import Registry
@@ -110,9 +110,9 @@ def test_a_level_of_another_package_is_listed_studied_and_under_the_laws(tmp_pat
     assert "roman (from my-levels)" in listed
     study = "{'models': ['sim/honest'], 'datasets': ['reviews'], 'test_size': 10, 'base': %s}"
     code = f"""
-from flipmeter.grid import conditions
+from flipmeter.study.grid import conditions
 from flipmeter.look import prompt_of
-from flipmeter.study import read_study
+from flipmeter.study.file import read_study
 first = conditions(read_study({study % {"separator": "pipe", "label_format": "roman"}}))[0]
 print(prompt_of(first, first.items[0]).text)
 """

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.labels import Step, scores_along, written
-from flipmeter.parse import parse
+from flipmeter.model.label_scores import Step, scores_along, written
+from flipmeter.parse.answer import parse
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import label_formats, render
 from flipmeter.types import Head, Item, Prompt, Reply, Scale, Script, Style, Task, View

@@ -8,9 +8,9 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 
 from flipmeter.measure import flip_matrix, severity
-from flipmeter.measure.bootstrap import bootstrap, jackknife, means
-from flipmeter.measure.groups import Groups, one_group
-from flipmeter.measure.severity import severity_estimates
+from flipmeter.measure.aspects.severity import severity_estimates
+from flipmeter.measure.panel.groups import Groups, one_group
+from flipmeter.measure.statistics.bootstrap import bootstrap, jackknife, means
 
 SIZES = (30, 200, 200, 1)
 OF = Groups(np.repeat(np.arange(len(SIZES)), SIZES), len(SIZES))

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.configs import configs
 from flipmeter.measure import (
     PROMPT_FACTORS,
     additive,
@@ -24,6 +23,7 @@ from flipmeter.measure import (
     select_greedy,
     transfer,
 )
+from flipmeter.study.configs import configs
 from flipmeter.types import Contrast, Mode, Problem, Style
 from hand_made import group, one
 

@@ -27,10 +27,10 @@ from flipmeter.measure import (
     verdicts,
     wilson,
 )
-from flipmeter.measure.flips import compare_with_noise
-from flipmeter.measure.groups import Groups, joined
-from flipmeter.measure.rows import SCHEMA
-from flipmeter.measure.scores import confusion, intervals
+from flipmeter.measure.estimates.flips import compare_with_noise
+from flipmeter.measure.estimates.long_table import SCHEMA
+from flipmeter.measure.estimates.scores import confusion, intervals
+from flipmeter.measure.panel.groups import Groups, joined
 from flipmeter.types import Contrast, Estimate, Mode, Policy
 
 patient = settings(deadline=None, max_examples=40)

@@ -16,10 +16,10 @@ from flipmeter.design import Cell, cell_name, factorial, fractional, one_at_a_ti
 from flipmeter.design.coding import columns, main_terms, model_matrix
 from flipmeter.design.quality import encode
 from flipmeter.measure import effects
-from flipmeter.measure.crossed import Response
-from flipmeter.measure.gee import Outcomes, fit, score_test
-from flipmeter.measure.interactions import Analysis
-from flipmeter.measure.shares import Variance
+from flipmeter.measure.effects.crossed import Response
+from flipmeter.measure.effects.gee import Outcomes, fit, score_test
+from flipmeter.measure.effects.interactions import Analysis
+from flipmeter.measure.effects.variance_shares import Variance
 from flipmeter.types import Contrast, Problem
 from hand_made import PAPER
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipmeter.measure import performance, residual, residuals
-from flipmeter.measure.levels import split_level
-from flipmeter.measure.resample import metrics, read_sides, weights, with_strays
-from flipmeter.measure.scores import confusion, scores
+from flipmeter.measure.effects.baselines import split_level
+from flipmeter.measure.estimates.scores import confusion, scores
+from flipmeter.measure.statistics.resample import metrics, read_sides, weights, with_strays
 from flipmeter.types import Contrast, Mode, Problem
 from hand_made import group, one
 

@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
 from flipmeter.measure import performance
-from flipmeter.measure.scores import confusion, intervals, score_estimates, scores
+from flipmeter.measure.estimates.scores import confusion, intervals, score_estimates, scores
 from flipmeter.types import Problem
 
 patient = settings(deadline=None)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Store
 from flipmeter.report import reading_lines
-from flipmeter.runs import Run, perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Mode
 
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")

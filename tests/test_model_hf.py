@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from flipmeter.model import Store, hf_models, identity_of, interface_of, open_backend, request_for
-from flipmeter.model.hf import HfBackend, hf_spec
-from flipmeter.model.hf_text import Said, Wording
+from flipmeter.model.backends.hf.chat import Said, Wording
+from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
 from flipmeter.model.names import is_reproducible
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script
 from tiny_models import ARCHITECTURES, build, build_scripted, tokenizer
 
@@ -204,7 +204,7 @@ def test_a_cache_of_other_layers_is_scored_one_by_one(
 ) -> None:
     model = of(folder, batch_size=4)
     plain = ask(open_backend(model), requests(model), together=True)
-    monkeypatch.setattr("flipmeter.model.hf_engine.PLAIN_LAYERS", set())
+    monkeypatch.setattr("flipmeter.model.backends.hf.generate.PLAIN_LAYERS", set())
     other = ask(open_backend(model), requests(model), together=True)
     assert [r.text for r in other] == [r.text for r in plain]
     for one, two in zip(plain, other, strict=True):

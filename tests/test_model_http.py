@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.model.backend import Backend, Retry
-from flipmeter.model.http import Endpoint, HttpBackend, Unreachable
-from flipmeter.model.limiter import FIRST_PERMITS
+from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.model.backends.http import Endpoint, HttpBackend, Unreachable
+from flipmeter.model.engine.limiter import FIRST_PERMITS
 from flipmeter.model.names import params_for, request_for
 from flipmeter.types import Decoding, Model, Problem, Prompt, Reply, Request, Usage
 from misbehaving import (

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.budget import Budget, OutOfBudget, Price, Purse, Spent, taken, worst_case
-from flipmeter.model.limiter import FIRST_PERMITS, Limiter
+from flipmeter.model.engine.budget import (
+    Budget,
+    OutOfBudget,
+    Price,
+    Purse,
+    Spent,
+    taken,
+    worst_case,
+)
+from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
 from flipmeter.types import Problem, Usage
 from misbehaving import question
 

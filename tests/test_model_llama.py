@@ -14,13 +14,13 @@ import pytest
 
 from flipmeter.data import load, merge, sample
 from flipmeter.model import Backend, Store, open_backend, request_for, serve
-from flipmeter.model.llama import LlamaBackend
+from flipmeter.model.backends.llama import LlamaBackend
 from flipmeter.model.names import identity_of
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
 from flipmeter.probe import expand
 from flipmeter.prompt import render
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script, Style
 
 MODEL = Model("local/smollm2-135m")

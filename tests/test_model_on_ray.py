@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from conftest import Cli
-from flipmeter.entries import ModelEntry
-from flipmeter.model import Engine, RayBackend, Retry, Store, llama, ray_cluster
+from flipmeter.model import Engine, RayBackend, Retry, Store, ray_cluster
+from flipmeter.model.backends import llama
+from flipmeter.model.backends.ray import Delivered, Holder, Mistake
 from flipmeter.model.names import concurrency_of
-from flipmeter.model.on_ray import Delivered, Holder, Mistake
+from flipmeter.study.entries import ModelEntry
 from flipmeter.types import Actors, Head, Message, Model, Problem, Reply, Request, Script
 
 # What a study says

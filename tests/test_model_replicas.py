@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Engine, Ledger, Store, identity_of
-from flipmeter.model.http import Unreachable
+from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.engine.pool import PERSISTENCE
+from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
 from flipmeter.model.names import open_backend
-from flipmeter.model.pool import PERSISTENCE
-from flipmeter.model.replicas import WORTH_HALVING, Fleet, Rota
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, read_study
 from flipmeter.types import Head, Message, Model, Problem, Reply, Request, Script
 from misbehaving import MODEL, QUICK, Process, Server, fails, rates, serving
 from misbehaving import tidy as tidy
@@ -291,7 +291,7 @@ def test_what_is_returned_joins_the_rest_of_its_group() -> None:
 
 
 def test_heads_that_are_forgotten_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flipmeter.model.replicas.MOST_HOMES", 2)
+    monkeypatch.setattr("flipmeter.model.engine.replicas.MOST_HOMES", 2)
     rota = Rota(groups(5, 1), opened("http://a", "http://b"))
     for _ in range(5):
         rota.next(0)

@@ -16,9 +16,9 @@ import pytest
 from aiohttp import web
 
 from flipmeter.model import Backend, Engine, Ledger, Retry, Store, ask_all
-from flipmeter.model.budget import Budget, OutOfBudget, worst_case
-from flipmeter.model.limiter import FIRST_PERMITS, Limiter
-from flipmeter.model.pool import Persistence
+from flipmeter.model.engine.budget import Budget, OutOfBudget, worst_case
+from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
+from flipmeter.model.engine.pool import Persistence
 from flipmeter.types import Problem, Reply, Request, Usage
 from misbehaving import (
     KEY,

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from flipmeter.model.backend import Backend, Retry
+from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, SimSpec, sim_spec
 from flipmeter.model.names import open_backend, request_for
 from flipmeter.model.serve import run_forever, serve
-from flipmeter.model.sim import REFUSAL, SimRater, SimSpec, sim_spec
 from flipmeter.types import (
     Decoding,
     Interface,

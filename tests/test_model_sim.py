@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model.backend import Spoken
-from flipmeter.model.sim import (
+from flipmeter.model.backends.backend import Spoken
+from flipmeter.model.backends.sim.sim import (
     REFUSAL,
     SIMS,
     Shown,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.grid import conditions
 from flipmeter.model import Store
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
 from flipmeter.probe import expand, natural, order_demos, probes
 from flipmeter.prompt import read_template, render
-from flipmeter.rate import writer
-from flipmeter.runs import perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import perform
+from flipmeter.run.rate import writer
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Item, Message, Problem, Prompt, Reply, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]

@@ -12,13 +12,13 @@ import yaml
 
 from conftest import Cli
 from flipmeter import Question
-from flipmeter.grid import conditions
 from flipmeter.model import Ledger, OutOfBudget, Store, identity_of, open_backend
-from flipmeter.model.python import find_callable
+from flipmeter.model.backends.python import find_callable
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import label_formats, question
-from flipmeter.runs import Run, perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Example, Item, Label, Model, Problem, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]

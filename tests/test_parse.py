@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
 from flipmeter.probe import natural, reversed_order
 from flipmeter.prompt import label_formats, render
 from flipmeter.types import Head, Item, Message, Prompt, Reply, Scale, Script, Style, Task, View

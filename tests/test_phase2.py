@@ -8,16 +8,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flipmeter.findings import costs, gather, sentences
-from flipmeter.grid import conditions
 from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
-from flipmeter.rate import Rating, seat
 from flipmeter.report.page.origin import conditions_grid, models_grid
-from flipmeter.rows import spent
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.rate import Rating, seat
+from flipmeter.run.results.gather import costs, gather, sentences
+from flipmeter.run.rows import spent
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Problem
 
 TILTED = "sim/first-slot?strength=2"

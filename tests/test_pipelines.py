@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flipmeter.decide import Panel, open_pipeline, pipelines
-from flipmeter.decide.comparing import mean_gap, mean_place, vote
+from flipmeter.decide.pipelines.comparison import mean_gap, mean_place, vote
 from flipmeter.registry import OURS
 from flipmeter.types import (
     BACKWARD,

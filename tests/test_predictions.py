@@ -13,9 +13,9 @@ from polars.testing import assert_frame_equal
 from conftest import Cli
 from flipmeter import read_predictions
 from flipmeter.measure import measure_aspects, residuals
-from flipmeter.predictions import contrasts_between
 from flipmeter.probe import contrasts_of
-from flipmeter.runs import DECISIONS, Run
+from flipmeter.run.perform import DECISIONS, Run
+from flipmeter.run.predictions import contrasts_between
 from flipmeter.types import Problem
 from report_runs import simulated
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.forecast import Forecast, Preview, Speed, timed
 from flipmeter.model import (
     Capability,
     Observed,
@@ -30,8 +29,9 @@ from flipmeter.model import (
 from flipmeter.model.names import endpoint_of
 from flipmeter.model.prices import fetch_prices
 from flipmeter.plan import Cost
-from flipmeter.preview import plan_first_round, preview
-from flipmeter.study import Study, read_study
+from flipmeter.run.preview import plan_first_round, preview
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.forecast import Forecast, Preview, Speed, timed
 from flipmeter.types import Message, Model, Problem, Reply, Request, Script, Usage
 from misbehaving import KEY, Behaviour, breaks_off, garbles, never_ends, resets, says
 

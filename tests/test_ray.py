@@ -17,11 +17,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from flipmeter.grid import conditions, worlds
 from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
-from flipmeter.rate import first_round, seat
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.rate import first_round, seat
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions, worlds
 from flipmeter.types import Actors, Model, Problem, Reply
 from misbehaving import answer, rates, says, serving
 from slow_raters import SlowRater, Trial, open_slowly

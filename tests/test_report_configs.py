@@ -13,13 +13,13 @@ import yaml
 from rich.console import Console
 
 from conftest import Cli
-from flipmeter.configs import configs
-from flipmeter.measure.additive import SCHEMA
+from flipmeter.measure.effects.additive import SCHEMA
 from flipmeter.model import Store
 from flipmeter.report import forecast_notes, forecast_table
-from flipmeter.report.forecasts import number_text
-from flipmeter.runs import DECISIONS, perform
-from flipmeter.study import read_study
+from flipmeter.report.additive import number_text
+from flipmeter.run.perform import DECISIONS, perform
+from flipmeter.study.configs import configs
+from flipmeter.study.file import read_study
 
 MODELS = ["sim/first-slot", "sim/noisy"]
 STUDY: dict[str, Any] = {

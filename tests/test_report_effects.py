@@ -18,8 +18,8 @@ from flipmeter.measure import effects
 from flipmeter.model import Store
 from flipmeter.report import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.effects import effects_markdown, level_text, term_text
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
 from flipmeter.types import Problem
 
 

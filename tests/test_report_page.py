@@ -18,17 +18,17 @@ from markupsafe import Markup
 from scipy.stats import binomtest
 
 from conftest import Cli
-from flipmeter.browse import browse
-from flipmeter.findings import gather, sentences
 from flipmeter.model import Store
 from flipmeter.report import Findings, render_page, report_latex, report_markdown
-from flipmeter.report.content import GAP
+from flipmeter.report.findings import GAP
 from flipmeter.report.page.draw import Point, axis_for, front, scatter
 from flipmeter.report.page.scores import panels
 from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
 from flipmeter.report.pairs import Lean, leans, matrices, pair_up, slot_shares
 from flipmeter.report.sentences import short_percent, verdict_sentences
-from flipmeter.runs import DECISIONS, Run
+from flipmeter.run.perform import DECISIONS, Run
+from flipmeter.run.results.flipped_items import browse
+from flipmeter.run.results.gather import gather, sentences
 from flipmeter.shown import Shown
 from flipmeter.types import Contrast, Message, Script
 from read_html import Page

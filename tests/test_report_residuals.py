@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from flipmeter.cli import main
-from flipmeter.measure.averages import NO_WIDTH
-from flipmeter.measure.residuals import SCHEMA
+from flipmeter.measure.effects.residuals import SCHEMA
+from flipmeter.measure.statistics.means import NO_WIDTH
 from flipmeter.model import Store
 from flipmeter.report import (
     residual_notes,
@@ -26,10 +26,10 @@ from flipmeter.report import (
     write_residuals,
     write_table,
 )
-from flipmeter.report.files import residuals_latex, residuals_markdown, shade_of
 from flipmeter.report.residuals import cell_text
-from flipmeter.runs import perform
-from flipmeter.study import read_study
+from flipmeter.report.table_files import residuals_latex, residuals_markdown, shade_of
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
 from flipmeter.types import Problem
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flipmeter import rate
 from flipmeter.cli.printing import print_run
-from flipmeter.grid import conditions
 from flipmeter.model import OutOfBudget, Store
-from flipmeter.rate import lots
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run import rate
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.rate import lots
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Condition, Problem
 from misbehaving import Behaviour, answer, misbehaving, says
 from report_runs import simulated

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.adapt import adapted
-from flipmeter.grid import conditions
 from flipmeter.model import Capability, Store, latents, open_backend, request_for
 from flipmeter.model.names import World
-from flipmeter.parse import counted, parse
-from flipmeter.preview import preview
+from flipmeter.parse.answer import counted, parse
 from flipmeter.prompt import render
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.fallbacks import adapted
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.preview import preview
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Answer, Decoding, Item, Model, Problem, Scale, Style, Task, View
 
 NAMES = ("low", "middle", "high")

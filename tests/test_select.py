@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from conftest import ROOT, Cli
-from flipmeter.card import Card, read_card, write_card
 from flipmeter.measure import choose, held_out, non_dominated, propose, read_field, standings
 from flipmeter.measure.front import NOBODY, Field, halves, upper_bounds
-from flipmeter.measure.inference import clopper_upper
-from flipmeter.measure.resample import as_is
-from flipmeter.rate import writer
-from flipmeter.runs import Run
-from flipmeter.select import card_of, propose_next, select
+from flipmeter.measure.statistics.formulas import clopper_upper
+from flipmeter.measure.statistics.resample import as_is
+from flipmeter.run.perform import Run
+from flipmeter.run.rate import writer
+from flipmeter.ship.card import Card, read_card, write_card
+from flipmeter.ship.select import card_of, propose_next, select
 from flipmeter.shown import Shown
 from flipmeter.types import Ask, Contrast, Problem
 from hand_made import group

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.grid import conditions
 from flipmeter.prompt import factors
-from flipmeter.study import Study, find_study, read_study
+from flipmeter.study.file import Study, find_study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]

@@ -22,18 +22,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter import pulse
-from flipmeter.findings import differences, gather
 from flipmeter.model import Ledger, Price, Store
-from flipmeter.pulse import PROGRESS, Beat, Door, Pulse, read_beat
 from flipmeter.report import Findings
-from flipmeter.report.page.choices import TITLES
+from flipmeter.report.page.filters import TITLES
 from flipmeter.report.page.texts import excerpt
 from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
-from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
+from flipmeter.run import heartbeat as pulse
+from flipmeter.run.heartbeat import PROGRESS, Beat, Door, Pulse, read_beat
+from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
+from flipmeter.run.results.gather import differences, gather
 from flipmeter.types import Problem, Reply, Request
-from flipmeter.view import Shelf, Sources, shelf
-from flipmeter.view.flips import KEY, PAGE, Flips, Wanted
+from flipmeter.view import Shelf, Sources
+from flipmeter.view import folders as shelf
+from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted
 from flipmeter.view.jobs import Jobs
 from flipmeter.view.making import Library
 from flipmeter.view.server import HEADERS, Viewer
@@ -631,8 +632,8 @@ def test_a_run_leaves_beats_while_it_lasts_and_none_after(
 
 
 def simulated_watching(folder: Path, watch: Callable[[Request, Reply], None]) -> Run:
-    from flipmeter.runs import perform
-    from flipmeter.study import read_study
+    from flipmeter.run.perform import perform
+    from flipmeter.study.file import read_study
 
     content = {"name": "simulated", "models": ["sim/honest"], "datasets": ["reviews"]}
     study = read_study({**content, "test_size": 20, "base": {"shots": 1}})

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.findings import differences, gather
-from flipmeter.joining import joined
-from flipmeter.report.page.choices import TITLES
-from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, Run
+from flipmeter.report.page.filters import TITLES
+from flipmeter.run.joined import joined
+from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, Run
+from flipmeter.run.results.gather import differences, gather
 from flipmeter.view import Shelf
-from flipmeter.view.flips import PAGE, Flips, Wanted
+from flipmeter.view.flip_pages import PAGE, Flips, Wanted
 from read_html import Page
 from report_runs import simulated
 from test_view import Answer, beat, key_of, naive_flips, naive_page, put, served
@@ -246,7 +246,7 @@ def test_large_runs_are_measured_together_elsewhere(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n = {name: len(Run(runs / name).decisions) for name in ("east", "west")}
-    monkeypatch.setattr("flipmeter.view.shelf.SMALL", max(n.values()))
+    monkeypatch.setattr("flipmeter.view.folders.SMALL", max(n.values()))
     (_, both), *_ = served(runs, "/run/east,west", patience=0.01)
     assert "The report is being made" in both
     assert f"all {sum(n.values()):,} decisions" in both

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from flipmeter.types import Example, Label, Problem, Question
 
 if TYPE_CHECKING:
-    from flipmeter.classifier import OrdinalClassifier
-    from flipmeter.predictions import Predictions, read_predictions
-    from flipmeter.runs import Run, perform
-    from flipmeter.study import Study, read_study
+    from flipmeter.run.perform import Run, perform
+    from flipmeter.run.predictions import Predictions, read_predictions
+    from flipmeter.ship.classifier import OrdinalClassifier
+    from flipmeter.study.file import Study, read_study
 
 try:
     __version__ = version("flipmeter")
@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "OrdinalClassifier": "classifier",
-    "Predictions": "predictions",
-    "Run": "runs",
-    "Study": "study",
-    "perform": "runs",
-    "read_predictions": "predictions",
-    "read_study": "study",
+    "OrdinalClassifier": "ship.classifier",
+    "Predictions": "run.predictions",
+    "Run": "run.perform",
+    "Study": "study.file",
+    "perform": "run.perform",
+    "read_predictions": "run.predictions",
+    "read_study": "study.file",
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from flipmeter.decide import open_pipeline
-from flipmeter.rate import panel_of, writer
+from flipmeter.run.rate import panel_of, writer
 from flipmeter.types import NO_CLASS, Condition, Contrast, Item, Prompt
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from flipmeter.prefix import n_shared
+from flipmeter.base.common_prefix import n_shared
 from flipmeter.types import Call, Group, Head, Request, Script
 
 

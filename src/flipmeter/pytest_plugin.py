@@ -16,8 +16,8 @@ import pytest
 from flipmeter.types import Problem, canonical_json
 
 if TYPE_CHECKING:
-    from flipmeter.gate import Checked
-    from flipmeter.runs import Run
+    from flipmeter.run.perform import Run
+    from flipmeter.ship.gate import Checked
 
 PerformStudy = Callable[..., "Run"]
 HoldToGate = Callable[..., "Checked"]
@@ -55,8 +55,8 @@ def flipmeter_run(
 
     def run(study: str | Path | Mapping[str, Any], **changes: Any) -> Run:
         from flipmeter.model import Store
-        from flipmeter.runs import perform
-        from flipmeter.study import find_study, read_study
+        from flipmeter.run.perform import perform
+        from flipmeter.study.file import find_study, read_study
 
         with _failing():
             source = study if isinstance(study, Mapping) else find_study(str(study))
@@ -93,7 +93,7 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
         against: Run | str | Path | None = None,
     ) -> Checked:
         __tracebackhide__ = True
-        from flipmeter.gate import check, read_gate
+        from flipmeter.ship.gate import check, read_gate
 
         limits = pytestconfig.getoption("--flip-gate") if gate is None else gate
         with _failing():
@@ -110,7 +110,7 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
 
 
 def _opened(run: Run | str | Path) -> Run:
-    from flipmeter.runs import Run
+    from flipmeter.run.perform import Run
 
     return run if isinstance(run, Run) else Run(Path(run))
 

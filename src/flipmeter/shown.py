@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from flipmeter.decide import open_pipeline
-from flipmeter.grid import conditions
 from flipmeter.model import Store
-from flipmeter.rate import panel_of, writer
-from flipmeter.rows import digest_of
-from flipmeter.runs import Run
-from flipmeter.study import Study
+from flipmeter.run.perform import Run
+from flipmeter.run.rate import panel_of, writer
+from flipmeter.run.rows import digest_of
+from flipmeter.study.file import Study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Condition, Item, Problem, Prompt
 
 PROMPT = "SELECT texts.text, rest FROM replies JOIN texts ON texts.id = prefix WHERE key = ?"

@@ -17,9 +17,9 @@ from chromium import launched, snap, violations
 from chromium import opened as opened_at
 from playwright.sync_api import Browser, Page, expect
 
-from flipmeter.findings import gather
 from flipmeter.report import write_report
-from flipmeter.runs import Run
+from flipmeter.run.perform import Run
+from flipmeter.run.results.gather import gather
 from report_runs import hostile, many, simulated
 
 Scheme = Literal["light", "dark"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipmeter.bridge.questions import METADATA, Question, questions
 from flipmeter.bridge.replies import decoding_of, reply_of
+from flipmeter.bridge.samples import METADATA, Question, questions
 from flipmeter.model import Ledger, Store
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study, read_study
+from flipmeter.run.perform import Run, perform
+from flipmeter.study.file import Study, read_study
 from flipmeter.types import Message, Problem, Reply, Script
 
 UNREAD = {"events", "store", "attachments", "timelines"}

@@ -33,12 +33,12 @@ from inspect_ai.scorer import (
 )
 from inspect_ai.solver import TaskState, generate
 
-from flipmeter.bridge.questions import ANYBODY, METADATA, Question, figures, offered, questions
 from flipmeter.bridge.replies import reply_of
+from flipmeter.bridge.samples import ANYBODY, METADATA, Question, figures, offered, questions
 from flipmeter.measure import measure
-from flipmeter.parse import parse
+from flipmeter.parse.answer import parse
 from flipmeter.probe import contrasts_of
-from flipmeter.study import Study, find_study, read_study
+from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Rank
 
 SPEAKERS: dict[str, type[ChatMessage]] = {

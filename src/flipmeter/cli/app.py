@@ -13,15 +13,15 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 
 from flipmeter import __version__
-from flipmeter.joining import joined
-from flipmeter.predictions import ENDINGS, read_predictions
-from flipmeter.runs import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
-from flipmeter.study import (
+from flipmeter.base.atomic import is_same_file
+from flipmeter.run.joined import joined
+from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
+from flipmeter.run.predictions import ENDINGS, read_predictions
+from flipmeter.study.file import (
     Study,
     find_study,
     read_study,
 )
-from flipmeter.swap import is_same_file
 from flipmeter.types import Problem
 
 ASKED_WRONGLY, INCOMPLETE = 2, 4

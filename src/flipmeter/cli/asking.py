@@ -27,15 +27,15 @@ from flipmeter.cli.app import (
     study_of,
 )
 from flipmeter.cli.printing import print_flip, print_run
-from flipmeter.findings import gather
-from flipmeter.grid import base_conditions, conditions
 from flipmeter.look import views_of_item
 from flipmeter.model import Ledger, Store, open_stored
-from flipmeter.progress import Meter
 from flipmeter.registry import suggestion
 from flipmeter.report import side_by_side, write_report
-from flipmeter.runs import Run, perform
-from flipmeter.study import Study
+from flipmeter.run.perform import Run, perform
+from flipmeter.run.progress import Meter
+from flipmeter.run.results.gather import gather
+from flipmeter.study.file import Study
+from flipmeter.study.grid import base_conditions, conditions
 from flipmeter.types import Problem
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.batches import export_batch, import_batch
 from flipmeter.cli.app import (
     DEFAULT_STORE,
     Changes,
@@ -23,7 +22,8 @@ from flipmeter.cli.app import (
     study_of,
 )
 from flipmeter.model import Store
-from flipmeter.model.batch import MOST_REQUESTS
+from flipmeter.model.backends.batch import MOST_REQUESTS
+from flipmeter.run.batch import export_batch, import_batch
 
 batch = typer.Typer(
     help="Ask by batch files: half the price at vendors, or vllm run-batch on a cluster.",

@@ -30,8 +30,8 @@ from flipmeter.model import (
     prune,
     stored_among,
 )
-from flipmeter.preview import plan_first_round
-from flipmeter.runs import Run
+from flipmeter.run.perform import Run
+from flipmeter.run.preview import plan_first_round
 from flipmeter.types import Problem
 
 cache = typer.Typer(

@@ -25,9 +25,9 @@ from flipmeter.cli.app import (
     say,
     study_of,
 )
-from flipmeter.forecast import Duration, Forecast, Preview, Speed
 from flipmeter.model import Store, read_prices
-from flipmeter.preview import preview
+from flipmeter.run.preview import preview
+from flipmeter.study.forecast import Duration, Forecast, Preview, Speed
 
 CENT = 0.01
 COLUMNS = (

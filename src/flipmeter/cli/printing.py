@@ -7,8 +7,6 @@ from typing import Any
 import polars as pl
 
 from flipmeter.cli.app import say
-from flipmeter.findings import notes, sentences
-from flipmeter.grid import conditions
 from flipmeter.look import flipped_pair
 from flipmeter.report import (
     accuracy_tests_table,
@@ -21,8 +19,10 @@ from flipmeter.report import (
     verdict_lines,
     warned,
 )
-from flipmeter.runs import Run
-from flipmeter.study import Study
+from flipmeter.run.perform import Run
+from flipmeter.run.results.gather import notes, sentences
+from flipmeter.study.file import Study
+from flipmeter.study.grid import conditions
 
 
 def heading(done: Run) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from flipmeter.cli.app import (
     open_run,
     spare,
 )
-from flipmeter.findings import gather
 from flipmeter.model import open_stored
 from flipmeter.report import check_ending, write_report
+from flipmeter.run.results.gather import gather
 
 
 @app.command()

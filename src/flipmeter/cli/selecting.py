@@ -13,14 +13,14 @@ import typer
 import yaml
 from rich.table import Table
 
-from flipmeter.card import write_card
 from flipmeter.cli.app import AsJson, DataDir, RunFolder, app, say
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure import HeldOut, Standing
 from flipmeter.measure.front import By, Cost
-from flipmeter.measure.resample import RESAMPLES
-from flipmeter.runs import Run
-from flipmeter.select import Next, Selection, card_of, propose_next, select, shown_candidate
+from flipmeter.measure.statistics.resample import RESAMPLES
+from flipmeter.run.perform import Run
+from flipmeter.ship.card import write_card
+from flipmeter.ship.select import Next, Selection, card_of, propose_next, select, shown_candidate
 from flipmeter.types import Estimate, Problem
 
 NOTHING = "-"

@@ -12,7 +12,7 @@ import typer
 
 from flipmeter.cli.app import DataDir, app, spare, warn
 from flipmeter.data import load
-from flipmeter.draft import EMBEDDED, Ask, draft_study
+from flipmeter.study.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
 
 data = typer.Typer(help="Look after data: write a dataset as a file.", no_args_is_help=True)

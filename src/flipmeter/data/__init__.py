@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import flipmeter.data.bundled  # noqa: F401 - registers its datasets
+from flipmeter.data.cardinality import Groups, merge, merge_sample, merging_of
 from flipmeter.data.catalog import Entry, Split, datasets, load_entry
-from flipmeter.data.content import content_key
+from flipmeter.data.digest import content_key
 from flipmeter.data.files import load_file, with_demos
 from flipmeter.data.hub import load_hub
-from flipmeter.data.merge import Groups, merge, merge_sample, merging_of
 from flipmeter.data.sampling import Balance, Sample, sample
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem, Scale, Task

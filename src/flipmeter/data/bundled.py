@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from flipmeter.base.fetch import fetch_from_index
 from flipmeter.data.catalog import SENTIMENT_5, Entry, Reader, Row, Split, datasets
 from flipmeter.data.labels import shorten
 from flipmeter.data.records import read_table
-from flipmeter.fetch import fetch_from_index
 from flipmeter.types import Problem, Rank
 
 VADER_ARCHIVE = "hutto-icwsm-2014.tar.gz"

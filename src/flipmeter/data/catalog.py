@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from flipmeter.data.content import dataset_digest
+from flipmeter.data.digest import dataset_digest
 from flipmeter.data.labels import shorten
 from flipmeter.data.records import quoted_rows, read_text
 from flipmeter.registry import Registry, suggestion

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flipmeter.data.content import content_key, dataset_digest
+from flipmeter.data.digest import content_key, dataset_digest
 from flipmeter.data.items import (
     Columns,
     OnBad,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from flipmeter.data.content import is_blank
+from flipmeter.data.digest import is_blank
 from flipmeter.data.labels import label_key
 from flipmeter.data.records import Table
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from flipmeter.data.content import content_key, is_blank
+from flipmeter.data.digest import content_key, is_blank
 from flipmeter.data.labels import Labels, shorten
 from flipmeter.data.records import Record, Table
 from flipmeter.registry import suggestion

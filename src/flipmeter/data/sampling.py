@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from flipmeter.chance import draw, shuffled
-from flipmeter.data.content import content_key, is_blank
+from flipmeter.base.chance import draw, shuffled
+from flipmeter.data.digest import content_key, is_blank
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Scale
 

@@ -1,44 +1,41 @@
 """Answer -> Decision: what must be asked about an item, and the class that settles it."""
 
-from flipmeter.decide import comparing, correcting  # their pipelines are added on import
-from flipmeter.decide.aggregate import (
+from flipmeter.decide.aggregators.aggregate import (
     Aggregator,
     aggregate,
     aggregators,
     oracle_check,
 )
-from flipmeter.decide.averages import (
+from flipmeter.decide.aggregators.bins import (
+    copeland,
+    weighted_sum,
+)
+from flipmeter.decide.aggregators.bradley_terry import (
+    bradley_terry,
+)
+from flipmeter.decide.aggregators.kemeny import (
+    Ranking,
+    central_ranking,
+)
+from flipmeter.decide.aggregators.outcomes import (
+    Aggregated,
+)
+from flipmeter.decide.aggregators.votes import (
+    majority_vote,
+    mean_score,
+)
+from flipmeter.decide.debiasers.averaging import (
     Choice,
     average_probabilities,
     average_ranks,
     choose,
     median_ranks,
 )
-from flipmeter.decide.bins import (
-    copeland,
-    weighted_sum,
-)
-from flipmeter.decide.calibraeval import (
+from flipmeter.decide.debiasers.calibraeval import (
     FairMap,
     fit_fair_map,
 )
-from flipmeter.decide.comparisons import (
-    Aggregated,
-)
-from flipmeter.decide.kemeny import (
-    Ranking,
-    central_ranking,
-)
-from flipmeter.decide.pipelines import (
-    Heard,
-    Panel,
-    Pipeline,
-    Traits,
-    in_mode,
-    open_pipeline,
-    pipelines,
-)
-from flipmeter.decide.priors import (
+from flipmeter.decide.debiasers.priors import (
     NULL_TEXTS,
     PAPER_NULL_TEXTS,
     Prior,
@@ -50,19 +47,22 @@ from flipmeter.decide.priors import (
     pride_paper_prior,
     pseudo_texts,
 )
+from flipmeter.decide.pipelines import comparison, correction  # their pipelines are added on import
+from flipmeter.decide.pipelines.pipeline import (
+    Heard,
+    Panel,
+    Pipeline,
+    Traits,
+    in_mode,
+    open_pipeline,
+    pipelines,
+)
 from flipmeter.decide.spaces import (
     by_class,
     by_slot,
     ranks_at,
     rotations,
     slots_of,
-)
-from flipmeter.decide.strengths import (
-    bradley_terry,
-)
-from flipmeter.decide.votes import (
-    majority_vote,
-    mean_score,
 )
 
 __all__ = [
@@ -88,10 +88,10 @@ __all__ = [
     "by_slot",
     "central_ranking",
     "choose",
-    "comparing",
+    "comparison",
     "contextual_prior",
     "copeland",
-    "correcting",
+    "correction",
     "divide",
     "fit_fair_map",
     "in_mode",

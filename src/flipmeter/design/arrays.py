@@ -11,7 +11,7 @@ from itertools import combinations
 
 import numpy as np
 
-from flipmeter.chance import shuffled
+from flipmeter.base.chance import shuffled
 from flipmeter.design.coding import Codes, Floats
 
 ARRAYS, COLUMNS = 12, 40

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from flipmeter.chance import draw
+from flipmeter.base.chance import draw
 from flipmeter.design.arrays import begin_with_base, orthogonal_array
 from flipmeter.design.cells import Allowed, Cell, Levels
 from flipmeter.design.coding import main_terms, n_columns, pair_terms

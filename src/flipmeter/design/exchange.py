@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipmeter.chance import shuffled
+from flipmeter.base.chance import shuffled
 from flipmeter.design.coding import Codes, Floats, columns, main_terms, model_matrix, pair_terms
 
 PASSES = 50

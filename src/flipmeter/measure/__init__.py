@@ -1,8 +1,29 @@
 """Decision -> Estimate: flip rates, performance and what they are sure of."""
 
-from flipmeter.measure.additive import additive, forecasts
-from flipmeter.measure.aspects import ASPECTS, measure_aspects
-from flipmeter.measure.certainty import confidence_trend
+from flipmeter.measure.aspects.aspects import ASPECTS, measure_aspects
+from flipmeter.measure.aspects.certainty import confidence_trend
+from flipmeter.measure.aspects.confidence import (
+    Abstention,
+    abstention_curve,
+    agreement,
+    conformal_sets,
+    entropies,
+    flips_by_confidence,
+    margins,
+    ordinal_scores,
+    vote_probabilities,
+)
+from flipmeter.measure.aspects.direction import (
+    bowker,
+    direction,
+    flip_matrix,
+    stuart_maxwell,
+    wilcoxon,
+)
+from flipmeter.measure.aspects.excess import excess_over_noise, noise_warnings
+from flipmeter.measure.aspects.severity import krippendorff_alpha, severity
+from flipmeter.measure.aspects.slots import chi_square, slot_preference
+from flipmeter.measure.aspects.worst import worst_case
 from flipmeter.measure.certificates import (
     Certificate,
     Claim,
@@ -20,27 +41,13 @@ from flipmeter.measure.certificates import (
     items_needed,
     read_claim,
 )
-from flipmeter.measure.compare import compare
-from flipmeter.measure.confidence import (
-    Abstention,
-    abstention_curve,
-    agreement,
-    conformal_sets,
-    entropies,
-    flips_by_confidence,
-    margins,
-    ordinal_scores,
-    vote_probabilities,
-)
-from flipmeter.measure.direction import (
-    bowker,
-    direction,
-    flip_matrix,
-    stuart_maxwell,
-    wilcoxon,
-)
-from flipmeter.measure.excess import excess_over_noise, noise_warnings
-from flipmeter.measure.flips import (
+from flipmeter.measure.effects.additive import additive, forecasts
+from flipmeter.measure.effects.compare import compare
+from flipmeter.measure.effects.greedy import PROMPT_FACTORS, Choice, objectives, select_greedy
+from flipmeter.measure.effects.interactions import effects
+from flipmeter.measure.effects.propose import Proposal, propose
+from flipmeter.measure.effects.residuals import residual, residuals, transfer
+from flipmeter.measure.estimates.flips import (
     NoiseTest,
     excess_disagreement,
     flip_rate,
@@ -48,6 +55,10 @@ from flipmeter.measure.flips import (
     noise_floor,
     total_vs_noise,
 )
+from flipmeter.measure.estimates.phase0 import phase0_table
+from flipmeter.measure.estimates.scores import Performance, performance
+from flipmeter.measure.estimates.table import measure
+from flipmeter.measure.estimates.tokens import hidden_tokens
 from flipmeter.measure.front import (
     Field,
     HeldOut,
@@ -58,17 +69,6 @@ from flipmeter.measure.front import (
     read_field,
     standings,
 )
-from flipmeter.measure.greedy import PROMPT_FACTORS, Choice, objectives, select_greedy
-from flipmeter.measure.inference import (
-    clopper_upper,
-    cochran_q,
-    holm,
-    mcnemar,
-    mcnemar_counts,
-    paper_round,
-    wilson,
-)
-from flipmeter.measure.interactions import effects
 from flipmeter.measure.judge import Verdict, verdict, verdicts
 from flipmeter.measure.limits import (
     METRICS,
@@ -79,18 +79,18 @@ from flipmeter.measure.limits import (
     hold_mean,
     hold_share,
 )
-from flipmeter.measure.multiplicity import adjusted, benjamini_hochberg
-from flipmeter.measure.pairs import tango
-from flipmeter.measure.phase0 import phase0_table
-from flipmeter.measure.propose import Proposal, propose
-from flipmeter.measure.residuals import residual, residuals, transfer
-from flipmeter.measure.scores import Performance, performance
 from flipmeter.measure.sequential import Watched, claimed_contrast, watch
-from flipmeter.measure.severity import krippendorff_alpha, severity
-from flipmeter.measure.slots import chi_square, slot_preference
-from flipmeter.measure.table import measure
-from flipmeter.measure.tokens import hidden_tokens
-from flipmeter.measure.worst import worst_case
+from flipmeter.measure.statistics.formulas import (
+    clopper_upper,
+    cochran_q,
+    holm,
+    mcnemar,
+    mcnemar_counts,
+    paper_round,
+    wilson,
+)
+from flipmeter.measure.statistics.multiplicity import adjusted, benjamini_hochberg
+from flipmeter.measure.statistics.paired import tango
 
 __all__ = [
     "ASPECTS",

@@ -12,12 +12,10 @@ import numpy.typing as npt
 import polars as pl
 from scipy import special
 
-from flipmeter.measure.arrays import Floats, Ints, booleans, share
-from flipmeter.measure.flips import count_flips
-from flipmeter.measure.inference import clopper_upper, holm
+from flipmeter.measure.estimates.flips import count_flips
 from flipmeter.measure.judge import ENOUGH_COMPLETE
-from flipmeter.measure.pairs import tango, tango_p
-from flipmeter.measure.panel import (
+from flipmeter.measure.panel.checked import Floats, Ints, booleans, share
+from flipmeter.measure.panel.panel import (
     Panel,
     compared,
     conditions,
@@ -25,6 +23,8 @@ from flipmeter.measure.panel import (
     noise_runs,
     read_panel,
 )
+from flipmeter.measure.statistics.formulas import clopper_upper, holm
+from flipmeter.measure.statistics.paired import tango, tango_p
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import polars as pl
 from scipy import special
 
-from flipmeter.measure.arrays import Booleans, Floats, Ints, Ranks, ratio
-from flipmeter.measure.inference import wilson
-from flipmeter.measure.resample import SEED, Side, as_is, read_sides, weights
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.statistics.resample import SEED, Side, as_is, read_sides, weights
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Estimate, Problem
 

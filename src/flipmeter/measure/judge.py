@@ -8,11 +8,10 @@ from typing import Literal
 
 import polars as pl
 
-from flipmeter.measure.arrays import share
-from flipmeter.measure.flips import count_flips
-from flipmeter.measure.groups import joined
-from flipmeter.measure.inference import clopper_upper, mcnemar, wilson
-from flipmeter.measure.panel import (
+from flipmeter.measure.estimates.flips import count_flips
+from flipmeter.measure.panel.checked import share
+from flipmeter.measure.panel.groups import joined
+from flipmeter.measure.panel.panel import (
     Compared,
     Panel,
     Status,
@@ -22,6 +21,7 @@ from flipmeter.measure.panel import (
     noise_runs,
     read_panel,
 )
+from flipmeter.measure.statistics.formulas import clopper_upper, mcnemar, wilson
 from flipmeter.types import Contrast, Problem
 
 Word = Literal["flips", "stable", "inconclusive"]

@@ -17,11 +17,11 @@ import polars as pl
 from scipy import special
 
 from flipmeter.measure.certificates import Claim, certificates, items_needed
-from flipmeter.measure.compare import same_raters
-from flipmeter.measure.frame import checked
-from flipmeter.measure.inference import clopper_upper, holm
+from flipmeter.measure.effects.compare import same_raters
 from flipmeter.measure.judge import ENOUGH_COMPLETE
-from flipmeter.measure.pairs import tango, tango_p
+from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.statistics.formulas import clopper_upper, holm
+from flipmeter.measure.statistics.paired import tango, tango_p
 from flipmeter.types import NO_CLASS, Contrast
 
 Metric = Literal["flips", "excess", "accuracy", "mae", "faults"]

@@ -1,8 +1,10 @@
 """Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
 
-from flipmeter.model.backend import Backend, Capability, Retry
-from flipmeter.model.budget import Budget, OutOfBudget, Price, Spent, worst_case
-from flipmeter.model.cache import export, open_stored, plan_prune, prune, stored_among
+from flipmeter.model.backends.backend import Backend, Capability, Retry
+from flipmeter.model.backends.http import HttpBackend
+from flipmeter.model.backends.ray import RayBackend, ray_cluster
+from flipmeter.model.backends.sim.sim import latents
+from flipmeter.model.backends.sim.tilts import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
 from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,
@@ -12,10 +14,11 @@ from flipmeter.model.capabilities import (
     needs,
     stated,
 )
-from flipmeter.model.explain import explain
-from flipmeter.model.http import HttpBackend
-from flipmeter.model.ledger import Ledger
-from flipmeter.model.merge import Merged, merge
+from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
+from flipmeter.model.engine.engine import Asked, Engine, ask_all
+from flipmeter.model.engine.ledger import Ledger
+from flipmeter.model.engine.pool import Gate
+from flipmeter.model.engine.replicas import fleet_of
 from flipmeter.model.names import (
     World,
     hf_models,
@@ -30,16 +33,13 @@ from flipmeter.model.names import (
     request_for,
     without_logprobs,
 )
-from flipmeter.model.observed import Observed, observe
-from flipmeter.model.on_ray import RayBackend, ray_cluster
-from flipmeter.model.planted import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
-from flipmeter.model.pool import Gate
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
-from flipmeter.model.replicas import fleet_of
-from flipmeter.model.run import Asked, Engine, ask_all
 from flipmeter.model.serve import run_forever, serve
-from flipmeter.model.sim import latents
-from flipmeter.model.store import Store
+from flipmeter.model.store.explain import explain
+from flipmeter.model.store.export import export, open_stored, plan_prune, prune, stored_among
+from flipmeter.model.store.merge import Merged, merge
+from flipmeter.model.store.observed import Observed, observe
+from flipmeter.model.store.store import Store
 
 __all__ = [
     "CAPABILITIES",

@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from flipmeter.model.answers import logprobs_in
-from flipmeter.model.backend import Capability
-from flipmeter.model.budget import Budget
-from flipmeter.model.hf import HfBackend
-from flipmeter.model.http import HttpBackend, Tried
-from flipmeter.model.ledger import Ledger
-from flipmeter.model.llama import LlamaBackend
-from flipmeter.model.logged import LoggedBackend
+from flipmeter.model.backends.backend import Capability
+from flipmeter.model.backends.hf.hf import HfBackend
+from flipmeter.model.backends.http import HttpBackend, Tried
+from flipmeter.model.backends.llama import LlamaBackend
+from flipmeter.model.backends.logged import LoggedBackend
+from flipmeter.model.backends.python import PythonBackend
+from flipmeter.model.backends.response import logprobs_in
+from flipmeter.model.backends.sim.sim import SimRater
+from flipmeter.model.engine.budget import Budget
+from flipmeter.model.engine.engine import Engine
+from flipmeter.model.engine.ledger import Ledger
+from flipmeter.model.engine.pool import PERSISTENCE, Persistence
 from flipmeter.model.names import (
     LOGPROBS,
     asked_logprobs,
@@ -23,11 +27,7 @@ from flipmeter.model.names import (
     providers,
     without_logprobs,
 )
-from flipmeter.model.pool import PERSISTENCE, Persistence
-from flipmeter.model.python import PythonBackend
-from flipmeter.model.run import Engine
-from flipmeter.model.sim import SimRater
-from flipmeter.model.store import Store
+from flipmeter.model.store.store import Store
 from flipmeter.types import (
     Decoding,
     Interface,

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from flipmeter.model.backend import Backend
-from flipmeter.model.hf import HfBackend, hf_spec
-from flipmeter.model.hf_catalog import hf_models as hf_models
-from flipmeter.model.http import Endpoint, HttpBackend
-from flipmeter.model.llama import LlamaBackend, engine, file_digest
-from flipmeter.model.logged import LoggedBackend
-from flipmeter.model.python import PythonBackend, is_said_reproducible, python_identity
-from flipmeter.model.replicas import Fleet
-from flipmeter.model.sim import SimRater, sim_spec
-from flipmeter.model.weights import Fetched
-from flipmeter.model.weights import local_models as local_models
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
+from flipmeter.model.backends.hf.presets import hf_models as hf_models
+from flipmeter.model.backends.http import Endpoint, HttpBackend
+from flipmeter.model.backends.llama import LlamaBackend, engine, file_digest
+from flipmeter.model.backends.logged import LoggedBackend
+from flipmeter.model.backends.python import PythonBackend, is_said_reproducible, python_identity
+from flipmeter.model.backends.sim.sim import SimRater, sim_spec
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.model.backends.weights import local_models as local_models
+from flipmeter.model.engine.replicas import Fleet
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Decoding,

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from flipmeter.model.budget import Price
-from flipmeter.model.http import Endpoint
+from flipmeter.model.backends.http import Endpoint
+from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import endpoint_of, is_in_process
 from flipmeter.registry import suggestion
 from flipmeter.types import Model, Problem

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from flipmeter.model.backend import Backend, Retry, Spoken
+from flipmeter.model.backends.backend import Backend, Retry, Spoken
 from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
 
 ANY_MODEL = "*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flipmeter.chance import shuffled
+from flipmeter.base.chance import shuffled
 from flipmeter.registry import Registry
 from flipmeter.types import Item
 

@@ -12,9 +12,9 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.own import Template, read_template
 from flipmeter.prompt.pointwise import Write, paradigms, render, unshown
 from flipmeter.prompt.question import question
+from flipmeter.prompt.template import Template, read_template
 
 __all__ = [
     "LabelFormat",

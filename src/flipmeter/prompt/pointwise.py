@@ -12,7 +12,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.own import fill, read_template
+from flipmeter.prompt.template import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View
 

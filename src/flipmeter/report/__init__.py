@@ -1,20 +1,15 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
+from flipmeter.report.additive import forecast_notes, forecast_table
 from flipmeter.report.aspects import (
     aspect_notes,
     aspect_table,
     certificate_table,
     comparison_table,
 )
-from flipmeter.report.content import Findings
 from flipmeter.report.differ import side_by_side
 from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
-from flipmeter.report.files import safe_csv, write_residuals, write_table
-from flipmeter.report.forecasts import forecast_notes, forecast_table
-from flipmeter.report.page import render_page
-from flipmeter.report.readings import reading_lines
-from flipmeter.report.residuals import residual_notes, residual_table
-from flipmeter.report.tables import (
+from flipmeter.report.estimate_tables import (
     accuracy_tests_table,
     calls_table,
     failures_line,
@@ -25,6 +20,11 @@ from flipmeter.report.tables import (
     verdict_lines,
     warned,
 )
+from flipmeter.report.findings import Findings
+from flipmeter.report.page import render_page
+from flipmeter.report.readings import reading_lines
+from flipmeter.report.residuals import residual_notes, residual_table
+from flipmeter.report.table_files import safe_csv, write_residuals, write_table
 from flipmeter.report.whole import check_ending, report_latex, report_markdown, write_report
 
 __all__ = [

@@ -8,7 +8,7 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.tables import KEYS, Record, interval, p_value
+from flipmeter.report.estimate_tables import KEYS, Record, interval, p_value
 
 TITLES = {
     "excess": "Do views disagree beyond their own noise?",

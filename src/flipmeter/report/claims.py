@@ -10,8 +10,8 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.files import escape_markdown
-from flipmeter.report.tables import Record, p_value
+from flipmeter.report.estimate_tables import Record, p_value
+from flipmeter.report.table_files import escape_markdown
 
 GOOD, BAD = ("stable", "met"), ("flips", "missed")
 STYLE = {**dict.fromkeys(GOOD, "bold green"), **dict.fromkeys(BAD, "bold red")}

@@ -12,9 +12,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.files import escape_markdown, write_table
+from flipmeter.report.estimate_tables import p_value
 from flipmeter.report.residuals import factor_title, level_title, metric_title, plain_points, points
-from flipmeter.report.tables import p_value
+from flipmeter.report.table_files import escape_markdown, write_table
 
 Record = Mapping[str, Any]
 ALPHA = 0.05

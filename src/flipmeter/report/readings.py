@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.tables import KEYS, interval
+from flipmeter.report.estimate_tables import KEYS, interval
 
 Record = Mapping[str, Any]
 OVERRIDE = {"follows": "follow the flipped words", "keeps": "keep the meaning", "other": "neither"}

@@ -8,14 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.report.content import Findings
-from flipmeter.report.files import (
-    escape_markdown,
-    residuals_latex,
-    residuals_markdown,
-    safe_csv,
-    shade_of,
-)
+from flipmeter.report.estimate_tables import KEYS, interval, p_value
+from flipmeter.report.findings import Findings
 from flipmeter.report.latex import (
     LATEX_HEAD,
     Block,
@@ -27,7 +21,13 @@ from flipmeter.report.latex import (
 from flipmeter.report.page import render_page
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import Record
-from flipmeter.report.tables import KEYS, interval, p_value
+from flipmeter.report.table_files import (
+    escape_markdown,
+    residuals_latex,
+    residuals_markdown,
+    safe_csv,
+    shade_of,
+)
 from flipmeter.types import Problem
 
 RATES = ("P1", "P2", "P3", "noise", "total")

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from flipmeter.types import Problem
-from flipmeter.view.shelf import said
+from flipmeter.view.folders import said
 
 KEPT = 16
 """How many results are kept."""

@@ -12,19 +12,19 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.browse import Opener, Row
-from flipmeter.findings import differences, gather_numbers
 from flipmeter.model import Store, open_stored
-from flipmeter.report.content import Flip, class_name
+from flipmeter.report.findings import Flip, class_name
 from flipmeter.report.page import environment, page_content
-from flipmeter.report.page.cells import Cell, Grid, Group, count
 from flipmeter.report.page.compared import comparison_grid
+from flipmeter.report.page.markup import Cell, Grid, Group, count
 from flipmeter.report.page.texts import Piece, compare
-from flipmeter.runs import CALLS, Run
+from flipmeter.run.perform import CALLS, Run
+from flipmeter.run.results.flipped_items import Opener, Row
+from flipmeter.run.results.gather import differences, gather_numbers
 from flipmeter.shown import Shown
 from flipmeter.types import Contrast
-from flipmeter.view.flips import Flips, Wanted
-from flipmeter.view.shelf import Chosen
+from flipmeter.view.flip_pages import Flips, Wanted
+from flipmeter.view.folders import Chosen
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from flipmeter.browse import Row
-from flipmeter.report.content import Flip
+from flipmeter.report.findings import Flip
 from flipmeter.report.page import asset, environment
+from flipmeter.run.results.flipped_items import Row
 from flipmeter.types import Problem
-from flipmeter.view.flips import KEY, PAGE, Flips, Wanted, read_key
+from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key
+from flipmeter.view.folders import AND, Chosen, Entry, Shelf, said
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
 from flipmeter.view.making import Library, Sources, make_comparison, make_report
-from flipmeter.view.shelf import AND, Chosen, Entry, Shelf, said
 
 HEADERS = {
     "Content-Security-Policy": (

@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from flipmeter.report.content import Findings, Frame
-from flipmeter.report.page.choices import choices
+from flipmeter.report.findings import Findings, Frame
+from flipmeter.report.page.filters import choices
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from flipmeter.report.page.cells import Cell, Grid, Group, Record, capped, count, heads
+from flipmeter.report.estimate_tables import p_value
+from flipmeter.report.page.markup import Cell, Grid, Group, Record, capped, count, heads
 from flipmeter.report.residuals import metric_title
-from flipmeter.report.tables import p_value
 
 KEYS = ("rater", "level", "dataset")
 

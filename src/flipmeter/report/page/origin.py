@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.content import Findings
-from flipmeter.report.page.cells import MOST_ROWS, Cell, Grid, Group, capped, count, heads, number
-from flipmeter.report.tables import KEYS
+from flipmeter.report.estimate_tables import KEYS
+from flipmeter.report.findings import Findings
+from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Group, capped, count, heads, number
 from flipmeter.types import FAULTS
 
 TOKENS = {

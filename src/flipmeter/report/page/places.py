@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flipmeter.report.content import Findings
-from flipmeter.report.page.cells import MOST_ROWS, Cell, Grid, Group, Record, shade
+from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
+from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Group, Record, shade
 from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
 from flipmeter.report.residuals import Line, lay_out, metric_title
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.content import Findings
-from flipmeter.report.page.cells import (
+from flipmeter.report.estimate_tables import KEYS, p_value, varying
+from flipmeter.report.findings import Findings
+from flipmeter.report.page.draw import Axis, axis_for, scale, span
+from flipmeter.report.page.markup import (
     MOST_ROWS,
     Cell,
     Grid,
@@ -20,8 +22,6 @@ from flipmeter.report.page.cells import (
     rate,
     word,
 )
-from flipmeter.report.page.draw import Axis, axis_for, scale, span
-from flipmeter.report.tables import KEYS, p_value, varying
 
 RATES = ("P1", "P2", "P3", "noise", "total")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.content import Findings
-from flipmeter.report.page.cells import Cell, Grid, Group, Record, capped, heads, number, rate
+from flipmeter.report.estimate_tables import KEYS, varying
+from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, front, is_best, scatter
-from flipmeter.report.tables import KEYS, varying
+from flipmeter.report.page.markup import Cell, Grid, Group, Record, capped, heads, number, rate
 
 MOST_PANELS = 8
 MEAN = pl.col("value").mean().round(9)

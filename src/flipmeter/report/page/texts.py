@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flipmeter.report.content import GAP
+from flipmeter.report.findings import GAP
 
 Kind = Literal["same", "differs", "gap"]
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")

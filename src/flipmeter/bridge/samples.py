@@ -1,0 +1,113 @@
+"""Study -> Question: every prompt of a study, with what is needed to read its reply elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from flipmeter.model import identity_of
+from flipmeter.run.rate import Rating, seat
+from flipmeter.study.file import Study
+from flipmeter.study.grid import conditions
+from flipmeter.types import Call, Condition, Contrast, Message, Problem, Prompt, Script
+
+METADATA = "flipmeter"
+"""Where a log says which study its task was made from."""
+ANYBODY = "inspect/anybody"
+"""The model of a study while it is not known who will answer."""
+PIPELINE = "pointwise"
+NOISE, ACCURACY = "noise", "accuracy"
+SHOWN = ("low", "high", "k", "n", "failed")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One prompt of a study: an item under a condition."""
+
+    condition: Condition
+    call: Call
+
+    @property
+    def id(self) -> str:
+        """Return a name that no other question of the study has."""
+        where = self.metadata
+        names = ("dataset", "level", "seed", "item", "view", "repeat")
+        return "|".join(str(where[name]) for name in names)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Return where a reply belongs and how it is read, as plain values."""
+        condition, prompt, item = self.condition, self.call.prompt, self.call.ask.item
+        return {
+            "dataset": condition.dataset,
+            "level": condition.level,
+            "seed": condition.seed,
+            "view": condition.view.name,
+            "repeat": condition.view.repeat,
+            "item": item.id,
+            "gold": item.gold,
+            "n_classes": len(condition.task.scale),
+            "prompt": prompt.digest,
+            "labels": prompt.labels,
+            "answers": list(prompt.answers),
+            "ranks": list(prompt.ranks),
+        }
+
+
+def questions(study: Study) -> list[Question]:
+    """Return the prompts of a study item by item, so that any beginning holds whole pairs."""
+    _refuse_others(study)
+    grid = conditions(study)
+    identities = {seat(condition): identity_of(condition.rater.model) for condition in grid}
+    together: dict[tuple[str, str, int, str], list[Question]] = {}
+    for call in Rating(grid, identities).calls():
+        condition = grid[call.condition]
+        place = condition.dataset, condition.level, condition.seed, call.ask.item.id
+        together.setdefault(place, []).append(Question(condition, call))
+    return [question for some in together.values() for question in some]
+
+
+def _refuse_others(study: Study) -> None:
+    """Refuse what is more than a prompt and a label for every item and view."""
+    for name, level in study.levels().items():
+        if level.pipeline.partition("@")[0] != PIPELINE:
+            where = f"level {name}" if name else "the study"
+            raise Problem(
+                f"{where} has the pipeline '{level.pipeline}', and a task of Inspect asks one "
+                f"prompt for each item and view; use {PIPELINE}, or flipmeter run"
+            )
+    if study.is_scored:
+        raise Problem("`scores: true` is not carried over from Inspect; leave it out")
+
+
+def offered(metadata: Mapping[str, Any]) -> Prompt:
+    """Return what a reply is read against: the labels of a prompt, without its text."""
+    nothing = Script.of([Message("user", "")])
+    answers, ranks = tuple(metadata["answers"]), tuple(metadata["ranks"])
+    return Prompt(nothing, answers, ranks, metadata["labels"])
+
+
+def figures(estimates: pl.DataFrame, contrasts: Sequence[Contrast]) -> dict[str, float]:
+    """Return the flip rates, the noise and the accuracy with their intervals, by name.
+
+    Where there are several datasets, levels or seeds, their names stand before. A rate that is
+    undefined is left out; its n and its failures are not.
+    """
+    readings = tuple(f"{contrast.name}_" for contrast in contrasts)
+    names = [NOISE, *(contrast.name for contrast in contrasts)]
+    metric = pl.col("metric")
+    is_rate = metric.is_in(names) | pl.any_horizontal(map(metric.str.starts_with, readings))
+    is_score = (metric == ACCURACY) & (pl.col("view") == "base")
+    rows = estimates.filter(is_rate | is_score, policy="complete")
+    groups = ["dataset", "level", "seed"]
+    is_one = rows.select(groups).n_unique() <= 1
+    found: dict[str, float] = {}
+    for row in rows.iter_rows(named=True):
+        where = [] if is_one else [row["dataset"], row["level"], f"seed {row['seed']}"]
+        name = " ".join(filter(None, [*where, row["metric"]]))
+        parts = {name: row["value"], **{f"{name} {part}": row[part] for part in SHOWN}}
+        found |= {name: value for name, value in parts.items() if value is not None}
+    return found

@@ -1,0 +1,37 @@
+"""The verb compare: two runs, item by item."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flipmeter.cli.app import AsJson, ScaleOption, app, open_run, say
+from flipmeter.cli.output import AsCsv, Output
+from flipmeter.cli.printing import warning_lines
+from flipmeter.report import comparison_table
+from flipmeter.run.results.gather import differences
+
+FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
+SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
+
+
+@app.command()
+def compare(
+    first: FirstRun,
+    second: SecondRun,
+    scale: ScaleOption = None,
+    as_json: AsJson = False,
+    csv: AsCsv = False,
+) -> None:
+    """Print what differs between two runs on the same items, and what cannot be told apart."""
+    runs = open_run([first], scale), open_run([second], scale)
+    table = differences(*runs)
+    about = {"first": runs[0].study.name, "second": runs[1].study.name}
+    warnings = [line for run in runs for line in warning_lines(run)]
+    Output(as_json=as_json, as_csv=csv).show(
+        about,
+        {"differences": table},
+        lambda: say("", comparison_table(table, [str(run.folder) for run in runs]), *warnings),
+    )

@@ -1,0 +1,112 @@
+"""The verb examine: what an endpoint has, before a study relies on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.base.run_sync import wait_for
+from flipmeter.cli.app import DEFAULT_STORE, AsJson, StorePath, app, say
+from flipmeter.model import (
+    CAPABILITIES,
+    Capability,
+    Examination,
+    Store,
+    asked_as,
+    identity_of,
+    stated,
+)
+from flipmeter.run.fallbacks import look
+from flipmeter.types import Interface, Model, Reply
+
+WORDS = {True: "yes", False: "no", None: "cannot be told"}
+STYLES = {True: "green", False: "red", None: "yellow"}
+ABOUT = {
+    "logprobs": "log-probabilities of the answer's tokens",
+    "seed": "a seed that makes sampling repeatable",
+    "completions": "the completions interface (raw text)",
+    "reasoning": "control of reasoning",
+}
+
+
+@app.command()
+def examine(
+    model: Annotated[str, typer.Argument(help="A model: openrouter/..., http/NAME, local/....")],
+    base_url: Annotated[
+        str | None, typer.Option("--base-url", help="Where it is asked, if not where usual.")
+    ] = None,
+    interface: Annotated[
+        Interface | None, typer.Option(help="How it is asked, if not as usual.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Look anew, whatever is recorded.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Find out what a model's endpoint has, by a few small requests, and record it."""
+    chosen = Model(model, base_url=base_url, interface=interface)
+    found = stated(chosen)
+    reply = Reply()
+    if found is None:
+        with Store(store) as replies:
+            found, reply = _examined(chosen, replies, again=again)
+    if as_json:
+        typer.echo(json.dumps(_plain(chosen, found, reply), ensure_ascii=False))
+        return
+    say(_table(chosen, found))
+    for name, value in _answered(reply).items():
+        say(f"the {name} that answered: {value}")
+    if stated(chosen) is None:
+        say(f"recorded in {store} for every run; --again looks anew")
+
+
+def _examined(model: Model, store: Store, *, again: bool) -> tuple[dict[str, Capability], Reply]:
+    """Return what is known, with what was not known looked at now."""
+    identity = identity_of(model)
+    known = {} if again else store.capabilities(identity, asked_as(model))
+    missing = [name for name in CAPABILITIES if name not in known]
+    seen = wait_for(look(model, store, missing)) if missing else Examination({})
+    return {**known, **seen.found}, seen.reply
+
+
+def _table(model: Model, found: Mapping[str, Capability]) -> Table:
+    table = Table(title=f"What {model.title} has", title_justify="left")
+    for name in ("capability", "is it there?", "how we know", "since"):
+        table.add_column(name)
+    for name, about in ABOUT.items():
+        one = found[name]
+        there = Text(WORDS[one.is_there], style=STYLES[one.is_there])
+        table.add_row(f"{name}: {about}", there, Text(one.how), one.seen)
+    return table
+
+
+def _answered(reply: Reply) -> dict[str, str]:
+    """Return what the endpoint says about itself."""
+    named = {
+        "model": reply.model,
+        "provider": reply.provider,
+        "system fingerprint": reply.fingerprint,
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+def _plain(model: Model, found: Mapping[str, Capability], reply: Reply) -> dict[str, Any]:
+    return {
+        "model": model.address,
+        "asked_as": json.loads(asked_as(model)),
+        "capabilities": {
+            name: {
+                "is_there": found[name].is_there,
+                "how": found[name].how,
+                "seen": found[name].seen,
+            }
+            for name in ABOUT
+        },
+        "answered_by": _answered(reply),
+    }

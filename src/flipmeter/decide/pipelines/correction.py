@@ -1,0 +1,318 @@
+"""Pipelines that average positions away, or learn what a slot adds and take it out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from flipmeter.decide.debiasers.averaging import (
+    Choice,
+    average_probabilities,
+    average_ranks,
+    choose,
+    median_ranks,
+)
+from flipmeter.decide.debiasers.priors import (
+    NULL_TEXTS,
+    PAPER_NULL_TEXTS,
+    Prior,
+    batch_prior,
+    contextual_prior,
+    divide,
+    pride_cyclic_prior,
+    pride_odd_prior,
+    pride_paper_prior,
+    pseudo_texts,
+)
+from flipmeter.decide.pipelines.pipeline import (
+    Calibration,
+    Heard,
+    Open,
+    Panel,
+    Pipeline,
+    Traits,
+    pipelines,
+    unheard,
+)
+from flipmeter.decide.spaces import Floats, by_class, rotations
+from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Fault, Item, Mode, Rank, View
+
+Views = Callable[[View], tuple[View, ...]]
+"""The views that are put together for the view of a condition."""
+
+
+def both_label_orders(view: View) -> tuple[View, ...]:
+    """Return a view with the labels in natural and in reversed order, the natural first."""
+    natural = tuple(sorted(view.label_order))
+    return tuple(_with_labels(view, order) for order in (natural, natural[::-1]))
+
+
+def all_rotations(view: View) -> tuple[View, ...]:
+    """Return a view with its labels turned round, so that every class visits every slot."""
+    return tuple(_with_labels(view, order) for order in rotations(len(view.label_order)))
+
+
+def both_demo_orders(view: View) -> tuple[View, ...]:
+    """Return a view with the demonstrations of the lowest class first, and last."""
+    return tuple(
+        replace(view, name=f"{view.name}, demos {order}", demo_order=order)
+        for order in ("ascending", "descending")
+    )
+
+
+def _with_labels(view: View, order: tuple[Rank, ...]) -> View:
+    if order == view.label_order:
+        return view
+    shown = "-".join(map(str, order))
+    return replace(view, name=f"{view.name}, labels {shown}", label_order=order)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Ask under several views and take the middle: of classes, or of probabilities."""
+
+    traits: Traits
+    views: Views
+    middle: Literal["mean", "median", "probabilities"]
+    mode: Mode = "recommended"
+
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        return unheard((ask for item in panel.items for ask in self._asks(item, panel)), heard)
+
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
+        if self.middle == "probabilities":
+            orders = [view.label_order for view in self.views(panel.view)]
+            p = np.array([[_row(answer, panel.n_classes) for answer in some] for some in answers])
+            averaged = average_probabilities(p, orders)
+            return _decisions(choose(averaged, mode=self.mode), answers, averaged)
+        ranks = [[answer.rank for answer in some] for some in answers]
+        if self.middle == "median":
+            return _decisions(median_ranks(ranks), answers)
+        return _decisions(average_ranks(ranks, mode=self.mode), answers)
+
+    def _asks(self, item: Item, panel: Panel) -> list[Ask]:
+        return [Ask(item, view) for view in self.views(panel.view)]
+
+
+def _row(answer: Answer, n_classes: int) -> tuple[float, ...]:
+    """Return the probabilities of slots, NaN where a reply had none."""
+    return answer.probabilities or (np.nan,) * n_classes
+
+
+def _decisions(
+    choice: Choice, answers: Sequence[Sequence[Answer]], p: Floats | None = None
+) -> list[Decision]:
+    """Return the chosen classes; what has none gets the fault of one of its answers."""
+    found = []
+    for place, some in enumerate(answers):
+        rank = int(choice.ranks[place])
+        masses = [answer.label_mass for answer in some if answer.label_mass is not None]
+        found.append(
+            Decision(
+                rank,
+                fault=None if rank else _fault(some),
+                tie_decided=bool(choice.tie_decided[place]),
+                probabilities=tuple(p[place].tolist()) if p is not None and rank else None,
+                label_mass=min(masses, default=None),
+            )
+        )
+    return found
+
+
+def _fault(
+    answers: Iterable[Answer],
+) -> Fault:
+    return next((answer.fault for answer in answers if answer.fault), "unparsed")
+
+
+@dataclass(frozen=True)
+class Bias:
+    """How a slot preference is learned: what to ask for it, and what follows from the answers.
+
+    There is no prior where no answer has probabilities.
+    """
+
+    asks: Callable[[Panel], Sequence[Ask]]
+    prior: Callable[[Panel, Heard], Prior | None]
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Ask once, and divide the probabilities of slots by a preference for slots."""
+
+    traits: Traits
+    bias: Bias
+    mode: Mode = "recommended"
+
+    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+        return unheard([*self._own(panel), *self.bias.asks(panel)], heard)
+
+    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+        answers = [heard[ask] for ask in self._own(panel)]
+        order = panel.view.label_order
+        prior = self.bias.prior(panel, heard)
+        if prior is None:
+            asked = [heard[ask] for ask in self.bias.asks(panel)] or answers
+            return [Decision(NO_CLASS, fault=_fault(asked)) for _ in answers]
+        corrected = divide(_table(answers, panel.n_classes), prior)
+        choice = choose(corrected, order, mode=self.mode)
+        return _decisions(choice, [[answer] for answer in answers], by_class(corrected, order))
+
+    def _own(self, panel: Panel) -> list[Ask]:
+        return [Ask(item, panel.view) for item in panel.items]
+
+
+def _table(answers: Iterable[Answer], n_classes: int) -> Floats:
+    """Return answers x slots."""
+    rows = [_row(answer, n_classes) for answer in answers]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), n_classes)
+
+
+def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -> Bias:
+    """Learn from calibration items under several label orders."""
+
+    def asks(panel: Panel) -> list[Ask]:
+        return [Ask(item, view) for item in panel.calibration for view in views(panel.view)]
+
+    def prior(panel: Panel, heard: Heard) -> Prior | None:
+        shown = views(panel.view)
+        rows = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
+        p = rows.reshape(len(panel.calibration), len(shown), panel.n_classes)
+        if np.isnan(p).any(axis=(1, 2)).all():
+            return None
+        return estimate(p, [view.label_order for view in shown], in_sample=in_sample)
+
+    return Bias(asks, prior)
+
+
+def _null(
+    texts: Callable[[Panel], Sequence[str]], form: Literal["contextual", "domain_context"]
+) -> Bias:
+    """Learn from texts without content, shown in the place of an item."""
+
+    def asks(panel: Panel) -> list[Ask]:
+        return [
+            Ask(Item(f"null text {number}", {"text": text}, role="null"), panel.view)
+            for number, text in enumerate(texts(panel), 1)
+        ]
+
+    def prior(panel: Panel, heard: Heard) -> Prior | None:
+        p = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
+        return None if np.isnan(p).all() else contextual_prior(p, form=form)
+
+    return Bias(asks, prior)
+
+
+def _of_domain(panel: Panel) -> Sequence[str]:
+    texts = [item.text for item in (*panel.calibration, *panel.demos)]
+    return pseudo_texts(texts, seed=panel.seed)
+
+
+def _batch() -> Bias:
+    """Learn from the items themselves, all together."""
+
+    def prior(panel: Panel, heard: Heard) -> Prior | None:
+        p = _table((heard[Ask(item, panel.view)] for item in panel.items), panel.n_classes)
+        return None if np.isnan(p).all() else batch_prior(p)
+
+    return Bias(lambda panel: (), prior)
+
+
+def _averaged(
+    about: str, axis: str, views: Views, middle: Literal["mean", "median", "probabilities"]
+) -> Open:
+    traits = Traits(
+        about,
+        consumes=frozenset({axis}),
+        needs_demos=axis == "demo_order",
+        needs_scores=middle == "probabilities",
+    )
+    return lambda mode: Averaged(traits, views, middle, mode)
+
+
+def _corrected(about: str, bias: Bias, calibration: Calibration = "") -> Open:
+    traits = Traits(about, needs_scores=True, calibration=calibration)
+    return lambda mode: Corrected(traits, bias, mode)
+
+
+_PRIDE_PAPER = _corrected(
+    "probabilities divided by their mean over some test items in both label orders",
+    _learned(both_label_orders, pride_paper_prior, in_sample=True),
+    "test",
+)
+_PRIDE_ODD = _corrected(
+    "probabilities divided by what two label orders tell of slots",
+    _learned(both_label_orders, pride_odd_prior, in_sample=False),
+    "apart",
+)
+
+
+def _pride(mode: Mode) -> Pipeline:
+    """Take the paper's form of PriDe in its mode, the odd one otherwise."""
+    return _PRIDE_PAPER(mode) if mode == "paper" else _PRIDE_ODD(mode)
+
+
+def _contextual(mode: Mode) -> Corrected:
+    texts = PAPER_NULL_TEXTS if mode == "paper" else NULL_TEXTS
+    about = f"probabilities divided by those after {len(texts)} texts without content"
+    return Corrected(
+        Traits(about, needs_scores=True), _null(lambda panel: texts, "contextual"), mode
+    )
+
+
+_OPEN: dict[str, Open] = {
+    "label_average": _averaged(
+        "class in natural and reversed label order, averaged",
+        "label_order",
+        both_label_orders,
+        "mean",
+    ),
+    "label_average_probabilities": _averaged(
+        "probabilities in natural and reversed label order, geometric mean",
+        "label_order",
+        both_label_orders,
+        "probabilities",
+    ),
+    "demo_average": _averaged(
+        "class with demonstrations ascending and descending, averaged",
+        "demo_order",
+        both_demo_orders,
+        "mean",
+    ),
+    "demo_average_probabilities": _averaged(
+        "probabilities with demonstrations ascending and descending, geometric mean",
+        "demo_order",
+        both_demo_orders,
+        "probabilities",
+    ),
+    "permutations": _averaged(
+        "class in every rotation of the labels, median", "label_order", all_rotations, "median"
+    ),
+    "permutations_probabilities": _averaged(
+        "probabilities in every rotation of the labels, geometric mean",
+        "label_order",
+        all_rotations,
+        "probabilities",
+    ),
+    "pride_paper": _PRIDE_PAPER,
+    "pride_odd": _PRIDE_ODD,
+    "pride_cyclic": _corrected(
+        "probabilities divided by what all rotations of the labels tell of slots",
+        _learned(all_rotations, pride_cyclic_prior, in_sample=False),
+        "apart",
+    ),
+    "pride": _pride,
+    "contextual": _contextual,
+    "domain_context": _corrected(
+        "probabilities divided by those after 20 texts of random words of the domain",
+        _null(_of_domain, "domain_context"),
+        "apart",
+    ),
+    "batch": _corrected("probabilities divided by their mean over all items", _batch(), "batch"),
+}
+for _name, _open in _OPEN.items():
+    pipelines.add(f"pointwise+{_name}", _open)

@@ -1,0 +1,139 @@
+"""Probabilities under the base view -> whether the answers that are least sure flip most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from flipmeter.measure.aspects.confidence import confidence_bins, entropies, margins
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.panel.checked import Booleans, Floats, booleans, ratio, same_length
+from flipmeter.measure.panel.groups import Groups, estimates, one_group, undefined
+from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.types import Contrast, Problem
+
+SCORES: Mapping[str, Callable[[npt.ArrayLike], Floats]] = {"margin": margins, "entropy": entropies}
+N_BINS = 5
+NO_PROBABILITIES = "no probabilities: a study asks for them with `scores: true`"
+UNREAD = "no item with probabilities was read under all views"
+NO_TREND = "undefined: all flip, none does, or all are equally sure"
+
+
+def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[float, float]:
+    """Spearman's rho between confidence and flips, and its p by Mantel's (n - 1) rho².
+
+    This is Cochran and Armitage's test for a trend with ranks for scores. Both are NaN where all
+    flip, none does, or all are equally sure.
+    """
+    flips, score = booleans(flipped, "flipped", 1), np.asarray(confidence, dtype=np.float64)
+    same_length(flipped=flips, confidence=score)
+    if np.isnan(score).any():
+        raise Problem("every item needs a confidence; leave out those without probabilities")
+    rho, p = _trends(flips, score, one_group(len(score)))
+    return float(rho[0]), float(p[0])
+
+
+def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:
+    ranks = _within(score, groups, midranks)
+    n = groups.count()
+    a, b = (of - ratio(groups.total(of), n)[groups.of] for of in (ranks, flips.astype(np.float64)))
+    rho = ratio(groups.total(a * b), np.sqrt(groups.total(a**2) * groups.total(b**2)))
+    return rho, np.asarray(special.chdtrc(1, np.maximum(n - 1, 0) * rho**2))
+
+
+def midranks(numbers: Floats) -> Floats:
+    """Return the rank of each number, equal ones sharing the mean of theirs."""
+    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
+
+
+def _within(score: Floats, groups: Groups, make: Callable[[Floats], Floats]) -> Floats:
+    """Apply a function to the scores of each group by themselves."""
+    order = np.argsort(groups.of, kind="stable")
+    parts = np.split(score[order], np.cumsum(groups.count())[:-1])
+    found = np.empty(len(score))
+    found[order] = np.concatenate([make(part) if len(part) else part for part in parts])
+    return found
+
+
+# --- all groups -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Sure:
+    """Which items of a contrast flip, and how sure they were under the base view."""
+
+    contrast: str
+    flips: Booleans
+    groups: Groups
+    scores: Mapping[str, Floats]
+
+
+def certainty_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+    """Yield the flips of every contrast by how sure the answer was under the base view.
+
+    `margin:1` to `margin:5` are flip rates from the smallest to the largest margin, `entropy:1` to
+    `entropy:5` from the smallest to the largest entropy; `_rho` and `_trend` say whether they rise
+    or fall. An item counts if it was read under all views and has probabilities.
+    """
+    known = panel.probabilities.is_not_null().to_numpy()
+    scores = {name: _scored(panel, known, of) for name, of in SCORES.items()}
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        if not found.items.any():
+            continue
+        table = np.stack(conditions(panel, contrast, found.items), axis=1)
+        kept = (table.min(axis=1) > 0) & known[found.items]
+        flips = table.min(axis=1) != table.max(axis=1)
+        own = {name: score[found.items][kept] for name, score in scores.items()}
+        groups = panel.groups.among(found.items).among(kept)
+        yield from _sure_rows(_Sure(contrast.name, flips[kept], groups, own))
+        silent = found.measured & (groups.count() == 0)
+        n_known = panel.groups.among(found.items).among(known[found.items]).count()
+        why = [UNREAD if n else NO_PROBABILITIES for n in n_known.tolist()]
+        yield rows_of(silent, undefined("margin_trend", why), contrast.name, "complete")
+
+
+def _scored(panel: Panel, known: Booleans, of: Callable[[npt.ArrayLike], Floats]) -> Floats:
+    """Score the probabilities of every item that has some, NaN for the others."""
+    score = np.full(len(known), np.nan)
+    n_classes = panel.n_classes[panel.groups.of]
+    for size in np.unique(n_classes[known]).tolist():
+        own = known & (n_classes == size)
+        lists = panel.probabilities.filter(own)
+        if (lists.list.len() != size).any():
+            raise Problem(f"a decision on {size} classes has another number of probabilities")
+        score[own] = of(np.array(lists.to_list()))
+    return score
+
+
+def _sure_rows(sure: _Sure) -> Iterator[Rows]:
+    n = sure.groups.count()
+    for name, score in sure.scores.items():
+        place = _within(score, sure.groups, lambda own: confidence_bins(own, N_BINS).astype(float))
+        for number in range(N_BINS):
+            yield _bin_rows(sure, f"{name}:{number + 1}", score, place == number)
+        rho, p = _trends(sure.flips, score, sure.groups)
+        why = np.where(np.isnan(rho), NO_TREND, "").tolist()
+        yield rows_of(
+            n > 0, estimates(f"{name}_rho", rho, n=n, note=why), sure.contrast, "complete"
+        )
+        tested = estimates(f"{name}_trend", p, n=n, note=why)
+        statistic = (n - 1) * rho**2
+        yield rows_of(n > 0, tested, sure.contrast, "complete", p=p, statistic=statistic)
+
+
+def _bin_rows(sure: _Sure, metric: str, score: Floats, own: Booleans) -> Rows:
+    among = sure.groups.among(own)
+    n, k = among.count(), among.count(sure.flips[own])
+    least, most = np.full(among.n, np.inf), np.full(among.n, -np.inf)
+    np.minimum.at(least, among.of, score[own])
+    np.maximum.at(most, among.of, score[own])
+    note = [f"{low:.3f} to {high:.3f}" for low, high in zip(least, most, strict=True)]
+    rate = estimates(metric, ratio(k, n), wilson(k, n), n=n, k=k, note=note)
+    return rows_of(n > 0, rate, sure.contrast, "complete")

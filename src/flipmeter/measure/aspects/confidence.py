@@ -1,0 +1,275 @@
+"""Votes over positions, or probabilities -> when an answer can be relied on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.panel.checked import (
+    Booleans,
+    Floats,
+    Ints,
+    Ranks,
+    booleans,
+    rank_table,
+    ranks,
+    ratio,
+    same_length,
+    share,
+)
+from flipmeter.measure.panel.graded import graded
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, jackknife, over
+from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.types import Contrast, Estimate, Problem
+
+ALPHA = 0.1
+"""Ordinal sets of a run are to hold the gold class in all but this share of items."""
+
+
+# --- probabilities ----------------------------------------------------------------------------
+
+
+def margins(probabilities: npt.ArrayLike) -> Floats:
+    """How much likelier the likeliest class is than the next (items x classes)."""
+    ordered = np.sort(_simplex(probabilities), axis=1)
+    return np.asarray(ordered[:, -1] - ordered[:, -2])
+
+
+def entropies(probabilities: npt.ArrayLike) -> Floats:
+    """Uncertainty of each item in nats, 0 (sure) to log M."""
+    return np.asarray(special.entr(_simplex(probabilities)).sum(axis=1))
+
+
+def flips_by_confidence(
+    flipped: npt.ArrayLike, confidence: npt.ArrayLike, *, n_bins: int = 5
+) -> list[Estimate]:
+    """Flip rate from the least to the most confident items, in bins of about equal size.
+
+    Items of one confidence stay together, so there may be fewer bins. The note says its range.
+    """
+    flips, score = booleans(flipped, "flipped", 1), np.asarray(confidence, dtype=np.float64)
+    same_length(flipped=flips, confidence=score)
+    if np.isnan(score).any() or n_bins < 1:
+        raise Problem("every item needs a confidence, and there must be a bin to put it in")
+    place, found = confidence_bins(score, n_bins), []
+    for own in (place == bin_ for bin_ in range(place.max() + 1)):
+        k, n = int(flips[own].sum()), int(own.sum())
+        note = f"{score[own].min():.3f} to {score[own].max():.3f}"
+        found.append(Estimate(k / n, *wilson(k, n), n, k=k, metric="flips", note=note))
+    return found
+
+
+def confidence_bins(score: Floats, n_bins: int) -> Ints:
+    """Number bins of about equal size from 0, the least first; equal scores stay together."""
+    edges = np.unique(np.quantile(score, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    place = np.searchsorted(edges, score, side="right")
+    return np.asarray(np.unique(place, return_inverse=True)[1], dtype=np.int64)
+
+
+def _simplex(probabilities: npt.ArrayLike) -> Floats:
+    table = np.asarray(probabilities, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] < 2:
+        raise Problem(f"probabilities are items x classes; got an array of shape {table.shape}")
+    if not ((table >= 0).all() and np.allclose(table.sum(axis=1), 1, atol=1e-6)):
+        raise Problem("the probabilities of every item must add up to 1")
+    return table
+
+
+# --- abstaining -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """What happens if only items with enough agreement are answered, from strict to lax.
+
+    `agreement` is the share of conditions that must give the same class; `coverage` the share of
+    items that have it, `accuracy` how many of these are right; `area` lies under accuracy along
+    coverage, and is what `accuracy` would be on average over how much one answers.
+    """
+
+    agreement: Floats
+    coverage: Floats
+    accuracy: Floats
+    area: float
+
+
+def abstention_curve(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> Abstention:
+    """Trade coverage for accuracy by how many conditions agree (items x conditions).
+
+    The answer is the class of most conditions; of several, the one nearest their mean. A failure
+    agrees with nothing.
+    """
+    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
+    same_length(gold=truth, matrix=table)
+    winner, votes = consensus(table, n_classes)
+    n_views = table.shape[1]
+    steps = np.arange(n_views, -1, -1)
+    asked = np.array([(votes == step).sum() for step in steps], dtype=np.float64)
+    right = np.array([((votes == step) & (winner == truth)).sum() for step in steps], float)
+    answered = np.cumsum(asked)
+    area = float(_area(np.concatenate([asked, right])))
+    used = asked > 0
+    return Abstention(
+        (steps / n_views)[used],
+        (answered / len(truth))[used],
+        ratio(np.cumsum(right), answered)[used],
+        area,
+    )
+
+
+def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
+    """Return the class that most conditions give, and how many do; no class and 0 if none does."""
+    places = np.arange(1, n_classes + 1)
+    counts = (table[:, :, None] == places).sum(axis=1)
+    votes = counts.max(axis=1)
+    mean = ratio((counts * places).sum(axis=1), counts.sum(axis=1))
+    away = np.where(counts == votes[:, None], np.abs(places - mean[:, None]), np.inf)
+    winner = places[np.argmin(np.round(away, 9), axis=1)]
+    return np.where(votes > 0, winner, 0), votes
+
+
+def _area(sums: Sums) -> Sums:
+    """Return the area under selective accuracy along coverage, from items and right ones by step.
+
+    Between two steps accuracy is taken to change evenly; before the first it is that of the first.
+    """
+    half = sums.shape[-1] // 2
+    answered, right = (np.cumsum(part, axis=-1) for part in (sums[..., :half], sums[..., half:]))
+    accuracy = over(right, answered)
+    before = np.concatenate([accuracy[..., :1], accuracy[..., :-1]], axis=-1)
+    before = np.where(np.isnan(before), accuracy, before)
+    width = over(sums[..., :half], answered[..., -1:])
+    return np.asarray(np.nansum(width * (before + accuracy) / 2, axis=-1))
+
+
+# --- ordinal sets -----------------------------------------------------------------------------
+
+
+def vote_probabilities(matrix: npt.ArrayLike, n_classes: int) -> Floats:
+    """Turn classes over conditions into probabilities: votes, and one more spread over all."""
+    table = rank_table(matrix, "matrix", n_classes)
+    counts = (table[:, :, None] == np.arange(1, n_classes + 1)).sum(axis=1)
+    return np.asarray((counts + 1 / n_classes) / (counts.sum(axis=1, keepdims=True) + 1))
+
+
+def ordinal_scores(probabilities: npt.ArrayLike) -> Floats:
+    """Ranked probability score of every class, if it were the truth (items x classes).
+
+    It falls to the median and rises behind it, so that {score <= q} has no gap for any q.
+    """
+    table = _simplex(probabilities)
+    reached = np.cumsum(table, axis=1)[:, :, None]
+    places = np.arange(table.shape[1])
+    return np.asarray(((reached - (places <= places[:, None])) ** 2).sum(axis=1))
+
+
+def conformal_sets(
+    calibration: npt.ArrayLike,
+    gold: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    *,
+    alpha: float = ALPHA,
+) -> Booleans:
+    """Mark for each item neighbouring classes that hold the truth with chance 1 - alpha or more.
+
+    `calibration` are the probabilities of other items whose gold is known, exchangeable with
+    these. With fewer than 1 / alpha - 1 of them every class is in every set.
+    """
+    seen = ordinal_scores(calibration)
+    truth = ranks(gold, "gold", seen.shape[1])
+    same_length(calibration=seen, gold=truth)
+    limit = conformal_limit(seen[np.arange(len(truth)), truth - 1], alpha)
+    return np.asarray(ordinal_scores(probabilities) <= limit)
+
+
+def conformal_limit(scores: Floats, alpha: float = ALPHA) -> float:
+    """Return the score that a new item stays below with chance 1 - alpha or more."""
+    place = math.ceil((len(scores) + 1) * (1 - share(alpha, "alpha")))
+    return math.inf if place > len(scores) else float(np.sort(scores)[place - 1]) + 1e-12
+
+
+# --- all groups -------------------------------------------------------------------------------
+
+
+def confidence_estimates(
+    gold: Ranks, table: Ranks, n_classes: int, groups: Groups
+) -> dict[str, Estimates]:
+    """Estimate in every group what is gained by answering only where all conditions agree."""
+    winner, votes = consensus(table, n_classes)
+    n_views, right = table.shape[1], winner == gold
+    n, agree = groups.count(), votes == n_views
+    n_agree, k = groups.count(agree), groups.count(agree & right)
+    coverage = estimates("coverage", ratio(n_agree, n), wilson(n_agree, n), n=n, k=n_agree)
+    low, high = (np.where(n_agree > 0, end, np.nan) for end in wilson(k, n_agree))
+    why = ["" if size else "no item on which all agree" for size in n_agree.tolist()]
+    selective = estimates(
+        "selective_accuracy", ratio(k, n_agree), (low, high), n=n_agree, k=k, note=why
+    )
+    steps = [votes == step for step in range(n_views, -1, -1)]
+    adds = [*steps, *(step & right for step in steps)]
+    area = jackknife(
+        ["abstention_area"], adds, groups, lambda sums: _area(sums)[..., None], n=n, scale="logit"
+    )
+    found = {"coverage": coverage, "selective_accuracy": selective, **area}
+    return found | _set_estimates(gold, table, n_classes, groups)
+
+
+def _set_estimates(
+    gold: Ranks, table: Ranks, n_classes: int, groups: Groups
+) -> dict[str, Estimates]:
+    """Calibrate sets on every other item of a group, and try them on the rest."""
+    scores = ordinal_scores(vote_probabilities(table, n_classes))
+    own = scores[np.arange(len(gold)), gold - 1]
+    order = np.argsort(groups.of, kind="stable")
+    sizes = groups.count()
+    is_kept = np.empty(len(gold), dtype=np.bool_)
+    is_kept[order] = (np.arange(len(gold)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) % 2 == 0
+    limits = _limits(own[is_kept], groups.among(is_kept))
+    tried = groups.among(~is_kept)
+    inside = own[~is_kept] <= limits[tried.of]
+    widths = (scores[~is_kept] <= limits[tried.of][:, None]).sum(axis=1)
+    n, k = tried.count(), tried.count(inside)
+    note = f"sets for {100 * (1 - ALPHA):.0f} %, calibrated on the other half of the items"
+    found = estimates("set_coverage", ratio(k, n), wilson(k, n), n=n, k=k, note=note)
+    sizes_of = bootstrap(["set_size"], [widths, np.ones_like(widths)], tried, n=n)
+    return {"set_coverage": found, **sizes_of}
+
+
+def _limits(scores: Floats, groups: Groups) -> Floats:
+    """Return the `conformal_limit` of every group."""
+    in_order = scores[np.lexsort((scores, groups.of))]
+    sizes = groups.count()
+    place = np.ceil((sizes + 1) * (1 - ALPHA)).astype(np.int64)
+    at = np.minimum(np.cumsum(sizes) - sizes + place - 1, max(len(scores) - 1, 0))
+    return np.where(place > sizes, np.inf, in_order[at] + 1e-12)
+
+
+def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+    """Yield what agreement over the views of each contrast, and over all views, is worth."""
+    for found in graded(panel, contrasts):
+        some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
+        for one in some.values():
+            yield rows_of(found.own & (one.n > 0), one, found.contrast, "strict")
+
+
+def agreement(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
+    """Say what answering only where all conditions agree gains (items x conditions).
+
+    `coverage` is the share of such items, `selective_accuracy` how many of them are right,
+    `abstention_area` lies under the whole curve. `set_coverage` and `set_size` are those of
+    ordinal sets for 90 %, calibrated on every other item and tried on the rest.
+    """
+    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
+    same_length(gold=truth, matrix=table)
+    if truth.min() < 1:
+        raise Problem("gold holds 0; leave out the items that have no gold class")
+    found = confidence_estimates(truth, table, n_classes, one_group(len(truth)))
+    return {name: one.only() for name, one in found.items()}

@@ -1,0 +1,279 @@
+"""Classes under two views -> which way they move, and what that does to right and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.statistics.bootstrap import bootstrap
+from flipmeter.measure.statistics.formulas import mcnemar_p, wilson
+from flipmeter.measure.statistics.paired import tango
+from flipmeter.types import Contrast, Estimate, Problem
+
+Test = tuple[Floats, Ints, Floats]
+"""Statistic, degrees of freedom and p of every group."""
+
+OUTCOMES = ("right_to_wrong", "wrong_to_right", "wrong_to_wrong")
+
+
+def direction(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    n_classes: int,
+    *,
+    gold: npt.ArrayLike | None = None,
+    reverses_labels: bool = False,
+) -> dict[str, Estimate]:
+    """Say which way classes move from the first view to the second, on items read in both.
+
+    `up` and `down` are the shares that move to a higher and a lower class, `shift` the mean step,
+    `preference` up minus down. Where the second view reverses the label list, moving up means
+    that the first slots were preferred: the same numbers are then `primacy`, `recency`,
+    `slot_bias` (half the mean step, below 0 for the first slots) and `preference` (recency minus
+    primacy). With gold: `semantic_bias`, the mean of both views minus gold; the shares
+    `right_to_wrong`, `wrong_to_right` and `wrong_to_wrong`; and `net`, the change of accuracy.
+    """
+    a, b = ranks(first, "first", n_classes), ranks(second, "second", n_classes)
+    truth = np.zeros_like(a) if gold is None else ranks(gold, "gold", n_classes)
+    same_length(first=a, second=b, gold=truth)
+    groups = one_group(len(a))
+    found = moves(a, b, groups, reverses_labels) | outcomes(a, b, truth, groups)
+    return {name: one.only() for name, one in found.items() if one.n[0]}
+
+
+def flip_matrix(first: npt.ArrayLike, second: npt.ArrayLike, n_classes: int) -> Ints:
+    """Count the items by class under the first view (rows) and under the second (columns)."""
+    a, b = ranks(first, "first", n_classes), ranks(second, "second", n_classes)
+    same_length(first=a, second=b)
+    return np.asarray(flip_matrices(a, b, n_classes, one_group(len(a)))[0])
+
+
+def flip_matrices(first: Ranks, second: Ranks, n_classes: int, groups: Groups) -> Ints:
+    """Count `flip_matrix` in every group."""
+    read = (first > 0) & (second > 0)
+    cells = (groups.of * n_classes + first - 1) * n_classes + second - 1
+    counts = np.bincount(cells[read], minlength=groups.n * n_classes**2)
+    return counts.reshape(groups.n, n_classes, n_classes)
+
+
+# --- tests ------------------------------------------------------------------------------------
+
+
+def bowker(table: npt.ArrayLike) -> tuple[float, int, float]:
+    """Bowker's test of symmetry: is i -> j as frequent as j -> i? Statistic, df and p."""
+    return _only(bowker_tests(_square(table)[None]))
+
+
+def stuart_maxwell(table: npt.ArrayLike) -> tuple[float, int, float]:
+    """Stuart and Maxwell's test of homogeneity: is every class as frequent under both views?"""
+    return _only(homogeneity_tests(_square(table)[None]))
+
+
+def wilcoxon(table: npt.ArrayLike) -> tuple[float, float]:
+    """Signed-rank test of the steps from row to column: z, above 0 for upward, and p.
+
+    Ties share their mean rank and items that stay are left out. p is two-sided, from t with one
+    degree of freedom less than items move: the normal approximation claims a little too often.
+    """
+    z, p = signed_ranks(_square(table)[None])
+    return float(z[0]), float(p[0])
+
+
+def bowker_tests(tables: Floats) -> Test:
+    """Compute `bowker` of every table of a stack; pairs that no item moves between take no part."""
+    n_classes = tables.shape[-1]
+    rows, columns = np.triu_indices(n_classes, 1)
+    up, down = tables[:, rows, columns], tables[:, columns, rows]
+    statistic = ((up - down) ** 2 / np.maximum(up + down, 1)).sum(axis=-1)
+    df = (up + down > 0).sum(axis=-1)
+    return statistic, df, np.where(df > 0, special.chdtrc(np.maximum(df, 1), statistic), 1.0)
+
+
+def homogeneity_tests(tables: Floats) -> Test:
+    """Compute `stuart_maxwell` of every table; classes that never move take no part."""
+    both = tables + tables.transpose(0, 2, 1)
+    spread = -both
+    places = np.arange(tables.shape[-1])
+    spread[:, places, places] = both.sum(axis=-1) - 2 * tables[:, places, places]
+    away = tables.sum(axis=-1) - tables.sum(axis=-2)
+    statistic = np.einsum("gi,gij,gj->g", away, np.linalg.pinv(spread, hermitian=True), away)
+    df = np.linalg.matrix_rank(spread, hermitian=True)
+    p = np.where(df > 0, special.chdtrc(np.maximum(df, 1), statistic), 1.0)
+    return statistic, np.asarray(df, dtype=np.int64), p
+
+
+def signed_ranks(tables: Floats) -> tuple[Floats, Floats]:
+    """Compute `wilcoxon` of every table of a stack."""
+    n_classes = tables.shape[-1]
+    steps = range(1, n_classes)
+    up, down = (
+        np.stack([np.trace(tables, sign * step, 1, 2) for step in steps], axis=-1)
+        for sign in (1, -1)
+    )
+    sizes = up + down
+    midranks = np.cumsum(sizes, axis=-1) - (sizes - 1) / 2
+    difference = ((up - down) * midranks).sum(axis=-1) / 2
+    n = sizes.sum(axis=-1)
+    ties = (sizes**3 - sizes).sum(axis=-1)
+    variance = (n * (n + 1) * (2 * n + 1) - ties / 2) / 24
+    z = np.where(n > 0, difference / np.sqrt(np.where(n > 0, variance, 1)), 0.0)
+    return z, np.where(n > 0, 2 * special.stdtr(np.maximum(n - 1, 1), -np.abs(z)), 1.0)
+
+
+def _square(table: npt.ArrayLike) -> Floats:
+    counts = np.asarray(table, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
+        raise Problem(f"a flip matrix is M x M with M of 2 or more; got shape {counts.shape}")
+    if (counts < 0).any():
+        raise Problem(f"a flip matrix holds counts; got {counts.min()}")
+    return counts
+
+
+def _only(test: Test) -> tuple[float, int, float]:
+    statistic, df, p = test
+    return float(statistic[0]), int(df[0]), float(p[0])
+
+
+# --- estimates --------------------------------------------------------------------------------
+
+
+def moves(
+    first: Ranks, second: Ranks, groups: Groups, reverses_labels: bool
+) -> dict[str, Estimates]:
+    """Estimate the direction of moves in every group, named by what a move up means."""
+    read = (first > 0) & (second > 0)
+    step = np.where(read, second - first, 0)
+    n, failed = groups.count(read), groups.count(~read)
+    up, down = groups.count(step > 0), groups.count(step < 0)
+    p = mcnemar_p(up, down, alternative="two-sided")
+    sides = {"up": up, "down": down}
+    found = {
+        name: estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k, failed=failed)
+        for name, k in sides.items()
+    }
+    note = [f"up minus down, sign test p {value:.4f}" for value in p.tolist()]
+    ends = tango(up, down, n)
+    found["preference"] = estimates(
+        "preference", ratio(up - down, n), ends, n=n, failed=failed, note=note
+    )
+    found |= bootstrap(["shift"], [step, read], groups, n=n, failed=failed)
+    return _turned(found) if reverses_labels else found
+
+
+def _turned(found: Mapping[str, Estimates]) -> dict[str, Estimates]:
+    """Name moves by slots: up means that the slots at the front of both lists were preferred."""
+    preference, shift = found["preference"], found["shift"]
+    note = [text.replace("up minus down", "recency minus primacy") for text in preference.note]
+    return {
+        "primacy": replace(found["up"], metric="primacy"),
+        "recency": replace(found["down"], metric="recency"),
+        "preference": _scaled(preference, "preference", -1.0, note),
+        "slot_bias": _scaled(shift, "slot_bias", -0.5, shift.note),
+    }
+
+
+def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estimates:
+    """Multiply by a number below 0, which turns the interval round."""
+    ends = by * one.high, by * one.low
+    return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=note)
+
+
+def outcomes(first: Ranks, second: Ranks, gold: Ranks, groups: Groups) -> dict[str, Estimates]:
+    """Estimate in every group what moving does to right and wrong, on items with gold."""
+    graded = gold > 0
+    first, second, gold, groups = first[graded], second[graded], gold[graded], groups.among(graded)
+    read = (first > 0) & (second > 0)
+    n, failed = groups.count(read), groups.count(~read)
+    was, now, moved = first == gold, second == gold, read & (first != second)
+    marks = (moved & was, moved & now, moved & ~was & ~now)
+    counts = dict(zip(OUTCOMES, (groups.count(mark) for mark in marks), strict=True))
+    found = {
+        name: estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k, failed=failed)
+        for name, k in counts.items()
+    }
+    gained, lost = counts["wrong_to_right"], counts["right_to_wrong"]
+    net = ratio(gained - lost, n)
+    found["net"] = estimates("net", net, tango(gained, lost, n), n=n, failed=failed)
+    away = np.where(read, (first + second) / 2 - gold, 0.0)
+    return found | bootstrap(["semantic_bias"], [away, read], groups, n=n, failed=failed)
+
+
+def _wilson(k: Ints, n: Ints) -> tuple[Floats, Floats]:
+    low, high = wilson(k, n)
+    return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
+
+
+# --- all groups -------------------------------------------------------------------------------
+
+
+def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+    """Yield direction, tests of it and consequences of every pair of views."""
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        if not contrast.is_pair or not found.items.any():
+            continue
+        first, second = conditions(panel, contrast, found.items)
+        groups = panel.groups.among(found.items)
+        changed = outcomes(first, second, panel.gold[found.items], groups)
+        for one in changed.values():
+            yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
+        # Where two passages are compared, no list is reversed: there is no slot to lean to.
+        has_list = panel.has_list
+        for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
+            for one in moves(first, second, groups, is_turned).values():
+                yield rows_of(own & found.measured & (one.n > 0), one, contrast.name, "complete")
+        for n_classes in np.unique(panel.n_classes).tolist():
+            own = found.measured & (panel.n_classes == n_classes)
+            yield from _test_rows(first, second, groups, own, contrast.name, n_classes)
+
+
+def _test_rows(
+    first: Ranks, second: Ranks, groups: Groups, own: Booleans, name: str, n_classes: int
+) -> Iterator[Rows]:
+    """Yield the tests on the flip matrices of one scale."""
+    kept = own[groups.of]
+    tables = flip_matrices(first[kept], second[kept], n_classes, groups.among(kept))
+    n, counts = tables.sum(axis=(1, 2)), tables.astype(np.float64)
+    symmetry, homogeneity = bowker_tests(counts), homogeneity_tests(counts)
+    z, p = signed_ranks(counts)
+    notes = {
+        "bowker": [f"symmetry, df {df}" for df in symmetry[1].tolist()],
+        "stuart_maxwell": [f"homogeneity, df {df}" for df in homogeneity[1].tolist()],
+        "wilcoxon": ["signed ranks, z"] * len(n),
+    }
+    tests: dict[str, tuple[Column, Column]] = {
+        "bowker": (symmetry[0], symmetry[2]),
+        "stuart_maxwell": (homogeneity[0], homogeneity[2]),
+        "wilcoxon": (z, p),
+    }
+    for metric, (statistic, p_value) in tests.items():
+        tested = estimates(metric, p_value, n=n, note=notes[metric])
+        yield rows_of(own & (n > 0), tested, name, "complete", p=p_value, statistic=statistic)
+
+
+def matrix_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+    """Yield the flip matrix of every pair: of the items with a class first, the share moving on."""
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        if not contrast.is_pair or not found.items.any():
+            continue
+        views = conditions(panel, contrast, found.items)
+        groups = panel.groups.among(found.items)
+        for n_classes in np.unique(panel.n_classes).tolist():
+            own = found.measured & (panel.n_classes == n_classes)
+            kept = own[groups.of]
+            first, second = (view[kept] for view in views)
+            tables = flip_matrices(first, second, n_classes, groups.among(kept))
+            for here, there in np.ndindex(n_classes, n_classes):
+                k, n = tables[:, here, there], tables[:, here].sum(axis=-1)
+                name = f"{here + 1}>{there + 1}"
+                share = estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k)
+                yield rows_of(own & (n > 0), share, contrast.name, "complete")

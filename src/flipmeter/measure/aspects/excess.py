@@ -1,0 +1,170 @@
+"""Repeated runs of several views -> how much the views disagree beyond their own noise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, rank_table, same_length
+from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.groups import Estimates, Groups, joined_each, one_group, undefined
+from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
+from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, over
+from flipmeter.types import Contrast, Estimate
+
+EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
+ENOUGH_REPEATED = 20
+"""With fewer items a noise of exactly 0 is no surprise."""
+
+
+def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
+    """How much views disagree beyond what the runs of each disagree with themselves.
+
+    Each view is items x repeats, two repeats or more. `excess` is U = P(a != b) - mean noise,
+    averaged over the pairs of views; its expectation is half the sum of (p - q)^2, 0 only if the
+    views give the same answers with the same chances. `excess_ordinal` counts distances instead.
+    `across` and `within` are the two sides of U, `signal_ratio` is one over the other. An item
+    counts if every view was read at least twice. The intervals are BCa bootstraps over items.
+    """
+    tables = [rank_table(view, f"view {place}", n_classes) for place, view in enumerate(views, 1)]
+    same_length(**{f"view {place}": table for place, table in enumerate(tables, 1)})
+    found = excess_estimates(tables, np.array([n_classes]), one_group(len(tables[0])))
+    return {name: one.only() for name, one in found.items()}
+
+
+def excess_estimates(
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups
+) -> dict[str, Estimates]:
+    """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale."""
+    across, within = _apart(tables, ordinal=False)
+    far, wide = _apart(tables, ordinal=True)
+    read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
+    asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
+    columns = [across - within, far - wide, across, within, np.ones_like(across)]
+    adds = [np.where(read, column, 0.0) for column in columns]
+    nothing = np.zeros(groups.n)
+    return bootstrap(
+        EXCESSES,
+        [column[asked] for column in adds],
+        groups.among(asked),
+        _excess,
+        n=groups.count(read),
+        failed=groups.count(asked & ~read),
+        spans=np.stack([nothing + 1, (n_classes - 1) / 2, nothing, nothing, nothing], axis=1),
+    )
+
+
+def _excess(sums: Sums) -> Sums:
+    means = over(sums[..., :4], sums[..., 4:])
+    return np.concatenate([means, over(sums[..., 2:3], sums[..., 3:4])], axis=-1)
+
+
+def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> tuple[Floats, Floats]:
+    """Return by item the mean disagreement across views and within them.
+
+    Shares of each class give how often two runs differ, shares up to each class how far they are
+    apart: the same sum, in which every flip would count twice.
+    """
+    classes = np.arange(1, max(2, *(int(table.max()) + 1 for table in tables)))
+    runs = [np.maximum((table > 0).sum(axis=1, keepdims=True), 1) for table in tables]
+    counts = [_counts(table, classes, ordinal) for table in tables]
+    shares = [count / n for count, n in zip(counts, runs, strict=True)]
+    across = [(x * (1 - y) + y * (1 - x)).sum(axis=1) for x, y in combinations(shares, 2)]
+    within = [
+        2 * (count * (n - count)).sum(axis=1) / np.maximum(n * (n - 1), 1)[:, 0]
+        for count, n in zip(counts, runs, strict=True)
+    ]
+    weight = 1.0 if ordinal else 0.5
+    return weight * np.mean(across, axis=0), weight * np.mean(within, axis=0)
+
+
+def _counts(table: Ranks, classes: Ints, ordinal: bool) -> Floats:
+    """Count the runs with each class, or up to each class (items x classes)."""
+    run = table[:, :, None]
+    reach = (run <= classes) & (run > 0) if ordinal else run == classes
+    return np.asarray(reach.sum(axis=1), dtype=np.float64)
+
+
+# --- all groups -------------------------------------------------------------------------------
+
+
+def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+    """Yield the excess of every contrast whose views were all repeated.
+
+    A rater that is reproducible by construction stands for its own repeat, without noise.
+    """
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        if not found.items.any():
+            continue
+        settled = _settled(panel, contrast)
+        tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
+        groups = panel.groups.among(found.items)
+        excess = excess_estimates(tables, panel.n_classes, groups)
+        repeated = excess["excess"].n + excess["excess"].failed > 0
+        note = np.where(settled, "noise 0 by construction", "").tolist()
+        for one in excess.values():
+            about = joined_each(one.note, note)
+            yield rows_of(
+                found.measured & repeated, replace(one, note=about), contrast.name, "complete"
+            )
+        missing = found.measured & ~repeated
+        why = ["not all views repeated: see repeat_views"]
+        yield rows_of(missing, undefined("excess", why * panel.groups.n), contrast.name, "complete")
+
+
+def _settled(panel: Panel, contrast: Contrast) -> Booleans:
+    """Mark the groups whose rater is called reproducible and never differed where repeated."""
+    views = {"base", *contrast.views}
+    agrees = np.stack([by_construction(panel, view) for view in views])
+    repeated = np.stack([panel.has((view, 0), (view, 1)) for view in views])
+    return np.asarray(agrees.any(axis=0) & (agrees | ~repeated).all(axis=0))
+
+
+def _runs(panel: Panel, view: str, settled: Booleans) -> Ranks:
+    """Return all runs of a view, items x repeats; where settled, the first stands for a second."""
+    repeats = sorted({repeat for name, repeat in panel.ranks if name == view} | {0, 1})
+    table = np.stack([panel.classes((view, repeat)) for repeat in repeats], axis=1)
+    own = settled[panel.groups.of]
+    table[own, 1] = table[own, 0]
+    table[own, 2:] = ABSENT
+    return table
+
+
+# --- warnings ---------------------------------------------------------------------------------
+
+
+def noise_warnings(
+    decisions: pl.DataFrame, greedy: Collection[str], reproducible: Collection[str] = ()
+) -> Mapping[str, list[str]]:
+    """Say by rater when repeats look wrong: never different with sampling, different when greedy.
+
+    `greedy` names the raters that do not sample; a reproducible one answers for itself elsewhere.
+    """
+    frame, unit = checked(decisions), [*KEY, "view", "item"]
+    again = frame.filter(pl.col("repeat") > 0).select(unit).unique()
+    rank = pl.col("rank")
+    runs = frame.join(again, on=unit, how="semi").group_by(unit)
+    repeated = runs.agg(n_runs=pl.len(), moved=rank.min() != rank.max()).filter(
+        pl.col("n_runs") > 1
+    )
+    counts = repeated.group_by("rater").agg(n=pl.len(), n_moved=pl.col("moved").sum())
+    found: dict[str, list[str]] = {}
+    for rater, n, n_moved in counts.sort("rater").iter_rows():
+        if rater not in greedy and not n_moved and n >= ENOUGH_REPEATED:
+            found[rater] = [
+                f"0 of {n} repeats differ although it samples: the temperature was ignored, or "
+                "replies were cached"
+            ]
+        elif rater in greedy and n_moved and rater not in reproducible:
+            found[rater] = [
+                f"{n_moved} of {n} repeats differ although decoding is greedy: what serves it is "
+                "not deterministic"
+            ]
+    return found

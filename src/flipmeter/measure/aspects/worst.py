@@ -1,0 +1,124 @@
+"""Gold and classes under several views -> what the worst of the positions costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.panel.checked import Floats, Ranks, rank_table, ranks, ratio, same_length
+from flipmeter.measure.panel.graded import graded
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.statistics.bootstrap import bootstrap
+from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.statistics.paired import tango
+from flipmeter.types import Contrast, Estimate, Policy, Problem
+
+STRICT = ("robust_accuracy", "worst_accuracy", "spread")
+GUARANTEED = "at least 95 %, for any number of positions"
+
+
+def worst_case(
+    gold: npt.ArrayLike,
+    matrix: npt.ArrayLike,
+    n_classes: int,
+    *,
+    costs: npt.ArrayLike | None = None,
+) -> dict[str, Estimate]:
+    """Say what positions can do to the answers (items x conditions), against gold.
+
+    `robust_accuracy` is the share of items that are right under every condition; `worst_accuracy`
+    the accuracy of the worst condition and `spread` the best minus the worst, with intervals that
+    hold although the condition was picked by looking. A failure is wrong. On items without a
+    failure: `cost` is the mean cost of the classes given, `instability_cost` the mean cost between
+    two conditions. Costs are M x M, gold by given; by default the distance in ranks.
+    """
+    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
+    same_length(gold=truth, matrix=table)
+    if truth.min() < 1:
+        raise Problem("gold holds 0; leave out the items that have no gold class")
+    found = worst_estimates(truth, table, one_group(len(truth)), cost_matrix(costs, n_classes))
+    return {name: one.only() for name, one in found.items()}
+
+
+def cost_matrix(costs: npt.ArrayLike | None, n_classes: int) -> Floats:
+    """Return a checked matrix of costs, gold by given; the distance in ranks if none is named."""
+    places = np.arange(n_classes, dtype=np.float64)
+    if costs is None:
+        return np.abs(places[:, None] - places)
+    table = np.asarray(costs, dtype=np.float64)
+    if table.shape != (n_classes, n_classes):
+        raise Problem(f"costs must be {n_classes} x {n_classes}, gold by given; got {table.shape}")
+    if not np.isfinite(table).all():
+        raise Problem("costs must be numbers; one of them is not finite")
+    return table
+
+
+def worst_estimates(
+    gold: Ranks, table: Ranks, groups: Groups, costs: Floats
+) -> dict[str, Estimates]:
+    """Estimate the worst case in every group of one scale; every item has a gold class."""
+    right = (table == gold[:, None]).T
+    n, failed = groups.count(), groups.count(table.min(axis=1) < 1)
+    hits = np.stack([groups.count(of) for of in right])
+    k, n_views = groups.count(right.all(axis=0)), len(right)
+    robust = estimates("robust_accuracy", ratio(k, n), wilson(k, n), n=n, k=k, failed=failed)
+    # The worst one may be any of them: the upper end must hold for all, the lower for its own.
+    low = wilson(hits, n[None])[0].min(axis=0)
+    high = wilson(hits, n[None], 1 - 0.05 / n_views)[1].min(axis=0)
+    worst = estimates(
+        "worst_accuracy",
+        ratio(hits.min(axis=0), n),
+        (low, high),
+        n=n,
+        failed=failed,
+        note=GUARANTEED,
+    )
+    found = {"robust_accuracy": robust, "worst_accuracy": worst}
+    found["spread"] = _spread(right, hits, groups, failed)
+    return found | _costs(gold, table, groups, costs)
+
+
+def _spread(
+    right: npt.NDArray[np.bool_],
+    hits: npt.NDArray[np.int64],
+    groups: Groups,
+    failed: npt.NDArray[np.int64],
+) -> Estimates:
+    n = groups.count()
+    pairs = list(permutations(right, 2))
+    b = np.stack([groups.count(one & ~other) for one, other in pairs])
+    c = np.stack([groups.count(other & ~one) for one, other in pairs])
+    low = np.maximum(tango(b, c, n, 1 - 0.05 / len(pairs))[0].max(axis=0), 0)
+    high = tango(b, c, n)[1].max(axis=0)
+    value = ratio(hits.max(axis=0) - hits.min(axis=0), n)
+    return estimates("spread", value, (low, high), n=n, failed=failed, note=GUARANTEED)
+
+
+def _costs(gold: Ranks, table: Ranks, groups: Groups, costs: Floats) -> dict[str, Estimates]:
+    complete = table.min(axis=1) > 0
+    given = np.where(complete[:, None], table, 1) - 1
+    cost = costs[gold[:, None] - 1, given].mean(axis=1) * complete
+    between = [
+        (costs[given[:, one], given[:, other]] + costs[given[:, other], given[:, one]]) / 2
+        for one, other in combinations(range(table.shape[1]), 2)
+    ]
+    names, columns = ("cost", "instability_cost"), [cost, np.mean(between, axis=0) * complete]
+    n, failed = groups.count(complete), groups.count(~complete)
+    return bootstrap(names, [*columns, complete], groups, n=n, failed=failed)
+
+
+def worst_rows(
+    panel: Panel, contrasts: Sequence[Contrast], costs: npt.ArrayLike | None = None
+) -> Iterator[Rows]:
+    """Yield the worst case over the views of every contrast, and over all views of the run."""
+    for found in graded(panel, contrasts):
+        own_costs = cost_matrix(costs, found.n_classes)
+        some = worst_estimates(found.gold, found.table, found.groups, own_costs)
+        for name, one in some.items():
+            policy: Policy = "strict" if name in STRICT else "complete"
+            yield rows_of(found.own & (one.n > 0), one, found.contrast, policy)

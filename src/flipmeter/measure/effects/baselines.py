@@ -1,0 +1,243 @@
+"""Groups -> comparisons: which group of a study is held against which, in the paper's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from flipmeter.measure.statistics.resample import Side
+from flipmeter.registry import suggestion
+from flipmeter.types import Contrast, Problem
+
+BASE = ""
+JOINT = "joint"
+CONFIG = "config"
+TRANSFER = "transfer"
+TAXONOMY: Mapping[str, tuple[str, ...]] = {
+    "label_format": ("letter", "numeric", "natural_language", "neutral_id"),
+    "model": (),
+    "cardinality": ("5", "3", "2"),
+    "shots": ("0", "1", "3", "5"),
+    "clarity": ("minimal", "explicit", "ordinal_explicit"),
+    "separator": ("colon", "space", "tab"),
+    "connector": ("newline", "space", "newline_tab"),
+    "mood": ("imperative", "interrogative", "indicative"),
+}
+"""Factors and levels as the paper lists them; what it does not know comes after."""
+
+CONTRASTS = ("P1", "P2a", "P2b", "P3a", "P3b")
+
+Pair = tuple[int, int, int]
+"""A seed, the group at the level and the group at the base."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A level of a factor against its base: the groups to subtract, by dataset as the base has it.
+
+    `against` is the rater that is subtracted, mostly the same one. `left_out` names the datasets
+    that the level does not change.
+    """
+
+    factor: str
+    level: str
+    rater: str
+    against: str
+    pairs: dict[str, list[Pair]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def other(self) -> str:
+        """Return what is subtracted, as a note calls it."""
+        return "base" if self.against == self.rater else self.against
+
+
+def paper_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Return the contrasts that the paper has a column for, in its order."""
+    known = {contrast.name: contrast for contrast in contrasts}
+    return [known[name] for name in CONTRASTS if name in known]
+
+
+def split_level(level: str) -> tuple[str, str]:
+    """Return factor and value of "factor=value"; a level of several factors is `joint`."""
+    factor, equals, value = level.partition("=")
+    return (factor, value) if equals and "=" not in value else (JOINT, level)
+
+
+def comparisons(
+    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[Side]
+) -> list[Comparison]:
+    """Hold every level against its rater's base, and every rater against the first one."""
+    raters, datasets, levels = _seen(decisions)
+    places = _places(keys, sides, datasets)
+    found = [
+        _comparison(
+            (*split_level(level), rater, rater), (rater, level), (rater, BASE), places, sides
+        )
+        for rater in raters
+        for level in levels
+        if level != BASE and (rater, level) in places
+    ]
+    first = raters[0]
+    found += [
+        _comparison(("model", rater, rater, first), (rater, BASE), (first, BASE), places, sides)
+        for rater in raters[1:]
+        if (rater, BASE) in places
+    ]
+    if not found:
+        raise Problem(
+            "there is one model at one level: nothing to subtract; add `vary:` or a model"
+        )
+    return sorted(found, key=lambda one: _order(one, raters))
+
+
+def transfers(
+    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[Side], *, reference: str
+) -> list[Comparison]:
+    """Hold every rater against the reference, both at the base and both at each config."""
+    raters, datasets, levels = _seen(decisions)
+    if reference not in raters:
+        raise Problem(f"no model named '{reference}' in this run{suggestion(reference, raters)}")
+    if len(raters) == 1:
+        raise Problem(f"'{reference}' is the only model of this run; transfer needs another one")
+    places = _places(keys, sides, datasets)
+    return [
+        _comparison(
+            (TRANSFER, config or "baseline", rater, reference),
+            (rater, level),
+            (reference, level),
+            places,
+            sides,
+        )
+        for rater in raters
+        for level, config in {BASE: "", **configs_among(levels)}.items()
+        if rater != reference and (rater, level) in places
+    ]
+
+
+def configs_among(levels: Sequence[str]) -> dict[str, str]:
+    """Return the names of configs by level, "A" of "config=A"; a run without any is refused."""
+    parts = {level: split_level(level) for level in levels}
+    found = {level: name for level, (factor, name) in parts.items() if factor == CONFIG}
+    if not found:
+        raise Problem("no config was asked in this run; name some in its study, `configs: [A, P1]`")
+    return found
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A config of a rater, and the groups of config, base and each level alone, in this order.
+
+    They stand by dataset and by seed; `missing` names what was not asked alone.
+    """
+
+    config: str
+    rater: str
+    levels: tuple[str, ...]
+    groups: Mapping[str, Mapping[int, Sequence[int]]]
+    missing: tuple[str, ...]
+
+
+def joints(
+    decisions: pl.DataFrame,
+    keys: pl.DataFrame,
+    sides: Sequence[Side],
+    configs: Mapping[str, Mapping[str, object]],
+) -> list[Joint]:
+    """Find for every config that was asked what its levels did alone."""
+    raters, datasets, levels = _seen(decisions)
+    places = _places(keys, sides, datasets)
+    return [
+        _joint((rater, level), name, configs, places)
+        for level, name in configs_among(levels).items()
+        for rater in raters
+        if (rater, level) in places
+    ]
+
+
+def _joint(
+    asked: tuple[str, str],
+    name: str,
+    configs: Mapping[str, Mapping[str, object]],
+    places: _Places,
+) -> Joint:
+    rater, config = asked
+    if name not in configs:
+        raise Problem(f"no config named '{name}'{suggestion(name, list(configs))}")
+    levels = tuple(f"{factor}={value}" for factor, value in configs[name].items())
+    needed = (config, BASE, *levels)
+    missing = tuple(level or "the base" for level in needed if (rater, level) not in places)
+    groups: dict[str, dict[int, list[int]]] = {}
+    for dataset, seed in () if missing else places[asked]:
+        own = [places[rater, level].get((dataset, seed)) for level in needed]
+        found = [group for group in own if group is not None]
+        if len(found) == len(needed):
+            groups.setdefault(dataset, {})[seed] = found
+    return Joint(name, rater, levels, groups, missing)
+
+
+def _seen(decisions: pl.DataFrame) -> tuple[list[str], list[str], list[str]]:
+    """Return raters, datasets and levels in the order of the decisions."""
+    raters, datasets, levels = (
+        decisions[name].cast(pl.String).unique(maintain_order=True).to_list()
+        for name in ("rater", "dataset", "level")
+    )
+    return raters, datasets, levels
+
+
+_Places = Mapping[tuple[str, str], Mapping[tuple[str, int], int]]
+"""The groups of each rater and level, by the base's name of the dataset and by seed."""
+
+
+def _places(keys: pl.DataFrame, sides: Sequence[Side], datasets: Sequence[str]) -> _Places:
+    at_base = {
+        dataset: side.n_classes
+        for (_, dataset, level, _), side in zip(keys.iter_rows(), sides, strict=True)
+        if level == BASE
+    }
+    known = {name: at_base[name] for name in datasets if name in at_base}
+    places: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
+    rows = sorted(enumerate(keys.iter_rows()), key=lambda row: datasets.index(row[1][1]))
+    for group, (rater, dataset, level, seed) in rows:
+        name = _at_base(dataset, sides[group].n_classes, known)
+        places.setdefault((rater, level), {})[name, seed] = group
+    return places
+
+
+def _at_base(dataset: str, n_classes: int, known: Mapping[str, int]) -> str:
+    """Return the name at the base of a dataset, which merging classes renames: "reviews/3"."""
+    if dataset in known:
+        return dataset
+    whole = dataset.removesuffix(f"/{n_classes}")
+    same = [name for name, n in known.items() if name.removesuffix(f"/{n}") == whole]
+    return same[0] if same else dataset
+
+
+def _comparison(
+    names: tuple[str, str, str, str],
+    level: tuple[str, str],
+    base: tuple[str, str],
+    places: _Places,
+    sides: Sequence[Side],
+) -> Comparison:
+    one, against = Comparison(*names), places.get(base, {})
+    for (dataset, seed), group in places[level].items():
+        if (dataset, seed) not in against:
+            continue
+        other = against[dataset, seed]
+        if one.factor == "cardinality" and sides[group].n_classes == sides[other].n_classes:
+            one.left_out.extend([dataset] if dataset not in one.left_out else [])
+        else:
+            one.pairs.setdefault(dataset, []).append((seed, group, other))
+    return one
+
+
+def _order(one: Comparison, raters: Sequence[str]) -> tuple[int, int, int]:
+    factors, levels = list(TAXONOMY), TAXONOMY.get(one.factor, ())
+    return (
+        factors.index(one.factor) if one.factor in factors else len(factors),
+        raters.index(one.rater),
+        levels.index(one.level) if one.level in levels else len(levels),
+    )

@@ -1,0 +1,139 @@
+"""Two runs -> their differences, item by item: the second minus the first, times 100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+import polars as pl
+
+from flipmeter.measure.effects.baselines import Comparison, Pair
+from flipmeter.measure.effects.residuals import subtract
+from flipmeter.measure.panel.frame import checked, quoted
+from flipmeter.measure.statistics.formulas import mcnemar
+from flipmeter.measure.statistics.multiplicity import adjusted
+from flipmeter.measure.statistics.resample import SCORES, Resampler, Side, in_common, read_sides
+from flipmeter.types import Contrast, Problem
+
+FIRST, SECOND = "first", "second"
+BY_ITEM = "accuracy"
+"""The score that McNemar's test can hold item against item; so can it every flip rate."""
+
+ONE = 2
+"""One dataset and the mean over it say the same."""
+
+
+def compare(
+    first: pl.DataFrame, second: pl.DataFrame, contrasts: Sequence[Contrast]
+) -> pl.DataFrame:
+    """Subtract a run from another, metric by metric, on the items that both have.
+
+    Raters, datasets, levels and seeds are paired by name; where each run has one rater, these are
+    paired whatever their names. The interval is a bootstrap over items that holds datasets and
+    seeds fixed. `word` is `higher`, `lower` or `not distinguishable`, by that interval. `b` counts
+    the items that only the second run gets right (or flips), `c` those that only the first does;
+    McNemar's two-sided mid-p needs one seed, because seeds share their items.
+    """
+    pairs = [contrast for contrast in contrasts if contrast.is_pair]
+    frames = same_raters(checked(first), checked(second))
+    both = pl.concat(
+        [
+            frame.with_columns(rater=pl.format("{}/{}", pl.lit(name), "rater"))
+            for name, frame in zip((FIRST, SECOND), frames, strict=True)
+        ]
+    )
+    keys, sides = read_sides(both, pairs, "recommended")
+    found = _comparisons(keys)
+    resampler = Resampler("recommended", [contrast.name for contrast in pairs])
+    table = subtract(sides, resampler, found).drop("factor", "mode", "against")
+    n_datasets = pl.col("dataset").n_unique().over("rater", "level")
+    table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
+    counts = {
+        (one.rater, one.level, dataset): _discordant(sides, of)
+        for one in found
+        for dataset, of in {**one.pairs, "": list(chain(*one.pairs.values()))}.items()
+    }
+    return _judged(table, counts, resampler.names)
+
+
+def same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Give the only rater of each run one name; otherwise names must meet."""
+    names = [frame["rater"].unique(maintain_order=True).to_list() for frame in (first, second)]
+    if set(names[0]) & set(names[1]):
+        return first, second
+    if [len(own) for own in names] != [1, 1]:
+        raise Problem(
+            f"the runs share no rater: {quoted(names[0])} and {quoted(names[1])}; give one of them "
+            "the same name in both studies"
+        )
+    name = pl.lit(f"{names[1][0]} - {names[0][0]}").alias("rater")
+    return first.with_columns(name), second.with_columns(name)
+
+
+def _comparisons(keys: pl.DataFrame) -> list[Comparison]:
+    places = {
+        (*rater.split("/", 1), *rest): group
+        for group, (rater, *rest) in enumerate(keys.iter_rows())
+    }
+    found: dict[tuple[str, str], Comparison] = {}
+    for (run, rater, dataset, level, seed), group in places.items():
+        other = places.get((FIRST, rater, dataset, level, seed))
+        if run == SECOND and other is not None:
+            one = found.setdefault((rater, level), Comparison("run", level, rater, rater))
+            one.pairs.setdefault(dataset, []).append((seed, group, other))
+    if not found:
+        raise Problem("the runs have no rater, dataset, level and seed in common; nothing to pair")
+    return list(found.values())
+
+
+_Counts = tuple[int, list[tuple[int, int]]]
+"""How many seeds, and McNemar's b and c of accuracy and of each contrast."""
+
+
+def _discordant(sides: Sequence[Side], pairs: Sequence[Pair]) -> _Counts:
+    """Count the items that hold in one run only, added up over seeds and datasets."""
+    totals = np.zeros((1 + len(sides[0].pairs), 2), dtype=np.int64)
+    for _, second, first in pairs:
+        here, there = in_common(sides[second], sides[first])
+        usable = here.usable & here.read & there.read
+        marks = [
+            np.concatenate(
+                [(side.classes == side.gold)[None], side.pairs[:, 0] != side.pairs[:, 1]]
+            )
+            for side in (here, there)
+        ]
+        for place, (only, other) in enumerate(((0, 1), (1, 0))):
+            totals[:, place] += (usable & marks[only] & ~marks[other]).sum(axis=1)
+    counts = [(int(b), int(c)) for b, c in totals.tolist()]
+    return len({seed for seed, _, _ in pairs}), counts
+
+
+def _judged(
+    table: pl.DataFrame,
+    counts: Mapping[tuple[str, str, str], _Counts],
+    names: Sequence[str],
+) -> pl.DataFrame:
+    tested = [BY_ITEM, *names[len(SCORES["recommended"]) :]]
+    rows: list[tuple[int | None, int | None, float | None]] = []
+    for row in table.select("rater", "level", "dataset", "metric").iter_rows():
+        n_seeds, found = counts[row[:3]]
+        if row[3] in tested:
+            b, c = found[tested.index(row[3])]
+            p = mcnemar(b, c, alternative="two-sided") if n_seeds == 1 else None
+            rows.append((b, c, p))
+        else:
+            rows.append((None, None, None))
+    schema = {"b": pl.Int64, "c": pl.Int64, "p": pl.Float64}
+    wide = table.hstack(pl.DataFrame(rows, schema=schema, orient="row"))
+    word = (
+        pl.when(pl.col("value").is_null())
+        .then(pl.lit("undefined"))
+        .when(pl.col("low") > 0)
+        .then(pl.lit("higher"))
+        .when(pl.col("high") < 0)
+        .then(pl.lit("lower"))
+        .otherwise(pl.lit("not distinguishable"))
+    )
+    wide = wide.with_columns(word.alias("word"), is_mean=pl.col("dataset") == "")
+    return adjusted(wide, ["metric", "is_mean"]).drop("is_mean")

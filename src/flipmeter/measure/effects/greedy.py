@@ -1,0 +1,126 @@
+"""Residuals -> Choice: the best level of every factor, each chosen alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from flipmeter.measure.effects.baselines import CONTRASTS
+from flipmeter.measure.panel.frame import quoted
+from flipmeter.measure.statistics.means import SAME
+from flipmeter.registry import suggestion
+from flipmeter.types import Problem, Style
+
+PROMPT_FACTORS = ("label_format", "shots", "clarity", "separator", "connector", "mood")
+"""What a prompt can do; fewer classes or another model would win every time."""
+
+BETTER_UP = ("accuracy", "macro_f1", "spearman")
+SHORT = {
+    "acc": ("accuracy",),
+    "f1": ("macro_f1",),
+    "rho": ("spearman",),
+    "mae": ("mae", "mae_normalised"),
+}
+"""What the paper calls a metric, and our names of it."""
+
+NEEDED = ("factor", "level", "metric", "value")
+WARNING = (
+    "every level was chosen alone: interactions are ignored, and the best of many is partly luck; "
+    "ask the config itself, on other items, before you rely on it"
+)
+
+Residuals = pl.DataFrame | Mapping[str, Mapping[str, float | None]]
+"""Rows with `factor`, `level`, `metric` and `value`, or the residuals of a metric by factor."""
+
+
+Known = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The levels that improve a metric most, what each improves it by alone, and a warning."""
+
+    metric: str
+    baseline: Style
+    levels: Mapping[str, Any] = field(hash=False)
+    residuals: Mapping[str, float] = field(hash=False)
+    warning: str = WARNING
+
+    @property
+    def style(self) -> Style:
+        return replace(self.baseline, **self.levels)
+
+
+def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> Choice:
+    """Choose for each prompt factor the level with the best mean residual, or the base if none is.
+
+    Best is lowest, and highest for accuracy, F1 and Spearman. A frame may be that of `residuals`,
+    of one rater; a level without a number is not chosen.
+    """
+    if isinstance(residuals, pl.DataFrame):
+        metric, known = _of_frame(residuals, metric)
+    else:
+        metric, known = SHORT.get(metric, (metric,))[0], _defined(residuals)
+    sign = -1 if metric in BETTER_UP else 1
+    chosen: dict[str, str] = {}
+    for factor in PROMPT_FACTORS:
+        levels = known.get(factor, {})
+        best = min(levels, key=lambda level: sign * levels[level], default=None)
+        if best is not None and sign * levels[best] < -SAME:
+            chosen[factor] = best
+    return Choice(
+        metric,
+        baseline,
+        {factor: int(best) if factor == "shots" else best for factor, best in chosen.items()},
+        {factor: known[factor][best] for factor, best in chosen.items()},
+    )
+
+
+def objectives(residuals: pl.DataFrame) -> list[str]:
+    """Return what the paper chooses configs for: accuracy, and every flip rate that is there."""
+    names = residuals["metric"].unique(maintain_order=True).to_list()
+    return [name for name in names if name == "accuracy" or name in CONTRASTS]
+
+
+def _of_frame(frame: pl.DataFrame, metric: str) -> tuple[str, Known]:
+    missing = [name for name in NEEDED if name not in frame.columns]
+    if missing:
+        raise Problem(f"the residuals lack the columns {quoted(missing)}")
+    metric = _known_metric(metric, frame["metric"].unique(maintain_order=True).to_list())
+    rows = frame.filter(pl.col("factor").is_in(PROMPT_FACTORS), metric=metric)
+    if "dataset" in rows.columns:
+        rows = rows.filter(dataset="")
+    raters = rows["rater"].unique(maintain_order=True) if "rater" in rows.columns else ()
+    if len(raters) > 1:
+        raise Problem(
+            f"the residuals are of {quoted(list(raters))}; choose for one rater at a time"
+        )
+    found: dict[str, dict[str, float | None]] = {}
+    for factor, level, value in rows.select("factor", "level", "value").iter_rows():
+        found.setdefault(factor, {})[str(level)] = value
+    return metric, _defined(found)
+
+
+def _known_metric(name: str, known: list[str]) -> str:
+    """Return a metric by its name, by the paper's short one, or in small letters."""
+    small = name.casefold()
+    wanted = SHORT.get(small, (small,))
+    found = next((metric for metric in known if metric.casefold() in wanted), None)
+    if found is None:
+        raise Problem(f"no metric named '{name}'{suggestion(name, known)}")
+    return found
+
+
+def _defined(residuals: Mapping[str, Mapping[str, float | None]]) -> Known:
+    return {
+        factor: {
+            level: value
+            for level, value in levels.items()
+            if value is not None and not math.isnan(value)
+        }
+        for factor, levels in residuals.items()
+    }

@@ -1,0 +1,141 @@
+"""Classes under the views of a contrast -> its flip rate; of words, each of the ways to read it.
+
+A label that is a word is its class. Reversed, it can be read by meaning, which is the primary
+reading, or by position, as the paper has one formula for all formats. The readings answer different
+questions and are never averaged together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flipmeter.measure.estimates.flips import POLICIES, FlipCounts, count_flips, estimate_flips
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.panel.checked import Booleans, Ranks, ratio
+from flipmeter.measure.panel.groups import Estimates, estimates, joined, joined_each, undefined
+from flipmeter.measure.panel.panel import Compared, Panel, conditions
+from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.types import Contrast, Mode
+
+NOT_COMPARABLE = "not comparable with identifier formats"
+
+
+def flip_rows(panel: Panel, contrast: Contrast, found: Compared, mode: Mode) -> Iterator[Rows]:
+    """Yield the flip rates of a contrast under all policies, and the other readings of words.
+
+    In paper mode the rate of words that bears the contrast's name is the one by position.
+    """
+    words = worded(panel, contrast)
+    by_position = words if mode == "paper" else np.zeros_like(words)
+    views = conditions(panel, contrast, found.items)
+    counts = count_flips(views, panel.groups.among(found.items))
+    yield from _rates(contrast.name, ~by_position, counts, found.note, found.measured)
+    if words.any():
+        pair = _Pair.of(panel, contrast)
+        position = pair.position()
+        note = _position_notes(pair, found)
+        yield from _rates(contrast.name, by_position, position, note, pair.asked)
+        semantic = f"{contrast.name}_semantic"
+        yield from _rates(semantic, words, counts, found.note, found.measured)
+        yield from _rates(f"{contrast.name}_position", words, position, note, pair.asked)
+        yield from _unmoved_rows(pair, f"{contrast.name}_position:unmoved", words)
+        flipped = words & np.array([labels == "flipped words" for labels in panel.labels])
+        yield from _override_rows(pair, f"{contrast.name}_override", flipped)
+
+
+def worded(panel: Panel, contrast: Contrast) -> Booleans:
+    """Mark the groups with word labels, if the contrast reverses the label list."""
+    is_word = np.array([labels.endswith("words") for labels in panel.labels], dtype=np.bool_)
+    return is_word & panel.has(*((view, 0) for view in contrast.views)) & contrast.reverses_labels
+
+
+def _rates(
+    metric: str, groups: Booleans, counts: FlipCounts, note: Sequence[str], measured: Booleans
+) -> Iterator[Rows]:
+    for policy in POLICIES:
+        rate = estimate_flips(counts, policy, metric)
+        rate = replace(rate, note=joined_each(rate.note, note))
+        yield rows_of(groups & measured, rate, policy=policy)
+        yield rows_of(groups & ~measured, undefined(metric, note), policy=policy)
+
+
+# --- word labels ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The classes of all items asked under both views, equal prompts included."""
+
+    panel: Panel
+    items: Booleans
+    first: Ranks
+    second: Ranks
+
+    @classmethod
+    def of(cls, panel: Panel, contrast: Contrast) -> _Pair:
+        items = panel.asked(*((view, 0) for view in contrast.views))
+        return cls(panel, items, *conditions(panel, contrast, items))
+
+    @property
+    def asked(self) -> Booleans:
+        return np.asarray(self.panel.groups.count(self.items) > 0)
+
+    def mirrored(self, classes: Ranks) -> Ranks:
+        """Return the class at the other end of each item's scale; no class stays none."""
+        n_classes = self.panel.n_classes[self.panel.groups.of[self.items]]
+        return np.where(classes > 0, n_classes + 1 - classes, classes)
+
+    def position(self) -> FlipCounts:
+        """Count an item as flipped unless its second class is the mirror image of its first."""
+        sides = [self.first, self.mirrored(self.second)]
+        return count_flips(sides, self.panel.groups.among(self.items))
+
+    def unmoved(self) -> FlipCounts:
+        """Count the same for a model that gives its first answer again, wherever one was read."""
+        again = np.where(self.second > 0, self.first, 0)
+        return count_flips([self.first, self.mirrored(again)], self.panel.groups.among(self.items))
+
+
+def _position_notes(pair: _Pair, found: Compared) -> list[str]:
+    """Mark the reading with what it is worth; where no item was asked twice, say that."""
+    unmoved = pair.unmoved()
+    expected = ratio(unmoved.flipped, unmoved.n_complete).tolist()
+    columns = zip(pair.asked.tolist(), unmoved.n_complete.tolist(), expected, strict=True)
+    marks = [
+        (asked, f"by position: an unmoved model gets {value:.3f}" if n else "by position")
+        for asked, n, value in columns
+    ]
+    return [
+        joined(mark, NOT_COMPARABLE) if asked else note
+        for (asked, mark), note in zip(marks, found.note, strict=True)
+    ]
+
+
+def _unmoved_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
+    """Yield what an unmoved model would get: 1 minus the share of the middle class."""
+    counts = pair.unmoved()
+    k, n = counts.flipped, counts.n_complete
+    note = "1 - share of the middle class: what the same answers twice would be read as"
+    expected = estimates(metric, ratio(k, n), n=n, k=k, failed=counts.n - n, note=note)
+    yield rows_of(groups & (n > 0), expected, policy="complete")
+
+
+def _override_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
+    """Yield the shares that follow flipped demonstrations, keep to the meaning, or do neither."""
+    complete = (pair.first > 0) & (pair.second > 0)
+    keeps = complete & (pair.first == pair.second)
+    follows = complete & ~keeps & (pair.second == pair.mirrored(pair.first))
+    shares = {"follows": follows, "keeps": keeps, "other": complete & ~keeps & ~follows}
+    for name, marked in shares.items():
+        share = _share(pair, f"{metric}:{name}", marked, complete)
+        yield rows_of(groups & (share.n > 0), share, policy="complete")
+
+
+def _share(pair: _Pair, metric: str, marked: Booleans, complete: Booleans) -> Estimates:
+    among = pair.panel.groups.among(pair.items)
+    k, n, failed = among.count(marked), among.count(complete), among.count(~complete)
+    note = "demonstrations bear the words of the mirrored class"
+    return estimates(metric, ratio(k, n), wilson(k, n), n=n, k=k, failed=failed, note=note)

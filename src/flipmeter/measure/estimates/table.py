@@ -1,0 +1,264 @@
+"""Decisions -> Estimates: one long table, a row for each number."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from flipmeter.measure.estimates.flips import (
+    POLICIES,
+    FlipCounts,
+    count_flips,
+    estimate_flips,
+    excess_estimates,
+    silent_noise,
+)
+from flipmeter.measure.estimates.long_table import Column, Rows, as_frame, rows_of
+from flipmeter.measure.estimates.readings import flip_rows, worded
+from flipmeter.measure.estimates.scores import (
+    SCORES,
+    STRICT_SCORES,
+    ScorePolicy,
+    confusions,
+    score_estimates,
+)
+from flipmeter.measure.estimates.tokens import calls_made, hidden_estimates, output_tokens
+from flipmeter.measure.panel.checked import Booleans, Floats, ratio
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
+from flipmeter.measure.panel.panel import (
+    Compared,
+    Panel,
+    by_construction,
+    compared,
+    conditions,
+    discordant,
+    noise_runs,
+    read_panel,
+)
+from flipmeter.measure.statistics.formulas import (
+    METHODS,
+    Method,
+    cochran_p,
+    mcnemar_p,
+    mcnemar_statistic,
+    wilson,
+)
+from flipmeter.registry import suggestion
+from flipmeter.types import Contrast, Mode, Problem
+
+TESTED: tuple[ScorePolicy, ...] = ("complete", "strict")
+GRADED = tuple(name for name in SCORES if name != "parse_failure")
+
+
+def measure(
+    decisions: pl.DataFrame,
+    contrasts: Sequence[Contrast],
+    *,
+    mode: Mode = "recommended",
+    reproducible: Collection[str] = (),
+) -> pl.DataFrame:
+    """Measure every rater on every dataset, level and seed.
+
+    `mode` decides the tests: mid-p, complete and strict; or as the paper did, corrected chi-square
+    on complete cases. Flip rates come in all three policies either way. `reproducible` names the
+    raters whose few repeated items stand for all of them. An undefined number is null, and its
+    note says why.
+    """
+    if mode not in ("recommended", "paper"):
+        raise Problem(f"no mode named '{mode}'{suggestion(mode, ['recommended', 'paper'])}")
+    panel = read_panel(decisions, reproducible)
+    return as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode)
+
+
+def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[Rows]:
+    """Yield the rows of all groups at once; each group's own rows come in the order it has them."""
+    yield from _score_rows(panel, mode)
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        yield from flip_rows(panel, contrast, found, mode)
+        if contrast.is_pair:
+            yield from _noise_test_rows(panel, contrast, found, mode)
+            yield from _excess_rows(panel, contrast, found)
+        yield from _accuracy_test_rows(panel, contrast, found, mode)
+    for view in panel.views:
+        yield from _noise_rows(panel, view)
+    yield from _token_rows(panel)
+
+
+def _test_policies(mode: Mode) -> tuple[ScorePolicy, ...]:
+    return ("complete",) if mode == "paper" else TESTED
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
+    for view in panel.views:
+        asked = panel.has((view, 0))
+        yield rows_of(asked, _parse_failure(panel, view), view, "complete")
+        ungraded, note = asked & ~_graded(panel, view), ["no gold classes"] * panel.groups.n
+        yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
+    for n_classes in np.unique(panel.n_classes).tolist() if panel.views else ():
+        yield from _graded_rows(panel, n_classes, mode)
+
+
+def _graded_rows(panel: Panel, n_classes: int, mode: Mode) -> Iterator[Rows]:
+    """Score the groups of one scale: a stack of tables, one view after the other."""
+    graded = [(panel.n_classes == n_classes) & _graded(panel, view) for view in panel.views]
+    tables = [
+        _confusions(panel, *each, n_classes) for each in zip(panel.views, graded, strict=True)
+    ]
+    ends = np.cumsum([len(stack) for stack in tables])
+    places = np.split(np.arange(ends[-1]), ends[:-1])
+    for policy in _test_policies(mode):
+        scored = score_estimates(np.concatenate(tables), policy)
+        names = STRICT_SCORES if policy == "strict" else GRADED
+        for view, groups, at in zip(panel.views, graded, places, strict=True):
+            group = np.flatnonzero(groups)
+            yield from (Rows(group, scored[name].take(at), view, policy) for name in names)
+
+
+def _graded(panel: Panel, view: str) -> Booleans:
+    """Mark the groups with a gold class for at least one item of a view."""
+    return panel.groups.count(panel.asked((view, 0)) & (panel.gold > 0)) > 0
+
+
+def _confusions(panel: Panel, view: str, groups: Booleans, n_classes: int) -> Floats:
+    items = panel.asked((view, 0)) & (panel.gold > 0) & groups[panel.groups.of]
+    gold, predicted = panel.gold[items], panel.ranks[view, 0][items]
+    return confusions(gold, predicted, n_classes, panel.groups.among(items))[groups]
+
+
+def _parse_failure(panel: Panel, view: str) -> Estimates:
+    """Share of failures among all items that were asked, with or without gold."""
+    failed = panel.groups.count(panel.ranks[view, 0] == 0)
+    n = panel.groups.count(panel.asked((view, 0)))
+    value, ends = ratio(failed, n), wilson(failed, n)
+    return estimates("parse_failure", value, ends, n=n, k=failed, failed=failed)
+
+
+# --- noise ------------------------------------------------------------------------------------
+
+
+def _noise_rows(panel: Panel, view: str) -> Iterator[Rows]:
+    both = panel.asked((view, 0), (view, 1))
+    repeated = panel.groups.count(both) > 0
+    runs = [panel.classes((view, repeat))[both] for repeat in (0, 1)]
+    counts = count_flips(runs, panel.groups.among(both))
+    note = _noise_notes(panel, view, counts)
+    for policy in POLICIES:
+        rate = estimate_flips(counts, policy, "noise" if view == "base" else f"noise:{view}")
+        yield rows_of(repeated, replace(rate, note=joined_each(rate.note, note)), policy=policy)
+
+
+def _noise_notes(panel: Panel, view: str, counts: FlipCounts) -> list[str]:
+    settled = by_construction(panel, view)
+    columns = (panel.reproducible, settled, counts.n, counts.n_complete, counts.strict)
+    return [_noise_note(*each) for each in zip(*(of.tolist() for of in columns), strict=True)]
+
+
+def _noise_note(called: bool, settled: bool, n: int, n_complete: int, strict: int) -> str:
+    if not called:
+        return silent_noise(n, n_complete, strict)
+    if settled:
+        return f"0 by construction ({n} items repeated)"
+    return f"called reproducible, but {strict} of {n} repeated items differ"
+
+
+def _noise_test_rows(
+    panel: Panel, contrast: Contrast, found: Compared, mode: Mode
+) -> Iterator[Rows]:
+    noise = noise_runs(panel, contrast)
+    groups = found.measured & noise.known
+    counts = {policy: discordant(panel, contrast, found.items, noise, policy) for policy in TESTED}
+    failed = counts["strict"][0] - counts["complete"][0]
+    own = contrast.views[0]
+    borrowed = ["" if view == own else f"noise of view '{view}'" for view in noise.view]
+    read = ["by meaning" if is_word else "" for is_word in worded(panel, contrast).tolist()]
+    for policy in _test_policies(mode):
+        n, b, c = counts[policy]
+        p = {method: mcnemar_p(b, c, method) for method in METHODS}
+        chosen = p["paper" if mode == "paper" else "mid-p"]
+        note = joined_each(_shown(p), borrowed, read)
+        tested = estimates("mcnemar_p", chosen, n=n, failed=failed, note=note)
+        test = {"p": chosen, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
+        yield rows_of(groups & (n > 0), tested, contrast.name, policy, **test)
+        unread = undefined("mcnemar_p", ["no item was read in all runs"] * len(n))
+        yield rows_of(groups & (n == 0), replace(unread, failed=failed), contrast.name, policy)
+
+
+def _shown(p: Mapping[Method, Floats]) -> list[str]:
+    """Write out the p-values of all methods, for each group."""
+    columns = [values.tolist() for values in p.values()]
+    return [
+        ", ".join(f"{method} {value:.4f}" for method, value in zip(p, values, strict=True))
+        for values in zip(*columns, strict=True)
+    ]
+
+
+def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Rows]:
+    """Yield the excess over noise; without noise it is the flip rate itself, which stands above."""
+    runs = [(view, repeat) for view in contrast.views for repeat in (0, 1)]
+    settled = [by_construction(panel, view) for view in contrast.views]
+    groups = found.measured & ~np.any(settled, axis=0)
+    kept = found.items & panel.asked(*runs) & groups[panel.groups.of]
+    among = panel.groups.among(kept)
+    classes = [panel.classes(run)[kept] for run in runs]
+    excess = excess_estimates(classes, among, f"excess:{contrast.name}")
+    yield rows_of(among.count() > 0, excess, policy="complete")
+
+
+# --- accuracy ---------------------------------------------------------------------------------
+
+
+def _accuracy_test_rows(
+    panel: Panel, contrast: Contrast, found: Compared, mode: Mode
+) -> Iterator[Rows]:
+    graded = found.items & (panel.gold > 0)
+    groups = panel.groups.among(graded)
+    ranks = np.stack(conditions(panel, contrast, graded))
+    correct, complete = ranks == panel.gold[graded], ranks.min(axis=0) > 0
+    test = _accuracy_mcnemar if contrast.is_pair else _accuracy_cochran
+    for policy in _test_policies(mode):
+        kept = complete if policy == "complete" else np.ones_like(complete)
+        tested, numbers = test(correct[:, kept], groups.among(kept), contrast, mode)
+        tested = replace(tested, failed=groups.count(~complete))
+        yield rows_of(tested.n > 0, tested, contrast.name, policy, **numbers)
+
+
+def _accuracy_mcnemar(
+    correct: Booleans, groups: Groups, contrast: Contrast, mode: Mode
+) -> tuple[Estimates, dict[str, Column]]:
+    first, second = correct
+    b, c = groups.count(first & ~second), groups.count(second & ~first)
+    p = mcnemar_p(b, c, "paper" if mode == "paper" else "mid-p", "two-sided")
+    note = f"two-sided; b: right only under '{contrast.views[0]}'"
+    tested = estimates("accuracy_mcnemar", p, n=groups.count(), note=note)
+    return tested, {"p": p, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
+
+
+def _accuracy_cochran(
+    correct: Booleans, groups: Groups, contrast: Contrast, mode: Mode
+) -> tuple[Estimates, dict[str, Column]]:
+    hits = np.stack([groups.count(condition) for condition in correct], axis=-1)
+    n_right, n_views = correct.sum(axis=0), len(contrast.views)
+    within = groups.total((n_right * (n_views - n_right)).astype(np.float64))
+    q, p = cochran_p(hits.astype(np.float64), within)
+    note = f"Cochran's Q, df {n_views - 1}"
+    tested = estimates("accuracy_cochran", p, n=groups.count(), note=note)
+    return tested, {"p": p, "statistic": q}
+
+
+# --- tokens -----------------------------------------------------------------------------------
+
+
+def _token_rows(panel: Panel) -> Iterator[Rows]:
+    for tokens in (
+        calls_made(panel.calls, panel.replies),
+        output_tokens(panel.completion, panel.replies),
+        hidden_estimates(panel.completion, panel.reasoning, panel.replies),
+    ):
+        yield rows_of(~np.isnan(tokens.value), tokens)

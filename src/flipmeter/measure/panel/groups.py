@@ -1,0 +1,133 @@
+"""Items in groups -> counts, sums and estimates of all groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
+from flipmeter.measure.statistics.formulas import Z95
+from flipmeter.types import Estimate
+
+NO_COUNT = -1
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Which group each item belongs to, and how many groups there are; a group may be empty."""
+
+    of: Ints
+    n: int
+
+    def among(self, items: Booleans) -> Groups:
+        """Return the same groups with only these items."""
+        return Groups(self.of[items], self.n)
+
+    def count(self, items: Booleans | None = None) -> Ints:
+        """Count the items of each group, or only the marked ones."""
+        return np.bincount(self.of if items is None else self.of[items], minlength=self.n)
+
+    def total(self, values: Floats) -> Floats:
+        """Add up a number per item, to the last bit as `np.sum` adds up each group alone."""
+        sizes = self.count()
+        starts = np.cumsum(sizes) - sizes
+        in_order = values[np.argsort(self.of, kind="stable")]
+        # Without the zero in front, reduceat would start from the first value and add pairwise
+        # from the second: another order of additions, and no place for an empty group.
+        return np.add.reduceat(np.insert(in_order, starts, 0.0), starts + np.arange(self.n))
+
+
+def one_group(n_items: int) -> Groups:
+    """Put all items into one group."""
+    return Groups(np.zeros(n_items, dtype=np.int64), 1)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """One metric of many groups: an `Estimate` whose fields are columns, `NO_COUNT` for no k."""
+
+    metric: str
+    value: Floats
+    low: Floats
+    high: Floats
+    n: Ints
+    k: Ints
+    failed: Ints
+    note: Sequence[str]
+
+    def take(self, places: Ints) -> Estimates:
+        """Return the estimates in these places."""
+        return Estimates(
+            *(self.metric, self.value[places], self.low[places], self.high[places]),
+            *(self.n[places], self.k[places], self.failed[places]),
+            note=[self.note[place] for place in places.tolist()],
+        )
+
+    def only(self) -> Estimate:
+        """Return the estimate of the only group."""
+        k = int(self.k[0])
+        return Estimate(
+            *(float(self.value[0]), float(self.low[0]), float(self.high[0]), int(self.n[0])),
+            k=None if k == NO_COUNT else k,
+            failed=int(self.failed[0]),
+            metric=self.metric,
+            note=self.note[0],
+        )
+
+
+def estimates(
+    metric: str,
+    value: Floats,
+    ends: tuple[Floats, Floats] | None = None,
+    *,
+    n: Ints | None = None,
+    k: Ints | None = None,
+    failed: Ints | None = None,
+    note: Sequence[str] | str = "",
+) -> Estimates:
+    """Fill in what is not known: no interval, n = 0, no k, none failed, one note for all."""
+    size = len(value)
+    low, high = ends or (np.full(size, np.nan), np.full(size, np.nan))
+    nothing, no_count = np.zeros(size, dtype=np.int64), np.full(size, NO_COUNT)
+    return Estimates(
+        *(metric, value, low, high),
+        n=nothing if n is None else n,
+        k=no_count if k is None else k,
+        failed=nothing if failed is None else failed,
+        note=[note] * size if isinstance(note, str) else note,
+    )
+
+
+def undefined(metric: str, note: Sequence[str]) -> Estimates:
+    """Say for every group why there is no number."""
+    return estimates(metric, np.full(len(note), np.nan), note=note)
+
+
+def mean_estimates(
+    values: Floats,
+    groups: Groups,
+    metric: str,
+    *,
+    failed: Ints | None = None,
+    note: Sequence[str] | None = None,
+) -> Estimates:
+    """Mean of a number per item, with the normal 95 % interval; fewer than two items have none."""
+    n = groups.count()
+    mean = ratio(groups.total(values), n)
+    squares = groups.total((values - mean[groups.of]) ** 2)
+    half = Z95 * np.sqrt(ratio(squares, n - 1)) / np.sqrt(np.maximum(n, 1))
+    if note is None:
+        note = ["" if size else "no complete item" for size in n.tolist()]
+    return estimates(metric, mean, (mean - half, mean + half), n=n, failed=failed, note=note)
+
+
+def joined(*notes: str) -> str:
+    """Put several notes into one."""
+    return "; ".join(note for note in notes if note)
+
+
+def joined_each(*notes: Sequence[str]) -> list[str]:
+    """Put the notes of each group into one."""
+    return [joined(*each) for each in zip(*notes, strict=True)]

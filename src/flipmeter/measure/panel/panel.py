@@ -1,0 +1,333 @@
+"""Decisions -> a panel: the items of every group under every run, and what a contrast finds there.
+
+A group is one rater on one dataset, level and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipmeter.measure.estimates.flips import count_discordant
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
+from flipmeter.measure.panel.frame import checked, quoted
+from flipmeter.measure.panel.groups import Groups
+from flipmeter.types import Contrast, Policy, Problem
+
+Run = tuple[str, int]
+"""A view and which repeat of it."""
+
+Hashes = npt.NDArray[np.uint64]
+Status = Literal["measured", "not identified", "not applicable"]
+
+KEY = ("rater", "dataset", "level", "seed")
+ABSENT = -1
+UNKNOWN = 0
+POLARITY = "by polarity: the question is turned round, not a list of labels"
+NOWHERE = "the meaning of the labels is nowhere in the prompt"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Classes and prompts of all items under every run; -1 where an item was not asked.
+
+    An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
+    in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
+    `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
+    equal hashes are equal prompts, 0 is none. `probabilities` are those of the classes
+    under the base view, null where there are none. The calls are those of single
+    decisions and the tokens those of single replies, grouped by `replies`.
+    """
+
+    keys: pl.DataFrame
+    n_classes: Ints
+    labels: list[str]
+    reproducible: Booleans
+    groups: Groups
+    gold: Ranks
+    ranks: dict[Run, Ranks]
+    prompts: dict[Run, Hashes]
+    probabilities: pl.Series
+    replies: Groups
+    calls: Floats
+    completion: Floats
+    reasoning: Floats
+
+    @property
+    def has_list(self) -> Booleans:
+        """Mark the groups whose prompts list labels; others choose between two passages."""
+        return np.array([labels != "passages" for labels in self.labels], dtype=np.bool_)
+
+    @property
+    def views(self) -> list[str]:
+        """Return the views that some group was asked, in the order of their names."""
+        return [view for view, repeat in self.ranks if repeat == 0]
+
+    def classes(self, run: Run) -> Ranks:
+        """Return the class of each item under a run, which nobody may have been asked."""
+        return self.ranks[run] if run in self.ranks else np.full(len(self.gold), ABSENT)
+
+    def asked(self, *runs: Run) -> Booleans:
+        """Mark the items that were asked in all of these runs."""
+        return np.asarray(np.min([self.classes(run) for run in runs], axis=0) != ABSENT)
+
+    def has(self, *runs: Run) -> Booleans:
+        """Mark the groups that know all of these runs, though maybe not for the same items."""
+        nobody = np.zeros(self.groups.n, dtype=np.bool_)
+        return np.asarray(np.all([self._known.get(run, nobody) for run in runs], axis=0))
+
+    @cached_property
+    def _known(self) -> dict[Run, Booleans]:
+        return {run: self.groups.count(self.asked(run)) > 0 for run in self.ranks}
+
+
+# --- contrasts --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The items that a contrast can speak about, as a mask, and each group's status and note."""
+
+    items: Booleans
+    status: list[Status]
+    note: list[str]
+
+    @property
+    def measured(self) -> Booleans:
+        return np.array([status == "measured" for status in self.status])
+
+
+def compared(panel: Panel, contrast: Contrast) -> Compared:
+    """Find the items asked under all views of a contrast, whose prompts are not all one prompt."""
+    if len(contrast.views) < 2:
+        raise Problem(f"contrast '{contrast.name}' names {len(contrast.views)} view; it needs two")
+    runs = [(view, 0) for view in contrast.views]
+    asked, equal = panel.asked(*runs), _equal_prompts(panel, runs)
+    known = np.stack([panel.has(run) for run in runs], axis=1)
+    counts = panel.groups.count(asked).tolist(), panel.groups.count(asked & equal).tolist()
+    each_group = zip(known.tolist(), *counts, panel.labels, strict=True)
+    found = [_standing(contrast, *each) for each in each_group]
+    return Compared(asked & ~equal, [status for status, _ in found], [note for _, note in found])
+
+
+def _standing(
+    contrast: Contrast, known: Sequence[bool], n_asked: int, n_equal: int, labels: str
+) -> tuple[Status, str]:
+    if not all(known):
+        missing = [
+            view for view, is_known in zip(contrast.views, known, strict=True) if not is_known
+        ]
+        return "not applicable", f"not applicable: no view {quoted(missing)}"
+    if not n_asked:
+        return "not applicable", "not applicable: the views share no item"
+    if n_equal == n_asked:
+        return _unidentified(labels if contrast.reverses_labels else "")
+    notes = [POLARITY] if contrast.reverses_labels and labels == "passages" else []
+    notes += [f"{n_equal} items left out: their prompts are byte-equal"] if n_equal else []
+    return "measured", "; ".join(notes)
+
+
+def _unidentified(labels: str) -> tuple[Status, str]:
+    """Say what equal prompts mean; where the label list was to be reversed, its labels are known.
+
+    Words keep their meaning in a prompt that does not list them. Identifiers have none there, so
+    that neither view can be read.
+    """
+    if labels == "identifiers":
+        return "not applicable", f"not applicable: {NOWHERE}"
+    same = "; equals the noise floor" if labels else ""
+    return "not identified", f"not identified{same}: the prompts are byte-equal"
+
+
+def _equal_prompts(panel: Panel, runs: Sequence[Run]) -> Booleans:
+    """Mark the items whose prompts are known and the same in all runs."""
+    nowhere = np.full(len(panel.gold), UNKNOWN, dtype=np.uint64)
+    prompts = [panel.prompts.get(run, nowhere) for run in runs]
+    same = np.all([other == prompts[0] for other in prompts[1:]], axis=0)
+    return np.asarray(same & (prompts[0] != UNKNOWN))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """For each group the view whose two runs a contrast is held against, "" where there is none.
+
+    `runs` are the classes of all items in the first run and in the second.
+    """
+
+    view: list[str]
+    runs: tuple[Ranks, Ranks]
+
+    @property
+    def known(self) -> Booleans:
+        return np.array([view != "" for view in self.view])
+
+
+def noise_runs(panel: Panel, contrast: Contrast) -> Noise:
+    """Find two runs of one view to hold a contrast against: of its own views, else of base.
+
+    A rater said to be reproducible repeats a few items only; where these agree, the run itself
+    stands for its repeat, which is noise 0 on every item.
+    """
+    chosen = np.full(panel.groups.n, "", dtype=object)
+    first = second = np.full(len(panel.gold), ABSENT)
+    for view in ("base", *reversed(contrast.views)):  # the last one that is repeated stays
+        repeated = panel.has((view, 0), (view, 1))
+        settled = by_construction(panel, view)
+        run, again = panel.classes((view, 0)), panel.classes((view, 1))
+        first = np.where(repeated[panel.groups.of], run, first)
+        again = np.where(settled[panel.groups.of], run, again)
+        second = np.where(repeated[panel.groups.of], again, second)
+        chosen[repeated] = view
+    return Noise(chosen.tolist(), (first, second))
+
+
+def by_construction(panel: Panel, view: str) -> Booleans:
+    """Mark the groups whose rater is called reproducible and gave every repeated item its class."""
+    if not panel.reproducible.any():
+        return panel.reproducible
+    both = panel.asked((view, 0), (view, 1))
+    moved = both & (panel.classes((view, 0)) != panel.classes((view, 1)))
+    agrees = (panel.groups.count(both) > 0) & (panel.groups.count(moved) == 0)
+    return np.asarray(agrees & panel.reproducible)
+
+
+def conditions(panel: Panel, contrast: Contrast, items: Booleans) -> list[Ranks]:
+    """Return the classes of some items under each view of a contrast."""
+    return [panel.classes((view, 0))[items] for view in contrast.views]
+
+
+def discordant(
+    panel: Panel, contrast: Contrast, items: Booleans, noise: Noise, policy: Policy
+) -> tuple[Ints, Ints, Ints]:
+    """Hold a pair of views against two runs of one view: items compared, McNemar's b and c."""
+    kept = items & (noise.runs[0] != ABSENT) & (noise.runs[1] != ABSENT)
+    first, second = conditions(panel, contrast, kept)
+    runs = noise.runs[0][kept], noise.runs[1][kept]
+    return count_discordant((first, second), runs, policy, panel.groups.among(kept))
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> Panel:
+    """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed."""
+    frame = checked(decisions)
+    keys, group = _groups(frame)
+    items, item = _places(frame["item"])
+    units, unit = _places(pl.Series(group * len(items) + item))
+    runs, run = _runs(frame)
+    shape, cell = (len(runs), len(units)), run * len(units) + unit
+    _check_once(keys, group, cell)
+    gold = np.zeros(len(units), dtype=np.int64)
+    np.maximum.at(gold, unit, frame["gold"].fill_null(0).to_numpy())
+    ranks = np.full(shape, ABSENT)
+    ranks.flat[cell] = frame["rank"].to_numpy()
+    # A decision may rest on many replies; tokens are counted by reply.
+    n_replies = frame["n_calls"].fill_null(1).clip(lower_bound=1)
+    prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
+    prompts.flat[cell] = _hashes(frame["prompt"])
+    return Panel(
+        keys=keys,
+        reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
+        n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
+        labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
+        groups=Groups(units.to_numpy() // len(items), keys.height),
+        gold=gold,
+        ranks=dict(zip(runs, ranks, strict=True)),
+        prompts=dict(zip(runs, prompts, strict=True)),
+        probabilities=_at_base(frame, unit, len(units)),
+        replies=Groups(group, keys.height),
+        calls=_calls(frame, group * len(runs) + run),
+        completion=_tokens(frame["completion_tokens"] / n_replies),
+        reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
+    )
+
+
+def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
+    """Return the distinct values in order, and the place of each value among them."""
+    distinct = column.unique().sort()
+    places = column.replace_strict(distinct, pl.int_range(len(distinct), eager=True))
+    return distinct, places.to_numpy()
+
+
+def _groups(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """Return the key of each group in order, and the group of each decision."""
+    values, places = zip(*(_places(frame[name]) for name in KEY), strict=True)
+    sizes = [len(distinct) for distinct in values]
+    cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
+    used = np.unravel_index(cells.to_numpy(), sizes)
+    return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
+
+
+def _runs(frame: pl.DataFrame) -> tuple[list[Run], Ints]:
+    """Return the runs, first runs before repeats, and the run of each decision."""
+    views, view = _places(frame["view"])
+    codes, run = _places(frame["repeat"] * len(views) + pl.Series(view))
+    return [(views[code % len(views)], code // len(views)) for code in codes.to_list()], run
+
+
+def _hashes(prompts: pl.Series) -> Hashes:
+    """Number the prompts without sorting them; as many bits as the digests they mostly are."""
+    is_known = (prompts != "").fill_null(False).to_numpy()
+    return np.where(is_known, prompts.hash().to_numpy(), np.uint64(UNKNOWN))
+
+
+def reference_of(frame: pl.DataFrame) -> str:
+    """Return the view that others are held against: base, or the first of a table without one."""
+    return "base" if (frame["view"] == "base").any() else str(frame["view"][0])
+
+
+def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
+    """Return the probabilities of each item in the first run of the view of reference."""
+    places = pl.DataFrame({"unit": np.arange(n_units)})
+    rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
+    rows = rows.filter(view=reference_of(frame), repeat=0)
+    return places.join(rows, on="unit", how="left", maintain_order="left")["probabilities"]
+
+
+def _calls(frame: pl.DataFrame, condition: Ints) -> Floats:
+    """Return the calls of each decision, with its part of those that its condition shares."""
+    n_items = np.bincount(condition)[condition]
+    shared = frame["shared_calls"].fill_null(0).to_numpy() / n_items
+    return np.asarray(_tokens(frame["n_calls"]) + shared)
+
+
+def _tokens(counts: pl.Series) -> Floats:
+    """Return tokens as numbers, NaN where nobody reported them."""
+    return counts.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+
+def _check_once(keys: pl.DataFrame, group: Ints, cell: Ints) -> None:
+    times = np.bincount(cell)
+    if times.max() > 1:
+        where = _where(keys, int(group[times[cell] > 1].min()))
+        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
+
+
+def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
+    n_classes = np.zeros(keys.height, dtype=np.int64)
+    n_classes[group] = counts
+    mixed = group[counts != n_classes[group]]
+    if len(mixed):
+        found = counts[group == mixed.min()]
+        where = _where(keys, int(mixed.min()))
+        raise Problem(f"{where} mixes scales of {found.min()} and {found.max()}")
+    return n_classes
+
+
+def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[str]:
+    """Return what a column says of each group, in which it is everywhere the same."""
+    somewhere = np.zeros(n_groups, dtype=np.int64)
+    somewhere[group] = np.arange(len(group))
+    return column[somewhere].to_list()
+
+
+def _where(keys: pl.DataFrame, group: int) -> str:
+    rater, dataset, level, seed = keys.row(group)
+    return f"rater '{rater}' on '{dataset}' (level '{level}', seed {seed})"

@@ -1,0 +1,75 @@
+"""The one seam to the outside: a request goes in, a reply comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from flipmeter.model.label_scores import Step
+from flipmeter.types import Problem, Reply, Request
+
+
+class Backend(Protocol):
+    """What answers. `identity` says what it is in every request key: never a secret.
+
+    `is_reproducible` claims that equal greedy requests get equal replies, whatever came between.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+    @property
+    def is_reproducible(self) -> bool: ...
+
+    async def ask(self, request: Request) -> Reply:
+        """Answer once. Raise Retry for what may pass, Problem for what the user must mend."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Retry(Exception):
+    """This attempt failed and another may succeed, not before `after` seconds if that is known.
+
+    One that `is_free` never reached a model, so that nobody bills it.
+    """
+
+    def __init__(self, reason: str, after: float | None = None, *, is_free: bool = False) -> None:
+        super().__init__(reason)
+        self.after = after
+        self.is_free = is_free
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Whether an endpoint has something (None: it could not be told), how we know, since when."""
+
+    name: str
+    is_there: bool | None
+    how: str
+    seen: str = ""
+
+
+@dataclass(frozen=True)
+class Spoken(Reply):
+    """A reply with its tokens, for who asks for their log-probabilities."""
+
+    steps: tuple[Step, ...] = ()
+
+
+def n_alternatives(body: dict[str, Any]) -> int | None:
+    """Take out of a body how many alternatives to each token it wants to see, None for none.
+
+    The chat interface says `logprobs: true, top_logprobs: 5`, the completions interface
+    `logprobs: 5`.
+    """
+    asked, top = body.pop("logprobs", None), body.pop("top_logprobs", None)
+    if asked is None or asked is False:
+        return None
+    n = top or 0 if asked is True else asked
+    if not isinstance(n, int) or n < 0:
+        raise Problem(f"{n!r} alternatives to a token are asked for; give a number from 0 on")
+    return n

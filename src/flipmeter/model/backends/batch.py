@@ -1,0 +1,296 @@
+"""Request -> a line of a batch file, and its result -> Reply, as OpenAI and `vllm run-batch` do it.
+
+A folder holds the files to hand in, `requests.jsonl` with the requests as our own store knows them,
+and `manifest.json`, which says what is what. Results may come whole, in parts or twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flipmeter.model.backends.http import PATHS, body_of, moderated
+from flipmeter.model.backends.response import Trouble, reply_in, shortened, trouble_in
+from flipmeter.types import Head, Message, Problem, Reply, Request, Script
+
+MOST_REQUESTS = 50_000
+MOST_BYTES = 200 * 10**6
+"""What OpenAI takes in one file."""
+
+MANIFEST, REQUESTS = "manifest.json", "requests.jsonl"
+NAMED = 3
+"""How many ids an error names."""
+Door = tuple[str, str, str]
+"""A model as its endpoint calls it, its identity, and the address that is asked."""
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file to hand in: for one model behind one address, as vendors want it.
+
+    `identity` tells models apart that two endpoints call by the same name.
+    """
+
+    name: str
+    model: str
+    identity: str
+    url: str
+    n_requests: int
+    n_bytes: int
+    sha256: str
+
+
+@dataclass
+class Results:
+    """What came back, by key: replies to keep, and why others failed. Nothing is stored yet."""
+
+    replies: dict[str, Reply] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+# --- out --------------------------------------------------------------------------------------
+
+
+def write_batch(
+    folder: Path,
+    requests: Iterable[tuple[str, Request]],
+    about: Mapping[str, Any],
+    *,
+    most_requests: int = MOST_REQUESTS,
+    most_bytes: int = MOST_BYTES,
+) -> list[BatchFile]:
+    """Write requests, each with its model as the endpoint calls it, into a folder of their own.
+
+    `about` goes into the manifest as it is.
+    """
+    if (folder / MANIFEST).exists():
+        raise Problem(f"{folder} holds a batch already; import it, or name another folder")
+    try:
+        return _written(folder, requests, about, most_requests, most_bytes)
+    except OSError as error:
+        raise Problem(
+            f"cannot write the batch into {folder} ({error.strerror}); name another folder"
+        ) from error
+
+
+def _written(
+    folder: Path,
+    requests: Iterable[tuple[str, Request]],
+    about: Mapping[str, Any],
+    most_requests: int,
+    most_bytes: int,
+) -> list[BatchFile]:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines: dict[Door, list[bytes]] = {}
+    with (folder / REQUESTS).open("w", encoding="utf-8") as kept:
+        for line in _kept(_each(requests, lines)):
+            kept.write(json.dumps(line) + "\n")
+    files: list[BatchFile] = []
+    named: Counter[str] = Counter()
+    for door, some in lines.items():
+        stem = _stem(door)
+        for part in _parts(some, most_requests, most_bytes):
+            named[stem] += 1
+            files.append(_write(folder, f"{stem}-{named[stem]:03}.jsonl", door, part))
+    manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    return files
+
+
+def _each(
+    requests: Iterable[tuple[str, Request]], lines: dict[Door, list[bytes]]
+) -> Iterator[Request]:
+    """Yield requests while their lines are gathered by model and address."""
+    for model, request in requests:
+        interface, body = body_of(model, request)
+        url = f"/v1{PATHS[interface]}"
+        start = json.dumps({"custom_id": request.key, "method": "POST", "url": url})
+        line = f'{start.removesuffix("}")}, "body": {body.decode()}}}\n'.encode()
+        lines.setdefault((model, request.model, url), []).append(line)
+        yield request
+
+
+def _parts(lines: Sequence[bytes], most_requests: int, most_bytes: int) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    size = 0
+    for line in lines:
+        if part and (len(part) >= most_requests or size + len(line) > most_bytes):
+            yield part
+            part, size = [], 0
+        part.append(line)
+        size += len(line)
+    yield part
+
+
+def _stem(door: Door) -> str:
+    model, _, url = door
+    stem = re.sub(r"[^\w.-]+", "-", model).strip("-.") or "model"
+    return f"{stem}-{url.removeprefix('/v1/').replace('/', '-')}"
+
+
+def _write(folder: Path, name: str, door: Door, lines: Sequence[bytes]) -> BatchFile:
+    content = b"".join(lines)
+    (folder / name).write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    return BatchFile(name, *door, len(lines), len(content), digest)
+
+
+def _kept(requests: Iterable[Request]) -> Iterator[dict[str, Any]]:
+    """Yield what makes the requests again; a head that many share is written once."""
+    heads: dict[Head, int] = {}
+    for request in requests:
+        head = request.script.head
+        if head not in heads:
+            heads[head] = len(heads)
+            before = [[message.role, message.content] for message in head.before]
+            yield {"before": before, "role": head.role, "start": head.start}
+        yield {
+            "key": request.key,
+            "head": heads[head],
+            "rest": request.script.rest,
+            "model": request.model,
+            "params": request.params,
+            "answers": request.answers,
+            "repeat": request.repeat,
+        }
+
+
+# --- back -------------------------------------------------------------------------------------
+
+
+def read_batch(folder: Path) -> dict[str, Request]:
+    """Return the requests of a batch by key, each as it was when it was written."""
+    _manifest(folder)
+    heads: list[Head] = []
+    found: dict[str, Request] = {}
+    for where, row in _rows(folder / REQUESTS):
+        try:
+            if "key" in row:
+                found[row["key"]] = _request(row, heads)
+            else:
+                heads.append(_head(row))
+        except (LookupError, TypeError, ValueError):
+            raise Problem(
+                f"{where} was changed since it was written; export the batch again"
+            ) from None
+    return found
+
+
+def _head(row: Mapping[str, Any]) -> Head:
+    before = tuple(Message(role, content) for role, content in row["before"])
+    return Head(before, row["role"], row["start"])
+
+
+def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
+    """Return a request, or raise a ValueError if it is not the one that was written."""
+    script = Script(heads[row["head"]], row["rest"])
+    named = row["model"], script, row["params"], tuple(row["answers"]), row["repeat"]
+    request = Request(*named)
+    if request.key != row["key"]:
+        raise ValueError(row["key"])
+    return request
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Return the files in a batch's folder that are not its own: what came back."""
+    own = {REQUESTS, *(file["name"] for file in _manifest(folder)["files"])}
+    found = [path for path in sorted(folder.glob("*.jsonl")) if path.name not in own]
+    if not found:
+        raise Problem(
+            f"{folder} has no results yet; put the output file and the error file of the batch "
+            "there, or name them"
+        )
+    return found
+
+
+def read_results(paths: Sequence[Path], known: Mapping[str, Request]) -> Results:
+    """Read result files as the live client reads answers; an id that is not known is refused.
+
+    The same reply twice counts once, a reply wins over an error, and two different replies to one
+    request are refused: nobody could say which one counts.
+    """
+    found, unknown, torn = Results(), dict[str, str](), dict[str, str]()
+    for where, row in (row for path in paths for row in _rows(path)):
+        key = row.get("custom_id")
+        if not isinstance(key, str) or key not in known:
+            unknown.setdefault(str(key), where)
+            continue
+        reply = _reply(row, known[key])
+        if reply.error:
+            found.errors.setdefault(key, reply.error)
+        elif found.replies.setdefault(key, reply) != reply:
+            torn.setdefault(key, where)
+    _refuse(unknown, "not in this batch: is this the result of another one?")
+    _refuse(torn, "answered twice and differently: keep one of the files")
+    found.errors = {key: said for key, said in found.errors.items() if key not in found.replies}
+    return found
+
+
+def _reply(row: Mapping[str, Any], request: Request) -> Reply:
+    """Return the reply in a result, or one with an error, which is never stored."""
+    response = row.get("response")
+    if not isinstance(response, Mapping):
+        error = row.get("error")
+        said = error.get("message") or error.get("code") if isinstance(error, Mapping) else error
+        return Reply(error=shortened(str(said or "the result has neither response nor error")))
+    body, status = response.get("body"), response.get("status_code", 200)
+    answer = body if isinstance(body, dict) else {}
+    status = status if isinstance(status, int) else 200
+    trouble = trouble_in(status, answer, json.dumps(body).encode())
+    if trouble is None:
+        return reply_in(answer, 0.0, request.answers)
+    return moderated(trouble) or Reply(error=_said(trouble))
+
+
+def _said(trouble: Trouble) -> str:
+    return f"HTTP {trouble.status} in the batch: {trouble.message}"
+
+
+def _refuse(ids: Mapping[str, str], why: str) -> None:
+    if ids:
+        shown = "; ".join(f"'{key}' ({where})" for key, where in [*ids.items()][:NAMED])
+        more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
+        raise Problem(f"{shown}{more}: {why}; nothing is imported")
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
+    except FileNotFoundError:
+        raise Problem(
+            f"{folder} holds no batch (no {MANIFEST}); name its folder with --batch"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(f"{path} is damaged ({error}); export the batch again") from error
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every line of a file of JSON objects, and where it stands."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{path}, line {number}", _object(path, number, line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Problem(f"{path} cannot be read ({error}); name a file of JSON lines") from error
+
+
+def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise Problem(
+            f"{path}, line {number} is not JSON ({error}); if it is cut off, download it again"
+        ) from error
+    if not isinstance(row, dict):
+        raise Problem(f"{path}, line {number} is no JSON object; is this a result file?")
+    return row

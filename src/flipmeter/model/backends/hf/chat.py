@@ -1,0 +1,177 @@
+"""Request -> tokens, and tokens -> text: chat template, shared head, and the thought cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from flipmeter.model.label_scores import Tree, ending, written
+from flipmeter.types import Head, Message, Problem, Request
+
+BREAK = "\n\n"
+MARK = "\u0001"
+THOUGHTS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel>thought", "<channel|>"),
+)
+TAIL = 16
+"""The end of a thought is looked for in so many last tokens: a marker may be spelt in several."""
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """A prompt as text and tokens; the first `n_head` tokens are those of the shared head."""
+
+    text: str
+    ids: list[int]
+    n_head: int
+    is_chat: bool
+
+    @property
+    def opens_thought(self) -> bool:
+        """Say whether the template has begun a thought that the model must end."""
+        return any(self.text.rstrip().endswith(start) for start, _ in THOUGHTS)
+
+
+class Wording:
+    """What a tokenizer makes of requests and replies."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.tokenizer = tokenizer
+        self._name = name
+        self._heads: dict[tuple[Head, str], tuple[str, list[int]]] = {}
+        self._written = lru_cache(maxsize=1024)(self._grow)
+
+    def prompted(
+        self, request: Request, interface: str, template: Mapping[str, Any] | None = None
+    ) -> Prompted:
+        """Return the prompt of a request: whole, in tokens, with the length of its head.
+
+        The whole text is cut into tokens and compared with the head's: a token may reach over the
+        end of the head, and cutting the two parts alone would then give other tokens.
+        """
+        is_chat, template = interface == "chat", template or {}
+        text = self._text(request.script.messages, is_chat, template)
+        start, head_ids = self._head(request.script.head, is_chat, template)
+        ids = self.encode(text, is_chat)
+        n_head = _n_common(ids, head_ids) if text.startswith(start) else 0
+        return Prompted(text, ids, min(n_head, len(ids) - 1), is_chat)
+
+    def encode(self, text: str, is_chat: bool) -> list[int]:
+        """Return the tokens of a text; a chat template writes its special tokens itself."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=not is_chat)["input_ids"]
+        if not ids:
+            raise Problem(f"the prompt is empty for {self._name}; it has no token")
+        return ids
+
+    def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:
+        """Return the ways to write answers after a prompt, in tokens."""
+        return self._written(answers, ending(prompt.text))
+
+    def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
+        def encode(text: str) -> list[int]:
+            ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            return ids
+
+        return written(answers, end, encode)
+
+    def decode(self, ids: Sequence[int], *, with_special: bool = False) -> str:
+        text = self.tokenizer.decode(
+            list(ids), skip_special_tokens=not with_special, clean_up_tokenization_spaces=False
+        )
+        return str(text)
+
+    def _head(
+        self, head: Head, is_chat: bool, template: Mapping[str, Any]
+    ) -> tuple[str, list[int]]:
+        """Return the text and the tokens that all prompts behind a head begin with."""
+        key = head, f"{is_chat}{sorted(template.items())}"
+        if key not in self._heads:
+            messages = (*head.before, Message(head.role, head.start + MARK))
+            start, found, _ = self._text(messages, is_chat, template).partition(MARK)
+            ids = self.encode(start, is_chat) if found and start else []
+            self._heads = {key: (start, ids)}  # requests come sorted by head
+        return self._heads[key]
+
+    def _text(self, messages: Sequence[Message], is_chat: bool, template: Mapping[str, Any]) -> str:
+        if not is_chat:
+            return BREAK.join(message.content for message in messages)
+        if not self.tokenizer.chat_template:
+            raise Problem(
+                f"{self._name} has no chat template; set `interface: completions` for raw text"
+            )
+        said = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                said, tokenize=False, add_generation_prompt=True, **template
+            )
+        except (ValueError, TypeError, RuntimeError, _template_error()) as error:
+            raise Problem(f"the chat template of {self._name} fails: {error}") from error
+        return str(text)
+
+
+def _template_error() -> type[Exception]:
+    import jinja2
+
+    error: type[Exception] = jinja2.TemplateError
+    return error
+
+
+def _n_common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two sequences have in common at their start."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
+@dataclass
+class Said:
+    """The tokens of one reply while it is made, and where its thought ends."""
+
+    wording: Wording
+    prompt: Prompted
+    stops: tuple[str, ...]
+    ids: list[int] = field(default_factory=list)
+    finish: str = ""
+    n_thought: int = 0
+
+    def __post_init__(self) -> None:
+        self._is_thinking = self.prompt.opens_thought
+
+    def add(self, token: int) -> None:
+        """Take one more token; a stop counts only outside of a thought."""
+        self.ids.append(token)
+        tail = self.wording.decode(self.ids[-TAIL:], with_special=True)
+        if not self.n_thought and any(end in tail for _, end in THOUGHTS):
+            self.n_thought, self._is_thinking = len(self.ids), False
+        elif not self.n_thought and len(self.ids) <= TAIL:
+            begun = any(tail.lstrip().startswith(start) for start, _ in THOUGHTS)
+            self._is_thinking = self._is_thinking or begun
+        if self.stops and not self._is_thinking and self._cut() is not None:
+            self.finish = "stop"
+
+    @property
+    def text(self) -> str:
+        """Return what is said after the thought, up to a stop."""
+        if self._is_thinking:
+            return ""
+        cut = self._cut()
+        return self._answer()[:cut]
+
+    @property
+    def n_reasoning(self) -> int:
+        return len(self.ids) if self._is_thinking else self.n_thought
+
+    def _answer(self) -> str:
+        answer = self.wording.decode(self.ids[self.n_thought :])
+        return answer.lstrip() if self.n_thought else answer
+
+    def _cut(self) -> int | None:
+        """Return where the first stop begins, None if there is none yet."""
+        answer = self._answer()
+        places = [answer.find(stop) for stop in self.stops if stop in answer]
+        return min(places, default=None)

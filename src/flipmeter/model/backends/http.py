@@ -1,0 +1,308 @@
+"""Any OpenAI-compatible endpoint, chat or completions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from flipmeter.model.backends.backend import Retry
+from flipmeter.model.backends.response import (
+    Trouble,
+    decoded,
+    reply_in,
+    shortened,
+    told_pause,
+    trouble_in,
+)
+from flipmeter.model.engine.limiter import Limiter
+from flipmeter.types import Head, Problem, Reply, Request
+
+BREAK = "\n\n"
+PATHS = {"chat": "/chat/completions", "completions": "/completions"}
+MENDABLE = {301, 302, 303, 307, 308, 401, 402, 403, 404}
+PASSING = {408, 409, 425, 429}
+ACCOUNT = {401, 402}
+NOT_THERE = {403, 404, 501}
+"""What some endpoints say to a field or an interface that they do not have."""
+CROWDED = 429
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+NO_CREDIT = {"insufficient_quota", "billing_hard_limit_reached"}
+NO_MODEL = {"model_not_found"}
+MODERATED = {"content_filter", "content_policy_violation", "refusal"}
+PATIENCE = 3
+"""How many requests may be refused at the beginning before all are taken to be."""
+LARGEST_ANSWER = 16 * 2**20
+SHORTEST_SECRET = 8
+"""Servers without accounts take any key ("EMPTY", "1"); hiding such a word would change replies."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where to ask and with which key. The key is in no representation, message or request key."""
+
+    base_url: str
+    model: str
+    key: str | None = None
+    key_variable: str = ""
+    timeout: float = 120.0
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.base_url!r}, {self.model!r})"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What one request brought: an answer with its reply, or a refusal.
+
+    `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
+    that `is_passing` may be gone another time.
+    """
+
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    reply: Reply = field(default_factory=Reply)
+    refusal: str = ""
+    problem: Problem | None = None
+    is_passing: bool = False
+
+
+class Unreachable(Retry):
+    """No connection: a wrong address, a server not started, or one that has gone away."""
+
+
+class HttpBackend:
+    """A client of one model behind one base URL."""
+
+    is_reproducible = False
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        identity: str,
+        *,
+        concurrency: int = 8,
+        is_adaptive: bool = True,
+        is_replica: bool = False,
+    ) -> None:
+        self.identity = identity
+        self.concurrency = concurrency
+        self.limiter = Limiter(concurrency, is_adaptive)
+        # A server of one's own has one queue for all its models; a vendor has one for each.
+        is_own = is_replica or urlsplit(endpoint.base_url).hostname in LOOPBACK
+        self.server = endpoint.base_url if is_own else identity
+        self._endpoint = endpoint
+        self._key = (endpoint.key or "").strip()
+        self._session: aiohttp.ClientSession | None = None
+        self._n_refused: int | None = 0  # None once anything was answered
+
+    async def ask(self, request: Request) -> Reply:
+        start = time.perf_counter()
+        answer, trouble, headers = await self._exchange(request)
+        if trouble is not None:
+            return self._refused(trouble, headers)
+        self._n_refused = None
+        return reply_in(answer, time.perf_counter() - start, request.answers)
+
+    async def try_out(self, request: Request) -> Tried:
+        """Ask once and return also a refusal; raise only what no other request would mend."""
+        start = time.perf_counter()
+        answer, trouble, headers = await self._exchange(request)
+        if trouble is None:
+            return Tried(answer, reply_in(answer, time.perf_counter() - start))
+        if not _is_refusal(trouble):
+            self._raise(trouble, headers)
+        said, problem = f"HTTP {trouble.status}: {trouble.message}", None
+        if trouble.status in MENDABLE or trouble.kinds & NO_MODEL:
+            problem = Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
+        return Tried(refusal=said, problem=problem)
+
+    async def listing(self) -> dict[str, Any]:
+        """Return what the endpoint's list of models says about this one, {} if nothing."""
+        try:
+            status, _, content = await self._send("GET", "/models")
+        except Retry:
+            return {}
+        rows = decoded(content).get("data") if status == 200 else None
+        known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return next((row for row in known if row.get("id") == self._endpoint.model), {})
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _exchange(
+        self, request: Request
+    ) -> tuple[dict[str, Any], Trouble | None, Mapping[str, str]]:
+        interface, body = body_of(self._endpoint.model, request)
+        status, headers, content = await self._send("POST", PATHS[interface], body)
+        answer = decoded(content)
+        return answer, trouble_in(status, answer, content), headers
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None = None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Send a body and return the whole answer, without the key wherever it is echoed."""
+        base_url = self._endpoint.base_url
+        failure: Exception
+        session = self._open()
+        try:
+            # A redirect would turn the POST into a GET, or take the prompts to another host.
+            async with session.request(
+                method, base_url.rstrip("/") + path, data=body, allow_redirects=False
+            ) as response:
+                content = await _read(response)
+                return response.status, response.headers, self._hidden(content)
+        except TimeoutError:
+            failure = Retry(f"no answer from {base_url} within {self._endpoint.timeout:g} s")
+        except (aiohttp.InvalidURL, UnicodeError):
+            failure = Problem(f"the base URL {base_url!r} is not an address; write http(s)://host")
+        except aiohttp.ClientConnectorCertificateError as error:
+            failure = Problem(f"{base_url} has a certificate that is not trusted: {error}")
+        except (aiohttp.ClientError, OSError) as error:
+            said = self._without_key(str(error)) or type(error).__name__
+            is_down = isinstance(error, aiohttp.ClientConnectorError)
+            kind = Unreachable if is_down else Retry
+            failure = kind(f"{base_url}: {shortened(said)}", is_free=is_down)
+        # Not inside the handler: the errors of aiohttp hold the request's headers, and so the key.
+        raise failure
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            headers = {"Content-Type": "application/json"}
+            if not (self._key.isascii() and self._key.isprintable()):
+                variable = self._endpoint.key_variable
+                raise Problem(f"the key in {variable} holds a line break or the like; set it anew")
+            if self._key:
+                headers["Authorization"] = f"Bearer {self._key}"
+            self._session = aiohttp.ClientSession(
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout),
+                connector=_Connector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    def _hidden(self, content: bytes) -> bytes:
+        if len(self._key) < SHORTEST_SECRET:
+            return content
+        for echoed in (self._key, self._key.replace("/", "\\/")):
+            content = content.replace(echoed.encode(), b"[key]")
+        return content
+
+    def _without_key(self, text: str) -> str:
+        return self._hidden(text.encode("utf-8", "replace")).decode()
+
+    def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
+        """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
+        if (reply := moderated(trouble)) is not None:
+            return reply
+        self._raise(trouble, headers)
+        if self._n_refused is not None:
+            self._n_refused += 1
+            if self._n_refused >= PATIENCE:
+                raise Problem(
+                    f"{self._said(trouble)}; the endpoint refused the first {PATIENCE} requests "
+                    "and answered none: check `decoding`, `max_tokens` and `extra_body` in the "
+                    "study"
+                )
+        return Reply(error=self._said(trouble))
+
+    def _raise(self, trouble: Trouble, headers: Mapping[str, str]) -> None:
+        """Raise what the user must mend, and what may pass."""
+        status = trouble.status
+        if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
+            raise Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
+        if status in PASSING or status >= 500 or status < 300:
+            told = told_pause(headers)
+            pause = 0.0 if told is None and status == CROWDED else told
+            raise Retry(self._said(trouble), pause, is_free=status >= 400)
+
+    def _said(self, trouble: Trouble) -> str:
+        return f"HTTP {trouble.status} from {self._endpoint.base_url}: {trouble.message}"
+
+    def _remedy(self, trouble: Trouble, headers: Mapping[str, str]) -> str:
+        status, variable = trouble.status, self._endpoint.key_variable or "with the key"
+        if status < 400:
+            to = self._without_key(headers.get("Location", "another address"))
+            return f"it has moved to {to}: set base_url"
+        if status == 404 or trouble.kinds & NO_MODEL:
+            return f"is '{self._endpoint.model}' the name the endpoint knows?"
+        if status == 402 or trouble.kinds & NO_CREDIT:
+            return f"top up the account of the key in {variable} and run again: all is kept"
+        state = "is set but not accepted" if self._key else "is not set"
+        return f"the variable {variable} {state}"
+
+
+def body_of(model: str, request: Request) -> tuple[str, bytes]:
+    """Return the interface of a request and its body, for a model as its endpoint calls it."""
+    interface, fields = _fields(model, request.params)
+    start = _start_of(interface, request.script.head)
+    end = '"}]}' if interface == "chat" else '"}'
+    return interface, f"{fields}, {start}{_inside(request.script.rest)}{end}".encode()
+
+
+def moderated(trouble: Trouble) -> Reply | None:
+    """Return the reply to a prompt that is refused whoever asks; others may be answered."""
+    return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
+
+
+def _is_refusal(trouble: Trouble) -> bool:
+    """Say whether an endpoint refuses this request, and might not refuse another."""
+    if trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT:
+        return False
+    is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
+    return is_refused or bool(trouble.kinds & MODERATED)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool that gives out no connection on which something came without being asked for.
+
+    aiohttp would take a late second response to one request for the answer to the next.
+    """
+
+    async def _get(self, *place: Any) -> Any:
+        while (connection := await super()._get(*place)) is not None:
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _fields(model: str, params: str) -> tuple[str, str]:
+    """Return the interface and the start of a body: all that the requests of a run share."""
+    fields = json.loads(params)
+    interface = fields.pop("interface", "chat")
+    return interface, json.dumps({"model": model, **fields}).removesuffix("}")
+
+
+@lru_cache(maxsize=256)
+def _start_of(interface: str, head: Head) -> str:
+    """Return the JSON of a head, up to where the rest of the last message goes on."""
+    if interface == "chat":
+        before = "".join(f"{json.dumps(vars(message))}, " for message in head.before)
+        last = f'{{"role": "{head.role}", "content": "{_inside(head.start)}'
+        return f'"messages": [{before}{last}'
+    texts = [*(message.content for message in head.before), head.start]
+    return f'"prompt": "{_inside(BREAK.join(texts))}'
+
+
+def _inside(text: str) -> str:
+    """Return a text as it stands inside the quotes of a JSON string."""
+    return json.dumps(text)[1:-1]
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    content = b""
+    while chunk := await response.content.readany():
+        content += chunk
+        if len(content) > LARGEST_ANSWER:
+            raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
+    return content

@@ -1,0 +1,292 @@
+"""llama.cpp in this process: the embedded model, and any GGUF file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from flipmeter.base.common_prefix import n_shared
+from flipmeter.model.backends.backend import Spoken, n_alternatives
+from flipmeter.model.backends.hf.chat import THOUGHTS
+from flipmeter.model.label_scores import Ids, Step, Tree, ending, written
+from flipmeter.types import Decoding, Problem, Reply, Request, Usage
+
+CONTEXT = 8192
+BATCH = 512
+SPARED = 3
+SHOWN = 32
+"""How many tokens are looked at where a label may begin or go on."""
+RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
+
+
+class LlamaBackend:
+    """One engine with one slot. Equal requests get equal replies, whatever was asked before.
+
+    llama.cpp keeps what its slot held and computes only the rest of a prompt. Where that rest
+    begins must not move the last bits of a result, and now and then a label: without flash
+    attention it does not, because a token is then computed alike in a batch of any size but one,
+    and no token of a prompt is computed alone.
+    """
+
+    concurrency = 2  # one prompt is answered while the next is taken apart into tokens
+    is_reproducible = True
+    parameters = frozenset({*vars(Decoding()), "logprobs", "top_logprobs"})
+
+    def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
+        if not path.is_file():
+            raise Problem(f"no model file {path}; name a GGUF file that exists")
+        self.identity = identity
+        self.path = path
+        self._context = context
+        self._server: Any = None
+        self._starting, self._slot = threading.Lock(), threading.Lock()
+        self._held: list[int] = []
+        self._tree = lru_cache(maxsize=1024)(self._grow)
+        self.n_processed = 0
+
+    async def ask(self, request: Request) -> Reply:
+        return await asyncio.to_thread(self._ask, request)
+
+    async def close(self) -> None:
+        with self._slot:
+            self._server, self._held = None, []
+
+    def _ask(self, request: Request) -> Reply:
+        with self._starting:
+            if self._server is None:
+                self._server = _start(self.path, self._context)
+        body = json.loads(request.params)
+        n_shown = n_alternatives(body)
+        try:
+            text = self._text(request, body.pop("interface", "completions"))
+            tokens = self._tokens(text)
+            tree = self._tree(request.answers, ending(text)) if request.answers else None
+        except (RuntimeError, ValueError, OSError) as error:
+            return Reply(error=f"llama.cpp: {error}")
+        if tree or n_shown is not None:
+            body["n_probs"] = max(SHOWN if tree else 1, n_shown or 1)
+        with self._slot:
+            start = time.perf_counter()
+            try:
+                answer = self._begin(tokens, body)
+                scores = self._scores(tokens, tree, answer["choices"][0]) if tree else None
+            except (RuntimeError, ValueError, OSError) as error:
+                self._held = []
+                return Reply(error=f"llama.cpp: {error}")
+            reply = _reply(answer, scores, time.perf_counter() - start)
+        if n_shown is None:
+            return reply
+        return Spoken(**vars(reply), steps=_steps(answer["choices"][0], n_shown))
+
+    def _begin(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete a prompt of which no token is computed alone, whatever the slot holds."""
+        self._make_room(tokens)
+        answer = self._complete(tokens, body)
+        self._held = tokens
+        return answer
+
+    def _make_room(self, tokens: list[int]) -> None:
+        """Let the slot hold less where one token would be left to compute, or too much is held.
+
+        Too much is what came after the last prompt, where this one goes on from it: such tokens
+        were computed alone. What the slot then holds is the prompt but for a few tokens, and two
+        others.
+        """
+        n_held = n_shared(self._held, tokens)
+        n_new = len(tokens) - n_held
+        is_one_left = n_new % BATCH == 1 or n_new == 0  # the last is computed, even if all are held
+        goes_on = n_held == len(self._held)
+        if n_held == 0 or not (is_one_left or goes_on):
+            return
+        n_kept = n_held - SPARED
+        n_kept = max(n_kept - ((len(tokens) - n_kept) % BATCH == 1), 0)
+        others = [token for token in (10, 11, 12) if token != tokens[n_kept]][:2]
+        self._complete([*tokens[:n_kept], *others], {"max_tokens": 0})
+
+    def _scores(
+        self, tokens: list[int], tree: Tree[int], choice: Mapping[str, Any]
+    ) -> tuple[float, ...] | None:
+        """Return the log-probability of each label as what follows the prompt.
+
+        The reply's own tokens show some forks of the tree; the others are walked to, always in
+        the same order. The slot keeps the prompt as it is: a fork is computed behind it.
+        """
+        if any(choice["text"].lstrip().startswith(start) for start, _ in THOUGHTS):
+            return None
+        known = _along(choice, tree)
+
+        def shown_after(place: Ids) -> Mapping[int, float]:
+            if place not in known:
+                # What is drawn does not matter, but half a character would show no probabilities.
+                fields = {"max_tokens": 1, "n_probs": SHOWN, "logit_bias": [[self._letter, 1e4]]}
+                ask = self._complete if place else self._begin
+                step = ask([*tokens, *place], fields)["choices"][0]["logprobs"]["content"][0]
+                known[place] = _shown(step)
+            return known[place]
+
+        return tree.scores(shown_after)
+
+    def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
+        return written(answers, end, lambda text: self._tokens(text, add_special=False))
+
+    @cached_property
+    def _letter(self) -> int:
+        return self._tokens("a", add_special=False)[-1]
+
+    def _complete(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
+        fields = {RENAMED.get(name, name): value for name, value in body.items()}
+        answer: dict[str, Any] = self._server.handle_completions(
+            {"prompt": tokens, "cache_prompt": True, "id_slot": 0, **fields}
+        )
+        if "error" in answer:
+            raise ValueError(answer["error"].get("message", answer["error"]))
+        usage = _usage(answer)
+        self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
+        return answer
+
+    def _tokens(self, text: str, *, add_special: bool = True) -> list[int]:
+        fields = {"content": text, "add_special": add_special, "parse_special": True}
+        return list(self._post("/tokenize", fields)["tokens"])
+
+    def _text(self, request: Request, interface: str) -> str:
+        """Return the text the engine sees."""
+        if interface == "completions":
+            return request.script.text
+        return self._template([(m.role, m.content) for m in request.script.messages])
+
+    def _template(self, messages: list[tuple[str, str]]) -> str:
+        """Let the engine put messages into the chat template that the weights carry."""
+        body = {"messages": [{"role": role, "content": content} for role, content in messages]}
+        return str(self._post("/apply-template", body)["prompt"])
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask the engine's own server, on loopback, for what its handle does not offer."""
+        query = urllib.request.Request(
+            f"{self._server.listening_address}{path}",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with _DIRECT.open(query, timeout=60) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+
+# A proxy of the user's is not for this process's own loopback address.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _start(path: Path, context: int) -> Any:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = context
+    params.n_parallel = 1
+    params.n_ubatch = BATCH
+    params.verbosity = 0
+    params.warmup = False
+    params.cache_ram_mib = 0  # requests come sorted by prefix: there is nothing to bring back
+    # Flash attention computes a batch of 64 tokens or more otherwise than a smaller one.
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    for threads in (params.cpuparams, params.cpuparams_batch):
+        threads.n_threads = _cores()
+        threads.poll = 0  # waiting threads sleep: a spinning one steals the core of the other
+    try:
+        return xllamacpp.Server(params)
+    except (RuntimeError, ValueError) as error:
+        raise Problem(f"llama.cpp cannot load {path} ({error}); is it a GGUF file?") from error
+
+
+def _cores() -> int:
+    """Return how many cores there are, or how many a scheduler such as Ray leaves to us."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told):
+        return int(told)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _reply(answer: Mapping[str, Any], scores: tuple[float, ...] | None, seconds: float) -> Reply:
+    choice = answer["choices"][0]
+    return Reply(
+        text=choice.get("text") or "",
+        finish=choice.get("finish_reason") or "",
+        scores=scores,
+        usage=_usage(answer),
+        seconds=seconds,
+        fingerprint=str(answer.get("system_fingerprint", "")),
+    )
+
+
+def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int, float]]:
+    """Return what is shown at the forks of a tree that a reply passes.
+
+    The engine shows no step that ends within a character: the bytes of the steps must make up the
+    text, or the next one stands somewhere else.
+    """
+    text, said = choice["text"].encode(), b""
+    place: Ids = ()
+    known: dict[Ids, Mapping[int, float]] = {}
+    for step in _content(choice):
+        said += bytes(step["bytes"])
+        if not (tree.branches(place) and text.startswith(said)):
+            break
+        known[place] = _shown(step)
+        place = (*place, step["id"])
+    return known
+
+
+def _shown(step: Mapping[str, Any]) -> dict[int, float]:
+    return {one["id"]: one["logprob"] for one in [*step["top_logprobs"], step]}
+
+
+def _content(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (choice.get("logprobs") or {}).get("content") or []
+
+
+def _steps(choice: Mapping[str, Any], n_shown: int) -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            step["token"],
+            {one["token"]: one["logprob"] for one in [*step["top_logprobs"][:n_shown], step]},
+        )
+        for step in _content(choice)
+    )
+
+
+def _usage(answer: Mapping[str, Any]) -> Usage:
+    usage = answer.get("usage", {})
+    return Usage(
+        prompt=usage.get("prompt_tokens"),
+        cached=usage.get("prompt_tokens_details", {}).get("cached_tokens"),
+        completion=usage.get("completion_tokens"),
+    )
+
+
+def engine() -> str:
+    """Return the engine, its version and what moves last bits: another may round otherwise."""
+    return f"xllamacpp {version('xllamacpp')} without flash attention"
+
+
+def file_digest(path: Path) -> str:
+    if not path.is_file():
+        raise Problem(f"no model file {path}; name a GGUF file that exists")
+    status = path.stat()
+    return _digest(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,277 @@
+"""A Python callable as a rater: any agent, chain or fine-tuned model, behind the one seam."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from flipmeter.model.backends.response import plain
+from flipmeter.registry import suggestion
+from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
+
+FAMILY = "python"
+AT_ONCE = 16
+"""How many questions a coroutine is asked at once unless told; a plain function gets one."""
+LEAST = -100.0
+"""The log-probability of a label to which a callable gives none."""
+ROUNDED = 0.05
+"""Probabilities may add up to this much more or less than 1."""
+
+
+class PythonBackend:
+    """Puts questions to a callable; what it raises is an error of that one reply."""
+
+    parameters: frozenset[str] = frozenset()
+
+    def __init__(self, model: Model) -> None:
+        found = find_callable(name_of(model))
+        self.identity = python_identity(model)
+        self.is_reproducible = is_said_reproducible(model)
+        self._timeout = model.timeout
+        self._call, self._is_async = _ready(found, model)
+        self.concurrency = model.concurrency or (AT_ONCE if self._is_async else 1)
+
+    async def ask(self, request: Request) -> Reply:
+        """Put the question of a request to the callable and take down what it says."""
+        question = Question.read(request.script.text, request.repeat)
+        start = time.perf_counter()
+        try:
+            said = await self._answer(question)
+            text, scores = _read(said, question, request.answers)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if _is_ending(error):
+                raise
+            why = plain(f"{type(error).__name__}: {error}".rstrip(": "))
+            return Reply(error=why, model=self.identity)
+        seconds = time.perf_counter() - start
+        return Reply(plain(text), "stop", scores, seconds=seconds, model=self.identity)
+
+    async def _answer(self, question: Question) -> object:
+        if not self._is_async:
+            return await asyncio.to_thread(self._call, question)
+        async with asyncio.timeout(self._timeout):
+            return await self._call(question)
+
+    async def close(self) -> None:
+        """Do nothing: what a callable holds is its own."""
+
+
+def _is_ending(error: BaseException) -> bool:
+    """Say whether the run itself is cancelled, and not only something inside a callable."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
+
+
+# --- what it says -----------------------------------------------------------------------------
+
+
+def _read(
+    said: object, question: Question, answers: Sequence[str]
+) -> tuple[str, tuple[float, ...] | None]:
+    """Return the label of an answer as the question writes it, and its log-probabilities."""
+    told = dict(said) if isinstance(said, Mapping) else {"label": said}
+    label, shares = told.pop("label", None), told.pop("probabilities", None)
+    if told:
+        raise ValueError(f"it returned {sorted(map(str, told))} beside label and probabilities")
+    if shares is None:
+        return _text(label, question), None
+    by_text = _shares(shares, question)
+    text = _text(label, question) if label is not None else max(by_text, key=by_text.__getitem__)
+    logs = {text: math.log(share) if share > 0 else LEAST for text, share in by_text.items()}
+    return text, tuple(max(logs[answer], LEAST) for answer in answers) if answers else None
+
+
+def _text(said: object, question: Question) -> str:
+    """Return a label's text for its text, its class's name, its rank or the label itself."""
+    if isinstance(said, Label):
+        return said.text
+    if isinstance(said, int | np.integer) and not isinstance(said, bool):
+        ranks = {label.rank: label.text for label in question.labels}
+        if int(said) not in ranks:
+            raise ValueError(f"it returned the rank {said}; ranks are 1 to {len(ranks)}")
+        return ranks[int(said)]
+    if said is None:
+        return ""
+    if not isinstance(said, str):
+        raise TypeError(f"it returned {said!r:.80}; return a label, a rank or a mapping")
+    texts = {label.text for label in question.labels}
+    names = {label.name.casefold(): label.text for label in question.labels}
+    return said if said in texts else names.get(said.strip().casefold(), said)
+
+
+def _shares(shares: object, question: Question) -> dict[str, float]:
+    """Return the probability of every label by its text; a list is by slot."""
+    texts = [label.text for label in question.labels]
+    if isinstance(shares, Mapping):
+        found = {_text(label, question): share for label, share in shares.items()}
+        if set(found) != set(texts):
+            odd = ", ".join(sorted({*found} ^ {*texts}))
+            raise ValueError(
+                f"it returned {len(found)} probabilities by label, and there are {len(texts)} "
+                f"labels ({', '.join(texts)}); these are not in both: {odd}"
+            )
+    else:
+        listed = _listed(shares)
+        if len(listed) != len(texts):
+            raise ValueError(
+                f"it returned {len(listed)} probabilities, and there are {len(texts)} labels "
+                f"({', '.join(texts)}); return one for each, in this order"
+            )
+        found = dict(zip(texts, listed, strict=True))
+    return _checked(found)
+
+
+def _listed(shares: object) -> list[object]:
+    if isinstance(shares, str) or not isinstance(shares, Iterable):
+        raise TypeError(f"it returned {shares!r:.80} as probabilities; return a list or a mapping")
+    return list(shares)
+
+
+def _checked(shares: Mapping[str, object]) -> dict[str, float]:
+    """Refuse what is no probability, or does not add up to 1 but for rounding."""
+    found = {text: _number(share) for text, share in shares.items()}
+    for text, share in found.items():
+        if not 0 <= share <= 1:
+            raise ValueError(
+                f"it returned {shares[text]!r:.80} as the probability of '{text}'; it is 0 to 1"
+            )
+    total = sum(found.values())
+    if abs(total - 1) > ROUNDED:
+        raise ValueError(f"it returned probabilities that add up to {total:g}; they must to 1")
+    return found
+
+
+def _number(share: object) -> float:
+    try:
+        return float(share)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
+
+
+# --- which callable ---------------------------------------------------------------------------
+
+
+def name_of(model: Model) -> str:
+    return model.address.removeprefix(f"{FAMILY}/")
+
+
+def python_identity(model: Model) -> str:
+    """Return the name of a callable with its version: its own, or a hash of its module's source."""
+    name = name_of(model)
+    found = find_callable(name)
+    module, _, path = name.rpartition(":")
+    options = f" {canonical_json(dict(model.options))}" if model.options else ""
+    return f"{FAMILY}/{Path(module).stem}:{path}@{_version(found, name)}{options}"
+
+
+def is_said_reproducible(model: Model) -> bool:
+    """Say whether a callable claims to give equal questions equal answers (`is_reproducible`)."""
+    return getattr(find_callable(name_of(model)), "is_reproducible", False) is True
+
+
+def _version(found: Any, name: str) -> str:
+    version = getattr(found, "version", None)
+    if isinstance(version, str | int | float):
+        return str(version)
+    while isinstance(found, partial):
+        found = found.func
+    try:
+        source = inspect.getsourcefile(inspect.unwrap(found))
+    except TypeError:  # an instance: its class has the source
+        source = inspect.getsourcefile(type(found))
+    if source is None or not Path(source).is_file():
+        raise Problem(f"'{name}' has no source to tell versions by; give it an attribute `version`")
+    return f"sha256:{hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16]}"
+
+
+def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
+    """Return what is called with a question, a class made once, and whether it is awaited."""
+    options = dict(model.options)
+    if inspect.isclass(found):
+        try:
+            found, options = found(**options), {}
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise Problem(f"cannot make a '{name_of(model)}': {why}; see its `options`") from error
+    is_async = any(map(inspect.iscoroutinefunction, (found, type(found).__call__)))
+    return (lambda question: found(question, **options)), is_async
+
+
+def beside(address: str, folder: Path) -> str:
+    """Return a callable's address with the path of its file, if that stands in a folder.
+
+    Any other is returned as it is. A module of a package is left to be imported by its name.
+    """
+    place, _, path = address.removeprefix(f"{FAMILY}/").rpartition(":")
+    if not address.startswith(f"{FAMILY}/") or not place:
+        return address
+    is_file = place.endswith(".py")
+    file = folder / (place if is_file else f"{place.replace('.', '/')}.py")
+    is_packed = not is_file and "." in place and (file.parent / "__init__.py").is_file()
+    return f"{FAMILY}/{file}:{path}" if file.is_file() and not is_packed else address
+
+
+@lru_cache(maxsize=64)
+def find_callable(name: str) -> Any:
+    """Return the callable that `package.module:function` or `file.py:function` names."""
+    place, colon, path = name.rpartition(":")
+    if not (colon and place and path):
+        raise Problem(f"'{name}' names no callable; write {FAMILY}/package.module:function")
+    found: Any = _module(place)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            there = [one for one in vars(found) if not one.startswith("_")]
+            raise Problem(f"{place} has nothing named '{part}'{suggestion(part, there)}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise Problem(f"'{name}' is {type(found).__name__}, which cannot be called with a question")
+    return found
+
+
+def _module(place: str) -> ModuleType:
+    """Import a module by its name, from where we are too, or from a file."""
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
+    except Problem:
+        raise
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise Problem(f"cannot import {place}: {why}; mend it, or name another") from error
+
+
+def _by_name(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise Problem(
+            f"no module named '{error.name}' (looked in {here} and on the path of Python); "
+            "install it, set PYTHONPATH, or name a file: python/folder/file.py:function"
+        ) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise Problem(f"no file {path} (looked in {Path.cwd()}); check the path")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # dataclasses and pickles look their module up
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,248 @@
+"""An endpoint's answer -> Reply, or what it says instead of one."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from flipmeter.model.label_scores import Step, scores_along
+from flipmeter.types import Reply, Usage
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What an endpoint says instead of an answer."""
+
+    status: int
+    message: str
+    kinds: frozenset[str] = frozenset()
+
+
+def decoded(content: bytes) -> dict[str, Any]:
+    """Return the answer as an object, an empty one if it is anything else."""
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def trouble_in(status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
+    """Return what went wrong, None if this is an answer."""
+    # OpenRouter reports an upstream failure inside an answer of status 200, or inside its choice.
+    error = answer.get("error") or _first(answer.get("choices")).get("error")
+    whole = content.decode("utf-8", "replace")
+    if status // 100 == 2 and error:
+        return Trouble(_status_in(error), _words(error), _kinds(error))
+    if status // 100 == 2:
+        flaw = _flaw(answer)
+        return Trouble(status, f"{flaw}: {shortened(whole)}") if flaw else None
+    error = error or answer.get("message") or answer.get("detail") or whole
+    return Trouble(status, _words(error), _kinds(error))
+
+
+def _first(choices: object) -> dict[str, Any]:
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else {}
+
+
+def _status_in(error: object) -> int:
+    """Return the status that an error inside a good answer has by its code, 200 if by none."""
+    code = error.get("code") if isinstance(error, dict) else None
+    text = str(code)
+    return int(text) if len(text) == 3 and text.isdecimal() and text >= "400" else 200
+
+
+def _kinds(error: object) -> frozenset[str]:
+    """Return the names an endpoint has for an error."""
+    if not isinstance(error, dict):
+        return frozenset()
+    about = error.get("metadata")
+    about = about if isinstance(about, dict) else {}
+    names = {str(x) for x in (error.get("code"), error.get("type"), about.get("error_type"))}
+    if about.get("flagged_input"):
+        names.add("content_filter")
+    if "not a valid model" in str(error.get("message")):
+        names.add("model_not_found")
+    return frozenset(names)
+
+
+def _words(error: object) -> str:
+    return shortened(str(error.get("message") or error if isinstance(error, dict) else error))
+
+
+def _flaw(answer: Mapping[str, Any]) -> str:
+    """Say why an answer holds no reply, "" if it does; a reply is stored for good."""
+    choice = _first(answer.get("choices"))
+    if not choice:
+        return "the answer has no choices" if answer else "the answer is not a JSON object"
+    message = _message(choice)
+    if message is None:
+        return "the choice has no message"
+    if choice.get("finish_reason") == "error":
+        return "the answer broke off with an error"
+    return "" if isinstance(message.get("content"), str | list | None) else "the content is no text"
+
+
+def shortened(said: str) -> str:
+    return " ".join(plain(said).split())[:200] or "an empty answer"
+
+
+def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()) -> Reply:
+    """Return the reply in an answer, with the scores of the answers if it shows them."""
+    choice = _first(answer["choices"])
+    message = _message(choice) or {}
+    text, refusal = _text(message.get("content")), _text(message.get("refusal"))
+    is_refusal = bool(refusal) and not text
+    return Reply(
+        text=text or refusal,
+        finish="refusal" if is_refusal else _name(choice.get("finish_reason")),
+        scores=scores_along(steps_in(choice), answers) if answers else None,
+        usage=_usage(answer.get("usage")),
+        seconds=seconds,
+        model=_name(answer.get("model")),
+        provider=_name(answer.get("provider")),
+        fingerprint=_name(answer.get("system_fingerprint")),
+    )
+
+
+def logprobs_in(answer: Mapping[str, Any]) -> int | None:
+    """Return how many alternatives the first token has with its log-probability, None for none.
+
+    The chat interface lists tokens under `content`, the completions interface in parallel lists.
+    """
+    found = _first(answer.get("choices")).get("logprobs")
+    found = found if isinstance(found, dict) else {}
+    if isinstance(tokens := found.get("content"), list) and tokens:
+        token = tokens[0] if isinstance(tokens[0], dict) else {}
+        return len(token.get("top_logprobs") or ()) if "logprob" in token else None
+    if isinstance(found.get("token_logprobs"), list) and found["token_logprobs"]:
+        top = found.get("top_logprobs")
+        return len(top[0] or ()) if isinstance(top, list) and top else 0
+    return None
+
+
+def steps_in(choice: Mapping[str, Any]) -> list[Step]:
+    """Return the tokens of a choice with what is shown beside them, up to one without a share."""
+    found = choice.get("logprobs")
+    found = found if isinstance(found, dict) else {}
+    rows = found.get("content")
+    rows = rows if isinstance(rows, list) else _rows(found)
+    steps: list[Step] = []
+    for row in rows:
+        alternatives = row.get("top_logprobs") if isinstance(row, dict) else None
+        shares = dict(filter(None, map(_share, [*_listed(alternatives), row])))
+        if _share(row) is None:
+            break
+        steps.append(Step(row["token"], shares))
+    return steps
+
+
+def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parallel lists of the completions interface as those of the chat interface."""
+    tokens, shares = _listed(found.get("tokens")), _listed(found.get("token_logprobs"))
+    tops = _listed(found.get("top_logprobs"))
+    tops += [None] * (len(tokens) - len(tops))
+    return [
+        {
+            "token": token,
+            "logprob": share,
+            "top_logprobs": [
+                {"token": other, "logprob": its} for other, its in (top or {}).items()
+            ],
+        }
+        for token, share, top in zip(tokens, shares, tops, strict=False)
+        if isinstance(top, dict | None)
+    ]
+
+
+def _listed(value: object) -> list[Any]:
+    return [*value] if isinstance(value, list) else []
+
+
+def _share(row: object) -> tuple[str, float] | None:
+    """Return a token with its log-probability, None if this is none."""
+    if not isinstance(row, dict) or not isinstance(row.get("token"), str):
+        return None
+    share = row.get("logprob")
+    if isinstance(share, bool) or not isinstance(share, int | float) or math.isnan(share):
+        return None
+    return row["token"], min(float(share), 0.0)
+
+
+def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the message of a choice; the completions interface has only its text."""
+    message = choice.get("message")
+    if isinstance(message, dict):
+        return message
+    return {"content": choice["text"]} if "text" in choice else None
+
+
+def _text(content: object) -> str:
+    """Return a content that is a string, a list of parts, or nothing."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return plain(content) if isinstance(content, str) else ""
+
+
+def plain(text: str) -> str:
+    """Replace halves of surrogate pairs: JSON can hold them, no file can."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _name(value: object) -> str:
+    """Return a name on one line; the store keeps several names apart by a control character."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isprintable() else "".join(filter(str.isprintable, value))
+
+
+def _usage(usage: object) -> Usage:
+    return Usage(
+        prompt=_count(usage, "prompt_tokens"),
+        cached=_count(usage, "prompt_tokens_details", "cached_tokens"),
+        completion=_count(usage, "completion_tokens"),
+        reasoning=_count(usage, "completion_tokens_details", "reasoning_tokens"),
+    )
+
+
+def _count(found: object, *path: str) -> int | None:
+    """Return the number of tokens at a place, None where there is no such number."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    return int(found) if 0 <= found < 2**53 else None
+
+
+def told_pause(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that an endpoint asks to wait, as a number or as a date."""
+    for name, unit in (("Retry-After-Ms", 1e-3), ("Retry-After", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    until = _moment(headers.get("Retry-After"))
+    # Against the endpoint's own clock, which may differ from ours.
+    now = _moment(headers.get("Date")) or datetime.now(UTC)
+    return None if until is None else max(0.0, (until - now).total_seconds())
+
+
+def _moment(date: str | None) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(date or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

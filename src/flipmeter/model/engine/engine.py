@@ -1,0 +1,199 @@
+"""Serve what is stored and ask for the rest: every request once, every reply on disk first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.engine.budget import Budget, Purse
+from flipmeter.model.engine.ledger import Ledger
+from flipmeter.model.engine.limiter import Limiter
+from flipmeter.model.engine.pool import PERSISTENCE, Gate, Keep, Persistence, Pool, Stop, Till
+from flipmeter.model.engine.replicas import Rota, fleet_of
+from flipmeter.model.store.store import Store
+from flipmeter.types import Problem, Reply, Request
+
+Asked = Callable[[Request, Reply], None]
+
+
+async def ask_all(
+    requests: Sequence[Request], backends: Mapping[str, Backend], store: Store, **options: Any
+) -> dict[str, Reply]:
+    """Return a reply for every request, by key; `options` are those of an Engine."""
+    return await Engine(backends, store, **options).ask(requests)
+
+
+@dataclass
+class Engine:
+    """What answers requests for a run: backends by identity, behind one store and one budget.
+
+    Whoever asks through one engine shares its limits, and equal requests under way are one call. A
+    budget holds for all calls that share a ledger.
+    """
+
+    backends: Mapping[str, Backend]
+    store: Store
+    ledger: Ledger = field(default_factory=Ledger)
+    budget: Budget | None = None
+    min_interval: Mapping[str, float] = field(default_factory=dict)
+    on_reply: Asked | None = None
+    persistence: Persistence = PERSISTENCE
+
+    def __post_init__(self) -> None:
+        self._till = Till(Purse(self.budget or Budget(), self.ledger.spent))
+        self._gates: dict[str, Gate] = {}
+        self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
+
+    async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
+        """Return a reply for every request, by key; what fails for good is a reply with an error.
+
+        Requests of one backend are sent in the order given, each replica of it has prefix groups of
+        its own. Every reply is stored before it is used; an error is not stored, so the
+        next run asks again. Before the budget is exceeded nothing more is sent, and OutOfBudget is
+        raised when everything under way is stored.
+        """
+        distinct = {request.key: request for request in requests}
+        replies = self.store.get(distinct)
+        self.ledger.wanted += len(distinct)
+        self.ledger.stored += len(replies)
+        while missing := [distinct[key] for key in distinct if key not in replies]:
+            others = {r.key: self._arrival(r.key) for r in missing if r.key in self._under_way}
+            await self._send([r for r in missing if r.key not in others], replies)
+            for key, arrival in others.items():
+                # Shielded: one who stops waiting does not stop the others.
+                if reply := await asyncio.shield(arrival):
+                    replies[key] = reply
+            # What a sender failed to get is sent next time round, unless it has come meanwhile.
+            replies |= self.store.get(key for key in others if key not in replies)
+        return replies
+
+    def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
+        """Return what somebody else's request under way will bring."""
+        arrival = self._under_way[key] or asyncio.get_running_loop().create_future()
+        self._under_way[key] = arrival
+        return arrival
+
+    def land(self, key: str, reply: Reply | None) -> None:
+        """End a request under way; None if it got no reply."""
+        arrival = self._under_way.pop(key, None)
+        if arrival is not None and not arrival.done():
+            arrival.set_result(reply)
+
+    async def _send(self, requests: Sequence[Request], replies: dict[str, Reply]) -> None:
+        self._under_way |= dict.fromkeys(request.key for request in requests)
+        journal, stop = _Journal(self, replies), Stop()
+        pools = [
+            pool
+            for identity, some in _by_model(requests).items()
+            for pool in self._pools(identity, some, journal.keep, stop)
+        ]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for pool in pools:
+                    pool.hire(tasks)
+        except BaseExceptionGroup as group:
+            raise _first_problem(group) or group from None
+        finally:
+            try:
+                journal.flush()
+            finally:
+                for request in requests:
+                    self.land(request.key, None)
+        if stop.problem is not None:
+            raise stop.problem
+        if any(pool.is_out for pool in pools):
+            raise self._till.purse.out()
+
+    @property
+    def gates(self) -> Mapping[str, Gate]:
+        """Return the ways to the servers that were asked so far."""
+        return self._gates
+
+    def _pools(
+        self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
+    ) -> list[Pool]:
+        """Return the workers of a backend, or of each of its replicas."""
+        fleet = fleet_of(self.backends[identity])
+        rota = Rota(requests, fleet)
+        stop.rotas.append(rota)
+        shared = self._till, stop, self.ledger, self.persistence
+        return [
+            Pool(one, rota, place, keep, self._gate(identity, one), *shared)
+            for place, one in enumerate(fleet.replicas)
+        ]
+
+    def _gate(self, identity: str, backend: Backend) -> Gate:
+        """Return the way to a backend's server, one for all who ask it."""
+        server = _server(identity, backend)
+        if server not in self._gates:
+            sharing = [
+                (name, one)
+                for name, known in self.backends.items()
+                for one in fleet_of(known).replicas
+                if _server(name, one) == server
+            ]
+            self._gates[server] = Gate(
+                # Where two models stand behind one server, the stricter limit holds for both.
+                min((_limiter(one) for _, one in sharing), key=lambda limiter: limiter.limit),
+                max(self.min_interval.get(name, 0.0) for name, _ in sharing),
+            )
+        return self._gates[server]
+
+
+def _server(identity: str, backend: Backend) -> str:
+    """Return what stands for the server of a backend: itself, unless it knows better."""
+    return str(getattr(backend, "server", identity))
+
+
+def _limiter(backend: Backend) -> Limiter:
+    """Return a backend's own limiter: what an endpoint takes is learnt once, and outlives a run."""
+    known: Limiter | None = getattr(backend, "limiter", None)
+    return known or Limiter(backend.concurrency, is_adaptive=False)
+
+
+@dataclass
+class _Journal:
+    """Store replies, those that come together in one transaction, and hand them on after it."""
+
+    engine: Engine
+    replies: dict[str, Reply]
+    pending: list[tuple[Request, Reply]] = field(default_factory=list)
+
+    async def keep(self, request: Request, reply: Reply) -> None:
+        self.pending.append((request, reply))
+        if len(self.pending) == 1:
+            # The first waits until all workers whose answers are there have had their turn.
+            await asyncio.sleep(0)
+            self.flush()
+
+    def flush(self) -> None:
+        pending, self.pending = self.pending, []
+        good = [(request, reply) for request, reply in pending if not reply.error]
+        # Another process may have been faster: then its reply is the one that counts.
+        earlier = self.engine.store.put_many(good)
+        for request, reply in pending:
+            kept = earlier.get(request.key, reply)
+            self.replies[request.key] = kept
+            self.engine.land(request.key, kept)
+            self.engine.ledger.note(reply)
+            if self.engine.on_reply is not None:
+                self.engine.on_reply(request, kept)
+
+
+def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
+    """Return the first problem of a group: a caller need not know that there are workers."""
+    for error in group.exceptions:
+        found = _first_problem(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(found, Problem):
+            return found
+    return None
+
+
+def _by_model(requests: Iterable[Request]) -> dict[str, list[Request]]:
+    groups: dict[str, list[Request]] = {}
+    for request in requests:
+        groups.setdefault(request.model, []).append(request)
+    return groups

@@ -1,0 +1,230 @@
+"""Workers of one backend: pace, permits, pauses and retries, in one layer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from flipmeter.base.run_sync import Bell
+from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.engine.budget import Purse, Spent, taken
+from flipmeter.model.engine.ledger import Ledger
+from flipmeter.model.engine.limiter import Limiter
+from flipmeter.model.engine.replicas import Place, Rota
+from flipmeter.types import Problem, Reply, Request
+
+Keep = Callable[[Request, Reply], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Persistence:
+    """How often a request is tried and how long the pauses between are, in seconds.
+
+    Pauses double from `first_pause`, or from `crowded_pause` when the endpoint says that it gets
+    too much but not for how long, up to `longest_pause`. A pause that the endpoint tells is never
+    cut short: one beyond `patience` ends the run.
+    """
+
+    attempts: int = 10
+    first_pause: float = 0.25
+    crowded_pause: float = 2.0
+    longest_pause: float = 16.0
+    patience: float = 900.0
+
+    def pause(self, attempt: int, told: float | None) -> float:
+        """Return how long to wait after a failed attempt, counted from 0."""
+        first = self.crowded_pause if told == 0 else self.first_pause
+        return max(told or 0.0, min(first * 2.0 ** min(attempt, 50), self.longest_pause))
+
+
+PERSISTENCE = Persistence()
+
+
+@dataclass
+class Till:
+    """The purse that all pools of a run share."""
+
+    purse: Purse
+    bell: Bell = field(default_factory=Bell)
+
+    def settle(self, worst: Spent, took: Spent) -> None:
+        self.purse.settle(worst, took)
+        self.bell.ring()
+
+
+@dataclass
+class Stop:
+    """A problem that ends a run: nothing more is sent, and what is under way is still heard."""
+
+    problem: Problem | None = None
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    rotas: list[Rota] = field(default_factory=list)
+
+    def because(self, problem: Problem) -> None:
+        self.problem = self.problem or problem
+        self.event.set()
+        for rota in self.rotas:
+            rota.end()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some time, or until the run is to end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.event.wait()
+
+
+@dataclass
+class Gate:
+    """The way to one server: whoever asks it waits for the same pause, pace and permits."""
+
+    limiter: Limiter
+    min_interval: float = 0.0
+    next_start: float = 0.0
+    n_answered: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    freed: Bell = field(default_factory=Bell)
+
+    def hold(self, pause: float) -> None:
+        """Let nobody start for a while: what one is told holds for all."""
+        self.next_start = max(self.next_start, _now() + pause)
+
+    async def enter(self, request: Request, till: Till, stop: Stop) -> Spent | None:
+        """Wait for pause, permit and budget; the lock keeps the order of the requests.
+
+        The worst case of the call that may begin is set aside; None is a budget used up, or a run
+        that is to end.
+        """
+        async with self.turn:
+            # Each wait may be outdated by the next: another worker may be told to pause meanwhile.
+            while stop.problem is None:
+                wait = self.next_start - _now()
+                if wait > 0:
+                    await stop.sleep(wait)
+                elif self.limiter.is_full:
+                    await self.freed.wait()
+                elif worst := till.purse.reserve(request):
+                    self.next_start = _now() + self.min_interval
+                    return worst
+                elif till.purse.held.calls:
+                    await till.bell.wait()
+                else:
+                    return None
+        return None
+
+
+class _Gone(Exception):
+    """Who was asked is not there any more, and another may answer."""
+
+
+@dataclass
+class Pool:
+    """Workers of one backend, which may be one of several that share a rota."""
+
+    backend: Backend
+    rota: Rota
+    place: Place
+    keep: Keep
+    gate: Gate
+    till: Till
+    stop: Stop
+    ledger: Ledger
+    persistence: Persistence
+    n_workers: int = 0
+    is_out: bool = False
+
+    def hire(self, tasks: asyncio.TaskGroup) -> None:
+        """Start workers, as many as there are permits by now."""
+        most = min(self.gate.limiter.permits, self.backend.concurrency, self.rota.n_open)
+        while self.n_workers < most:
+            self.n_workers += 1
+            tasks.create_task(self._work(tasks))
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        try:
+            while (request := await self.rota.take(self.place)) is not None:
+                try:
+                    reply = await self._persist(request)
+                except _Gone:
+                    self.ledger.retried += 1
+                    self.rota.put_back(request)
+                    continue
+                if reply is None:
+                    self.is_out = True
+                    self.rota.end()
+                    return
+                self.hire(tasks)
+                await self.keep(request, reply)
+                self.rota.done()
+        except Problem as problem:
+            self.stop.because(problem)
+
+    async def _persist(self, request: Request) -> Reply | None:
+        """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
+        attempts, failure = self.persistence.attempts, Retry("not asked")
+        n_before = self.gate.n_answered
+        for attempt in range(attempts):
+            worst = None if self.is_out else await self.gate.enter(request, self.till, self.stop)
+            if worst is None:
+                return None
+            self.ledger.retried += bool(attempt)
+            try:
+                return await self._attempt(request, worst)
+            except Retry as retry:
+                failure = retry
+            if self.rota.fleet.lose(self.place, failure):
+                if self.rota.n_returned[request.key] + 1 < attempts:
+                    raise _Gone
+                break
+            pause = self._checked_pause(attempt, failure.after, str(failure))
+            if failure.after is not None:
+                self.gate.hold(pause)
+            elif attempt + 1 < attempts:
+                await self.stop.sleep(pause)
+        if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
+            raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
+        return Reply(error=f"{failure} (given up after {attempts} attempts)")
+
+    async def _attempt(self, request: Request, worst: Spent) -> Reply:
+        """Ask once, and tell the gate and the purse how it went."""
+        gate, took = self.gate, worst  # what breaks off after it was sent may be billed
+        window = gate.limiter.start()
+        try:
+            reply = await self.backend.ask(request)
+            took = Spent(1) if reply.error else taken(reply.usage, worst)
+            gate.limiter.answered(window)
+            gate.n_answered += 1
+            return reply
+        except Retry as retry:
+            took = Spent(1) if retry.is_free else worst
+            if retry.after is None:
+                gate.limiter.stumbled()
+            else:
+                gate.limiter.crowded(window)
+            raise
+        except BaseException:
+            gate.limiter.left()
+            raise
+        finally:
+            self.till.settle(worst, took)
+            gate.freed.ring()
+
+    def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
+        if (told or 0.0) > self.persistence.patience:
+            raise Problem(
+                f"{reason}; the endpoint asks for a pause of {told:g} s: run again after it, "
+                "what has been answered is stored and not asked again"
+            )
+        return self.persistence.pause(attempt, told)
+
+
+def _remedy(n_answered: int) -> str:
+    if not n_answered:
+        return "is the server running?"
+    return "the server has gone away: run again when it is back, what was answered is stored"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,168 @@
+"""Several that answer for one model: what shares a head keeps to one of them while it is there."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import groupby
+
+from flipmeter.base.run_sync import Bell
+from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.model.backends.http import Unreachable
+from flipmeter.types import Head, Problem, Reply, Request
+
+Place = int
+"""A replica by its number."""
+
+Share = deque[Request]
+"""Requests behind one head, in their order."""
+
+MOST_HOMES = 4096
+"""How many heads are remembered; one that is forgotten begins anew somewhere."""
+
+WORTH_HALVING = 8
+"""Fewer requests are not worth a head that is computed twice."""
+
+
+class Fleet:
+    """Replicas of one model: who is there, and who was asked last what is behind a head.
+
+    A request's key does not know of them, nor how many. A `problem` is one that all of them have.
+    """
+
+    is_reproducible = False
+    problem: Problem | None = None
+
+    def __init__(self, replicas: Sequence[Backend]) -> None:
+        self.replicas = tuple(replicas)
+        self.identity = self.replicas[0].identity
+        self.concurrency = sum(replica.concurrency for replica in self.replicas)
+        self.there: set[Place] = set()
+        self.homes: dict[Head, Place] = {}
+        self.changed = Bell()
+
+    def muster(self) -> None:
+        """Let all be asked, also those that were gone before."""
+        self.there = set(range(len(self.replicas)))
+
+    def lose(self, place: Place, failure: Retry) -> bool:
+        """Say whether a failure means that a replica is gone and its requests are for others.
+
+        One that refuses connections is, but for the last.
+        """
+        is_lost = isinstance(failure, Unreachable) and bool(self.there - {place})
+        if is_lost:
+            self.there.discard(place)
+            self.changed.ring()
+        return is_lost
+
+    def settle(self, head: Head, place: Place) -> None:
+        """Remember who has what is behind a head."""
+        self.homes[head] = place
+        if len(self.homes) > MOST_HOMES:
+            del self.homes[next(iter(self.homes))]
+
+    async def ask(self, request: Request) -> Reply:
+        return await self.replicas[self.homes.get(request.script.head, 0)].ask(request)
+
+    async def close(self) -> None:
+        for replica in self.replicas:
+            await replica.close()
+
+
+def fleet_of(backend: Backend) -> Fleet:
+    """Return what answers for a backend: its replicas, or itself alone."""
+    return backend if isinstance(backend, Fleet) else Fleet([backend])
+
+
+class Rota:
+    """Who of a fleet is asked what: a replica begins a share, and when that is empty the next.
+
+    It begins first what is its own (its prefix cache may still hold the head), then what is
+    nobody's or was of one that is gone. Who finds nothing takes from another: the last share that
+    it has not begun, else half of the one that it has. `n_open` counts what has no reply yet.
+    """
+
+    def __init__(self, requests: Sequence[Request], fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.n_open = len(requests)
+        self.n_returned: Counter[str] = Counter()
+        self._begun: list[Share] = [deque() for _ in fleet.replicas]
+        self._own: list[deque[Share]] = [deque() for _ in fleet.replicas]
+        self._free: deque[Share] = deque()
+        for head, group in groupby(requests, key=lambda one: one.script.head):
+            self._waiting(head).append(deque(group))
+        fleet.muster()
+
+    async def take(self, place: Place) -> Request | None:
+        """Wait for what a replica is asked next; None when all is done."""
+        while self.n_open > 0:
+            if self.fleet.problem is not None:
+                raise self.fleet.problem
+            if request := self.next(place):
+                return request
+            await self.fleet.changed.wait()  # another may go away, and leave something
+        return None
+
+    def next(self, place: Place) -> Request | None:
+        """Return what a replica is asked next, None if there is nothing for it now."""
+        if place not in self.fleet.there:
+            return None
+        if not self._begun[place] and (share := self._found(place)):
+            self._begun[place] = share
+            self.fleet.settle(share[0].script.head, place)
+        return self._begun[place].popleft() if self._begun[place] else None
+
+    def put_back(self, request: Request) -> None:
+        """Hand on what was asked of one that is gone, to who has its group by now."""
+        head = request.script.head
+        begun = [share for share in self._begun if share and share[0].script.head == head]
+        if begun:
+            begun[0].appendleft(request)
+        else:
+            self._waiting(head).appendleft(deque([request]))
+        self.n_returned[request.key] += 1
+        self.fleet.changed.ring()
+
+    def done(self) -> None:
+        self.n_open -= 1
+        if not self.n_open:
+            self.end()
+
+    def end(self) -> None:
+        """Give out nothing more."""
+        self.n_open = 0
+        self.fleet.changed.ring()
+
+    def _waiting(self, head: Head) -> deque[Share]:
+        """Return where shares behind a head wait: for who had it last, or for anybody."""
+        home = self.fleet.homes.get(head)
+        return self._free if home is None else self._own[home]
+
+    def _found(self, place: Place) -> Share | None:
+        """Find a share for a replica that has begun none."""
+        if self._own[place]:
+            return self._own[place].popleft()
+        return self._unclaimed() or self._spared()
+
+    def _unclaimed(self) -> Share | None:
+        """Take what was of one that is gone, or what nobody has."""
+        gone = [place for place in range(len(self._own)) if place not in self.fleet.there]
+        for place in gone:
+            if share := self._begun[place]:
+                self._begun[place] = deque()
+                return share
+        queues = (*(self._own[place] for place in gone), self._free)
+        return next((queue.popleft() for queue in queues if queue), None)
+
+    def _spared(self) -> Share | None:
+        """Take from who has most."""
+        if most := max(self._own, key=len):
+            return most.pop()
+        share = max(self._begun, key=len)
+        return _half(share) if len(share) >= WORTH_HALVING else None
+
+
+def _half(share: Share) -> Share:
+    """Cut off the end of a share."""
+    return deque(reversed([share.pop() for _ in range(len(share) // 2)]))

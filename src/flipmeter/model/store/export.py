@@ -1,0 +1,247 @@
+"""Store -> what is in it: export replies, prune those no run needs."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from flipmeter.model.store.store import BATCH, Store
+from flipmeter.types import Problem
+
+LOCK_SECONDS = 2.0
+EXPORTED: dict[str, pl.DataType | type[pl.DataType]] = {
+    "key": pl.String,
+    "model": pl.String,
+    "prompt": pl.String,
+    "params": pl.String,
+    "answers": pl.List(pl.String),
+    "repeat": pl.Int64,
+    "reply": pl.String,
+    "finish": pl.String,
+    "scores": pl.List(pl.Float64),
+    "prompt_tokens": pl.Int64,
+    "cached_tokens": pl.Int64,
+    "completion_tokens": pl.Int64,
+    "reasoning_tokens": pl.Int64,
+    "seconds": pl.Float64,
+    "answered_by": pl.String,
+    "provider": pl.String,
+    "fingerprint": pl.String,
+}
+
+
+def open_stored(path: Path) -> Store:
+    """Open a store that must be there already."""
+    if not path.is_file():
+        raise Problem(
+            f"no reply store at {path}; name the file that the runs wrote with --store "
+            "(.flipmeter/replies.sqlite if none was named)"
+        )
+    return Store(path)
+
+
+def stored_among(store: Store, keys: Iterable[str]) -> set[str]:
+    """Return those of the keys that are stored, without reading the replies."""
+    found: set[str] = set()
+    for batch in _batches(keys):
+        sql = f"SELECT key FROM replies WHERE key IN ({','.join('?' * len(batch))})"
+        found.update(key.hex() for (key,) in store.read(sql, [bytes.fromhex(k) for k in batch]))
+    return found
+
+
+def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
+    wanted = iter(dict.fromkeys(keys))
+    while batch := list(islice(wanted, BATCH)):
+        yield batch
+
+
+class Ask(NamedTuple):
+    """What a request says besides its prompt."""
+
+    model: str
+    params: str
+    answers: tuple[str, ...]
+    repeat: int
+
+
+@lru_cache(maxsize=1 << 14)
+def read_params(model: str, text: str) -> tuple[Ask, int]:
+    """Return what a stored request says besides its prompt, and its anchor."""
+    params, answers, repeat, anchor = json.loads(text)
+    return Ask(model, params, tuple(answers), repeat), anchor
+
+
+def as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+# --- export -----------------------------------------------------------------------------------
+
+EXPORT_SQL = """
+SELECT key, model.text, prefix.text, rest, params.text, replies.text, finish, scores,
+       prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, seconds, answered.text
+FROM replies
+JOIN texts AS model ON model.id = replies.model
+JOIN texts AS prefix ON prefix.id = replies.prefix
+JOIN texts AS params ON params.id = replies.params
+JOIN texts AS answered ON answered.id = replies.answered_by
+"""
+BEFORE = re.compile(r"(?:system|user|assistant)\x1f([^\x1e]*)\x1e")
+
+
+def export(store: Store, out: Path, keys: Iterable[str] | None = None) -> int:
+    """Write requests with their replies, row by row, and return how many; None means all.
+
+    `params` is JSON text; `scores` are by answer, with None for minus infinity.
+    """
+    if out.suffix not in (".jsonl", ".parquet"):
+        raise Problem(f"cannot write {out}: the name must end in .jsonl or .parquet")
+    lines = out.with_name(out.name + ".lines")
+    try:
+        n_rows = _write_lines(lines, stored_rows(store, keys))
+        if not n_rows:
+            raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
+        if out.suffix == ".parquet":
+            _turn_to_parquet(lines)
+        lines.replace(out)
+    except OSError as error:
+        raise Problem(f"cannot write {out} ({error}); name another file") from error
+    finally:
+        lines.unlink(missing_ok=True)
+    return n_rows
+
+
+def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dict[str, object]]:
+    """Yield each stored request with its reply, all or those of some keys in their order."""
+    if keys is None:
+        yield from (_exported(row) for row in store.read(EXPORT_SQL))
+        return
+    for batch in _batches(keys):
+        where = f"WHERE key IN ({','.join('?' * len(batch))})"
+        rows = store.read(EXPORT_SQL + where, [bytes.fromhex(key) for key in batch])
+        found = {row[0].hex(): row for row in rows}
+        yield from (_exported(found[key]) for key in batch if key in found)
+
+
+def _exported(row: Sequence[Any]) -> dict[str, object]:
+    key, model, prefix, rest, params, text, finish, scores, *numbers, answered = row
+    ask, _ = read_params(model, params)
+    values = (
+        key.hex(),
+        model,
+        _prompt_text(prefix, rest),
+        ask.params,
+        list(ask.answers),
+        ask.repeat,
+        text,
+        finish,
+        _scores(scores),
+        *numbers,
+        *answered.split("\x1f"),
+    )
+    return dict(zip(EXPORTED, values, strict=True))
+
+
+def _prompt_text(prefix: str, rest: str) -> str:
+    """Return the prompt as it is shown: the messages in their order, a blank line between."""
+    before, place = [], 0
+    while found := BEFORE.match(prefix, place):
+        before.append(found[1])
+        place = found.end()
+    return "\n\n".join([*before, prefix[place:] + rest])
+
+
+def _scores(text: str | None) -> list[float | None] | None:
+    if text is None:
+        return None
+    numbers = [float(part) for part in text.split(",") if part]
+    return [number if math.isfinite(number) else None for number in numbers]
+
+
+def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+    n_rows = 0
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(as_json(row) + "\n")
+            n_rows += 1
+    return n_rows
+
+
+def _turn_to_parquet(lines: Path) -> None:
+    """Rewrite a file of JSON lines as Parquet, a chunk at a time."""
+    table = lines.with_name(lines.name + ".new")
+    try:
+        pl.scan_ndjson(lines, schema=EXPORTED).sink_parquet(table)
+        table.replace(lines)
+    finally:
+        table.unlink(missing_ok=True)
+
+
+# --- prune ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a store keeps and loses when only some runs count."""
+
+    n_kept: int
+    n_removed: int
+
+
+def plan_prune(store: Store, keys: Collection[str]) -> Pruned:
+    """Return what would be removed if only these keys were kept; nothing is changed."""
+    n_kept = len(stored_among(store, keys))
+    return Pruned(n_kept, len(store) - n_kept)
+
+
+def prune(path: Path, keys: Collection[str]) -> Pruned:
+    """Remove every reply but those of these keys and give the space back.
+
+    The store is locked alone: another program remembers texts that would go, and what it stores
+    next would point nowhere.
+    """
+    with open_stored(path) as store:
+        planned = plan_prune(store, keys)
+    if not planned.n_kept:
+        raise Problem(
+            f"none of the kept runs rests on a reply in {path}; nothing is removed: name their "
+            "store with --store, or delete the file to forget everything"
+        )
+    try:
+        with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
+            return _prune(db, keys)
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the reply store {path} cannot be pruned ({error}); if a run or another program uses "
+            "it, wait for its end, and check that the disk has room for a copy"
+        ) from error
+
+
+def _prune(db: sqlite3.Connection, keys: Collection[str]) -> Pruned:
+    db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    # Leaving WAL fails while anybody else has the store open, and the lock is kept from here on.
+    db.execute("PRAGMA journal_mode=DELETE")
+    db.execute("BEGIN EXCLUSIVE")
+    db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
+    db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in keys))
+    n_removed = db.execute("DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)").rowcount
+    db.execute(
+        "DELETE FROM texts WHERE id NOT IN (SELECT model FROM replies UNION"
+        " SELECT prefix FROM replies UNION SELECT params FROM replies UNION"
+        " SELECT answered_by FROM replies)"
+    )
+    n_kept = int(db.execute("SELECT count(*) FROM replies").fetchone()[0])
+    db.execute("COMMIT")
+    db.execute("VACUUM")
+    return Pruned(n_kept, n_removed)

@@ -1,0 +1,149 @@
+"""Stores -> Store: the replies of several machines in one, all of them or none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from flipmeter.model.backends.response import shortened
+from flipmeter.model.store.export import open_stored
+from flipmeter.model.store.store import Store
+from flipmeter.types import Problem
+
+MOST = 9
+"""SQLite joins no more files than these at a time."""
+SHOWN = 3
+"""How many conflicts are written out."""
+COLUMNS = (
+    "rest, text, finish, scores, prompt_tokens, cached_tokens, completion_tokens,"
+    " reasoning_tokens, seconds"
+)
+POINTERS = ("model", "prefix", "params", "answered_by")
+"""The columns of a reply that point to a text."""
+
+CONFLICTS = """
+SELECT hex(ours.key), ours.text, theirs.text
+FROM {name}.replies AS theirs JOIN main.replies AS ours ON ours.key = theirs.key
+WHERE ours.text != theirs.text OR ours.finish != theirs.finish OR ours.scores IS NOT theirs.scores
+ORDER BY ours.key
+"""
+CAPABILITIES = """
+INSERT INTO main.capabilities SELECT * FROM {name}.capabilities WHERE true
+ON CONFLICT (model, asked, name) DO UPDATE
+SET is_there = excluded.is_there, how = excluded.how, seen = excluded.seen
+WHERE excluded.seen > seen
+"""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What one store brought: its replies, how many were new, and how many differ from a kept one.
+
+    A reply differs if its text, its end or its scores do; tokens and seconds may.
+    """
+
+    path: Path
+    n_replies: int
+    n_new: int
+    n_differing: int
+
+
+def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -> list[Merged]:
+    """Add the replies of some stores to one that may be new, all at once.
+
+    A request with different replies is a problem, unless the first is preferred: that of `into`,
+    then that of the store named first. A damaged source is refused before anything is written.
+    """
+    paths = [path for path in dict.fromkeys(sources) if not _is_same(path, into)]
+    if len(paths) > MOST:
+        raise Problem(f"{len(paths)} stores are too many at a time; merge {MOST}, then the rest")
+    for path in paths:
+        open_stored(path).close()  # brings an old one up to date
+    with closing(sqlite3.connect(":memory:")) as db:
+        for path in paths:
+            _check(db, path)
+    Store(into).close()
+    try:
+        with closing(sqlite3.connect(into, isolation_level=None)) as db:
+            names = {f"s{number}": path for number, path in enumerate(paths)}
+            for name, path in names.items():
+                db.execute(f"ATTACH ? AS {name}", [str(path)])
+            return _merge(db, names, into, prefers_first)
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the stores cannot be merged into {into} ({error}); nothing was changed: check that "
+            "the disk has room and that no other program holds them"
+        ) from error
+
+
+def _is_same(path: Path, into: Path) -> bool:
+    return path.exists() and into.exists() and path.samefile(into)
+
+
+def _check(db: sqlite3.Connection, path: Path) -> None:
+    """Refuse a store of which something would be lost."""
+    db.execute("ATTACH ? AS looked_at", [str(path)])
+    try:
+        said = [row[0] for row in db.execute("PRAGMA looked_at.integrity_check(3)")]
+        texts = "SELECT id FROM looked_at.texts"
+        lost = " OR ".join(f"{name} NOT IN ({texts})" for name in POINTERS)
+        n_lost = db.execute(f"SELECT count(*) FROM looked_at.replies WHERE {lost}").fetchone()[0]
+        if said != ["ok"] or n_lost:
+            raise sqlite3.DatabaseError(
+                f"{n_lost} replies without their texts" if said == ["ok"] else "; ".join(said)
+            )
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the reply store {path} is damaged ({error}); nothing was merged: put a copy back, "
+            "or save what .recover of sqlite3 can read"
+        ) from error
+    finally:
+        db.execute("DETACH looked_at")
+
+
+def _merge(
+    db: sqlite3.Connection, names: dict[str, Path], into: Path, prefers_first: bool
+) -> list[Merged]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        merged = [_add(db, name, path, into, prefers_first) for name, path in names.items()]
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    return merged
+
+
+def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_first: bool) -> Merged:
+    conflicts = db.execute(CONFLICTS.format(name=name)).fetchall()
+    if conflicts and not prefers_first:
+        raise Problem(_said(conflicts, path, into))
+    db.execute(f"INSERT OR IGNORE INTO main.texts(text) SELECT text FROM {name}.texts")
+    db.execute(f"CREATE TEMP TABLE of_{name} (theirs INTEGER PRIMARY KEY, ours INTEGER NOT NULL)")
+    both = f"{name}.texts AS theirs JOIN main.texts AS ours USING (text)"
+    db.execute(f"INSERT INTO of_{name} SELECT theirs.id, ours.id FROM {both}")
+    mapped = ", ".join(
+        f"(SELECT ours FROM of_{name} WHERE theirs = r.{pointer})" for pointer in POINTERS
+    )
+    added = db.execute(
+        f"INSERT OR IGNORE INTO main.replies (key, {', '.join(POINTERS)}, {COLUMNS})"
+        f" SELECT key, {mapped}, {COLUMNS} FROM {name}.replies AS r"
+    )
+    db.execute(CAPABILITIES.format(name=name))
+    n_replies = int(db.execute(f"SELECT count(*) FROM {name}.replies").fetchone()[0])
+    return Merged(path, n_replies, added.rowcount, len(conflicts))
+
+
+def _said(conflicts: Sequence[tuple[str, str, str]], path: Path, into: Path) -> str:
+    shown = [
+        f"{key[:12].lower()}: {shortened(ours)[:40]!r} and {shortened(theirs)[:40]!r}"
+        for key, ours, theirs in conflicts[:SHOWN]
+    ]
+    more = f" and {len(conflicts) - SHOWN:,} more" if len(conflicts) > SHOWN else ""
+    return (
+        f"{len(conflicts):,} requests have another reply in {path} than in {into} or a store named "
+        f"before it ({'; '.join(shown)}{more}); nothing was merged: --prefer first keeps the first"
+    )

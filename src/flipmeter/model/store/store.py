@@ -1,0 +1,252 @@
+"""The reply store: an append-only journal in SQLite. A key that is stored is never asked again."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from flipmeter.model.backends.backend import Capability
+from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
+
+SCHEMA = 2
+BATCH = 900
+"""SQLite takes at most 999 variables in one statement on old builds."""
+
+TABLES = (
+    """
+CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE replies (
+    key BLOB PRIMARY KEY,
+    model INTEGER NOT NULL,      -- texts: what was asked
+    prefix INTEGER NOT NULL,     -- texts: the shared part of the prompt, stored once
+    rest TEXT NOT NULL,          -- the part of the prompt behind the anchor
+    params INTEGER NOT NULL,     -- texts: decoding fields, answers, repeat
+    text TEXT NOT NULL,
+    finish TEXT NOT NULL,
+    scores TEXT,
+    prompt_tokens INTEGER, cached_tokens INTEGER, completion_tokens INTEGER,
+    reasoning_tokens INTEGER,
+    seconds REAL NOT NULL,
+    answered_by INTEGER NOT NULL -- texts: model, provider and fingerprint as the reply names them
+) WITHOUT ROWID;
+""",
+    """
+CREATE TABLE capabilities (
+    model TEXT NOT NULL,         -- the identity of what was examined
+    asked TEXT NOT NULL,         -- how it is asked: interface and extra fields, as canonical JSON
+    name TEXT NOT NULL,
+    is_there INTEGER,            -- NULL: it could not be told
+    how TEXT NOT NULL,
+    seen TEXT NOT NULL,          -- the UTC date of the examination
+    PRIMARY KEY (model, asked, name)
+) WITHOUT ROWID;
+""",
+)
+"""What each version of the schema adds to the one before it."""
+
+Row = tuple[object, ...]
+WAIT_SECONDS = 60
+
+
+class Store:
+    """Replies by request key. A reply is on disk before `put` returns."""
+
+    def __init__(self, path: Path | str = ":memory:") -> None:
+        self.path = str(path)
+        with _explained(self.path):
+            if path != ":memory:":
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._open()
+            except BaseException:
+                self._db.close()
+                raise
+        self._texts: dict[str, int] = {}
+
+    def _open(self) -> None:
+        self._switch_to_wal()
+        # WAL with NORMAL survives the death of the process at any moment.
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute("BEGIN IMMEDIATE")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        for added in TABLES[version:]:
+            for statement in added.split(";\n"):
+                self._db.execute(statement)
+        if version < SCHEMA:
+            self._db.execute(f"PRAGMA user_version={SCHEMA}")
+        self._db.execute("COMMIT")
+        if version > SCHEMA:
+            raise Problem(
+                f"the reply store {self.path} was written by a newer flipmeter "
+                f"(schema {version}, this one knows {SCHEMA}); upgrade, or name another --store"
+            )
+
+    def _switch_to_wal(self) -> None:
+        """Set the journal mode; SQLite does not wait here when another process does the same."""
+        for _ in range(WAIT_SECONDS * 20):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+                time.sleep(0.05)
+        raise Problem(f"the reply store {self.path} is locked by another program; try again")
+
+    def get(self, keys: Iterable[str]) -> dict[str, Reply]:
+        """Return the stored replies among these keys."""
+        found: dict[str, Reply] = {}
+        wanted = list(dict.fromkeys(keys))
+        with _explained(self.path):
+            for start in range(0, len(wanted), BATCH):
+                found.update(self._get(wanted[start : start + BATCH]))
+        return found
+
+    def _get(self, keys: list[str]) -> Iterator[tuple[str, Reply]]:
+        marks = ",".join("?" * len(keys))
+        rows = self._db.execute(
+            "SELECT key, replies.text, finish, scores, prompt_tokens, cached_tokens,"
+            " completion_tokens, reasoning_tokens, seconds, texts.text"
+            " FROM replies JOIN texts ON texts.id = answered_by"
+            f" WHERE key IN ({marks})",
+            [bytes.fromhex(key) for key in keys],
+        )
+        for key, text, finish, scores, *usage, seconds, answered in rows:
+            model, provider, fingerprint = answered.split("\x1f")
+            yield (
+                key.hex(),
+                Reply(
+                    text=text,
+                    finish=finish,
+                    scores=tuple(map(float, scores.split(","))) if scores else None,
+                    usage=Usage(*usage),
+                    seconds=seconds,
+                    model=model,
+                    provider=provider,
+                    fingerprint=fingerprint,
+                ),
+            )
+
+    def put(self, request: Request, reply: Reply) -> None:
+        """Store a reply; a key that is there already keeps its first reply."""
+        self.put_many([(request, reply)])
+
+    def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> dict[str, Reply]:
+        """Store some replies, all or none, and return those that were there before."""
+        answered = list(pairs)
+        if any(reply.error for _, reply in answered):
+            raise ValueError("an error is not a reply; it must be asked again")
+        if not answered:
+            return {}
+        with _explained(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                inserted = self._db.executemany(
+                    f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})",
+                    [self._row(request, reply) for request, reply in answered],
+                )
+                self._db.execute("COMMIT")
+            except BaseException:
+                # SQLite itself rolls back when a disk is full: a second time would hide the reason.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                self._texts.clear()
+                raise
+        if inserted.rowcount == len(answered):
+            return {}
+        return self.get(request.key for request, _ in answered)
+
+    def _row(self, request: Request, reply: Reply) -> Row:
+        script = request.script
+        params = _params(request.params, request.answers, request.repeat, script.anchor)
+        return (
+            bytes.fromhex(request.key),
+            self._text(request.model),
+            self._text(script.head.text),
+            script.rest,
+            self._text(params),
+            reply.text,
+            reply.finish,
+            ",".join(map(repr, reply.scores)) if reply.scores is not None else None,
+            *vars(reply.usage).values(),
+            reply.seconds,
+            self._text("\x1f".join((reply.model, reply.provider, reply.fingerprint))),
+        )
+
+    def _text(self, text: str) -> int:
+        if text not in self._texts:
+            self._db.execute("INSERT OR IGNORE INTO texts(text) VALUES (?)", [text])
+            row = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
+            self._texts[text] = row[0]
+        return self._texts[text]
+
+    def capabilities(self, model: str, asked: str) -> dict[str, Capability]:
+        """Return by name what is known of a model that is asked in some way."""
+        rows = self.read(
+            "SELECT name, is_there, how, seen FROM capabilities WHERE model = ? AND asked = ?",
+            [model, asked],
+        )
+        return {
+            name: Capability(name, None if is_there is None else bool(is_there), how, seen)
+            for name, is_there, how, seen in rows
+        }
+
+    def note_capabilities(self, model: str, asked: str, found: Iterable[Capability]) -> None:
+        """Record what an examination found, in the place of what was known before."""
+        rows = [(model, asked, c.name, c.is_there, c.how, c.seen) for c in found]
+        with _explained(self.path):
+            self._db.executemany("INSERT OR REPLACE INTO capabilities VALUES (?,?,?,?,?,?)", rows)
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, for verbs that look at the whole store."""
+        with _explained(self.path):
+            yield from self._db.execute(sql, values)
+
+    def __len__(self) -> int:
+        with _explained(self.path):
+            return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@lru_cache(maxsize=1024)
+def _params(params: str, answers: tuple[str, ...], repeat: int, anchor: int) -> str:
+    return canonical_json([params, answers, repeat, anchor])
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what SQLite and the file system say into what the user can do."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        raise Problem(
+            f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
+            "disk and the permissions, or name another file with --store"
+        ) from error
+    except sqlite3.Error as error:
+        raise Problem(
+            f"the reply store {path} cannot be used: it is damaged, or no store ({error}); put "
+            "a copy back, save what .recover of sqlite3 can read, or name another file with --store"
+        ) from error

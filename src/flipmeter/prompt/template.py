@@ -1,0 +1,271 @@
+"""Prompt file -> Prompt: words of the user's own, in which a view fills the named places.
+
+The file is a Jinja2 template, rendered in a sandbox; a line `--- system`, `--- user` or
+`--- assistant` begins a message. What an item says is put in as it is and never read as a template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import SimpleNamespace
+from typing import Any, Generic, TypeVar, get_args
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from flipmeter.base.common_prefix import n_shared
+from flipmeter.prompt.levels import Shown
+from flipmeter.registry import suggestion
+from flipmeter.types import Head, Item, Label, Message, Problem, Script, Speaker, View
+
+LABELS, CRITERIA = "labels", "criteria"
+DEMOS, BEFORE, AFTER = "demos", "demos_before", "demos_after"
+PLACES = (LABELS, DEMOS, BEFORE, AFTER, CRITERIA)
+"""What a view fills in; every other place is a field of the item."""
+
+# No text holds a NUL, so none can begin a message of its own.
+_TURN = "\0"
+_SPEAKERS = "|".join(get_args(Speaker))
+_MARK = re.compile(rf"^---[ \t]*({_SPEAKERS})[ \t]*$", re.MULTILINE)
+_TURNS = re.compile(f"{_TURN}({_SPEAKERS}){_TURN}")
+_UNKNOWN_MARK = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
+
+_environment = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """Something that a template prints as one text, or takes one by one in a loop."""
+
+    text: str
+    parts: tuple[T, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A prompt file: its text and the name that errors call it by."""
+
+    source: str
+    name: str = "the prompt file"
+
+    def __post_init__(self) -> None:
+        for mark in _UNKNOWN_MARK.finditer(self.source):
+            if mark[1] not in get_args(Speaker):
+                line = self.source.count("\n", 0, mark.start()) + 1
+                known = suggestion(mark[1], [*get_args(Speaker)])
+                raise Problem(f"{self.name}, line {line}: nobody is called '{mark[1]}'{known}")
+        try:
+            self._tree  # noqa: B018 - a syntax error is told before anything is asked
+        except TemplateSyntaxError as error:
+            raise Problem(f"{self.name}, line {error.lineno}: {error.message}") from error
+
+    @cached_property
+    def _marked(self) -> str:
+        return _MARK.sub(rf"{_TURN}\1{_TURN}", self.source)
+
+    @cached_property
+    def _tree(self) -> nodes.Template:
+        return _environment.parse(self._marked)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return _environment.from_string(self._marked)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Return the places by name, each with the line where it first stands."""
+        wanted = meta.find_undeclared_variables(self._tree)
+        lines: dict[str, int] = {}
+        for node in self._tree.find_all(nodes.Name):
+            if node.name in wanted:
+                lines[node.name] = min(node.lineno, lines.get(node.name, node.lineno))
+        return dict(sorted(lines.items(), key=lambda place: place[1]))
+
+    @property
+    def has_demos(self) -> bool:
+        return any(place in self.places for place in (DEMOS, BEFORE, AFTER))
+
+    @property
+    def unshown(self) -> frozenset[str]:
+        """Return the probes that the prompt has no place for."""
+        shows = {
+            "label_order": LABELS in self.places,
+            "demo_order": self.has_demos,
+            "placement": BEFORE in self.places and AFTER in self.places,
+            "criterion_order": CRITERIA in self.places,
+            "system_user": any(mark[1] == "system" for mark in _MARK.finditer(self.source)),
+        }
+        return frozenset(probe for probe, is_shown in shows.items() if not is_shown)
+
+    def check(self, example: Item, criteria: Sequence[str] = ()) -> None:
+        """Refuse places that items like this cannot fill, or a prompt that shows no item."""
+        fields = example.fields
+        known = [*fields, *(place for place in PLACES if place != CRITERIA or criteria)]
+        for place, line in self.places.items():
+            if place == CRITERIA and place not in known:
+                raise Problem(
+                    f"{self.name}, line {line}: no criteria to show; list them in the study "
+                    "(`criteria: [...]`), or give items a field of that name"
+                )
+            if place not in known:
+                raise Problem(
+                    f"{self.name}, line {line}: no place named '{place}'{suggestion(place, known)}"
+                )
+        if not any(field in self.places for field in fields):
+            some = ", ".join(f"{{{{ {field} }}}}" for field in fields)
+            raise Problem(f"{self.name} shows nothing of an item; it needs a place: {some}")
+        taken = [field for field in fields if field in PLACES and field != CRITERIA]
+        if taken:
+            raise Problem(
+                f"a field of the items is called '{taken[0]}', which is a place; rename it"
+            )
+        self._try(example)
+
+    def _try(self, example: Item) -> None:
+        """Render the prompt once: a demonstration's unknown field is only found there."""
+        labels = Listed("1", (Label(1, "1", "one", 1),))
+        demos = (_demo(example.fields, "1"),)
+        values = {LABELS: labels, **dict.fromkeys((DEMOS, BEFORE, AFTER), demos)}
+        found = self.messages({**example.fields, **values, CRITERIA: listed_criteria("x")})
+        if not any(message.role == "user" for message in found):
+            raise Problem(f"{self.name} has no user message; begin one with the line --- user")
+
+    def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
+        """Fill in the places; messages that say nothing are left out."""
+        try:
+            text = self._compiled.render(values)
+        except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError) as error:
+            raise Problem(f"{self.name}, line {_line(error)}: {error}") from error
+        first, *rest = _TURNS.split(text)
+        turns: Iterator[tuple[Any, str]] = zip(
+            ["user", *rest[::2]], [first, *rest[1::2]], strict=True
+        )
+        return tuple(Message(role, said.strip()) for role, said in turns if said.strip())
+
+
+@lru_cache(maxsize=64)
+def read_template(source: str, name: str = "the prompt file") -> Template:
+    """Return the template of a prompt file, the same one for the same text."""
+    return Template(source, name)
+
+
+def _line(error: BaseException) -> int:
+    """Return the line of a template in which rendering failed."""
+    line, step = 1, error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code.co_filename == "<template>":
+            line = step.tb_lineno
+        step = step.tb_next
+    return line
+
+
+def _demo(fields: Mapping[str, str], label: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{**{key: _plain(text) for key, text in fields.items()}, "label": label}
+    )
+
+
+def _plain(text: str) -> str:
+    return text.replace(_TURN, "\ufffd")
+
+
+def listed_criteria(text: str, order: str = "base") -> Listed[str]:
+    """Return criteria, one a line, in an order; printed, they are a numbered list."""
+    parts = tuple(line.strip() for line in text.splitlines() if line.strip())
+    shown = {"base": parts, "reversed": parts[::-1], "rotated": parts[1:] + parts[:1]}[order]
+    return Listed("\n".join(f"{n}. {part}" for n, part in enumerate(shown, 1)), shown)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A template with all that the items of a condition share filled in."""
+
+    template: Template
+    shared: Mapping[str, Any]
+    view: View
+    criteria: str
+
+    def script(self, item: Item) -> Script:
+        """Return the messages about an item, split where items begin to differ."""
+        return self._split(self._messages(item))
+
+    def _split(self, messages: tuple[Message, ...]) -> Script:
+        head, last = self._head, messages[-1]
+        is_shared = (messages[:-1], last.role) == (head.before, head.role)
+        if is_shared and last.content.startswith(head.start):
+            return Script(head, last.content[len(head.start) :])
+        return Script.of(messages)
+
+    @cached_property
+    def _head(self) -> Head:
+        """Return the messages and whole lines that two items share which have nothing in common."""
+        nulls = (Item(text, {"text": text}, role="null") for text in ("A", "B"))
+        try:
+            one, other = (self._messages(item) for item in nulls)
+        except Problem:  # a prompt that takes texts apart may need more of them
+            return Head()
+        *before, last = one
+        if other[:-1] != tuple(before):
+            return Head(role=last.role)
+        start = last.content[: n_shared(last.content, other[-1].content)]
+        # Up to the end of a line: a tokenizer may join the start of a line with what follows.
+        return Head(tuple(before), last.role, start[: start.rfind("\n") + 1].rstrip())
+
+    @property
+    def _own_places(self) -> list[str]:
+        """Return the places that items fill; criteria of the study are the same for all."""
+        return [place for place in self.template.places if place != CRITERIA or not self.criteria]
+
+    def _messages(self, item: Item) -> tuple[Message, ...]:
+        known = {key: _plain(text) for key, text in item.fields.items()}
+        if item.role == "null":  # it has no content in any field
+            known = {**dict.fromkeys(self._own_places, item.text), **known}
+        own = known.get(CRITERIA, self.criteria)
+        criteria = {CRITERIA: listed_criteria(own, self.view.criterion_order)}
+        messages = self.template.messages({**known, **self.shared, **criteria})
+        return _in_user(messages) if self.view.instructions == "user" else messages
+
+
+def _in_user(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Put what the system says at the start of what the user says first."""
+    said = [message.content for message in messages if message.role == "system"]
+    spoken = [message for message in messages if message.role != "system"]
+    place = next(n for n, message in enumerate(spoken) if message.role == "user")
+    spoken[place] = Message("user", "\n\n".join([*said, spoken[place].content]))
+    return tuple(spoken)
+
+
+def fill(
+    template: Template, shown: Shown, view: View, demos: Sequence[Item], labels: Sequence[str]
+) -> Filled:
+    """Fill in the labels and the demonstrations, each with its label, as a view shows them."""
+    scale = shown.task.scale
+    options = tuple(
+        Label(slot, text, scale.name(rank), rank)
+        for slot, (text, rank) in enumerate(zip(shown.answers, shown.ranks, strict=True), 1)
+    )
+    all_demos = tuple(_demo(demo.fields, label) for demo, label in zip(demos, labels, strict=True))
+    n_before = {"before": len(demos), "after": 0, "split": len(demos) // 2}[view.placement]
+    shared = {
+        LABELS: Listed(shown.listing, options),
+        DEMOS: all_demos,
+        BEFORE: all_demos[:n_before],
+        AFTER: all_demos[n_before:],
+    }
+    return Filled(template, shared, view, "\n".join(shown.task.criteria))

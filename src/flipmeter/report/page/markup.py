@@ -1,0 +1,93 @@
+"""The cells of a page's tables: what stands in them, what they are sorted by, how they look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from flipmeter.report.estimate_tables import interval
+from flipmeter.report.table_files import STRONGEST, shade_of
+
+Record = Mapping[str, Any]
+MOST_ROWS = 400
+TALL = 30
+SHADES = 9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a cell, what it is sorted by, and how it looks."""
+
+    text: str | Markup = ""
+    sort: float | str | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: its heads, its rows in groups, how they were made, and what was left out.
+
+    `kind` names how it looks; plain ones and the forest can be sorted.
+    """
+
+    title: str
+    heads: Sequence[str | Markup]
+    groups: Sequence[Group]
+    notes: Sequence[str] = ()
+    kind: str = "plain"
+    is_detail: bool = False
+
+    @property
+    def is_folded(self) -> bool:
+        """Say whether the table is there to be opened: a detail, or one that goes on and on."""
+        return self.is_detail or (self.n_rows > TALL and self.kind == "plain")
+
+    @property
+    def n_rows(self) -> int:
+        return sum(len(group.rows) for group in self.groups)
+
+
+def number(value: float | None, form: str = ".3f") -> Cell:
+    return Cell("", None, "num") if value is None else Cell(f"{value:{form}}", value, "num")
+
+
+def count(value: int | None) -> Cell:
+    return Cell("" if value is None else f"{value:,}", value, "num")
+
+
+def rate(row: Record) -> Cell:
+    """Return a share with its interval, or why there is none."""
+    return Cell(interval(row), row["value"], "num" if row["value"] is not None else "why")
+
+
+def word(text: str) -> Cell:
+    """Return a verdict."""
+    return Cell(text, text, f"word {text}" if text else "")
+
+
+def capped(rows: Sequence[Sequence[Cell]], more: str) -> tuple[Sequence[Sequence[Cell]], list[str]]:
+    """Return as many rows as a page should have, and a note if that is not all of them."""
+    if len(rows) <= MOST_ROWS:
+        return rows, []
+    return rows[:MOST_ROWS], [f"{len(rows) - MOST_ROWS:,} more rows are left out: {more}"]
+
+
+def shade(kind: str, value: float, largest: float) -> str:
+    """Return the classes of a shade: its colour, and its strength from 1 to 9."""
+    if not value:
+        return ""
+    return f"{kind} s{max(1, round(SHADES * shade_of(value, largest) / STRONGEST))}"
+
+
+def heads(keys: Sequence[str]) -> list[str]:
+    """Return the titles of key columns: a rater is its model's name to a reader."""
+    return ["model" if key == "rater" else key for key in keys]

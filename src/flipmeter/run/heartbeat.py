@@ -1,0 +1,195 @@
+"""A run in progress -> progress.json: what anybody may watch, a beat a second, asking nobody."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+import polars as pl
+from pydantic import TypeAdapter, ValidationError
+
+from flipmeter.base.atomic import write_text
+from flipmeter.model import Gate, Ledger, Price
+from flipmeter.types import canonical_json
+
+PROGRESS = "progress.json"
+EVERY = 1.0
+"""Seconds between two beats. A run that is over before the first one leaves no trace."""
+RECENT = 10
+"""How many beats the rate is taken over."""
+SILENT = 20.0
+"""A process that has not been heard of for so many seconds is taken for dead."""
+
+
+@dataclass(frozen=True)
+class Door:
+    """The way to one server: how many requests are under way and may be, and what holds them up."""
+
+    server: str
+    in_use: int
+    permits: int
+    limit: int
+    was_crowded: bool
+    pause: float
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a running process last said of itself; `usd` is None where no model has a price.
+
+    `planned` grows while a run finds out what it needs to ask. Decisions, and the faults among
+    them, are counted lot by lot. Times are seconds since 1970.
+    """
+
+    study: str
+    pid: int
+    host: str
+    started: float
+    seen: float
+    planned: int
+    stored: int
+    asked: int
+    failed: int
+    retried: int
+    per_second: float
+    prompt_tokens: int
+    completion_tokens: int
+    usd: float | None
+    is_dearest: bool
+    decided: int
+    faults: dict[str, int]
+    doors: list[Door]
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether the process is there still, as far as one can tell from here."""
+        if time.time() - self.seen > SILENT:
+            return False
+        return self.host != platform.node() or is_running(self.pid)
+
+
+_BEAT = TypeAdapter(Beat)
+
+
+def read_beat(folder: Path) -> Beat | None:
+    """Return the last beat of a run in progress, None if there is none that can be read."""
+    try:
+        return _BEAT.validate_json((folder / PROGRESS).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process of this machine is there still."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, but there
+        return True
+    return True
+
+
+@dataclass
+class Pulse:
+    """Leaves a beat in a run folder once a second while the run is on; only a kill leaves the last.
+
+    It looks at what is counted anyway, from a thread of its own: a request costs nothing more.
+    """
+
+    folder: Path
+    study: str
+    ledger: Ledger
+    prices: Collection[Price] = ()
+    planned: int = 0
+    decided: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+
+    def settle(self, decisions: pl.DataFrame) -> None:
+        """Count a lot of decisions and the faults among them."""
+        self.decided += len(decisions)
+        self.faults = self.faults + Counter(
+            fault for fault in decisions["fault"] if fault
+        )  # a new one: the thread reads it
+
+    def __enter__(self) -> Pulse:
+        self._started = time.time()
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
+        self._recent.append((time.monotonic(), self.ledger.asked))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, name="pulse", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+        with suppress(OSError):
+            (self.folder / PROGRESS).unlink()
+            self.folder.rmdir()  # not if there is anything in it
+
+    def _beat_on(self) -> None:
+        while not self._ended.wait(EVERY):
+            with suppress(OSError):  # a full disk is no reason to stop asking
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_text(self.folder / PROGRESS, canonical_json(asdict(self._beat())))
+
+    def _beat(self) -> Beat:
+        ledger = self.ledger
+        prices = [(price.prompt, price.completion) for price in self.prices]
+        return Beat(
+            study=self.study,
+            pid=os.getpid(),
+            host=platform.node(),
+            started=self._started,
+            seen=time.time(),
+            planned=max(self.planned, ledger.wanted),
+            stored=ledger.stored,
+            asked=ledger.asked,
+            failed=ledger.failed,
+            retried=ledger.retried,
+            per_second=self._per_second(),
+            prompt_tokens=ledger.prompt_tokens,
+            completion_tokens=ledger.completion_tokens,
+            usd=self._usd(),
+            is_dearest=len(set(prices)) > 1,
+            decided=self.decided,
+            faults=dict(self.faults),
+            doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
+        )
+
+    def _per_second(self) -> float:
+        """Return how many replies came per second of late."""
+        self._recent.append((time.monotonic(), self.ledger.asked))
+        (begin, before), (end, after) = self._recent[0], self._recent[-1]
+        return (after - before) / max(end - begin, 1e-9)
+
+    def _usd(self) -> float | None:
+        """Return what the replies cost, all at the dearest price where models differ."""
+        if not self.prices:
+            return None
+        dearest = Price(
+            max(price.prompt for price in self.prices),
+            max(price.completion for price in self.prices),
+        )
+        return dearest.of(self.ledger.prompt_tokens, self.ledger.completion_tokens)
+
+
+def _door(server: str, gate: Gate) -> Door:
+    limiter = gate.limiter
+    pause = max(0.0, gate.next_start - time.monotonic())
+    return Door(server, limiter.in_use, limiter.permits, limiter.limit, limiter.was_crowded, pause)

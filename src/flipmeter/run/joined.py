@@ -1,0 +1,277 @@
+"""Runs -> Run: the runs of several machines as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from flipmeter.run.perform import CALLS, DECISIONS, Run
+from flipmeter.run.rows import CALL_SCHEMA, SCHEMA
+from flipmeter.study.entries import ModelEntry
+from flipmeter.study.file import Study
+from flipmeter.types import Problem
+
+WHERE = list(SCHEMA)[:7]
+"""The columns that name a decision: rater, dataset, level, seed, view, repeat and item."""
+CONDITION = WHERE[:-1]
+DECIDED = ["rank", "slot", "fault", "prompt"]
+CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
+NAMED_BY = {DECISIONS: WHERE, CALLS: CALLED}
+ADDED = {"models", "datasets", "seeds", "vary", "configs", "only_on"}
+"""What the studies of runs may differ in, because it adds up."""
+OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
+"""What says how a run was made, not what it found."""
+
+
+@dataclass(frozen=True)
+class Joined(Run):
+    """Several run folders, read as if one study had been asked in one place."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def where(self) -> str:
+        return " ".join(run.where for run in self.runs)
+
+    @cached_property
+    def study(self) -> Study:
+        return _one_study(self.runs)
+
+    @cached_property
+    def decisions(self) -> pl.DataFrame:
+        whole = pl.concat([run.decisions for run in self.runs], how="diagonal_relaxed")
+        return whole.unique(WHERE, keep="first", maintain_order=True) if self._overlaps else whole
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        whole = pl.concat([run.calls for run in self.runs], how="diagonal_relaxed")
+        return whole.unique(CALLED, keep="first", maintain_order=True)
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
+        if not self._overlaps:
+            return whole
+        return whole.unique(NAMED_BY[name], keep="first", maintain_order=True)
+
+    @cached_property
+    def _overlaps(self) -> bool:
+        """Say whether runs share conditions; those that contradict each other are a problem."""
+        _refuse_other_studies(self.runs)
+        _refuse_other_data(self.runs)
+        shared = _shared_conditions(self.runs)
+        for (first, second), conditions in shared.items():
+            _refuse_two_decisions(first, second, conditions)
+        return bool(shared)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        return _one_environment(self.runs)
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """Return runs as one; those of another shape, or that contradict each other, are a problem.
+
+    Raters, datasets, seeds and levels add up. The same decision may be in two runs.
+    """
+    folders = [run.folder.resolve() for run in runs]
+    if len(set(folders)) < len(folders):
+        raise Problem(f"the run folder {_repeated(runs).folder} is named twice; name each once")
+    return runs[0] if len(runs) == 1 else Joined(runs[0].folder, tuple(runs))
+
+
+def _repeated(runs: Sequence[Run]) -> Run:
+    folders = [run.folder.resolve() for run in runs]
+    return next(run for run in runs if folders.count(run.folder.resolve()) > 1)
+
+
+# --- the study --------------------------------------------------------------------------------
+
+
+def _refuse_other_studies(runs: Sequence[Run]) -> None:
+    first = runs[0].study
+    for run in runs[1:]:
+        for name in _shape(first):
+            if getattr(first, name) != getattr(run.study, name):
+                raise Problem(
+                    f"{runs[0].folder} and {run.folder} are not one study: `{name}` is "
+                    f"{getattr(first, name)!r} and {getattr(run.study, name)!r}; only "
+                    f"{', '.join(sorted(ADDED))} may differ"
+                )
+
+
+def _one_study(runs: Sequence[Run]) -> Study:
+    _refuse_other_studies(runs)
+    studies = [run.study for run in runs]
+    return studies[0].model_copy(
+        update={
+            "name": " + ".join(dict.fromkeys(study.name for study in studies)),
+            "models": _models(studies),
+            "datasets": _distinct(spec for study in studies for spec in study.datasets),
+            "seeds": _distinct(seed for study in studies for seed in study.seeds),
+            "vary": _lists(study.vary for study in studies),
+            "configs": _configs(studies),
+            "only_on": _lists(study.only_on for study in studies),
+            "vary_models": [],
+            "budget": None,
+            "until": None,
+        }
+    )
+
+
+def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
+    """Return the models by title; where one was asked, and how fast, may differ."""
+    named = _one_each(
+        (pair for study in studies for pair in zip(study.models, study.entries, strict=True)),
+        name=lambda pair: str(pair[1].name or pair[1].model),
+        same=lambda pair: pair[1].model,
+        what="model",
+    )
+    return [model for model, _ in named]
+
+
+def _shape(study: Study) -> list[str]:
+    """Return the keys that must be equal; a design that varies together has its cells from all."""
+    added = ADDED if study.design == "one-at-a-time" else ADDED - {"vary"}
+    return [name for name in type(study).model_fields if name not in added | OWN | _PLACES]
+
+
+_PLACES = {"folder", "data_dir"}
+
+
+def _one_each(
+    things: Iterable[Any],
+    *,
+    name: Callable[[Any], str],
+    same: Callable[[Any], object],
+    what: str,
+) -> list[Any]:
+    """Return things by name, each once; one name for two things is a problem."""
+    found: dict[str, Any] = {}
+    for thing in things:
+        known = found.setdefault(name(thing), thing)
+        if same(known) != same(thing):
+            raise Problem(
+                f"two runs have a {what} called '{name(thing)}', and it is not the same: "
+                f"{same(known)!r} and {same(thing)!r}"
+            )
+    return list(found.values())
+
+
+def _distinct(things: Iterable[Any]) -> list[Any]:
+    """Return things once, in their order; a mapping has no hash."""
+    found: list[Any] = []
+    for thing in things:
+        if thing not in found:
+            found.append(thing)
+    return found
+
+
+def _lists(mappings: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for mapping in mappings:
+        for name, values in mapping.items():
+            found[name] = _distinct([*found.get(name, []), *values])
+    return found
+
+
+def _configs(studies: Sequence[Study]) -> dict[str, dict[str, Any]]:
+    named = _one_each(
+        (pair for study in studies for pair in study.configs.items()),
+        name=lambda pair: str(pair[0]),
+        same=lambda pair: pair[1],
+        what="config",
+    )
+    return dict(named)
+
+
+# --- the decisions ----------------------------------------------------------------------------
+
+
+def _shared_conditions(runs: Sequence[Run]) -> dict[tuple[Run, Run], pl.DataFrame]:
+    """Return the conditions that two runs both asked, by the two."""
+    own = {
+        run: run.scan(DECISIONS).select(CONDITION).unique().collect(engine="streaming")
+        for run in runs
+    }
+    shared = {(a, b): own[a].join(own[b], on=CONDITION) for a, b in combinations(runs, 2)}
+    return {pair: found for pair, found in shared.items() if not found.is_empty()}
+
+
+def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> None:
+    """Refuse runs in which the same item was decided otherwise under the same condition."""
+    a, b = (
+        run.scan(DECISIONS)
+        .select(WHERE + DECIDED)
+        .join(conditions.lazy(), on=CONDITION, how="semi", maintain_order="left")
+        for run in (first, second)
+    )
+    both = a.join(b, on=WHERE, suffix="_b", maintain_order="left")
+    differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
+    found = both.filter(differs).collect(engine="streaming")
+    if not found.is_empty():
+        raise Problem(_contradiction(found, first.folder, second.folder))
+
+
+def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
+    row = found.row(0, named=True)
+    place = ", ".join(f"{name} {row[name]}" for name in WHERE if row[name] != "")
+    ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
+    return (
+        f"{first} and {second} hold different decisions on the same condition, {len(found):,} in "
+        f"all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them one by one"
+    )
+
+
+# --- the environment --------------------------------------------------------------------------
+
+
+def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what holds for all runs; where the machine stood is that of the first."""
+    told = [run.environment for run in runs]
+    _refuse_other_data(runs)
+    ended = [run for run in runs if run.stopped]
+    return {
+        **told[0],
+        "runs": {str(run.folder): _machine(run.environment) for run in runs},
+        "models": {name: one for each in told for name, one in each["models"].items()},
+        "datasets": {name: one for each in told for name, one in each["datasets"].items()},
+        "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
+        "capabilities": {
+            name: one for each in told for name, one in each.get("capabilities", {}).items()
+        },
+        "reproducible": _reproducible(runs),
+        "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),
+        "settled": bool(ended) and all(run.is_settled for run in ended),
+    }
+
+
+def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("flipmeter", "python", "platform", "asked", "origin")
+    return {name: environment[name] for name in names if name in environment}
+
+
+def _reproducible(runs: Sequence[Run]) -> list[str]:
+    """Return the raters that are reproducible by every run that has them."""
+    claimed = {name for run in runs for name in run.environment["reproducible"]}
+    denied = {
+        name
+        for run in runs
+        for name in run.decisions["rater"].unique()
+        if name not in run.environment["reproducible"]
+    }
+    return sorted(claimed - denied)
+
+
+def _refuse_other_data(runs: Sequence[Run]) -> None:
+    found = (
+        (name, about["digest"])
+        for run in runs
+        for name, about in run.environment["datasets"].items()
+    )
+    _one_each(found, name=lambda pair: pair[0], same=lambda pair: pair[1], what="dataset")

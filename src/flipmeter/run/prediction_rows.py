@@ -1,0 +1,292 @@
+"""Table -> decisions: answers that somebody already has, row by row, or what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from shlex import quote
+from typing import Any
+
+import polars as pl
+
+from flipmeter.data.labels import Labels, read_labels, shorten
+from flipmeter.data.records import Record, Table
+from flipmeter.probe import expand, probes
+from flipmeter.registry import suggestion
+from flipmeter.run.rows import SCHEMA
+from flipmeter.types import FAULTS, Problem, Rank, View
+
+MOST_GUESSED = 101
+"""A guessed scale has no more classes than 0 to 100; numbers beyond are no labels."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "item": ("item", "id"),
+    "view": ("condition", "view"),
+    "label": ("label", "prediction", "rank"),
+    "gold": ("gold",),
+    "rater": ("model", "rater"),
+    "dataset": ("dataset",),
+    "level": ("level",),
+    "seed": ("seed",),
+    "repeat": ("repeat",),
+    "slot": ("slot",),
+    "fault": ("fault",),
+    "text": ("text",),
+}
+"""What a table says, and what its column may be called."""
+NEEDED = ("item", "view", "label")
+ROUNDED = 0.05
+"""Probabilities may add up to this much more or less than 1."""
+SHARE = "p_"
+"""What the column of a class's probability begins with: `p_negative`."""
+CARRIED = tuple(name for name in [*SCHEMA][11:] if name != "n_classes")
+"""Further columns of our own decisions, taken as they are."""
+
+MOST_DIGITS = 18
+"""A longer number has no place in a table."""
+
+Key = tuple[str, str, str, int, str, int, str]
+
+
+@dataclass
+class Reading:
+    """A table on its way to decisions: which column says what, and the scale of each dataset."""
+
+    table: Table
+    scale: tuple[str, ...]
+    name: str
+    notes: list[str] = field(default_factory=list)
+    texts: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        there = self.table.columns
+        found = {
+            part: next((name for name in names if name in there), "")
+            for part, names in COLUMNS.items()
+        }
+        missing = [COLUMNS[part][0] for part in NEEDED if not found[part]]
+        if missing:
+            near = suggestion(missing[0], [*there]) if there else ""
+            also = "" if "there are" in near else f" (there are: {', '.join(there)})"
+            raise Problem(
+                f"{self.table.file} has no column '{missing[0]}'{near}{also}; a table of "
+                "predictions needs item, condition and label, and gold for accuracy"
+            )
+        return {part: name for part, name in found.items() if name}
+
+    @property
+    def is_ranked(self) -> bool:
+        """Say whether these are decisions of ours, whose classes are ranks and 0 is none."""
+        return self.columns["label"] == "rank" and "n_classes" in self.table.columns
+
+    @cached_property
+    def labels(self) -> dict[str, Labels]:
+        """Return how labels are read, by dataset."""
+        names = dict.fromkeys(self._text(record, "dataset", self.name) for record in self._records)
+        if not self.is_ranked or self.scale:
+            same = read_labels(list(self.scale or self._guessed()))
+            return dict.fromkeys(names, same)
+        sizes: dict[str, int] = {}
+        for record in self._records:
+            dataset = self._text(record, "dataset", self.name)
+            size = self._whole(record, "n_classes", default=0)
+            sizes[dataset] = max(sizes.get(dataset, 0), size)
+        return {name: read_labels([*range(1, n + 1)]) for name, n in sizes.items()}
+
+    def _guessed(self) -> list[str]:
+        """Return the whole numbers from the least to the greatest, if all labels are numbers."""
+        said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
+        known = list(dict.fromkeys(text for text in said if text))
+        numbers = [int(text.removesuffix(".0")) for text in known if _is_whole(text)]
+        if not known:
+            raise Problem(
+                f"{self.table.file}: no row has a label in '{self.columns['label']}'; fill it in, "
+                "or name the classes if nothing could be read: --scale low,high"
+            )
+        if len(numbers) < len(known):
+            shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
+            raise Problem(
+                f"{self.table.file}: the labels are words and their order is not known; name all "
+                f"classes, lowest first: --scale {quote(shown)}"
+            )
+        low, high = min(numbers), max(numbers)
+        if not 1 <= high - low < MOST_GUESSED:
+            raise Problem(
+                f"{self.table.file}: the labels go from {low} to {high}, which is no scale that "
+                "can be guessed; name all classes, lowest first: --scale 1,2,3"
+            )
+        self.notes.append(f"the scale was taken to be {low} to {high}, the labels that occur")
+        return [str(number) for number in range(low, high + 1)]
+
+    @cached_property
+    def _records(self) -> tuple[Record, ...]:
+        for record in self.table.records:
+            if record.fault:
+                raise self._wrong(record, record.fault)
+        return self.table.records
+
+    @cached_property
+    def decisions(self) -> pl.DataFrame:
+        rows, seen, golds = [], dict[Key, int](), dict[tuple[str, str, str], tuple[int, Any]]()
+        for record in self._records:
+            row = self._row(record)
+            key: Key = tuple(row[name] for name in [*SCHEMA][:7])
+            if key in seen:
+                raise self._wrong(
+                    record,
+                    f"'{row['item']}' has an answer under '{row['view']}' in row {seen[key]} too; "
+                    "a second answer needs a column `repeat` (0, then 1)",
+                )
+            seen[key] = record.row
+            whose = (row["dataset"], row["level"], row["item"])
+            first, gold = golds.setdefault(whose, (record.row, row["gold"]))
+            if gold != row["gold"]:
+                raise self._wrong(
+                    record, f"'{row['item']}' has another gold in row {first}; give it one"
+                )
+            rows.append(row)
+        table = pl.DataFrame(rows, schema=SCHEMA)
+        if table["view"].n_unique() < 2 and table["repeat"].n_unique() < 2:
+            raise Problem(
+                f"{self.table.file}: every row has the condition '{rows[0]['view']}'; to see a "
+                "flip, items need answers under at least two"
+            )
+        return table
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        dataset = self._text(record, "dataset", self.name)
+        labels = self.labels[dataset]
+        rank, fault = self._answer(record, labels)
+        n_classes = len(labels.task.scale)
+        view, item = self._told(record, "view"), self._told(record, "item")
+        if text := self._text(record, "text"):
+            self.texts[dataset, item] = text
+        return {
+            **dict.fromkeys(SCHEMA),
+            **self._carried(record),
+            **self._shares(record, labels),
+            "rater": self._text(record, "rater", self.name),
+            "dataset": dataset,
+            "level": self._text(record, "level"),
+            "seed": self._number(record, "seed"),
+            "view": view,
+            "repeat": self._number(record, "repeat"),
+            "item": item,
+            "gold": self._class(record, "gold", labels),
+            "rank": rank,
+            "slot": self._place(record, _slot(view, rank, n_classes), n_classes),
+            "fault": fault,
+            "n_classes": n_classes,
+        }
+
+    def _carried(self, record: Record) -> dict[str, Any]:
+        """Return what else a decision of ours says; a CSV has no types, and texts only."""
+        plain = {"tie_decided": False, "degenerate": False, "prompt": "", "labels": ""}
+        told = {name: record.values.get(name) for name in CARRIED if self.is_ranked}
+        return plain | {
+            name: value
+            for name, value in told.items()
+            if value is not None and (SCHEMA[name] == pl.String or not isinstance(value, str))
+        }
+
+    def _answer(self, record: Record, labels: Labels) -> tuple[Rank, str]:
+        """Return the class or the fault of a row; one without a label could not be read."""
+        fault = self._text(record, "fault")
+        if fault and fault not in FAULTS:
+            raise self._wrong(record, f"no fault named '{fault}'{suggestion(fault, [*FAULTS])}")
+        is_none = self.is_ranked and self._text(record, "label") == "0"
+        rank = None if is_none else self._class(record, "label", labels)
+        if rank and fault:
+            raise self._wrong(record, f"a label and the fault '{fault}'; leave one of them empty")
+        return (rank, "") if rank else (0, fault or "unparsed")
+
+    def _class(self, record: Record, part: str, labels: Labels) -> Rank | None:
+        raw = record.values.get(self.columns.get(part, ""))
+        if raw is None or not str(raw).strip():
+            return None
+        rank = labels.rank(raw)
+        if not rank:
+            names = [*labels.task.scale.names]
+            near = suggestion(str(raw), names)
+            raise self._wrong(
+                record, f"the {part} {shorten(raw)} is not on the scale{near}; see --scale"
+            )
+        return rank
+
+    def _shares(self, record: Record, labels: Labels) -> dict[str, Any]:
+        names = [f"{SHARE}{name}" for name in labels.task.scale.names]
+        there = [name for name in names if name in self.table.columns]
+        if not there:
+            return {}
+        if len(there) < len(names):
+            lacking = next(name for name in names if name not in there)
+            raise Problem(f"{self.table.file} has the column {there[0]} and no {lacking}; give all")
+        shares = [share for name in names if (share := self._share(record, name)) is not None]
+        if len(shares) < len(names):
+            return {"probabilities": None}
+        total = sum(shares)
+        if abs(total - 1) > ROUNDED:
+            raise self._wrong(record, f"{', '.join(names)} add up to {total:g}; they must to 1")
+        return {"probabilities": [share / total for share in shares]}
+
+    def _share(self, record: Record, column: str) -> float | None:
+        raw = record.values.get(column)
+        if raw is None or raw == "":
+            return None
+        try:
+            share = float(str(raw))
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            raise self._wrong(record, f"{column} is {shorten(raw)}; a probability is 0 to 1")
+        return share
+
+    def _place(self, record: Record, default: int, n_classes: int) -> int:
+        slot = self._number(record, "slot", default)
+        if slot > n_classes:
+            raise self._wrong(record, f"slot is {slot}, and the list has {n_classes}; 0 is no slot")
+        return slot
+
+    def _number(self, record: Record, part: str, default: int = 0) -> int:
+        return self._whole(record, self.columns.get(part, ""), default)
+
+    def _whole(self, record: Record, column: str, default: int) -> int:
+        raw = record.values.get(column)
+        if raw is None or raw == "":
+            return default
+        text = str(raw).removesuffix(".0")
+        if not text.isdecimal() or len(text) > MOST_DIGITS:
+            raise self._wrong(
+                record, f"{column} is {shorten(raw)}; it is a whole number, 0 or more"
+            )
+        return int(text)
+
+    def _told(self, record: Record, part: str) -> str:
+        text = self._text(record, part)
+        if not text:
+            raise self._wrong(record, f"the column '{self.columns[part]}' is empty")
+        return text
+
+    def _text(self, record: Record, part: str, default: str = "") -> str:
+        raw = record.values.get(self.columns.get(part, ""))
+        return default if raw is None or raw == "" else str(raw).strip()
+
+    def _wrong(self, record: Record, what: str) -> Problem:
+        return Problem(f"{self.table.file}, row {record.row}: {what}")
+
+
+def _is_whole(text: str) -> bool:
+    return text.removesuffix(".0").removeprefix("-").isdecimal()
+
+
+def _slot(view: str, rank: Rank, n_classes: int) -> int:
+    """Return where a class stands in the list of a view of ours, 0 where that is not known."""
+    known = _views(n_classes).get(view)
+    return known.slot_of(rank) if rank and known else 0
+
+
+@lru_cache
+def _views(n_classes: int) -> dict[str, View]:
+    return {view.name: view for view in expand(list(probes), n_classes)}

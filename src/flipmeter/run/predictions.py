@@ -1,0 +1,141 @@
+"""Table of predictions -> Run: measure answers that somebody already has, without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+
+from flipmeter.data.records import read_table
+from flipmeter.probe import contrasts_of, expand, probes
+from flipmeter.run.perform import CALLS, Run
+from flipmeter.run.prediction_rows import Reading
+from flipmeter.run.rows import CALL_SCHEMA
+from flipmeter.study.file import Study
+from flipmeter.types import Contrast, Problem
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+BASE = "base"
+NEEDS = "item, condition and label"
+
+
+@dataclass(frozen=True)
+class Predictions(Run):
+    """A table of answers, measured as the run that they might come from."""
+
+    scale: tuple[str, ...] = ()
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(read_table(self.folder, needs=NEEDS), self.scale, self.folder.stem)
+
+    @cached_property
+    def decisions(self) -> pl.DataFrame:
+        return self._reading.decisions
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        return pl.DataFrame(schema=CALL_SCHEMA)
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        return (self.calls if name == CALLS else self.decisions).lazy()
+
+    @cached_property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return contrasts_between(self.views)
+
+    @cached_property
+    def study(self) -> Study:
+        names = {column: self._distinct(column) for column in ("rater", "dataset", "seed")}
+        return Study(
+            name=self.folder.stem,
+            models=names["rater"],
+            datasets=names["dataset"],
+            seeds=names["seed"],
+            probes=list(dict.fromkeys(c.probe for c in self.contrasts if c.probe)),
+        )
+
+    @property
+    def recipe(self) -> str:
+        told = {"predictions": str(self.folder), "conditions": self.views, "scales": self.scales}
+        shown = {**told, "scales": {name: list(names) for name, names in self.scales.items()}}
+        return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        return {
+            "reproducible": [],
+            "datasets": {
+                name: {
+                    "source": str(self.folder),
+                    "n_items": self.decisions.filter(dataset=name)["item"].n_unique(),
+                    "notes": [*self._reading.notes, *_absences(self.decisions, name)],
+                }
+                for name in self._distinct("dataset")
+            },
+        }
+
+    @property
+    def scales(self) -> dict[str, tuple[str, ...]]:
+        return {name: labels.task.scale.names for name, labels in self._reading.labels.items()}
+
+    @property
+    def texts(self) -> dict[tuple[str, str], str]:
+        return self._reading.texts
+
+    @property
+    def _greedy(self) -> list[str]:
+        return []
+
+    def _distinct(self, column: str) -> list[Any]:
+        return self.decisions[column].unique(maintain_order=True).to_list()
+
+
+def read_predictions(path: str | Path, scale: Sequence[str] = ()) -> Predictions:
+    """Read a table of predictions: CSV, JSON lines or Parquet, one answer a row.
+
+    It needs the columns item, condition and label, and may have gold, model, dataset, level, seed,
+    repeat, slot, fault, text and `p_CLASS`. `scale` names the classes, lowest first.
+    """
+    found = Predictions(Path(path), tuple(scale))
+    found.decisions  # noqa: B018 - what is wrong with a table is said when it is read
+    return found
+
+
+def contrasts_between(conditions: Sequence[str]) -> tuple[Contrast, ...]:
+    """Return our contrasts where conditions are our views; any other is held against the first."""
+    known = {view.name for view in expand(list(probes), 2)}
+    ours = [c for c in contrasts_of(list(probes)) if set(c.views) <= {*conditions}]
+    first = BASE if BASE in conditions else conditions[0]
+    theirs = [
+        Contrast(name, (first, name), f"{first} / {name}")
+        for name in conditions
+        if name != first and not (name in known and ours)
+    ]
+    taken = {contrast.name for contrast in contrasts_of(list(probes))}
+    for contrast in theirs:
+        if contrast.name in taken:
+            raise Problem(
+                f"a condition is called '{contrast.name}', which is one of our contrasts; rename it"
+            )
+    return (*ours, *theirs)
+
+
+def _absences(decisions: pl.DataFrame, dataset: str) -> Iterator[str]:
+    """Yield which conditions lack items that others have: what is paired is what both have."""
+    mine = decisions.filter(pl.col("dataset") == dataset, pl.col("repeat") == 0)
+    whose = ["rater", "level", "seed"]
+    items = mine.select(*whose, "item").unique()
+    for view in mine["view"].unique(maintain_order=True):
+        has = mine.filter(pl.col("view") == view).select(*whose, "item")
+        n_absent = items.join(has, on=[*whose, "item"], how="anti").height
+        if n_absent:
+            yield (
+                f"'{view}' lacks {n_absent:,} of {items.height:,} answers that other conditions "
+                "have; pairs are made of the items that both have"
+            )

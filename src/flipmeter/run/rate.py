@@ -1,0 +1,208 @@
+"""Condition -> Decision: the loop of calls, plan, model and parse, until nothing is left to ask."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from flipmeter.decide import Panel, open_pipeline
+from flipmeter.model import Engine, is_callable, request_for
+from flipmeter.parse.answer import counted, parse
+from flipmeter.plan import Plan, plan
+from flipmeter.probe import order_demos
+from flipmeter.prompt import Write, paradigms
+from flipmeter.types import (
+    Answer,
+    Ask,
+    Call,
+    Condition,
+    Decision,
+    Item,
+    Model,
+    Prompt,
+    Reply,
+    View,
+)
+
+LOT = 50_000
+"""How many decisions are held in memory with all that they rest on."""
+
+DRAWS_APART = 1_000
+"""Added to the repeat with each draw: no draw of one repeat is a reply of another."""
+
+Seat = tuple[Model, str]
+"""A model on a dataset: a simulated rater knows one dataset, any other model is the same on all."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A call with the reply it got and how that was read."""
+
+    call: Call
+    reply: Reply
+    answer: Answer
+
+
+@dataclass
+class Rated:
+    """The decision on one item under one condition, and everything it rests on.
+
+    `shared` is what the items of a condition were asked together: null texts, calibration items.
+    """
+
+    condition: Condition
+    item: Item
+    decision: Decision
+    evidence: tuple[Evidence, ...]
+    shared: tuple[Evidence, ...] = ()
+
+
+@dataclass
+class Rating:
+    """The state between rounds: what has been answered so far under every condition."""
+
+    conditions: Sequence[Condition]
+    identities: Mapping[Seat, str]
+    evidence: dict[int, dict[Ask, list[Evidence]]] = field(default_factory=dict)
+
+    def calls(self) -> Iterator[Call]:
+        """Yield what the pipelines ask next."""
+        for number, condition in enumerate(self.conditions):
+            pipeline = open_pipeline(condition.rater.pipeline)
+            asks = pipeline.asks(panel_of(condition), self._answers(number))
+            write = writer(condition)
+            for ask in asks:
+                prompt = write(ask)
+                for draw in range(1 + condition.rater.n_draws):
+                    yield self._call(number, ask, prompt, draw)
+
+    def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
+        """Read the replies to some calls."""
+        for call in calls:
+            reply = replies[call.request.key]
+            how = self.conditions[call.condition].rater.extract
+            found = Evidence(call, reply, parse(reply, call.prompt, how))
+            self.evidence.setdefault(call.condition, {}).setdefault(call.ask, []).append(found)
+
+    def settle(self) -> Iterator[Rated]:
+        for number, condition in enumerate(self.conditions):
+            pipeline = open_pipeline(condition.rater.pipeline)
+            decisions = pipeline.settle(panel_of(condition), self._answers(number))
+            own, shared = self._sorted(number)
+            for item, decision in zip(condition.items, decisions, strict=True):
+                yield Rated(condition, item, decision, tuple(own[item.id]), shared)
+
+    def _answers(self, number: int) -> dict[Ask, Answer]:
+        found = self.evidence.get(number, {})
+        return {ask: _answer(some) for ask, some in found.items()}
+
+    def _sorted(self, number: int) -> tuple[dict[str, list[Evidence]], tuple[Evidence, ...]]:
+        """Return what was found of every item of a condition, and what all of them share."""
+        own: dict[str, list[Evidence]] = {item.id: [] for item in self.conditions[number].items}
+        shared: list[Evidence] = []
+        for ask, found in self.evidence.get(number, {}).items():
+            if ask.item.role == "test" and ask.item.id in own:
+                own[ask.item.id] += found
+            else:
+                shared += found
+        return own, tuple(shared)
+
+    def _call(self, number: int, ask: Ask, prompt: Prompt, draw: int) -> Call:
+        condition = self.conditions[number]
+        rater = condition.rater
+        identity = self.identities[seat(condition)]
+        request = request_for(
+            rater.model,
+            identity,
+            prompt,
+            rater.decoding.drawn if draw else rater.decoding,
+            condition.view.repeat + DRAWS_APART * draw,
+            scored=rater.is_scored,
+        )
+        return Call(number, ask, prompt, request, draw)
+
+
+def _answer(found: Sequence[Evidence]) -> Answer:
+    """Return the answer to an ask, its probabilities counted where replies were drawn for them."""
+    first, *drawn = found
+    if not drawn:
+        return first.answer
+    return counted(first.answer, [one.answer for one in drawn], first.call.prompt)
+
+
+def panel_of(condition: Condition) -> Panel:
+    """Return what the pipeline of a condition is applied to."""
+    return Panel(
+        condition.items, condition.view, condition.demos, condition.calibration, condition.seed
+    )
+
+
+def writer(condition: Condition) -> Callable[[Ask], Prompt]:
+    """Return what puts a question about a condition into words, each view prepared once."""
+    name = open_pipeline(condition.rater.pipeline).traits.paradigm
+    paradigm = paradigms["question" if is_callable(condition.rater.model) else name]
+    writes: dict[View, Write] = {}
+
+    def write(ask: Ask) -> Prompt:
+        if ask.view not in writes:
+            demos = order_demos(condition.demos, ask.view.demo_order, condition.seed)
+            writes[ask.view] = paradigm(condition.task, condition.rater.style, ask.view, demos)
+        return writes[ask.view](ask.item, ask.part)
+
+    return write
+
+
+def seat(condition: Condition) -> Seat:
+    return condition.rater.model, condition.dataset
+
+
+def first_round(conditions: Sequence[Condition], identities: Mapping[Seat, str]) -> Plan:
+    """Return what would be asked first, without asking."""
+    return plan(Rating(conditions, identities).calls())
+
+
+def lots(conditions: Sequence[Condition], block: int | None) -> Iterator[Sequence[Condition]]:
+    """Cut a grid into what is asked, decided and let go of before the next.
+
+    A run that may stop early takes a block of items under all conditions at a time, so that every
+    contrast stays paired: any beginning of a test set is seeded and class-mixed. Any other run
+    keeps the items of a condition together, which shares most.
+    """
+    if block is not None:
+        longest = max((len(condition.items) for condition in conditions), default=0)
+        for start in range(0, longest, block):
+            cut = [replace(c, items=c.items[start : start + block]) for c in conditions]
+            yield [condition for condition in cut if condition.items]
+        return
+    lot: list[Condition] = []
+    for _, some in groupby(conditions, key=lambda c: (c.dataset, c.level, c.seed)):
+        lot += some
+        if sum(len(condition.items) for condition in lot) >= LOT:
+            yield lot
+            lot = []
+    if lot:
+        yield lot
+
+
+async def rate(
+    conditions: Sequence[Condition],
+    engine: Engine,
+    identities: Mapping[Seat, str],
+    *,
+    block: int | None = None,
+    on_plan: Callable[[int], None] | None = None,
+) -> AsyncIterator[list[Rated]]:
+    """Rate every item of every condition, lot by lot: ask, look, and ask again until settled."""
+    n_planned = n_seen = 0
+    n_decisions = sum(len(condition.items) for condition in conditions)
+    for lot in lots(conditions, block):
+        rating = Rating(lot, identities)
+        n_seen += sum(len(condition.items) for condition in lot)
+        while calls := list(rating.calls()):
+            requests = plan(calls).requests
+            n_planned += len(requests)
+            if on_plan is not None:
+                on_plan(round(n_planned * n_decisions / n_seen))
+            rating.hear(calls, await engine.ask(requests))
+        yield list(rating.settle())

@@ -1,0 +1,267 @@
+"""Run -> Browser: the flipped items that a page has room for, with what was shown and replied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+from markupsafe import escape
+
+from flipmeter.base.chance import draw
+from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
+from flipmeter.report.page.texts import clipped, hollowed, visible
+from flipmeter.report.pairs import SAME, WHOSE, flipped
+from flipmeter.shown import Shown, Where
+from flipmeter.types import Contrast
+
+ROOM = 2_200_000
+"""How many bytes of flipped items a page may hold; the tables take the rest of three megabytes."""
+ROW = 1_300
+"""About what the markup around one flipped item takes."""
+MOST = 4_000
+"""More flips than there is ever room for."""
+MOST_PARTS = 5
+"""How many replies of one decision are shown."""
+TELLING = 8
+"""A text shorter than this may stand in a prompt by chance, and is not taken out of it."""
+NO_GAP = visible(GAP)
+"""What a prompt shows where it has the character that marks a gap itself."""
+
+Row = Mapping[str, Any]
+Calls = Mapping[tuple[Where, str], Sequence[tuple[str, str]]]
+"""Keys and replies by where an item was asked, and the item."""
+Shares = Mapping[tuple[Where, str], Sequence[float]]
+"""Probabilities by class, by where an item was asked, and the item."""
+Texts = tuple[str, str | None, str | None]
+"""The text of an item, and its two prompts where they are known."""
+
+
+def browse(found: Findings, shown: Shown, calls: pl.DataFrame, room: int = ROOM) -> Browser:
+    """Pick flipped items, from every group alike, until there is no more room."""
+    every = flipped(found.pairs).with_row_index("place")
+    rows = _taking_turns(every).head(MOST)
+    opener = Opener.of(rows, found.contrasts, shown, found.decisions.lazy(), calls.lazy())
+    picker = _Picker(opener, room)
+    chosen: dict[int, Flip] = {}
+    for row in rows.iter_rows(named=True):
+        flip = picker.pick(row)
+        if flip is None:
+            break
+        chosen[row["place"]] = flip
+    flips = [chosen[place] for place in sorted(chosen)]
+    return Browser(flips, picker.frames, len(every), list(picker.notes(len(every), len(flips))))
+
+
+def _taking_turns(flips: pl.DataFrame) -> pl.DataFrame:
+    """Order flips so that any beginning holds about as many of every group.
+
+    Groups follow each other by chance, so that one that is cut off is not always the last.
+    """
+    whose = [*WHOSE, "seed"]
+    groups = flips.select(whose).unique(maintain_order=True)
+    lots = pl.Series("lot", [draw(*group) for group in groups.iter_rows()], dtype=pl.Float64)
+    turns = flips.with_columns(pl.int_range(pl.len()).over(whose).alias("turn"))
+    return turns.join(groups.with_columns(lots), on=whose, maintain_order="left").sort(
+        "turn", "lot", maintain_order=True
+    )
+
+
+# --- one flip ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Opens rows of pairs: both answers with their replies and probabilities, both prompts."""
+
+    contrasts: Sequence[Contrast]
+    shown: Shown
+    scales: Mapping[str, tuple[str, ...]]
+    calls: Calls = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        rows: pl.DataFrame,
+        contrasts: Sequence[Contrast],
+        shown: Shown,
+        decisions: pl.LazyFrame,
+        calls: pl.LazyFrame,
+    ) -> Opener:
+        """Read what stands behind some pairs, and nothing else of a run."""
+        read = _calls_of(rows, calls), _shares_of(rows, decisions)
+        return cls(contrasts, shown, shown.scales, *read)
+
+    def contrast(self, row: Row) -> Contrast:
+        return next(c for c in self.contrasts if c.name == row["contrast"])
+
+    def flip(self, row: Row, text: str) -> Flip:
+        """Return a row as people look at it, without its prompts."""
+        a, b = self.contrast(row).views
+        return Flip(
+            **{name: row[name] for name in (*WHOSE, "seed", "item", "distance", "towards")},
+            text=text,
+            gold=self._class(row, row["gold"]) if row["gold"] else "unknown",
+            sides=(self._side(row, a, ""), self._side(row, b, "_b")),
+            fault=row["fault"] or row["fault_b"],
+        )
+
+    def _class(self, row: Row, rank: int) -> str:
+        return class_name(self.scales, row["dataset"], rank)
+
+    def _side(self, row: Row, view: str, end: str) -> Side:
+        rank, fault = row[f"rank{end}"], row[f"fault{end}"]
+        answer = self._class(row, rank) if rank else f"no class ({fault})"
+        known = self.calls.get((_where(row, view), row["item"]), [])
+        replies = [reply for _, reply in known[:MOST_PARTS]]
+        if len(known) > MOST_PARTS:
+            replies.append(f"… {len(known) - MOST_PARTS} more replies")
+        shares = self.shares.get((_where(row, view), row["item"]))
+        named = None if shares is None else tuple(self._named(row, shares))
+        return Side(view, answer, tuple(replies), named)
+
+    def _named(self, row: Row, shares: Sequence[float]) -> Iterator[tuple[str, float]]:
+        for rank, share in enumerate(shares, 1):
+            yield self._class(row, rank), share
+
+    def texts(self, row: Row) -> Texts:
+        """Return the text of an item and its two prompts: rebuilt, or as the store has them."""
+        views = self.contrast(row).views
+        text, a, b = self._rebuilt(row, views)
+        return self._stored(row, views, text) if a is None or b is None else (text, a, b)
+
+    def _rebuilt(self, row: Row, views: Sequence[str]) -> Texts:
+        a, b = (_where(row, view) for view in views)
+        item = self.shown.item(a, row["item"])
+        if item is None:
+            return "", None, None
+        prompts = (
+            self.shown.prompt(a, item, row["prompt"]),
+            self.shown.prompt(b, item, row["prompt_b"]),
+        )
+        return item.text, *prompts
+
+    def _stored(self, row: Row, views: Sequence[str], text: str) -> Texts:
+        """Read two prompts from the store; what follows the shared part stands for the item."""
+        places = [(_where(row, view), row["item"]) for view in views]
+        keys = [self.calls[place][0][0] if place in self.calls else "" for place in places]
+        a, b = (self.shown.stored_prompt(key) for key in keys)
+        if a is None or b is None:
+            return text, None, None
+        shortest = min(a[1], b[1], key=len).strip()
+        return text or shortest, "".join(a), "".join(b)
+
+    @property
+    def trouble(self) -> str:
+        """Say why prompts are missing."""
+        return "; ".join(self.shown.trouble) or "they could not be rebuilt"
+
+
+def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
+    """Return the keys and replies behind some flips, repeats left out."""
+    if "role" in calls.collect_schema():
+        calls = calls.filter(pl.col("role") == "test")
+    names = ("rater", "dataset", "level", "seed", "view", "item", "key", "reply", "error")
+    wanted = _behind(rows, calls).select(names).collect()
+    found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
+    for *place, item, key, reply, error in wanted.iter_rows():
+        rater, dataset, level, seed, view = place
+        text = reply or (f"error: {error}" if error else "")
+        found.setdefault(((rater, dataset, level, seed, view), item), []).append((key, text))
+    return found
+
+
+def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
+    """Return the probabilities by class behind some flips, where decisions have them."""
+    if "probabilities" not in decisions.collect_schema():
+        return {}
+    names = ("rater", "dataset", "level", "seed", "view", "item", "probabilities")
+    known = decisions.filter(pl.col("probabilities").is_not_null())
+    return {
+        ((rater, dataset, level, seed, view), item): shares
+        for rater, dataset, level, seed, view, item, shares in _behind(rows, known)
+        .select(names)
+        .collect()
+        .iter_rows()
+    }
+
+
+def _behind(rows: pl.DataFrame, table: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the first askings of the items of some rows."""
+    wanted = rows.lazy().select(SAME).unique()
+    first = table.filter(
+        pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique().to_list())
+    )
+    return first.join(wanted, on=SAME, how="semi", maintain_order="left")
+
+
+def _where(row: Row, view: str) -> Where:
+    return row["rater"], row["dataset"], row["level"], row["seed"], view
+
+
+# --- as many as there is room for -------------------------------------------------------------
+
+
+@dataclass
+class _Picker:
+    """Makes flips of rows while there is room; prompts that many share are kept once."""
+
+    opener: Opener
+    room: int
+    n_bare: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    _places: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def pick(self, row: Row) -> Flip | None:
+        """Return the flip of a row, None if there is no more room."""
+        text, a, b = self.opener.texts(row)
+        frame = None if a is None or b is None else self._frame(row, _cut(a, b, text))
+        flip = self.opener.flip(row, text)
+        replies = [reply for side in flip.sides for reply in side.replies]
+        cost = ROW + _weight(clipped(part) for part in (text, *replies))
+        is_new = frame is not None and frame.texts not in self._places
+        if frame is not None and is_new:
+            cost += _weight(hollowed(part) for part in frame.texts)
+        if cost > self.room:
+            return None
+        self.room -= cost
+        if frame is None:
+            self.n_bare += 1
+            return flip
+        if is_new:
+            self._places[frame.texts] = len(self.frames)
+            self.frames.append(frame)
+        return replace(flip, frame=self._places[frame.texts])
+
+    def _frame(self, row: Row, texts: tuple[str, str]) -> Frame:
+        contrast = self.opener.contrast(row)
+        about = [row["dataset"], row["level"], f"seed {row['seed']}", contrast.name, contrast.about]
+        first, second = contrast.views
+        return Frame(" · ".join(part for part in about if part), (first, second), texts)
+
+    def notes(self, n_flips: int, n_shown: int) -> Iterator[str]:
+        """Yield what the page does not show, and why."""
+        if n_shown < n_flips:
+            yield (
+                f"{n_flips - n_shown:,} of {n_flips:,} flips are left out to keep the page small. "
+                "Those here are from every model, dataset, level, seed and contrast alike, in the "
+                "order of the test set."
+            )
+        if self.n_bare:
+            yield f"{self.n_bare:,} flips are without their prompts: {self.opener.trouble}."
+
+
+def _cut(a: str, b: str, text: str) -> tuple[str, str]:
+    """Take a text out of two prompts."""
+    plain = [prompt.replace(GAP, NO_GAP) for prompt in (a, b)]
+    if len(text) < TELLING:
+        return plain[0], plain[1]
+    cut = [prompt.replace(text.replace(GAP, NO_GAP), GAP) for prompt in plain]
+    return cut[0], cut[1]
+
+
+def _weight(texts: Iterable[str]) -> int:
+    """Return how many bytes of a page some texts take."""
+    return sum(len(str(escape(visible(text))).encode()) for text in texts)

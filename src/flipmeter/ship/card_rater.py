@@ -1,0 +1,206 @@
+"""Items -> answers of a shipped rater: the one loop, its store and limits, all positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flipmeter.decide import (
+    Choice,
+    average_probabilities,
+    average_ranks,
+    choose,
+    median_ranks,
+    open_pipeline,
+)
+from flipmeter.model import Asked, Budget, Ledger, Store, World
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.prompt import read_template
+from flipmeter.run.fallbacks import adapted, learn
+from flipmeter.run.perform import engine_for, opened
+from flipmeter.run.rate import Rated, rate
+from flipmeter.run.rows import total_usage
+from flipmeter.study.grid import refuse_words
+from flipmeter.types import Condition, Decision, Fault, Item, Problem, Rank, Usage, View
+
+PAIR = 2
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The answer for an item: the decision over all positions, and how far they agree.
+
+    `votes` are the classes that single positions give, 0 for none; of one alone there is no
+    agreement, and it is NaN. `error` is the first that a call ended with.
+    """
+
+    item: Item
+    decision: Decision
+    votes: tuple[Rank, ...]
+    n_calls: int
+    usage: Usage
+    error: str = ""
+
+    @property
+    def agreement(self) -> float:
+        """Return the share of positions that give the decided class; a fault never agrees."""
+        if len(self.votes) < PAIR:
+            return math.nan
+        rank = self.decision.rank
+        return self.votes.count(rank) / len(self.votes) if rank else 0.0
+
+
+Label = Callable[[Sequence[Item]], Awaitable[list[Labelled]]]
+"""Gives every item its answer, in their order."""
+
+
+@asynccontextmanager
+async def at_work(
+    condition: Condition,
+    views: Sequence[View],
+    store: Store,
+    *,
+    world: World | None = None,
+    budget: Budget | None = None,
+    ledger: Ledger | None = None,
+    on_reply: Asked | None = None,
+    on_fetch: Fetched | None = None,
+    on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> AsyncIterator[Label]:
+    """Open what answers for a condition, give what labels items with it, and close it at the end.
+
+    Every item is asked under all views; their answers are put together. `on_plan` is told how many
+    requests all items so far need, `on_note` what the model lacks and is not asked for.
+    """
+    refuse_words(condition.rater)
+    ledger = ledger or Ledger()
+    grid = [replace(condition, view=view, items=()) for view in views]
+    known = await learn(grid, store, ledger=ledger, budget=budget)
+    grid, fallbacks = adapted(grid, known)
+    for note in (note for notes in fallbacks.values() for note in notes):
+        if on_note is not None:
+            on_note(note)
+    worlds = {} if world is None else {condition.dataset: world}
+    async with opened(grid, worlds, on_fetch) as backends:
+        engine = engine_for(backends, store, ledger, budget, on_reply)
+        identities = {seat: backend.identity for seat, backend in backends.items()}
+
+        async def label(items: Sequence[Item]) -> list[Labelled]:
+            _check_prompt(condition, items)
+            asked = [replace(one, items=tuple(items)) for one in grid]
+            before, found = ledger.wanted, list[Rated]()
+
+            def told(n_requests: int) -> None:
+                if on_plan is not None:
+                    on_plan(before + n_requests)
+
+            async for rated in rate(asked, engine, identities, on_plan=told):
+                found += rated
+            return put_together([found[at : at + len(items)] for at in _starts(found, items)])
+
+        yield label
+
+
+def _check_prompt(condition: Condition, items: Sequence[Item]) -> None:
+    """Refuse a prompt file that these items cannot fill."""
+    prompt = condition.rater.style.prompt
+    if prompt and items:
+        read_template(prompt, "the prompt of the rater").check(items[0], condition.task.criteria)
+
+
+def _starts(found: Sequence[Rated], items: Sequence[Item]) -> range:
+    return range(0, len(found), max(1, len(items)))
+
+
+def put_together(by_view: Sequence[Sequence[Rated]]) -> list[Labelled]:
+    """Put the decisions under several views together, item by item."""
+    by_item = list(zip(*by_view, strict=True))
+    decisions = _decisions(by_item) if len(by_view) > 1 else [one.decision for (one,) in by_item]
+    return [
+        Labelled(
+            item=rated[0].item,
+            decision=decision,
+            votes=tuple(vote for one in rated for vote in _votes(one)),
+            n_calls=sum(len(one.evidence) for one in rated),
+            usage=total_usage([found.reply.usage for one in rated for found in one.evidence]),
+            error=next(filter(None, (f.reply.error for one in rated for f in one.evidence)), ""),
+        )
+        for rated, decision in zip(by_item, decisions, strict=True)
+    ]
+
+
+def _votes(one: Rated) -> Sequence[Rank]:
+    """Return the classes of the positions that a decision rests on, or the decision's own."""
+    is_pointwise = open_pipeline(one.condition.rater.pipeline).traits.paradigm == "pointwise"
+    if is_pointwise and len(one.evidence) > 1:
+        return [found.answer.rank for found in one.evidence if not found.call.draw]
+    return [one.decision.rank]
+
+
+def _decisions(by_item: Sequence[Sequence[Rated]]) -> list[Decision]:
+    """Decide over views: the mean of probabilities if all have them, else the middle class.
+
+    More than half of the views must have an answer.
+    """
+    ranks = np.array([[one.decision.rank for one in rated] for rated in by_item])
+    n_views, least = ranks.shape[1], ranks.shape[1] // 2 + 1
+    if all(one.decision.probabilities or not one.decision.rank for r in by_item for one in r):
+        return _by_probability(by_item, least)
+    if n_views == PAIR:
+        return _named(by_item, average_ranks(ranks, least=least))
+    return _named(by_item, median_ranks(ranks, least=least))
+
+
+def _by_probability(by_item: Sequence[Sequence[Rated]], least: int) -> list[Decision]:
+    n_classes = len(by_item[0][0].condition.task.scale)
+    nothing = (math.nan,) * n_classes
+    p = np.array([[one.decision.probabilities or nothing for one in rated] for rated in by_item])
+    mean = average_probabilities(p, [range(1, n_classes + 1)] * p.shape[1], least=least)
+    named = _named(by_item, choose(mean))
+    return [
+        replace(one, probabilities=tuple(row) if one.rank else None)
+        for one, row in zip(named, mean.tolist(), strict=True)
+    ]
+
+
+def _named(by_item: Sequence[Sequence[Rated]], choice: Choice) -> list[Decision]:
+    found = []
+    for rated, rank, is_tied in zip(
+        by_item, choice.ranks.tolist(), choice.tie_decided.tolist(), strict=True
+    ):
+        faults: Iterator[Fault] = (f for one in rated if (f := one.decision.fault))
+        masses = [m for one in rated if (m := one.decision.label_mass) is not None]
+        fault: Fault | None = None if rank else next(faults, "unparsed")
+        found.append(
+            Decision(rank, fault=fault, tie_decided=is_tied, label_mass=min(masses, default=None))
+        )
+    return found
+
+
+def refuse_in_parts(pipeline: str) -> None:
+    """Refuse a pipeline that learns from all items at once where they come in parts."""
+    if open_pipeline(pipeline).traits.calibration == "batch":
+        raise Problem(
+            f"the pipeline '{pipeline}' learns from all items at once, and here they come in "
+            "parts: the answers would depend on how they are cut; choose another pipeline"
+        )
+
+
+def check_abstention(share: float | None, views: Sequence[View], pipeline: str) -> None:
+    """Refuse to abstain by agreement where a single position is asked."""
+    if share is None:
+        return
+    if not 0 < share <= 1:
+        raise Problem(f"abstaining below {share} is no share; give a number above 0, at most 1")
+    traits = open_pipeline(pipeline).traits
+    averages = traits.paradigm == "pointwise" and traits.consumes
+    if len(views) == 1 and not averages:
+        raise Problem(
+            "one position is asked, so that there is no agreement to abstain by; average over "
+            "some: label_order, demo_order, placement"
+        )

@@ -1,0 +1,475 @@
+"""A rater as a scikit-learn estimator: `fit` takes the demonstrations, `predict` asks."""
+
+from __future__ import annotations
+
+import math
+import operator
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from flipmeter.base.chance import shuffled
+from flipmeter.base.run_sync import wait_for
+from flipmeter.data.guess import is_number
+from flipmeter.data.items import text_fault
+from flipmeter.data.labels import make_task
+from flipmeter.decide import open_pipeline
+from flipmeter.measure import conformal_sets
+from flipmeter.model import Budget, Ledger, Store, World
+from flipmeter.registry import suggestion
+from flipmeter.ship.card import Card, TaskEntry, items_as_rows, read_card, write_card
+from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
+from flipmeter.study.entries import BudgetEntry, DecodingEntry, ModelEntry, PriceEntry, explained
+from flipmeter.types import Item, Problem, Rank, Style, Task
+
+Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
+TWO_CLASSES = 2
+
+
+class BadInput(Problem, ValueError):
+    """Texts or labels that cannot be used; scikit-learn expects a ValueError."""
+
+
+def _has_probabilities(self: OrdinalClassifier) -> bool:
+    """Say whether replies are asked for with the probabilities of the labels."""
+    if self.scores or self.draws or open_pipeline(self.pipeline).traits.needs_scores:
+        return True
+    raise AttributeError(
+        f"the pipeline '{self.pipeline}' gives classes without probabilities; set scores=True to "
+        "ask for those of the labels (the model must show them), or use predict_set"
+    )
+
+
+class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A language model as an ordinal classifier of texts.
+
+    `scale` lists the classes, lowest first; whole numbers need none. `average` names the probes
+    whose positions are all asked and put together: label_order, demo_order, placement. What has no
+    class, or whose positions agree in less than the share `abstain_below`, is predicted as
+    `unanswered`. `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a
+    list as in a study file; `draws` replies are drawn and counted, `min_interval` seconds
+    lie between two calls. `store` is the file of replies, None for memory. `world` is for simulated
+    raters.
+    """
+
+    def __init__(
+        self,
+        model: str | Mapping[str, Any] = "local/smollm2-135m",
+        *,
+        scale: Sequence[Any] | None = None,
+        task: Mapping[str, str] | None = None,
+        style: Mapping[str, Any] | None = None,
+        shots: int = 5,
+        pipeline: str = "pointwise",
+        average: str | Sequence[str] = (),
+        scores: bool = False,
+        draws: int = 0,
+        answer: Mapping[str, str] | None = None,
+        criteria: Sequence[str] = (),
+        decoding: Mapping[str, Any] | None = None,
+        calibration_size: int = 10,
+        conformal_size: int = 0,
+        abstain_below: float | None = None,
+        unanswered: Any = None,
+        min_interval: float = 0.0,
+        budget: Mapping[str, Any] | None = None,
+        batch_size: int = 1000,
+        store: str | Path | None = ".flipmeter/replies.sqlite",
+        seed: int = 0,
+        world: World | None = None,
+    ) -> None:
+        self.model = model
+        self.scale = scale
+        self.task = task
+        self.style = style
+        self.shots = shots
+        self.pipeline = pipeline
+        self.average = average
+        self.scores = scores
+        self.draws = draws
+        self.answer = answer
+        self.criteria = criteria
+        self.decoding = decoding
+        self.calibration_size = calibration_size
+        self.conformal_size = conformal_size
+        self.abstain_below = abstain_below
+        self.unanswered = unanswered
+        self.min_interval = min_interval
+        self.budget = budget
+        self.batch_size = batch_size
+        self.store = store
+        self.seed = seed
+        self.world = world
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        tags.classifier_tags.poor_score = True
+        return tags
+
+    # --- fitting ------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any) -> OrdinalClassifier:  # noqa: N803 - scikit-learn's names
+        """Take the demonstrations, `shots` of each class or what there is, drawn by the seed.
+
+        What a pipeline is calibrated on, and the `conformal_size` items of `predict_set`, come from
+        the rest; these last ones are asked here.
+        """
+        texts, labels = _texts(X), _labels(y)
+        if "shots" in (self.style or {}):
+            raise BadInput("shots stands in style; it is a parameter of its own")
+        if len(texts) != len(labels):
+            raise BadInput(f"{len(texts)} texts but {len(labels)} labels; give one for each")
+        classes = _classes(self.scale, labels)
+        places = {label: rank for rank, label in enumerate(classes.tolist(), start=1)}
+        items = [
+            Item(f"fit-{k}", {"text": text}, _rank(label, places))
+            for k, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
+        ]
+        demos, rest = _split(items, self._whole("shots"), self._whole("seed"))
+        needs = open_pipeline(self.pipeline).traits
+        is_calibrated = needs.calibration in ("apart", "test")
+        n_calibration = self._whole("calibration_size") if is_calibrated else 0
+        if needs.needs_demos and not demos:
+            raise BadInput(f"the pipeline '{self.pipeline}' compares with demonstrations; shots=0")
+        if len(rest) < n_calibration + self._whole("conformal_size"):
+            raise BadInput(
+                f"{len(rest)} of {len(texts)} texts are no demonstrations, and calibration_size="
+                f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
+                "texts, or lower shots or these sizes"
+            )
+        task = make_task([_name(label) for label in classes.tolist()], dict(self.task or {}))
+        words = replace(task, criteria=tuple(_listed(self.criteria, "criteria")))
+        self.classes_ = classes
+        return self._begin(self._card(words, demos, rest[:n_calibration]), rest[n_calibration:])
+
+    def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
+        shots = self._whole("shots")
+        content = {
+            "model": self.model,
+            "pipeline": self.pipeline,
+            "style": _usual(task.scale.names) | dict(self.style or {}) | {"shots": shots},
+            "decoding": dict(self.decoding or {}),
+            "scores": self.scores,
+            "score_samples": self._whole("draws"),
+            "answer": dict(self.answer or {}),
+            "average": [self.average] if isinstance(self.average, str) else list(self.average),
+            "min_interval": self.min_interval,
+            "seed": self._whole("seed"),
+            "task": TaskEntry.of(task),
+            "demos": items_as_rows(demos, task.scale),
+            "calibration": items_as_rows(calibration, task.scale),
+        }
+        try:
+            return Card.model_validate(content)
+        except ValidationError as error:
+            kinds = (Card, ModelEntry, DecodingEntry)
+            raise BadInput(explained(error, "the parameters", kinds)) from error
+
+    def _whole(self, name: str) -> int:
+        """Return a parameter that is a whole number, also one of numpy's."""
+        value = getattr(self, name)
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise BadInput(f"{name} is {value!r}; it must be a whole number") from None
+
+    def _begin(self, card: Card, rest: Sequence[Item]) -> OrdinalClassifier:
+        check_abstention(self.abstain_below, card.views(), card.pipeline)
+        self.card_ = card
+        self.ledger_ = Ledger()
+        self._last: dict[str, Any] = {}
+        self.calibrated_: tuple[Floats, npt.NDArray[np.int64]] | None = None
+        if self.conformal_size:
+            kept = rest[: self.conformal_size]
+            p = self._probabilities(wait_for(self._ask(kept)))
+            is_read = ~np.isnan(p[:, 0])
+            self.calibrated_ = p[is_read], np.array([item.gold for item in kept])[is_read]
+        return self
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, model: str | None = None, **options: Any
+    ) -> OrdinalClassifier:
+        """Return the rater of a card, fitted; `options` are those of an estimator, as `store`.
+
+        Another model than the one it was selected on is warned of: selections do not transfer. To
+        `fit` it again takes other demonstrations and keeps all else that the card says. A card has
+        classes by name; `scale` may list them as the numbers that they are.
+        """
+        path = Path(path)
+        card = read_card(path, model=model)
+        known = options.pop("world", None) or card.world(path.parent)
+        if told := card.warning(known):
+            warnings.warn(told, UserWarning, stacklevel=2)
+        average = options.pop("average", card.average)
+        average = [average] if isinstance(average, str) else list(average)
+        scale = list(options.pop("scale", card.task.scale))
+        if [_name(label) for label in scale] != card.task.scale:
+            raise BadInput(f"{path} has the classes {card.task.scale}, and scale is {scale}")
+        told_by_card = _parameters(card)
+        told_by_card |= {"average": average, "scale": scale, "world": known}
+        for name in options:
+            if name in told_by_card:
+                raise Problem(f"{path} says what {name} is; change it there, or load without")
+        found = cls(**told_by_card, **options)
+        if found.conformal_size:
+            raise Problem("a card has no items for conformal sets; fit one, or load without")
+        found.classes_ = np.array(scale)
+        return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted rater as a card, for `load` and `flipmeter classify`."""
+        check_is_fitted(self, "card_")
+        write_card(self.card_, Path(path))
+
+    # --- predicting ---------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        """Return the class of every text, `unanswered` where there is none."""
+        return self._predicted(self.rate(X))
+
+    async def apredict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        """Return what `predict` does, for callers that wait themselves."""
+        return self._predicted(await self.arate(X))
+
+    def rate(self, X: Any) -> list[Labelled]:  # noqa: N803
+        """Return all that is known of every text: decision, votes, calls and tokens."""
+        return wait_for(self.arate(X))
+
+    async def arate(self, X: Any) -> list[Labelled]:  # noqa: N803
+        """Return what `rate` does, for callers that wait themselves."""
+        check_is_fitted(self, "card_")
+        items = [Item(f"text-{k}", {"text": text}) for k, text in enumerate(_texts(X), start=1)]
+        return await self._ask(items)
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Return the probability of every class, in the order of the scale; NaN for a fault."""
+        found = self.rate(X)
+        self._keep(found)
+        nothing = (np.nan,) * len(self.classes_)
+        return np.array([one.decision.probabilities or nothing for one in found], dtype=np.float64)
+
+    def predict_set(self, X: Any, alpha: float = 0.1) -> Booleans:  # noqa: N803
+        """Mark for every text neighbouring classes that hold the truth with chance 1 - alpha.
+
+        It needs `conformal_size` items at `fit`, exchangeable with these. A fault may be any class.
+        """
+        check_is_fitted(self, "card_")
+        if self.calibrated_ is None:
+            raise BadInput("sets need items that were set apart; fit with conformal_size=50 or so")
+        found = self.rate(X)
+        self._keep(found)
+        p = self._probabilities(found)
+        marked = np.ones(p.shape, dtype=np.bool_)
+        is_read = ~np.isnan(p[:, 0])
+        if is_read.any() and len(self.calibrated_[1]):
+            marked[is_read] = conformal_sets(*self.calibrated_, p[is_read], alpha=alpha)
+        return marked
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the accuracy; what is unanswered is wrong."""
+        given, gold = self.predict(X), _labels(y)
+        right = [
+            bool(one == other) for one, other in zip(given.tolist(), gold.tolist(), strict=True)
+        ]
+        return float(np.average(right, weights=sample_weight))
+
+    @property
+    def agreement_(self) -> Floats:
+        """Return how far the positions agreed on every text of the last prediction."""
+        check_is_fitted(self, "card_")
+        return np.array([one.agreement for one in self._last.get("rated", ())], dtype=np.float64)
+
+    @property
+    def faults_(self) -> list[str]:
+        """Return why texts of the last prediction have no class, "" where they have one."""
+        check_is_fitted(self, "card_")
+        return [one.decision.fault or "" for one in self._last.get("rated", ())]
+
+    def _keep(self, found: list[Labelled]) -> None:
+        """Keep what is known of the last texts, and warn of those that failed."""
+        self._last["rated"] = found
+        failed = [one for one in found if one.decision.fault == "error"]
+        if failed:
+            first = f"{failed[0].item.id}: {failed[0].error}"
+            told = (
+                f"{len(failed)} of {len(found)} texts failed ({first}); to predict again asks them"
+            )
+            warnings.warn(told, UserWarning, stacklevel=3)
+
+    def _predicted(self, found: list[Labelled]) -> npt.NDArray[Any]:
+        self._keep(found)
+        ranks = [self._answer(one) for one in found]
+        if all(ranks):
+            return np.asarray(self.classes_[np.array(ranks, dtype=np.int64) - 1])
+        names = self.classes_.tolist()
+        given = [names[rank - 1] if rank else self.unanswered for rank in ranks]
+        is_same = type(self.unanswered) is type(names[0])
+        return np.array(given, dtype=None if is_same else object)
+
+    def _answer(self, one: Labelled) -> Rank:
+        is_unsure = self.abstain_below is not None and not one.agreement >= self.abstain_below
+        return 0 if is_unsure else one.decision.rank
+
+    async def _ask(self, items: Sequence[Item]) -> list[Labelled]:
+        card, size = self.card_, max(1, self.batch_size)
+        if len(items) > size:
+            refuse_in_parts(card.pipeline)
+        found: list[Labelled] = []
+        with Store(":memory:" if self.store is None else Path(self.store)) as store:
+            async with at_work(
+                card.condition(),
+                card.views(),
+                store,
+                world=self.world,
+                budget=_budget(self.budget, card.model),
+                ledger=self.ledger_,
+                on_note=lambda note: warnings.warn(note, UserWarning, stacklevel=2),
+            ) as label:
+                for start in range(0, len(items), size):
+                    found += await label(items[start : start + size])
+        return found
+
+    def _probabilities(self, found: Sequence[Labelled]) -> Floats:
+        """Return probabilities by class, else shares of votes; NaN for a fault."""
+        n_classes = len(self.classes_)
+        return np.array([_share(one, n_classes) for one in found]).reshape(-1, n_classes)
+
+
+def _usual(names: Sequence[str]) -> dict[str, str]:
+    """Return the style of bare numbers: "1: 0, 2: 1" would confuse anybody, they are labels."""
+    is_bare = all(map(is_number, names))
+    return {"label_format": "natural_language"} if is_bare else {}
+
+
+def _parameters(card: Card) -> dict[str, Any]:
+    """Return what a card says as the parameters of an estimator."""
+    # A card that does not say so means the default of all cards, not ours for numbers.
+    style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
+    sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
+    return {
+        "model": card.model.model_dump(exclude_defaults=True),
+        "task": card.task.model_dump(exclude={"scale", "criteria"}),
+        "criteria": card.task.criteria,
+        "shots": style.pop("shots", Style.shots),
+        "style": style,
+        "pipeline": card.pipeline,
+        "scores": card.scores,
+        "draws": card.score_samples,
+        "answer": card.answer,
+        "decoding": card.decoding.model_dump(),
+        "min_interval": card.min_interval,
+        "seed": card.seed,
+        **sizes,
+    }
+
+
+def _share(one: Labelled, n_classes: int) -> Sequence[float]:
+    """Return the probabilities of a decision, or votes with one more spread over all classes."""
+    if not one.decision.rank:
+        return (np.nan,) * n_classes
+    if one.decision.probabilities:
+        return one.decision.probabilities
+    votes = [vote for vote in one.votes if vote]
+    counts = [votes.count(rank) + 1 / n_classes for rank in range(1, n_classes + 1)]
+    return [count / (len(votes) + 1) for count in counts]
+
+
+def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | None:
+    if budget is None:
+        return None
+    try:
+        entry = BudgetEntry.model_validate(dict(budget))
+    except ValidationError as error:
+        raise BadInput(explained(error, "budget", (BudgetEntry, PriceEntry))) from error
+    price = entry.price or model.price
+    return Budget(entry.calls, entry.tokens, entry.usd, price.price if price else None)
+
+
+# --- texts and labels -------------------------------------------------------------------------
+
+
+def _split(items: Sequence[Item], shots: int, seed: int) -> tuple[list[Item], list[Item]]:
+    """Draw the demonstrations, in an order blind to their class, and return them and the rest.
+
+    The draw depends on the seed and the texts alone; of equal texts the first counts.
+    """
+    if shots < 0:
+        raise BadInput(f"shots is {shots}; show 0 or more demonstrations of each class")
+    distinct = list({item.text: item for item in reversed(items)}.values())
+    n_seen: Counter[Rank | None] = Counter()
+    demos: list[Item] = []
+    rest: list[Item] = []
+    for item in shuffled(distinct, "demos", seed, name=lambda one: one.text):
+        n_seen[item.gold] += 1
+        (demos if n_seen[item.gold] <= shots else rest).append(item)
+    return list(shuffled(demos, "base order", seed, name=lambda one: one.text)), rest
+
+
+def _texts(X: Any) -> list[str]:  # noqa: N803
+    """Return one text per item; a column of them is one too."""
+    array = np.asarray(X, dtype=object)
+    if array.ndim == TWO_CLASSES and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise BadInput(f"give a list of texts, one for each item; got shape {array.shape}")
+    for place, text in enumerate(array.tolist()):
+        if fault := text_fault("text", text):
+            raise BadInput(f"text {place}: {fault[1]}")
+    return [text.strip() for text in array.tolist()]
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
+    for place, label in enumerate(labels.tolist()):
+        if label is None or (isinstance(label, float) and not math.isfinite(label)):
+            raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
+    return labels
+
+
+def _classes(scale: Sequence[Any] | None, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the classes, lowest first: the scale, or numbers in their order."""
+    classes = np.unique(labels) if scale is None else np.asarray(_listed(scale, "scale"))
+    if scale is None and classes.dtype.kind not in "iufb":
+        raise BadInput(
+            f"the order of the classes {classes.tolist()} is not known; list them, lowest first: "
+            "scale=[...]"
+        )
+    if len(classes) < TWO_CLASSES:
+        raise BadInput(f"there is one class, {classes.tolist()}; at least two are needed")
+    return classes
+
+
+def _listed(values: Sequence[Any], what: str) -> list[Any]:
+    if isinstance(values, str):
+        raise BadInput(f"{what} is the text {values!r}; give a list")
+    return list(values)
+
+
+def _name(label: Any) -> str:
+    """Return what a prompt calls a class: the number 1.0 is 1."""
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
+
+
+def _rank(label: Any, places: Mapping[Any, Rank]) -> Rank:
+    if label not in places:
+        near = suggestion(str(label), [str(one) for one in places])
+        raise BadInput(f"the label {label!r} is not on the scale{near}")
+    return places[label]

@@ -1,0 +1,322 @@
+"""A rater card and a file of texts -> a file of labels, in parts that survive a crash."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from flipmeter.base.atomic import is_same_file
+from flipmeter.data.items import joined, text_fault
+from flipmeter.data.records import Record
+from flipmeter.data.streams import has_column, stream_rows
+from flipmeter.model import Asked, Budget, Ledger, Store, World
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.ship.card import Card
+from flipmeter.ship.card_rater import Label, Labelled, at_work, check_abstention, refuse_in_parts
+from flipmeter.types import Item, Problem, Usage
+
+CHUNK = 500
+"""Rows that are asked together and written together."""
+COLUMNS = (
+    "row",
+    "label",
+    "rank",
+    "agreement",
+    "fault",
+    "calls",
+    "prompt_tokens",
+    "completion_tokens",
+    "usd",
+)
+ABSTAINED = "abstained"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is labelled: a file, the columns of an item's fields, and what is kept of a row.
+
+    Without a column `text`, the text is made of the further fields.
+    `abstain_below` is the share of positions that must agree; a row with less has no label.
+    """
+
+    source: Path
+    out: Path
+    text: str = "text"
+    fields: Mapping[str, str] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+    limit: int | None = None
+    abstain_below: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.out.suffix not in (".csv", ".jsonl"):
+            raise Problem(
+                f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
+            )
+        if is_same_file(self.out, self.source):
+            raise Problem(f"{self.out} holds the texts; name another file for the labels")
+        for name in self.keep:
+            if name in COLUMNS:
+                raise Problem(f"the column '{name}' cannot be kept: the labels have one so named")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Map the name of each field of an item to its column."""
+        return {"text": self.text, **self.fields} if self.text else dict(self.fields)
+
+    def of_file(self) -> Job:
+        """Return the job for the columns of its file, which may do without a text."""
+        is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
+        return replace(self, text="") if is_joined else self
+
+    @property
+    def names(self) -> list[str]:
+        return [*COLUMNS, *self.keep]
+
+
+@dataclass
+class Tally:
+    """What was done: rows in the file by now, those labelled this time, and faults among these.
+
+    `error` is the first that a call ended with, and of which row.
+    """
+
+    n_rows: int = 0
+    n_new: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    error: str = ""
+
+
+async def classify(
+    card: Card,
+    job: Job,
+    store: Store,
+    *,
+    chunk: int = CHUNK,
+    anew: bool = False,
+    world: World | None = None,
+    budget: Budget | None = None,
+    ledger: Ledger | None = None,
+    on_reply: Asked | None = None,
+    on_fetch: Fetched | None = None,
+    on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> Tally:
+    """Label the rows that the output has not yet; `anew` starts it over, from the store.
+
+    A part is on disk as a whole before the next is asked: a process that dies leaves complete rows,
+    and the same command goes on behind them.
+    """
+    views = card.views()
+    refuse_in_parts(card.pipeline)
+    check_abstention(job.abstain_below, views, card.pipeline)
+    job = job.of_file()
+    rows = stream_rows(job.source, [*job.columns.values(), *job.keep])
+    output = Output(job.out, job.names)
+    n_done = output.begin(_about(card, job), anew=anew)
+    tally = Tally(n_rows=n_done)
+    rows = islice(rows, n_done, max(n_done, job.limit) if job.limit is not None else None)
+    first = next(rows, None)
+    if first is None:
+        return tally
+    async with at_work(
+        card.condition(),
+        views,
+        store,
+        world=world,
+        budget=budget,
+        ledger=ledger,
+        on_reply=on_reply,
+        on_fetch=on_fetch,
+        on_plan=on_plan,
+        on_note=on_note,
+    ) as label:
+        part = [first, *islice(rows, chunk - 1)]
+        while part:
+            found = await _part(card, job, label, part, tally)
+            output.append(found)
+            tally.n_rows += len(found)
+            tally.n_new += len(found)
+            tally.faults.update(row["fault"] for row in found if row["fault"])
+            part = list(islice(rows, chunk))
+    return tally
+
+
+async def _part(
+    card: Card, job: Job, label: Label, part: Sequence[Record], tally: Tally
+) -> list[Row]:
+    """Return the rows of the output for some of the input; what is no text is not asked."""
+    faults = {record.row: _fault(job, record) for record in part}
+    items = [_item(job, record) for record in part if not faults[record.row]]
+    labelled = {one.item.id: one for one in await label(items)} if items else {}
+    errors = (f"{one.item.id}: {one.error}" for one in labelled.values() if one.error)
+    tally.error = tally.error or next(errors, "")
+    return [
+        _row(card, job, record, faults[record.row], labelled.get(_name(record))) for record in part
+    ]
+
+
+def _name(record: Record) -> str:
+    return f"row-{record.row}"
+
+
+def _item(job: Job, record: Record) -> Item:
+    texts = {name: str(record.values[column]).strip() for name, column in job.columns.items()}
+    return Item(_name(record), texts if job.text else texts | {"text": joined(texts)})
+
+
+def _fault(job: Job, record: Record) -> str:
+    """Return why a row cannot be rated, "" if it can."""
+    if record.fault:
+        return "malformed"
+    faults = (text_fault(column, record.values.get(column)) for column in job.columns.values())
+    return next((fault[0] for fault in faults if fault), "")
+
+
+def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None) -> Row:
+    kept = {name: record.values.get(name, "") for name in job.keep}
+    if one is None:
+        return dict.fromkeys(COLUMNS) | {"row": record.row, "rank": 0, "fault": fault} | kept
+    rank, fault = one.decision.rank, one.decision.fault or ""
+    if rank and job.abstain_below is not None and not one.agreement >= job.abstain_below:
+        rank, fault = 0, ABSTAINED
+    return {
+        "row": record.row,
+        "label": card.task.scale[rank - 1] if rank else None,
+        "rank": rank,
+        "agreement": None if math.isnan(one.agreement) else round(one.agreement, 6),
+        "fault": fault,
+        "calls": one.n_calls,
+        "prompt_tokens": one.usage.prompt,
+        "completion_tokens": one.usage.completion,
+        "usd": _usd(card, one.usage),
+        **kept,
+    }
+
+
+def _usd(card: Card, usage: Usage) -> float | None:
+    """Return what the tokens of an answer cost at the card's price, None if one is not known."""
+    price = card.model.price
+    if price is None or usage.prompt is None or usage.completion is None:
+        return None
+    return price.price.of(usage.prompt, usage.completion)
+
+
+def _about(card: Card, job: Job) -> dict[str, Any]:
+    """Return what must be the same for an output to be continued."""
+    return {
+        "rater": card.digest,
+        "source": job.source.name,
+        "columns": job.columns,
+        "keep": list(job.keep),
+        "abstain_below": job.abstain_below,
+    }
+
+
+# --- the output -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """A CSV or JSON-lines file that is only ever added to, whole rows at a time."""
+
+    path: Path
+    names: Sequence[str]
+
+    @property
+    def is_csv(self) -> bool:
+        return self.path.suffix == ".csv"
+
+    @property
+    def about(self) -> Path:
+        """Return the file that says what made the output."""
+        return self.path.with_name(f"{self.path.name}.about.json")
+
+    def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
+        """Return how many rows are there, after cutting off one that was not finished."""
+        try:
+            if anew:
+                self.path.unlink(missing_ok=True)
+            if self.path.exists():
+                self._check(about)
+                return self._mend()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.about.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            self._write(self._header)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return 0
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Add rows; they are on disk when this returns."""
+        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
+        text = self._csv(rows) if self.is_csv else "".join(f"{line}\n" for line in lines)
+        try:
+            self._write(text)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> Problem:
+        return Problem(
+            f"cannot write {self.path} ({error.strerror}); make room or name another with --out: "
+            "every reply so far is in the store"
+        )
+
+    @property
+    def _header(self) -> str:
+        names = dict(zip(self.names, self.names, strict=True))
+        return self._csv([names]) if self.is_csv else ""
+
+    def _csv(self, rows: Sequence[Row]) -> str:
+        text = io.StringIO(newline="")
+        csv.DictWriter(text, self.names, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+    def _write(self, text: str) -> None:
+        with self.path.open("ab") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _check(self, about: Mapping[str, Any]) -> None:
+        try:
+            known = json.loads(self.about.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = None
+        if known != about:
+            before = known if isinstance(known, dict) else {}
+            what = ", ".join(k for k in about if k not in before or before[k] != about[k])
+            raise Problem(
+                f"{self.path} is there already, and not of this command (another {what}); name "
+                "another file with --out, or start it over with --anew"
+            )
+
+    def _mend(self) -> int:
+        """Cut off what stands behind the last complete row, and count the rows."""
+        last = deque(self._row_ends(), maxlen=1)
+        n_rows, end = last[0] if last else (0, 0)
+        with self.path.open("r+b") as file:
+            file.truncate(end)
+        if not end:
+            self._write(self._header)
+        return max(0, n_rows - self.is_csv)
+
+    def _row_ends(self) -> Iterator[tuple[int, int]]:
+        """Yield the number of each complete row and where it ends; a quoted text may have lines."""
+        n_rows = end = n_quotes = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                end += len(line)
+                n_quotes += line.count(b'"') if self.is_csv else 0
+                if line.endswith(b"\n") and n_quotes % 2 == 0:
+                    n_rows += 1
+                    yield n_rows, end

@@ -1,0 +1,281 @@
+"""Gate file -> which claims of a run hold: the grammar of limits, and who is held to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+from pydantic import Field, ValidationError, field_validator
+
+from flipmeter.measure import Limit, hold_limits
+from flipmeter.measure.limits import Key, Metric
+from flipmeter.registry import suggestion
+from flipmeter.run.perform import Run
+from flipmeter.run.rows import in_order
+from flipmeter.study.entries import Strict, explained, read_mapping
+from flipmeter.types import Contrast, Problem
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Word = Literal["stable", "flips", "inconclusive"]
+WILD = "*?["
+DRIFT = 0.05
+"""How much worse flips and accuracy may get since another run, unless a gate says so itself."""
+
+
+class Drift(Strict):
+    """How much worse each number may get since another run."""
+
+    flips: dict[str, Share] = Field(default_factory=dict)
+    accuracy: Share | None = None
+    mae: Annotated[float, Field(gt=0)] | None = None
+    faults: Share | None = None
+
+    @field_validator("flips", "excess", mode="before", check_fields=False)
+    @classmethod
+    def _one_for_all(cls, value: Any) -> Any:
+        return {"*": value} if isinstance(value, int | float) else value
+
+    @property
+    def by_contrast(self) -> dict[Metric, dict[str, float]]:
+        return {"flips": self.flips}
+
+    @property
+    def by_view(self) -> dict[Metric, float]:
+        scores: dict[Metric, float | None] = {
+            "accuracy": self.accuracy,
+            "mae": self.mae,
+            "faults": self.faults,
+        }
+        return {metric: bound for metric, bound in scores.items() if bound is not None}
+
+    @property
+    def is_empty(self) -> bool:
+        return not (any(self.by_contrast.values()) or self.by_view)
+
+
+class Limits(Drift):
+    """What is asked of a rater; what is not named is not asked.
+
+    Flips and excess are by contrast, whose name may be a pattern; a number alone is for all pairs.
+    """
+
+    excess: dict[str, Share] = Field(default_factory=dict)
+
+    @property
+    def by_contrast(self) -> dict[Metric, dict[str, float]]:
+        return {"flips": self.flips, "excess": self.excess}
+
+
+class Rule(Limits):
+    """Limits for the raters, datasets and levels whose names match; the base level is ''.
+
+    Scores are those of the views that match `view`. `drift` limits what gets worse since another
+    run.
+    """
+
+    rater: str = "*"
+    dataset: str = "*"
+    level: str = ""
+    view: str = "base"
+    drift: Drift = Drift()
+
+    def is_for(self, key: Key) -> bool:
+        patterns = (self.rater, self.dataset, self.level)
+        return all(map(fnmatchcase, key, patterns))
+
+
+class Gate(Rule):
+    """A whole gate file: limits for all, and rules, of which the last that matches decides."""
+
+    alpha: Share = 0.05
+    rules: list[Rule] = Field(default_factory=list)
+
+    @property
+    def each(self) -> list[Rule]:
+        """Return all rules, the general one first if it asks anything."""
+        own = [] if self.is_empty and self.drift.is_empty else [self]
+        return [*own, *self.rules]
+
+
+def read_gate(source: Path | Mapping[str, Any]) -> Gate:
+    """Read a gate file, or its content."""
+    where = str(source) if isinstance(source, Path) else "the gate"
+    try:
+        gate = Gate(**(_content(source) if isinstance(source, Path) else source))
+    except ValidationError as error:
+        raise Problem(explained(error, where, (Gate,))) from error
+    empty = [rule for rule in gate.each if rule.is_empty and rule.drift.is_empty]
+    if empty or not gate.each:
+        raise Problem(
+            f"{where}: {'a rule' if empty else 'it'} asks for nothing; give it limits, as in "
+            "flips: {P1: 0.10}, accuracy: 0.60, faults: 0.02"
+        )
+    return gate
+
+
+def _content(path: Path) -> dict[str, Any]:
+    nothing = f"{path} holds no gate; write limits, as in flips: {{P1: 0.10}}"
+    missing = f"no gate file {path}; docs/gate.md shows one: flips: {{P1: 0.10}}"
+    content = read_mapping(path, missing, nothing)
+    if not all(isinstance(key, str) for key in content):
+        raise Problem(nothing)
+    return content
+
+
+# --- checking ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Every claim of a gate about a run with its word, and what a reader must know."""
+
+    name: str
+    claims: pl.DataFrame
+    notes: tuple[str, ...]
+
+    @property
+    def word(self) -> Word:
+        """Return the word for the whole gate: one broken claim breaks it, all must be shown."""
+        words = set(self.claims["word"])
+        if words & {"flips", "missed"}:
+            return "flips"
+        return "inconclusive" if "inconclusive" in words else "stable"
+
+
+def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> Checked:
+    """Hold a run to a gate; without one, every pair of views to the margin of its study.
+
+    With a reference run, what got worse since then is held to the gate's `drift`.
+    """
+    gate = gate or Gate(flips={"*": run.study.margin})
+    if reference is None:
+        gate = _without_drift(gate)
+    elif all(rule.drift.is_empty for rule in gate.each):
+        gate = gate.model_copy(update={"drift": Drift(flips={"*": DRIFT}, accuracy=DRIFT)})
+    if reference is not None:
+        _refuse_other_data(run, reference)
+    contrasts = _contrasts(run, reference)
+    named, wild = _limits(gate, run.decisions, contrasts)
+    held = hold_limits(
+        run.decisions,
+        contrasts,
+        {key: [*named[key], *wild[key]] for key in named},
+        reproducible=run.environment["reproducible"],
+        reference=None if reference is None else reference.decisions,
+        alpha=gate.alpha,
+    )
+    claims, left_out = _applicable(held, named)
+    notes = [f"{rater}: {text}" for rater, text in run.warnings.items()]
+    return Checked(run.study.name, in_order(claims, run.decisions), (*notes, *left_out))
+
+
+def _without_drift(gate: Gate) -> Gate:
+    rules = [rule.model_copy(update={"drift": Drift()}) for rule in gate.rules]
+    kept = [rule for rule in rules if not rule.is_empty]
+    return gate.model_copy(update={"drift": Drift(), "rules": kept})
+
+
+def _refuse_other_data(run: Run, reference: Run) -> None:
+    """Refuse to pair items that only have the same ids."""
+    before = reference.environment["datasets"]
+    for name, about in run.environment["datasets"].items():
+        if name in before and before[name].get("digest") != about.get("digest"):
+            raise Problem(
+                f"'{name}' is not the same data in {run.folder} and {reference.folder}, so that "
+                "nothing can be paired; run the reference again on the data of today"
+            )
+
+
+def _contrasts(run: Run, reference: Run | None) -> tuple[Contrast, ...]:
+    known = run.contrasts if reference is None else reference.contrasts
+    return tuple(contrast for contrast in run.contrasts if contrast in known)
+
+
+_Wanted = dict[Key, list[Limit]]
+
+
+def _limits(
+    gate: Gate, decisions: pl.DataFrame, contrasts: Sequence[Contrast]
+) -> tuple[_Wanted, _Wanted]:
+    """Return the limits of every rater, dataset and level: those named, and those by pattern."""
+    groups = decisions.select("rater", "dataset", "level").unique(maintain_order=True)
+    keys: list[Key] = groups.rows()
+    views = decisions["view"].unique(maintain_order=True).to_list()
+    named: _Wanted = {key: [] for key in keys}
+    wild: _Wanted = {key: [] for key in keys}
+    for rule in gate.each:
+        mine = [key for key in keys if rule.is_for(key)]
+        if not mine:
+            raise Problem(_nobody(rule, keys))
+        for limit, is_named in _asked(rule, contrasts, views):
+            for key in mine:
+                _overrule(named[key], limit)
+                _overrule(wild[key], limit)
+                (named if is_named else wild)[key].append(limit)
+    return named, wild
+
+
+def _overrule(limits: list[Limit], limit: Limit) -> None:
+    """Take out what an earlier rule says about the same number."""
+    limits[:] = [one for one in limits if replace(one, bound=limit.bound) != limit]
+
+
+def _nobody(rule: Rule, keys: Sequence[Key]) -> str:
+    for kind, pattern, place in (("rater", rule.rater, 0), ("dataset", rule.dataset, 1)):
+        there = list(dict.fromkeys(key[place] for key in keys))
+        if not any(fnmatchcase(name, pattern) for name in there):
+            return f"gate: no {kind} matches '{pattern}'{suggestion(pattern, there)}"
+    there = list(dict.fromkeys(key[2] or "''" for key in keys))
+    return f"gate: nothing is at the level '{rule.level}'; there are: {', '.join(there)}"
+
+
+def _asked(
+    rule: Rule, contrasts: Sequence[Contrast], views: Sequence[str]
+) -> Iterator[tuple[Limit, bool]]:
+    """Yield every limit of a rule, and whether its contrast is named and not matched."""
+    for limits, is_drift in ((rule, False), (rule.drift, True)):
+        for metric, bounds in limits.by_contrast.items():
+            for pattern, bound in bounds.items():
+                is_named = not any(mark in pattern for mark in WILD)
+                for name in _matched(pattern, contrasts):
+                    yield Limit(metric, name, bound, is_drift), is_named
+        for metric, bound in limits.by_view.items():
+            for view in _seen(rule.view, views):
+                yield Limit(metric, view, bound, is_drift), True
+
+
+def _matched(pattern: str, contrasts: Sequence[Contrast]) -> list[str]:
+    """Return the contrasts that a pattern means: an aggregate only if it is named itself."""
+    found = [c.name for c in contrasts if c.name == pattern] or [
+        c.name for c in contrasts if c.is_pair and fnmatchcase(c.name, pattern)
+    ]
+    if not found:
+        near = suggestion(pattern, [contrast.name for contrast in contrasts])
+        raise Problem(f"gate: no contrast matches '{pattern}'{near}")
+    return found
+
+
+def _seen(pattern: str, views: Sequence[str]) -> list[str]:
+    found = [view for view in views if fnmatchcase(view, pattern)]
+    if not found:
+        raise Problem(f"gate: no view matches '{pattern}'{suggestion(pattern, list(views))}")
+    return found
+
+
+def _applicable(held: pl.DataFrame, named: _Wanted) -> tuple[pl.DataFrame, list[str]]:
+    """Leave out what a pattern meant and the run cannot measure, and say so."""
+    kept, notes = [], []
+    for row in held.iter_rows(named=True):
+        key = row["rater"], row["dataset"], row["level"]
+        limit = Limit(row["metric"], row["where"], row["limit"], row["is_drift"])
+        if row["value"] is not None or limit in named[key]:
+            kept.append(row)
+        else:
+            notes.append(f"{key[0]}, {row['where']}: {row['note']}")
+    if not kept:
+        raise Problem("gate: the run can measure nothing of what is asked; name other contrasts")
+    return pl.DataFrame(kept, schema=held.schema), list(dict.fromkeys(notes))

@@ -1,0 +1,598 @@
+"""Study file -> Condition: one YAML file is one experiment, and this is its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from flipmeter.data import Balance, Groups, load, with_demos
+from flipmeter.decide import in_mode, open_pipeline
+from flipmeter.design import cell_name, factorial, fractional, levels_of
+from flipmeter.model import (
+    Budget,
+    Price,
+    interface_of,
+    is_callable,
+    is_in_process,
+)
+from flipmeter.model.backends.python import beside
+from flipmeter.parse.extraction import check as check_extract
+from flipmeter.probe import contrasts_of, expand, probes
+from flipmeter.prompt import Template, factors, label_formats, read_template
+from flipmeter.registry import suggestion
+from flipmeter.study.configs import configs
+from flipmeter.study.entries import (
+    STRICT,
+    ActorsEntry,
+    BudgetEntry,
+    DecodingEntry,
+    DemosEntry,
+    ModelEntry,
+    PriceEntry,
+    explained,
+    read_mapping,
+)
+from flipmeter.types import (
+    Contrast,
+    Dataset,
+    Decoding,
+    Extract,
+    Layout,
+    Mode,
+    Model,
+    Problem,
+    Rater,
+    Style,
+)
+
+BUNDLED = (
+    Path(__file__).parents[1] / "studies",  # in a wheel
+    Path(__file__).parents[3] / "studies",  # in a checkout
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """How a rater is set up: the style of its prompts and the pipeline behind them."""
+
+    style: Style
+    pipeline: str
+
+
+class Study(BaseModel):
+    """What is asked of whom: models x datasets x seeds x styles x views."""
+
+    model_config = STRICT
+
+    name: str = "study"
+    mode: Mode = "recommended"
+    models: list[str | ModelEntry] = Field(min_length=1)
+    datasets: list[str | dict[str, Any]] = Field(min_length=1)
+    demos: DemosEntry | None = None
+    seeds: list[int] = Field([0], min_length=1)
+    test_size: int = Field(200, ge=1)
+    balance: Balance = "equal"
+    probes: list[str] = ["label_order", "demo_order", "placement"]
+    probe_items: dict[str, PositiveInt] = {}
+    aggregate_includes_base: bool = True
+    repeats: int = Field(2, ge=1, le=2)
+    repeat_views: list[str] = ["base", "reversed"]
+    prompts: dict[str, str] = {}
+    criteria: list[str] = []
+    base: dict[str, Any] = {}
+    vary: dict[str, list[Any]] = {}
+    configs: dict[str, dict[str, Any]] = {}
+    only_on: dict[str, list[str]] = {}
+    vary_models: list[str] = []
+    merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
+    cardinality_sample: Literal["redraw", "remap"] | None = None
+    design: Literal["one-at-a-time", "fractional", "factorial"] = "one-at-a-time"
+    cells: int | None = Field(None, ge=2)
+    pipeline: str = "pointwise"
+    scores: bool | Literal["sampled"] = False
+    score_samples: int = Field(20, ge=2, lt=1000)
+    answer: dict[Literal["json", "regex"], str] = {}
+    calibration_size: int = Field(10, ge=1)
+    decoding: DecodingEntry = DecodingEntry()
+    min_interval: float = Field(0.0, ge=0)
+    budget: BudgetEntry | None = None
+    until: str | None = None
+    block_size: int = Field(50, ge=1)
+    margin: float = Field(0.10, gt=0, lt=1)
+    folder: Path = Field(Path(), exclude=True)
+    data_dir: Path | None = Field(None, exclude=True)
+
+    @field_validator("models", "datasets", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | Mapping) else value
+
+    @field_validator("probes")
+    @classmethod
+    def _known_probes(cls, names: list[str]) -> list[str]:
+        for name in names:
+            probes[name]
+        return names
+
+    @field_validator("probe_items")
+    @classmethod
+    def _known_limited(cls, limits: dict[str, int]) -> dict[str, int]:
+        cls._known_probes(list(limits))
+        return limits
+
+    @field_validator("repeat_views")
+    @classmethod
+    def _known_views(cls, names: list[str]) -> list[str]:
+        known = [view.name for view in expand(list(probes), 2)] + ["all"]
+        for name in names:
+            if name not in known:
+                raise Problem(f"no view named '{name}'{suggestion(name, known)}")
+        return names
+
+    @field_validator("pipeline")
+    @classmethod
+    def _known_pipeline(cls, name: str) -> str:
+        open_pipeline(name)
+        return name
+
+    @field_validator("base")
+    @classmethod
+    def _known_base(cls, base: dict[str, Any]) -> dict[str, Any]:
+        if _PIPELINE in base:
+            raise Problem("base: a pipeline is no part of the prompt; write `pipeline:` beside it")
+        return cls._known_levels(base)
+
+    @field_validator("vary")
+    @classmethod
+    def _known_variations(cls, vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for name, values in vary.items():
+            for value in values:
+                check_level(name, value)
+        return vary
+
+    @field_validator("configs", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        """Look up configurations that are only named."""
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return {name: dict(configs[name]) for name in value}
+        if isinstance(value, Mapping):
+            return {
+                name: dict(configs[name]) if changes is None else changes
+                for name, changes in value.items()
+            }
+        return value
+
+    @field_validator("configs")
+    @classmethod
+    def _known_configs(cls, named: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for name, changes in named.items():
+            if any(mark in name for mark in "=,"):
+                raise Problem(f"the config '{name}' has a '=' or ',' in its name; choose another")
+            cls._known_levels(changes)
+        return named
+
+    @staticmethod
+    def _known_levels(levels: dict[str, Any]) -> dict[str, Any]:
+        for name, value in levels.items():
+            check_level(name, value)
+        return levels
+
+    @field_validator("only_on")
+    @classmethod
+    def _known_factors(cls, only_on: dict[str, list[str]]) -> dict[str, list[str]]:
+        known = [*_factors(), CONFIG]
+        for name in only_on:
+            factor = name.partition("=")[0]
+            if factor not in known:
+                raise Problem(f"only_on: no factor named '{factor}'{suggestion(factor, known)}")
+        return only_on
+
+    @model_validator(mode="after")
+    def _readable_answer(self) -> Study:
+        if self.extract is not None:
+            check_extract(self.extract)
+            if self.is_scored:
+                raise Problem(
+                    "answer: a structured reply does not begin with its label, so that labels have "
+                    "no probabilities; leave out `scores` and pipelines that need them, or `answer`"
+                )
+        return self
+
+    @property
+    def extract(self) -> Extract | None:
+        """Return where replies have their label, None for anywhere."""
+        return Extract(**self.answer) if self.answer else None
+
+    @model_validator(mode="after")
+    def _readable_prompts(self) -> Study:
+        for name in _named_prompts(self.base, self.vary, self.configs):
+            self.template(name)
+        worded = [factor for factor in _WORDING if factor in self.vary]
+        if worded and self.base.get(_PROMPT, BUILT_IN) != BUILT_IN:
+            raise Problem(
+                f"vary: '{worded[0]}' is wording of the built-in prompt, and {self.base[_PROMPT]} "
+                "has its own; vary `prompt` instead, with one file for each wording"
+            )
+        return self
+
+    @property
+    def style(self) -> Style:
+        """Return the base style: the paper's baseline but for what the study names."""
+        return self._styled(self.base)
+
+    def _styled(self, named: Mapping[str, Any]) -> Style:
+        """Return the style with these levels; a prompt that shows no demonstrations needs none."""
+        layout: Layout = "paper" if self.mode == "paper" else "cued"
+        style = replace(Style(layout=layout), **named)
+        if style.prompt in ("", BUILT_IN):
+            return replace(style, prompt="")
+        template = self.template(style.prompt)
+        shots = style.shots if template.has_demos else 0
+        return replace(style, prompt=template.source, shots=shots)
+
+    def template(self, name: str) -> Template:
+        """Return a prompt file of the study by its name."""
+        if name not in self.prompts:
+            raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
+        if not self.prompts[name].strip():
+            raise Problem(f"the prompt file {name} is empty; write one, or name {BUILT_IN}")
+        return read_template(self.prompts[name], name)
+
+    def template_of(self, style: Style) -> Template | None:
+        """Return the prompt file of a style, None for the built-in wording."""
+        named = (name for name, text in self.prompts.items() if text == style.prompt)
+        return self.template(next(named)) if style.prompt else None
+
+    @property
+    def at_base(self) -> dict[str, Any]:
+        """Return the level of every factor at the base, a prompt file by its name."""
+        prompt = self.base.get(_PROMPT, BUILT_IN)
+        return vars(self.style) | {_PROMPT: prompt, _PIPELINE: self.pipeline}
+
+    @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return contrasts_of(self.probes, includes_base=self.aggregate_includes_base)
+
+    @property
+    def is_remapped(self) -> bool:
+        """Say whether fewer classes are new labels on the same items, as in the paper."""
+        if self.cardinality_sample is None:
+            return self.mode == "paper"
+        return self.cardinality_sample == "remap"
+
+    def groups(self, style: Style) -> Groups | None:
+        """Return the classes that the study itself merges for a style, None for the built-in."""
+        return self.merge.get(style.cardinality or 0)
+
+    @property
+    def allowance(self) -> Budget | None:
+        """Return the budget of a run, None for no limit."""
+        if self.budget is None:
+            return None
+        limits = self.budget.calls, self.budget.tokens, self.budget.usd
+        price = self.budget.price.price if self.budget.price else None
+        if price is None and self.budget.usd is not None:
+            price = self._dearest(self.budget.usd)
+        return Budget(*limits, price)
+
+    @property
+    def entries(self) -> list[ModelEntry]:
+        return [ModelEntry(model=m) if isinstance(m, str) else m for m in self.models]
+
+    @property
+    def prices(self) -> dict[str, Price]:
+        """Return what the study says that its models cost, by title."""
+        return {e.name or e.model: e.price.price for e in self.entries if e.price}
+
+    def _dearest(self, usd: float) -> Price:
+        """Return the most that a token of any model costs; those in this process cost nothing."""
+        prices = [entry.price for entry in self.entries if entry.price]
+        for entry in self.entries:
+            if entry.price is None and not is_in_process(entry.model_for(self.min_interval)):
+                raise Problem(
+                    f"a budget of ${usd:g} needs the price of '{entry.name or entry.model}'; add "
+                    "`price: {prompt: …, completion: …}` to the model or to the budget: "
+                    "dollars per million tokens"
+                )
+        return Price(
+            max((price.prompt for price in prices), default=0.0),
+            max((price.completion for price in prices), default=0.0),
+        )
+
+    @property
+    def block(self) -> int | None:
+        """Return how many items are finished at a time, None for a run that cannot stop early."""
+        return self.block_size if self.budget or self.until else None
+
+    def levels(self) -> dict[str, Level]:
+        """Return every level by its name; the base has the empty name."""
+        named = {"": self.base_level}
+        at_base = self.at_base
+        named |= {cell_name(at_base, cell): self._level(cell) for cell in self._cells(at_base)}
+        for name, changes in self.configs.items():
+            named[f"{CONFIG}={name}"] = self._level(changes)
+        return {
+            name: level
+            for name, level in named.items()
+            if level != self.base_level or not name or name.startswith(CONFIG)
+        }
+
+    def _cells(self, at_base: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return what is varied together, each cell as its factors' values."""
+        if self.design == "one-at-a-time":
+            return [{factor: value} for factor, values in self.vary.items() for value in values]
+        vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
+        return _crossed(self.design, tuple(at_base.items()), vary, self.cells, self.seeds[0])
+
+    @property
+    def base_level(self) -> Level:
+        return Level(self.style, in_mode(self.pipeline, self.mode))
+
+    def _level(self, changes: Mapping[str, Any]) -> Level:
+        style = {name: value for name, value in changes.items() if name != _PIPELINE}
+        pipeline = changes.get(_PIPELINE, self.pipeline)
+        return Level(self._styled(self.base | style), in_mode(pipeline, self.mode))
+
+    def levels_on(self, dataset: str) -> dict[str, Level]:
+        """Return the levels that a dataset is rated at; `only_on` may keep some from it.
+
+        Its keys are factors, or patterns of levels as in `pipeline=pairwise*`.
+        """
+        return {
+            name: level
+            for name, level in self.levels().items()
+            if all(
+                dataset in datasets
+                for key, datasets in self.only_on.items()
+                if any(_is_meant(key, part) for part in name.split(","))
+            )
+        }
+
+    @property
+    def is_scored(self) -> bool:
+        """Say whether every reply is asked for with the log-probabilities of the labels."""
+        if self.n_draws:
+            return False
+        pipelines = (open_pipeline(level.pipeline) for level in self.levels().values())
+        return self.scores is True or any(p.traits.needs_scores for p in pipelines)
+
+    @property
+    def n_draws(self) -> int:
+        """Return how many replies are drawn and counted for the probabilities of labels."""
+        return self.score_samples if self.scores == "sampled" else 0
+
+    def raters(self, level: Level | None = None) -> list[Rater]:
+        """Return the raters at a level, at the base unless told."""
+        level = level or self.base_level
+        models = [entry.model_for(self.min_interval) for entry in self.entries]
+        titles = [model.title for model in models]
+        for title in titles:
+            if titles.count(title) > 1:
+                raise Problem(f"two models are called '{title}'; give each a `name` of its own")
+        is_scored = self.is_scored
+        return [
+            Rater(
+                *(model, level.style, level.pipeline, self._decoding(model)),
+                is_scored=is_scored,
+                n_draws=self.n_draws,
+                extract=None if is_callable(model) else self.extract,
+            )
+            for model in models
+        ]
+
+    def _decoding(self, model: Model) -> Decoding:
+        """Return the decoding; raw text stops at the end of the line unless the paper is followed.
+
+        A raw-text model goes on after its label with one more example.
+        """
+        entry = self.decoding.model_dump()
+        stop = entry.pop("stop")
+        if stop is None:
+            is_raw = interface_of(model) == "completions"
+            stop = ("\n",) if is_raw and self.mode == "recommended" else ()
+        return Decoding(**entry, stop=tuple(stop))
+
+    def limited(self, n_items: int) -> Study:
+        """Return the study on at most this many test items."""
+        return self.model_copy(update={"test_size": min(self.test_size, n_items)})
+
+    def load(self) -> list[Dataset]:
+        """Read the datasets, and tell their tasks what the study says of them."""
+        criteria = tuple(" ".join(criterion.split()) for criterion in self.criteria)
+        found = (load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets)
+        if self.demos is not None:
+            options = self.demos.model_dump(exclude={"file"})
+            found = (with_demos(one, self.folder / self.demos.file, **options) for one in found)
+        return [replace(one, task=replace(one.task, criteria=criteria)) for one in found]
+
+
+CONFIG = "config"
+"""What the name of a level begins with that changes several factors at once."""
+
+BUILT_IN = "built-in"
+"""The level of the factor `prompt` that is no file."""
+
+_PIPELINE, _PROMPT = "pipeline", "prompt"
+_WORDING = ("clarity", "mood", "separator", "connector", "layout")
+
+
+@lru_cache(maxsize=16)
+def _crossed(
+    design: str,
+    base: tuple[tuple[str, Any], ...],
+    vary: tuple[tuple[str, tuple[Any, ...]], ...],
+    n_cells: int | None,
+    seed: int,
+) -> Sequence[Mapping[str, Any]]:
+    """Return the cells of a design that varies factors together; finding them can take seconds."""
+    at_base = dict(base)
+    levels = levels_of(at_base, dict(vary))
+
+    def allowed(cell: Mapping[str, Any]) -> bool:
+        return has_meaning({**at_base, **cell})
+
+    if design == "factorial":
+        return factorial(levels, allowed=allowed)
+    return fractional(levels, n_cells, seed=seed, allowed=allowed)
+
+
+def has_meaning(levels: Mapping[str, Any]) -> bool:
+    """Say whether a prompt with these levels of all factors tells what its labels mean."""
+    is_silent = levels["clarity"] == "minimal" and not levels["shots"]
+    return not is_silent or label_formats[levels["label_format"]].is_words
+
+
+def _is_meant(key: str, level: str) -> bool:
+    """Say whether a factor, or a pattern of levels, is meant by a key of `only_on`."""
+    return fnmatchcase(level, key if "=" in key else f"{key}=*")
+
+
+def _factors() -> list[str]:
+    return [*(field.name for field in fields(Style)), _PIPELINE]
+
+
+def check_level(factor: str, value: Any) -> None:
+    """Refuse a factor or level that there is not."""
+    known = _factors()
+    if factor not in known:
+        raise Problem(f"no factor named '{factor}'{suggestion(factor, known)}")
+    if factor == _PIPELINE:
+        open_pipeline(str(value))
+    elif factor in factors:
+        factors[factor][str(value)]
+    elif factor == _PROMPT and not (isinstance(value, str) and value):
+        raise Problem(f"prompt is {value!r}; name a prompt file, or {BUILT_IN}")
+    elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
+    elif factor == "cardinality" and value is not None and not isinstance(value, int):
+        raise Problem(f"cardinality is {value!r}; it is a whole number of classes, 2 or more")
+    elif factor == "layout" and value not in ("cued", "paper"):
+        raise Problem(f"no layout named '{value}'; there are: cued, paper")
+    elif factor == "word_reversal" and value not in ("header", "flipped"):
+        raise Problem(f"no word_reversal named '{value}'; there are: header, flipped")
+
+
+def find_study(name: str) -> Path:
+    """Return the file of a study: a path, or the name of one that comes with the package."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or path.is_file():
+        return path
+    known = {file.stem: file for folder in BUNDLED for file in sorted(folder.glob("*.yaml"))}
+    if name not in known:
+        raise Problem(f"no study file or bundled study '{name}'{suggestion(name, list(known))}")
+    return known[name]
+
+
+def read_study(
+    source: Path | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data_dir: Path | None = None,
+) -> Study:
+    """Read a study file (or its content) with some keys changed: `base.shots` reaches inside."""
+    folder = source.parent if isinstance(source, Path) else Path()
+    content = _content(source) if isinstance(source, Path) else dict(source)
+    for key, value in (changes or {}).items():
+        content = _changed(content, key.split("."), value)
+    content = _with_prompts(_spelled_out(content, folder), folder)
+    for key in content:
+        if key in ("folder", "data_dir") or not isinstance(key, str):
+            raise Problem(
+                f"no key named '{key}' in a study; the data folder is named by --data-dir"
+            )
+    try:
+        return Study(**content, folder=folder, data_dir=data_dir)
+    except ValidationError as error:
+        kinds = (Study, ModelEntry, ActorsEntry, DecodingEntry, DemosEntry, PriceEntry)
+        where = str(source) if folder != Path() else "the study"
+        raise Problem(explained(error, where, kinds)) from error
+
+
+def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
+    spelled = dict(content)
+    models = spelled.get("models") or []
+    listed = models if isinstance(models, list) else [models]
+    if isinstance(spelled.get("rater"), str):
+        listed = [_callable_address(spelled.pop("rater")), *listed]
+    if listed:
+        spelled["models"] = [_found(model, folder) for model in listed]
+    if _PROMPT in spelled:
+        spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
+    return spelled
+
+
+def _callable_address(name: str) -> str:
+    """Return the address of `module.function`, `module:function` or `file.py:function`."""
+    module, _, function = name.rpartition(":" if ":" in name else ".")
+    return f"python/{module}:{function}"
+
+
+def _found(model: Any, folder: Path) -> Any:
+    """Return a model with the path of its callable's file beside the study, called as before."""
+    entry = model if isinstance(model, Mapping) else {"model": model}
+    address = entry.get("model")
+    found = beside(address, folder) if isinstance(address, str) else address
+    if found == address:
+        return model
+    return {**entry, "model": found, "name": entry.get("name") or address}
+
+
+def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Read the prompt files that a study names, unless it holds their text already."""
+    named = _named_prompts(*(content.get(key) for key in ("base", "vary", "configs")))
+    known = content.get("prompts") or {}
+    missing = [name for name in named if isinstance(known, Mapping) and name not in known]
+    if not missing:
+        return dict(content)
+    return {**content, "prompts": {**known, **{name: _prompt(folder / name) for name in missing}}}
+
+
+def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
+    """Return the names of prompt files, each once; what is wrong with the rest is said later."""
+    levels = configs.values() if isinstance(configs, Mapping) else ()
+    single = [one.get(_PROMPT) for one in (base, *levels) if isinstance(one, Mapping)]
+    several = vary.get(_PROMPT) if isinstance(vary, Mapping) else ()
+    named = [*single, *(several if isinstance(several, list) else ())]
+    return [n for n in dict.fromkeys(named) if isinstance(n, str) and n not in ("", BUILT_IN)]
+
+
+def _prompt(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Problem(
+            f"cannot read the prompt file {path} ({error.strerror}); check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"the prompt file {path} is not UTF-8; save it as UTF-8") from error
+
+
+def _content(path: Path) -> dict[str, Any]:
+    return read_mapping(
+        path,
+        f"no study file {path}; write one, or try: flipmeter demo",
+        f"{path} holds no study; it needs at least `models:` and `datasets:`",
+    )
+
+
+def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    inner = content.get(first) or {}
+    if rest and not isinstance(inner, Mapping):
+        raise Problem(f"cannot set '{'.'.join(path)}': '{first}' is {inner!r}, not a mapping")
+    return {**content, first: _changed(inner, rest, value) if rest else value}

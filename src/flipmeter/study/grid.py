@@ -1,0 +1,250 @@
+"""Study -> Condition: the grid of an experiment, every rater on every dataset, seed and view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+
+from flipmeter.base.chance import shuffled
+from flipmeter.data import Sample, merge, merge_sample, sample
+from flipmeter.decide import NULL_TEXTS, Panel, open_pipeline
+from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
+from flipmeter.probe import expand, probes
+from flipmeter.prompt import unshown
+from flipmeter.registry import suggestion
+from flipmeter.study.file import Level, Study
+from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style
+
+REPEATED_ITEMS = 20
+"""How many items a rater repeats that is reproducible by construction: enough to show it."""
+
+
+POINTWISE = ("pointwise", "pointwise_vote")
+"""The paradigms that ask about one item in the words of a style."""
+
+
+def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
+    """Return the grid: every rater on every dataset, seed and view, at every level."""
+    grid: list[Condition] = []
+    datasets = study.load() if datasets is None else datasets
+    _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
+    _refuse_repeats(study.seeds, "seeds", "name each seed once")
+    _refuse_unknown(study, [dataset.name for dataset in datasets])
+    for dataset in datasets:
+        draw = _drawer(study, dataset)
+        for name, level in study.levels_on(dataset.name).items():
+            _refuse_without_demos(name, level)
+            _refuse_in_blocks(study, level)
+            _check_prompt(study, level, dataset)
+            for seed in study.seeds:
+                merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
+                for rater in _raters(study, level, name):
+                    refuse_words(rater)
+                    grid += _views(study, rater, merged, seed, drawn, name)
+    return grid
+
+
+def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
+    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if repeated:
+        raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
+
+
+def _refuse_without_demos(name: str, level: Level) -> None:
+    if open_pipeline(level.pipeline).traits.needs_demos and not level.style.shots:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' compares with demonstrations and "
+            f"{f'level {name}' if name else 'the study'} has 0 shots; show at least one"
+        )
+
+
+def _refuse_in_blocks(study: Study, level: Level) -> None:
+    if study.block and open_pipeline(level.pipeline).traits.calibration == "batch":
+        raise Problem(
+            f"the pipeline '{level.pipeline}' learns from all items at once, and a run with a "
+            "`budget` or `until` asks them block by block; leave these out, or the pipeline"
+        )
+
+
+def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
+    """Refuse a prompt file that a pipeline does not show or items cannot fill."""
+    template = study.template_of(level.style)
+    if template is None:
+        return
+    paradigm = open_pipeline(level.pipeline).traits.paradigm
+    if paradigm not in POINTWISE:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' asks in words of its own ({paradigm}); a prompt file "
+            f"such as {template.name} goes with pipelines that ask about one item: pointwise"
+        )
+    template.check(dataset.test[0], study.criteria)
+
+
+def refuse_words(rater: Rater) -> None:
+    """Refuse to ask a callable in words: it is given the question about one item itself."""
+    paradigm = open_pipeline(rater.pipeline).traits.paradigm
+    if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):
+        what = "a prompt file" if rater.style.prompt else f"the pipeline '{rater.pipeline}'"
+        raise Problem(
+            f"{rater.model.address} is given questions, not prompts, and {what} is for prompts; "
+            "leave it out, or name another model"
+        )
+
+
+def _raters(study: Study, level: Level, name: str) -> list[Rater]:
+    """Return who is asked at a level: all at the base, elsewhere those that are varied."""
+    raters = study.raters(level)
+    names = [rater.name for rater in raters]
+    for title in study.vary_models:
+        if title not in names:
+            near = suggestion(title, names)
+            raise Problem(f"vary_models: no model named '{title}'{near}; [] varies all of them")
+    varied = study.vary_models or names
+    return [rater for rater in raters if not name or rater.name in varied]
+
+
+def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
+    for name in (name for names in study.only_on.values() for name in names):
+        if name not in known:
+            raise Problem(f"only_on: no dataset named '{name}'{suggestion(name, list(known))}")
+
+
+def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
+    """Return the dataset with the classes of a style."""
+    return merge(dataset, _n_classes(dataset, style), study.groups(style))
+
+
+def _n_classes(dataset: Dataset, style: Style) -> int:
+    return style.cardinality or len(dataset.task.scale)
+
+
+def _drawer(
+    study: Study, dataset: Dataset
+) -> Callable[[int | None, int, int], tuple[Dataset, Sample]]:
+    """Return what merges and samples a dataset, once for all levels that show the same items."""
+
+    @cache
+    def draw(cardinality: int | None, shots: int, seed: int) -> tuple[Dataset, Sample]:
+        style = Style(cardinality=cardinality, shots=shots)
+        return merged_for(study, dataset, style), draw_sample(study, dataset, style, seed)
+
+    return draw
+
+
+def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
+    """Draw from the merged classes, or from the full scale to merge what was drawn."""
+    source = dataset if study.is_remapped else merged_for(study, dataset, style)
+    drawn = sample(
+        source,
+        test_size=study.test_size,
+        shots=style.shots,
+        seed=seed,
+        balance=study.balance,
+        n_calibration=_n_calibration(study, dataset),
+    )
+    if not study.is_remapped:
+        return drawn
+    scale = dataset.task.scale
+    return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
+
+
+def _n_calibration(study: Study, dataset: Dataset) -> int:
+    """Return how many items of a dataset are set apart to learn a bias from."""
+    levels = study.levels_on(dataset.name).values()
+    traits = (open_pipeline(level.pipeline).traits for level in levels)
+    return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
+
+
+def _views(
+    study: Study, rater: Rater, dataset: Dataset, seed: int, drawn: Sample, level: str
+) -> Iterator[Condition]:
+    n_classes = len(dataset.task.scale)
+    traits = open_pipeline(rater.pipeline).traits
+    left_out = traits.consumes | unshown(rater.style)
+    if interface_of(rater.model) == "completions":
+        left_out |= {"system_user"}  # raw text has no speakers: both views would be one prompt
+    views = expand(
+        [name for name in study.probes if name not in left_out],
+        n_classes,
+        shots=rater.style.shots,
+        repeats=study.repeats,
+        repeated=study.repeat_views,
+    )
+    settled = is_settled(rater)
+    limits = _limits(study, n_classes)
+    calibration = drawn.calibration if traits.calibration == "apart" else ()
+    if traits.calibration == "test":
+        some = shuffled(drawn.test, "calibration", seed, name=lambda item: item.text)
+        calibration = some[: study.calibration_size]
+    for view in views:
+        items = drawn.test
+        if traits.calibration != "batch":  # another batch would be another rater
+            items = items[: limits.get(view.name)]
+            items = items[:REPEATED_ITEMS] if view.repeat and settled else items
+        yield Condition(
+            rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
+        )
+
+
+def is_settled(rater: Rater) -> bool:
+    """Say whether a rater decides alike again by construction; one that counts draws does not."""
+    return not rater.n_draws and is_reproducible(rater.model, rater.decoding)
+
+
+def _limits(study: Study, n_classes: int) -> dict[str, int]:
+    """Return how many items a view is asked at most; base, which all probes share, is asked all."""
+    shown: dict[str, list[int]] = {}
+    for name in study.probes:
+        for view in probes[name].views(n_classes)[1:]:
+            limit = study.probe_items.get(name, study.test_size)
+            shown.setdefault(view.name, []).append(limit)
+    return {view: max(limits) for view, limits in shown.items()}
+
+
+def worlds(
+    study: Study, datasets: Sequence[Dataset], grid: Sequence[Condition]
+) -> dict[str, World]:
+    """Return what simulated raters know, by dataset: the latent score of every text in it."""
+    if not any(rater.model.address.startswith("sim/") for rater in study.raters()):
+        return {}
+    merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
+    nulls = _null_texts(grid)
+    return {name: world(d, nulls.get(name, ())) for name, d in merged.items()}
+
+
+def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
+    """Return by dataset the texts without content that pipelines show in the place of an item."""
+    found: dict[str, set[str]] = {}
+    for one in grid:
+        nobody = Panel((), one.view, one.demos, one.calibration, one.seed)
+        asks = open_pipeline(one.rater.pipeline).asks(nobody, {})
+        texts = (ask.item.text for ask in asks if ask.item.role == "null")
+        found.setdefault(one.dataset, set()).update(texts)
+    return found
+
+
+def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
+    """Return a dataset as the styles of a study have it, with each number of classes once."""
+    styles = [level.style for level in study.levels_on(dataset.name).values()]
+    by_size = {style.cardinality: style for style in styles}
+    return [merged_for(study, dataset, style) for style in by_size.values()]
+
+
+def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
+    """Return the latent score of every text that can be sampled, or says nothing, and the words."""
+    known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
+    items = [item for item in known if item.gold and item.text.strip()]
+    nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
+    scale = dataset.task.scale
+    return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))
+
+
+def base_conditions(grid: Sequence[Condition]) -> list[Condition]:
+    """Return the first rater, dataset, seed and level of a grid, all its views."""
+    first = grid[0]
+    return [
+        condition
+        for condition in grid
+        if (condition.rater, condition.dataset, condition.seed, condition.level)
+        == (first.rater, first.dataset, first.seed, first.level)
+    ]

@@ -1,0 +1,190 @@
+"""decisions.parquet -> flips: counted once, then read a page at a time, never whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+import polars as pl
+
+from flipmeter.report.page.filters import NAMELESS, TITLES, choice
+from flipmeter.report.pairs import SAME, flipped, lazy_pairs
+from flipmeter.run.perform import DECISIONS, Run
+from flipmeter.types import Contrast, Problem
+from flipmeter.view.folders import Stamp
+
+PAGE = 50
+"""How many flips stand on a page."""
+ORDERS = {"": "as in the study", "distance": "farthest first", "item": "by item"}
+KEY = (*SAME, "contrast")
+"""What tells one flip from all others."""
+
+GOES_BY = {
+    **{name: pl.col(name) for name in TITLES},
+    "distance": pl.col("distance").cast(pl.String).fill_null(""),
+    "fault": pl.when(pl.col("fault") != "").then("fault").otherwise("fault_b"),
+}
+"""What a filter goes by; 'base' and 'none' are empty there."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which flips somebody wants to see: filters by attribute, an order, a page from 1."""
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    order: str = ""
+    page: int = 1
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Wanted:
+        """Read an address; what it does not name is not narrowed."""
+        filters = {name: query[name] for name in TITLES if query.get(name)}
+        order, page = query.get("order", ""), query.get("page", "1")
+        if order not in ORDERS:
+            raise Problem(f"no order '{order}'; there are: {', '.join(filter(None, ORDERS))}")
+        if not page.isdecimal() or not 0 < int(page) < 10**9:
+            raise Problem(f"page '{page}' is not a number from 1 on")
+        return cls(filters, order, int(page))
+
+    def at(self, page: int) -> str:
+        """Return the end of an address that asks for another page of the same."""
+        turned = replace(self, page=page)
+        asked = {**turned.filters, "order": turned.order, "page": page if page > 1 else ""}
+        return urlencode({name: value for name, value in asked.items() if value})
+
+    def without(self, *names: str) -> Wanted:
+        return replace(self, filters={k: v for k, v in self.filters.items() if k not in names})
+
+    def matches(self) -> pl.Expr:
+        return pl.all_horizontal(
+            pl.lit(True), *(pl.col(name) == value for name, value in self.filters.items())
+        )
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that a filter may be set to, and how many flips there would be."""
+
+    value: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Filter:
+    title: str
+    name: str
+    chosen: str
+    options: Sequence[Option]
+
+
+@dataclass(frozen=True)
+class Flips:
+    """The flips of a run; `stamp` says which state of its files is meant.
+
+    They are kept for long: nobody should read the tables of this `run` whole.
+    """
+
+    run: Run
+    stamp: Stamp = ()
+
+    @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return self.run.contrasts
+
+    @property
+    def decisions(self) -> pl.LazyFrame:
+        return self.run.scan(DECISIONS)
+
+    @property
+    def counts(self) -> pl.DataFrame:
+        """Return how many flips there are of every kind; all filters are counted from this."""
+        return _counts(self)
+
+    def n(self, wanted: Wanted) -> int:
+        return int(self.counts.filter(wanted.matches())["n"].sum())
+
+    def filters(self, wanted: Wanted) -> list[Filter]:
+        """Return what can be filtered by, with the number of flips under the other filters."""
+        return [self._filter(name, wanted) for name in TITLES]
+
+    def _filter(self, name: str, wanted: Wanted) -> Filter:
+        every = choice(name, self.counts[name])
+        others = self.counts.filter(wanted.without(name).matches())
+        n = dict(others.group_by(name).agg(pl.col("n").sum()).iter_rows())
+        options = [Option(value, n.get(value, 0)) for value in every.values]
+        return Filter(every.title, name, wanted.filters.get(name, ""), options)
+
+    def page(self, wanted: Wanted) -> pl.DataFrame:
+        """Return the pairs that stand on a page; those before it are passed over, not kept."""
+        start = (wanted.page - 1) * PAGE
+        if wanted.order == "item":
+            rows = self._fitting(wanted).sort("item", maintain_order=True)
+            return rows.slice(start, PAGE).collect(engine="streaming")
+        found = [self._pairs([]).collect()]
+        for stretch in self._stretches(wanted):
+            n = self.n(stretch)
+            stop = min(start + PAGE - sum(map(len, found)), n)
+            if start < stop:
+                rows = self._fitting(stretch).slice(start, stop - start)
+                found.append(rows.collect(engine="streaming"))
+            start = max(start - n, 0)
+        return pl.concat(found)
+
+    def _stretches(self, wanted: Wanted) -> Iterator[Wanted]:
+        """Yield what follows each other in an order: counting takes the place of sorting."""
+        farthest = sorted(set(self.counts["distance"]), key=lambda d: -int(d or 0))
+        for distance in farthest if wanted.order == "distance" else [None]:
+            for contrast in self.contrasts:
+                own = {"contrast": contrast.name}
+                if distance is not None:
+                    own["distance"] = distance
+                if all(wanted.filters.get(name, value) == value for name, value in own.items()):
+                    yield Wanted({**wanted.filters, **own})
+
+    def _fitting(self, wanted: Wanted) -> pl.LazyFrame:
+        only = wanted.filters.get("contrast")
+        rows = self._pairs([c for c in self.contrasts if only in (None, c.name)])
+        for name, value in wanted.filters.items():
+            rows = rows.filter(GOES_BY[name] == ("" if value == NAMELESS.get(name) else value))
+        return rows
+
+    def row(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return one flip, None if the answers agree or are not there."""
+        where = [pl.col(name) == key[name] for name in KEY]
+        named = [c for c in self.contrasts if c.name == key["contrast"]]
+        found = self._pairs(named).filter(where).head(1).collect(engine="streaming")
+        return found.row(0, named=True) if len(found) else None
+
+    def views(self, key: Mapping[str, Any]) -> pl.DataFrame:
+        """Return what one rater called one item under every view."""
+        where = [pl.col(name) == key[name] for name in SAME]
+        names = ("view", "repeat", "rank", "fault")
+        return self.decisions.filter(where).select(names).collect(engine="streaming")
+
+    def _pairs(self, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
+        return flipped(lazy_pairs(self.decisions, contrasts))
+
+
+@lru_cache(maxsize=64)
+def _counts(flips: Flips) -> pl.DataFrame:
+    """Count contrast by contrast: all at once takes the memory of all of them."""
+    goes_by = [expression.alias(name) for name, expression in GOES_BY.items()]
+    kinds = [
+        flips._pairs(some).group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
+        for some in ([], *([contrast] for contrast in flips.contrasts if contrast.is_pair))
+    ]
+    called = [pl.col(name).replace("", NAMELESS.get(name, "")) for name in TITLES]
+    return pl.concat(kinds).with_columns(called).sort(*TITLES)
+
+
+def read_key(query: Mapping[str, str]) -> dict[str, Any]:
+    """Read from an address which flip is meant."""
+    missing = [name for name in KEY if name not in query]
+    if missing:
+        raise Problem(f"the address of a flip needs {', '.join(missing)}")
+    if not query["seed"].removeprefix("-").isdecimal():
+        raise Problem(f"seed '{query['seed'][:80]}' is not a whole number")
+    return {name: query[name] for name in KEY} | {"seed": int(query["seed"])}

@@ -1,0 +1,196 @@
+"""Folders -> Entry, Chosen: the runs that are there, by names that may stand in an address."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import polars as pl
+
+from flipmeter.run.heartbeat import PROGRESS, Beat, read_beat
+from flipmeter.run.joined import joined
+from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
+from flipmeter.run.results.gather import sentences
+from flipmeter.types import Problem
+
+DEPTH = 3
+"""How far below a folder runs are looked for."""
+SMALL = 50_000
+"""A run of so many decisions may be read whole: it takes less than a second."""
+TELLING = (STUDY, DECISIONS, PROGRESS)
+"""A folder with one of these is a run folder, if perhaps a damaged one."""
+AND = ","
+"""What stands between the names of runs that are looked at as one; no name has it."""
+
+Stamp = tuple[tuple[int, int], ...]
+"""When the files of a run were written, and how large they are: equal stamps, equal results."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run folder under the name that it has in addresses."""
+
+    name: str
+    folder: Path
+
+    @cached_property
+    def beat(self) -> Beat | None:
+        """Return what a run in progress, or one that was killed, said last."""
+        return read_beat(self.folder)
+
+    @property
+    def stamp(self) -> Stamp:
+        paths = [self.folder / name for name in (STUDY, DECISIONS, CALLS, ENVIRONMENT)]
+        stats = [path.stat() for path in paths if path.is_file()]
+        return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+    @property
+    def has_results(self) -> bool:
+        return (self.folder / DECISIONS).is_file()
+
+    @property
+    def summary(self) -> Summary:
+        return summarise(self.folder, self.stamp)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Runs of a shelf that are looked at as one, as `measure` takes several; mostly just one."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def name(self) -> str:
+        return AND.join(entry.name for entry in self.entries)
+
+    @property
+    def run(self) -> Run:
+        """Return the run anew, with nothing read so far."""
+        return joined([Run(entry.folder) for entry in self.entries])
+
+    @property
+    def stamp(self) -> Stamp:
+        return tuple(pair for entry in self.entries for pair in entry.stamp)
+
+    @property
+    def has_results(self) -> bool:
+        return all(entry.has_results for entry in self.entries)
+
+    @property
+    def n_decisions(self) -> int:
+        """Return how many decisions there are to read; one that is in two runs counts twice."""
+        return sum(entry.summary.n_decisions for entry in self.entries)
+
+    @property
+    def is_small(self) -> bool:
+        return self.n_decisions <= SMALL
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a list of runs says of one; `words` are verdicts, None where that takes too long."""
+
+    title: str
+    raters: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    n_decisions: int = 0
+    when: float | None = None
+    words: Mapping[str, int] | None = field(default=None, hash=False)
+    stopped: str = ""
+    trouble: str = ""
+
+
+@lru_cache(maxsize=1024)
+def summarise(folder: Path, stamp: Stamp) -> Summary:
+    """Read what a list says of a run, once for every stamp; a damaged one says what is wrong."""
+    if not stamp:
+        return Summary(folder.name)
+    try:
+        return _summary(Run(folder))
+    except Exception as error:  # one bad folder must not hide the others, whatever is wrong with it
+        return Summary(folder.name, trouble=said(error))
+
+
+def _summary(run: Run) -> Summary:
+    title, path = run.study.name, run.folder / DECISIONS
+    if not path.is_file():
+        raise Problem(f"there is no {DECISIONS}: the run was stopped before the end")
+    scan = pl.scan_parquet(path)
+    n_decisions = int(scan.select(pl.len()).collect().item())
+    names = ("rater", "dataset")
+    found = scan.select(names).unique(maintain_order=True).collect(engine="streaming")
+    raters, datasets = (tuple(found[name].unique(maintain_order=True)) for name in names)
+    words = Counter(one.word for one in sentences(run)) if n_decisions <= SMALL else None
+    when = path.stat().st_mtime
+    return Summary(title, raters, datasets, n_decisions, when, words, run.stopped)
+
+
+def said(error: BaseException) -> str:
+    """Return what is wrong in one line: our own words, or the kind of error before another's."""
+    text = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:500]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Folders of runs, looked through anew every time: runs come and go."""
+
+    roots: Sequence[Path]
+
+    def __post_init__(self) -> None:
+        for root in self.roots:
+            if not root.is_dir():
+                raise Problem(
+                    f"no folder {root} to view; name a run folder or a folder of them, or make a "
+                    "first run with `flipmeter demo`"
+                )
+
+    def entries(self) -> dict[str, Entry]:
+        """Return every run by its name, the latest first."""
+        return {entry.name: entry for entry in sorted(self._found(), key=_age)}
+
+    @property
+    def whole(self) -> Chosen:
+        """Return all runs as one, in the order in which their folders were named."""
+        found = self._found()
+        if not found:
+            places = ", ".join(map(str, self.roots))
+            raise Problem(f"there is no run in {places} to open; make one with `flipmeter demo`")
+        return Chosen(tuple(found))
+
+    def _found(self) -> list[Entry]:
+        folders = dict.fromkeys(folder for root in self.roots for folder in _runs(root.resolve()))
+        names = Counter(_slug(folder) for folder in folders)
+        return [
+            Entry(_slug(folder) if names[_slug(folder)] == 1 else _unique(folder), folder)
+            for folder in folders
+        ]
+
+
+def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
+    if any((folder / name).is_file() for name in TELLING):
+        yield folder
+        return
+    if depth:
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                yield from _runs(path, depth - 1)
+
+
+def _age(entry: Entry) -> tuple[float, str]:
+    newest = max((written for written, _ in entry.stamp), default=None)
+    return (-float("inf") if newest is None else -newest, entry.name)
+
+
+def _slug(folder: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-") or _unique(folder)
+
+
+def _unique(folder: Path) -> str:
+    slug = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-")
+    return f"{slug}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}".lstrip("-")

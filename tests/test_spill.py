@@ -1,0 +1,144 @@
+"""Rows that wait on disk: the same tables, whatever was written when, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flipmeter.model import Ledger, Store
+from flipmeter.run import rate
+from flipmeter.run import spill as pile
+from flipmeter.run.perform import CALLS, DECISIONS, ESTIMATES, Run, perform
+from flipmeter.run.spill import Pile, scratch
+from flipmeter.study.file import Study, read_study
+from flipmeter.types import Problem
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from flipmeter.run import rate
+from flipmeter.run import spill as pile
+from flipmeter.model import Store
+from flipmeter.run.perform import perform
+from flipmeter.study.file import read_study
+
+rate.LOT = pile.MANY = 300
+folder = Path(sys.argv[1])
+
+def on_reply(request, reply):
+    if len(list((folder / "run").glob(".pile.*/decisions-1.parquet"))):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with Store(folder / "replies.sqlite") as store:
+    perform(read_study(Path(sys.argv[2])), folder / "run", store, on_reply=on_reply)
+"""
+STUDY = {
+    "models": ["sim/biased-noisy"],
+    "datasets": ["reviews"],
+    "test_size": 45,
+    "base": {"shots": 1},
+    "seeds": [0, 1, 2, 3],
+}
+
+
+def study() -> Study:
+    return read_study(STUDY)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Run:
+    """A run of one lot, which never waits for a disk."""
+    return perform(study(), tmp_path / "whole", Store())
+
+
+def assert_same_files(one: Path, other: Path) -> None:
+    for name in (DECISIONS, CALLS, ESTIMATES):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(1, 50))
+def test_rows_come_back_in_their_order(sizes: list[int], many: int) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(pile, "MANY", many)
+        rows = pl.int_range(sum(sizes), eager=True).to_frame("n")
+        heap, start = Pile(Path(folder), "rows", rows.clear()), 0
+        for size in sizes:
+            heap.add(rows[start : start + size])
+            start += size
+            assert sum(map(len, heap._near)) < many
+        assert heap.rows().collect().equals(rows)
+        assert heap.n_rows == len(rows)
+
+
+def test_a_run_in_many_lots_writes_the_same_bytes(
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate, "LOT", 300)
+    monkeypatch.setattr(pile, "MANY", 300)
+    run = perform(study(), tmp_path / "cut", Store())
+    assert len(run.decisions) > 4 * 300
+    assert_same_files(whole.folder, run.folder)
+    assert not list(run.folder.glob(".*"))
+
+
+def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
+    whole: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "s.yaml").write_text(whole.recipe)
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(tmp_path / "s.yaml")]
+    done = subprocess.run(command, timeout=120, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    folder = tmp_path / "run"
+    assert list(folder.glob(".pile.*/*.parquet"))
+    with pytest.raises(Problem, match="was stopped before the end"):
+        Run(folder).decisions  # noqa: B018 - reading is the test
+    ledger = Ledger()
+    with Store(tmp_path / "replies.sqlite") as store:
+        n_stored = len(store)
+        run = perform(study(), folder, store, ledger=ledger)
+    assert 0 < n_stored == ledger.stored
+    assert ledger.asked == whole.environment["asked"]["asked"] - n_stored
+    assert_same_files(whole.folder, run.folder)
+    assert not list(folder.glob(".*"))
+
+
+def test_what_others_still_write_is_left_alone(tmp_path: Path) -> None:
+    (ended := subprocess.Popen([sys.executable, "-c", ""])).wait()
+    here, elsewhere = platform.node(), "another-machine"
+    for name in (f"{here}.0.{os.getpid()}", f"{elsewhere}.0.{ended.pid}", f"{here}.0.{ended.pid}"):
+        (tmp_path / f".pile.{name}").mkdir()
+    with scratch(tmp_path) as inner:
+        inner.mkdir()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {f".pile.{here}.0.{os.getpid()}", f".pile.{elsewhere}.0.{ended.pid}"}
+
+
+def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    with scratch(tmp_path / "run") as inner:
+        inner.mkdir(parents=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("many", [300, 50_000])  # the first file of rows, or the last of the run
+def test_a_full_disk_is_a_problem_and_leaves_no_rows_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(rate, "LOT", 300)
+    monkeypatch.setattr(pile, "MANY", many)
+    monkeypatch.setattr("polars.DataFrame.write_parquet", fail)
+    with pytest.raises(Problem, match=r"No space left .* every reply so far is in the store"):
+        perform(study(), tmp_path / "run", Store())
+    assert not list(tmp_path.glob("run/.*"))
