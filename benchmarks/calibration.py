@@ -18,17 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from flipmeter.measure import (
-    abstention_curve,
-    anytime_interval,
-    benjamini_hochberg,
-    conformal_sets,
-    e_above,
-    e_below,
-    holm,
+from flipmeter.measure import abstention_curve, conformal_sets
+from flipmeter.measure.aspects.confidence import (
+    MISCOVERAGE,
+    confidence_estimates,
     vote_probabilities,
 )
-from flipmeter.measure.aspects.confidence import ALPHA, confidence_estimates
 from flipmeter.measure.aspects.direction import (
     bowker_tests,
     flip_matrices,
@@ -42,12 +37,14 @@ from flipmeter.measure.aspects.severity import severity_estimates
 from flipmeter.measure.aspects.slots import slot_estimates
 from flipmeter.measure.aspects.worst import cost_matrix, worst_estimates
 from flipmeter.measure.estimates.scores import scores
+from flipmeter.measure.inference.bets import share_evidence
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
 from flipmeter.measure.panel.groups import Estimates, Groups
-from flipmeter.measure.statistics.formulas import mcnemar_p
+from flipmeter.measure.statistics.formulas import holm, mcnemar_p
 from flipmeter.measure.statistics.means import interval
+from flipmeter.measure.statistics.multiplicity import benjamini_hochberg
 from flipmeter.measure.statistics.paired import tango_p
-from flipmeter.measure.statistics.resample import SCORES, Side, metrics, weights
+from flipmeter.measure.statistics.resample import SCORES, MeasuredItems, metrics, weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
 N_CLASSES, SIZES, DRIFTS = 5, (50, 200), (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -324,11 +321,13 @@ def _exact(world: World) -> dict[str, float]:
     return {**{name: float(of[0]) for name, of in known.items()}, "P1": flips}
 
 
-def _side(world: World, types: npt.NDArray[np.int64], rng: np.random.Generator) -> Side:
+def _side(world: World, types: npt.NDArray[np.int64], rng: np.random.Generator) -> MeasuredItems:
     base, turned = (world.answer(types, view, rng) for view in ("base", "reversed"))
     usable = np.ones((2, len(types)), dtype=np.bool_)
     pairs = np.stack([base, turned])[None]
-    return Side(N_CLASSES, np.arange(len(types)), world.gold[types], base, pairs, usable, ("", ""))
+    return MeasuredItems(
+        N_CLASSES, np.arange(len(types)), world.gold[types], base, pairs, usable, ("", "")
+    )
 
 
 # --- false alarms -----------------------------------------------------------------------------
@@ -431,16 +430,14 @@ def _paired_error(n: int, margin: float, noise: float) -> float:
 def _sequential(n_draws: int) -> Iterator[Alarm]:
     rng, n_items = np.random.default_rng([SEED, 2]), 500
     n = np.arange(1, n_items + 1)
-    below, above, outside = [], [], []
+    below, above = [], []
     for rate in (0.05, 0.1, 0.2):
         k = np.cumsum(rng.random((n_draws, n_items)) < rate, axis=1)
-        below.append((e_below(k, n, rate) >= 20).any(axis=1).mean())
-        above.append((e_above(k, n, rate) >= 20).any(axis=1).mean())
-        low, high = anytime_interval(k, n)
-        outside.append(((low > rate) | (rate > high)).any(axis=1).mean())
+        below.append((share_evidence(k, n, rate, "below") >= 20).any(axis=1).mean())
+        above.append((share_evidence(k, n, rate, "above") >= 20).any(axis=1).mean())
     note = f"looked at after every one of {n_items} items; rates 5, 10, 20 %"
-    names = ("`e_below`, ever", "`e_above`, ever", "`anytime_interval`, ever outside")
-    for name, wrong in zip(names, (below, above, outside), strict=True):
+    names = ("evidence below, ever", "evidence above, ever")
+    for name, wrong in zip(names, (below, above), strict=True):
         yield Alarm(name, float(np.mean(wrong)), 0.05, 3 * n_draws, note)
 
 
@@ -469,7 +466,9 @@ def set_misses(n_draws: int) -> Iterator[Alarm]:
             assert _is_contiguous(sets)
     error = float(np.std(missed) / np.sqrt(len(missed)))
     note = f"50 items to calibrate, 50 to try; ± {100 * error:.2f} over studies; no set has a gap"
-    yield Alarm("ordinal sets, truth missed", float(np.mean(missed)), ALPHA, len(missed), note)
+    yield Alarm(
+        "ordinal sets, truth missed", float(np.mean(missed)), MISCOVERAGE, len(missed), note
+    )
 
 
 def _is_contiguous(sets: Booleans) -> bool:

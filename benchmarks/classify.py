@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.model import Ledger, Store, World, latents
-from flipmeter.ship.card import Card, TaskEntry
+from flipmeter.ship.card import Card
 from flipmeter.ship.classify import Job, classify
+from flipmeter.study.entries import TaskEntry
 from flipmeter.types import Item, Reply, Request, Scale, Task
 
 SCALE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from flipmeter.data import load, merge, sample
 from flipmeter.model import identity_of, local_models, open_backend, request_for
-from flipmeter.parse.answer import parse
+from flipmeter.parse import parse
 from flipmeter.probe import expand
-from flipmeter.prompt import render
+from flipmeter.prompt.pointwise import render
 from flipmeter.types import Answer, Decoding, Model, Prompt, Reply, Style
 
 MARGIN = 0.5

@@ -29,7 +29,9 @@ from sklearn.metrics import cohen_kappa_score
 from statistics_stage import CONTRASTS, N_CLASSES, N_ITEMS, RUNS, decisions
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import ASPECTS, flip_matrix, krippendorff_alpha, measure_aspects
+from flipmeter.measure import ASPECTS, measure_aspects
+from flipmeter.measure.aspects.direction import flip_matrix
+from flipmeter.measure.aspects.severity import krippendorff_alpha
 from flipmeter.measure.statistics.resample import RESAMPLES
 
 N_DATASETS, N_SEEDS = 5, 3

@@ -16,7 +16,8 @@ from typing import Any
 
 import xllamacpp
 
-from flipmeter.probe import Probe, natural, probes
+from flipmeter.probe import Probe, probes
+from flipmeter.probe.probes import natural
 from flipmeter.types import Contrast, View
 
 TALLY = "PEERS_TALLY"

@@ -24,7 +24,7 @@ from peers_ours import TALLY
 from peers_study import MAX_TOKENS, STOP, Question, question_id, write_questions
 
 from flipmeter.base.fetch import cache_folder
-from flipmeter.run.perform import Run
+from flipmeter.run.folder import Run
 
 REQUIREMENTS = {
     "lm-eval": ["lm_eval[api]==0.4.13"],

@@ -21,8 +21,7 @@ import polars as pl
 
 from flipmeter.design import cell_name, factorial
 from flipmeter.measure import (
-    adjusted,
-    certificates,
+    certify,
     effects,
     measure,
     measure_aspects,
@@ -30,6 +29,7 @@ from flipmeter.measure import (
     verdicts,
     wilson,
 )
+from flipmeter.measure.statistics.multiplicity import adjusted
 from flipmeter.model import Engine, Store, latents, open_backend
 from flipmeter.model.names import World
 from flipmeter.probe import contrasts_of, expand, probes
@@ -186,9 +186,14 @@ def _in_families(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _totals(base: pl.DataFrame, still: Sequence[str]) -> pl.DataFrame:
-    judged = verdicts(base, PAIRS, reproducible=still, pool=False)
+    seeds = base["seed"].unique().sort()
+    judged = pl.concat(
+        [verdicts(base.filter(seed=seed), PAIRS, reproducible=still) for seed in seeds]
+    )
+    # Of a reproducible rater every difference is real.
+    settled = pl.when(pl.col("value") > 0).then(0.0).otherwise(1.0)
     return _in_families(
-        judged.select(
+        judged.with_columns(pl.col("p").fill_null(settled)).select(
             pl.col("seeds").list.first().alias("seed"),
             pl.lit("total").alias("metric"),
             pl.col("contrast").alias("view"),
@@ -216,10 +221,10 @@ def _uncertified(base: pl.DataFrame) -> Reported:
     """Hold the claim against each study alone: the seeds here are no family."""
     claim = read_claim(f"P1<{MARGIN}")
     words = {
-        int(seed): certificates(base.filter(seed=seed), PAIRS, [claim])["word"][0]
+        int(seed): certify(base.filter(seed=seed), PAIRS, [claim])["word"][0]
         for seed in base["seed"].unique()
     }
-    return {NOT_CERTIFIED: {seed for seed, word in words.items() if word != "certified"}}
+    return {NOT_CERTIFIED: {seed for seed, word in words.items() if word != "stable"}}
 
 
 def _crossed(decisions: pl.DataFrame) -> Reported:

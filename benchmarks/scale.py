@@ -34,10 +34,10 @@ from flipmeter.measure import measure
 from flipmeter.model import Engine, Ledger, Store
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.run import rate as rate_stage
-from flipmeter.run import spill as pile
+from flipmeter.run import spill
 from flipmeter.run.rate import first_round, rate, seat
 from flipmeter.run.rows import call_table, decision_table
-from flipmeter.run.spill import Pile
+from flipmeter.run.spill import Spill
 from flipmeter.types import Condition, Model, Rater, Reply, Request, Scale, Task, Usage
 
 N_VIEWS = len(expand(list(probes), 5))
@@ -133,7 +133,7 @@ def grid(n_requests: int) -> list[Condition]:
 
 def rated(n_requests: int, lot: int) -> Size:
     """Rate a study from an empty store; so many decisions are in memory with all they rest on."""
-    rate_stage.LOT = pile.MANY = lot
+    rate_stage.LOT = spill.MANY = lot
     conditions = grid(n_requests)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
@@ -164,10 +164,10 @@ def rated(n_requests: int, lot: int) -> Size:
         )
 
 
-async def _ask(conditions: Sequence[Condition], folder: Path) -> tuple[Pile, Pile, Ledger]:
+async def _ask(conditions: Sequence[Condition], folder: Path) -> tuple[Spill, Spill, Ledger]:
     ledger = Ledger()
-    decisions = Pile(folder / "pile", "decisions", decision_table([]))
-    calls = Pile(folder / "pile", "calls", call_table([]))
+    decisions = Spill(folder / "pile", "decisions", decision_table([]))
+    calls = Spill(folder / "pile", "calls", call_table([]))
     with Store(folder / "replies.sqlite") as store:
         engine = Engine({"parrot": Parrot()}, store, ledger)
         async for lot in rate(conditions, engine, {seat(conditions[0]): "parrot"}):

@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.model import Store
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 

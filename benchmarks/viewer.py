@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import re
 import subprocess  # the server and the reader are programs
@@ -22,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -35,12 +34,14 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.decide import open_pipeline
-from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS, STUDY, commit
 from flipmeter.run.rate import panel_of, writer
-from flipmeter.run.rows import CALL_SCHEMA, SCHEMA
+from flipmeter.run.rows import CALL_SCHEMA, SCHEMA, ItemTable, PromptTable, condition_table
+from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition
+from flipmeter.types import Condition, Script
 
 N_RATERS, N_CLASSES, N_VIEWS = 6, 5, 7
 MOVED, UNREAD = 1 / 7, 1 / 100
@@ -85,32 +86,50 @@ def make_run(folder: Path, n_decisions: int) -> int:
     study = make_study(folder, n_decisions // N_RATERS // N_VIEWS)
     rng = np.random.default_rng(0)
     digests: dict[tuple[str, int], list[str]] = {}
+    prompts, items, shown = PromptTable(), ItemTable(), []
     first: dict[str, np.ndarray] = {}
     tables = []
-    for condition in conditions(study):
+    grid = conditions(study)
+    for condition in grid:
         where = (condition.view.name, condition.view.repeat)
         if where not in digests:
-            digests[where] = digests_of(condition)
+            scripts = scripts_of(condition)
+            digests[where] = [script.digest[:16] for script in scripts]
+            shown.append(prompts.rows(scripts))
         base = first.setdefault(condition.rater.name, np.zeros(0, dtype=np.int64))
         ranks, is_unread = draw(rng, condition, base)
         if not len(base):
             first[condition.rater.name] = ranks
         tables.append(decision_rows(condition, ranks, is_unread, digests[where]))
     decisions = pl.concat(tables)
-    decisions.write_parquet(folder / DECISIONS)
-    call_rows(decisions).write_parquet(folder / CALLS)
-    content = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
-    (folder / STUDY).write_text(content, encoding="utf-8")
-    about = {"reproducible": [], "models": {}, "datasets": {"texts": {"notes": []}}, "stopped": ""}
-    (folder / ENVIRONMENT).write_text(json.dumps(about), encoding="utf-8")
+    items.add_grid(grid)
+    recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
+    written = {
+        ITEMS: items.table(),
+        CONDITIONS: condition_table(grid),
+        PROMPTS: pl.concat(shown),
+        CALLS: call_rows(decisions),
+        DECISIONS: decisions,
+    }
+    facts = {
+        "contrasts": [asdict(contrast) for contrast in study.contrasts],
+        "tasks": {"texts": TaskEntry.of(grid[0].task).model_dump()},
+        "datasets": {"texts": {"notes": []}},
+        "models": {},
+        "reproducible": [],
+    }
+    writers = {STUDY: lambda path: path.write_text(recipe, encoding="utf-8")} | {
+        name: table.write_parquet for name, table in written.items()
+    }
+    commit(folder, folder / "new", writers, study=study.name, state="complete", facts=facts)
     return len(decisions)
 
 
-def digests_of(condition: Condition) -> list[str]:
-    """Return the digest of every prompt of a condition; raters of one style share them."""
+def scripts_of(condition: Condition) -> list[Script]:
+    """Every prompt of a condition; raters of one style share them."""
     asks = open_pipeline(condition.rater.pipeline).asks(panel_of(condition), {})
     write = writer(condition)
-    return [write(ask).digest for ask in asks]
+    return [write(ask).script for ask in asks]
 
 
 def draw(
@@ -169,11 +188,16 @@ def call_rows(decisions: pl.DataFrame) -> pl.DataFrame:
         asked_view=pl.col("view"),
         part=pl.lit(""),
         key=pl.int_range(pl.len()).hash(0).cast(pl.String).str.pad_start(64, "0"),
+        prompt=pl.col("prompt"),
         reply=pl.col("slot").cast(pl.String),
         finish=pl.lit("stop"),
     )
-    absent = [pl.lit("").alias(name) for name in CALL_SCHEMA if name not in known.columns]
-    return known.with_columns(absent).select(list(CALL_SCHEMA))
+    absent = {name: kind for name, kind in CALL_SCHEMA.items() if name not in known.columns}
+    blank = [
+        pl.lit("" if kind == pl.String else None, dtype=kind).alias(name)
+        for name, kind in absent.items()
+    ]
+    return known.with_columns(blank).select(list(CALL_SCHEMA))
 
 
 # --- looking at it ----------------------------------------------------------------------------
@@ -257,7 +281,7 @@ def look(address: str, pid: int, run: str) -> Iterator[Took]:
 
 def measure(folder: Path, n_decisions: int) -> None:
     n = make_run(folder / "big", n_decisions)
-    whole = read_whole(folder / "big" / DECISIONS)
+    whole = read_whole(Run(folder / "big").path(DECISIONS))
     with viewing(folder) as (address, pid):
         alone = peak(Path(f"/proc/{pid}/status").read_text())
         start = Took("the server alone", 0.0, cpu_of(pid), alone)

@@ -8,8 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from changed_runs import changed
 from flipmeter.model import Store
-from flipmeter.run.perform import CALLS, Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
 HOSTILE = {
@@ -71,11 +73,9 @@ def hostile(folder: Path) -> Run:
         ],
         test_size=24,
     )
-    path = folder / CALLS
-    calls = pl.read_parquet(path)
+    calls = Run(folder).calls
     replies = [texts[place % len(texts)] for place in range(len(calls))]
-    calls.with_columns(pl.Series("reply", replies)).write_parquet(path)
-    return Run(folder)
+    return changed(folder, calls=calls.with_columns(pl.Series("reply", replies)))
 
 
 def many(folder: Path) -> Run:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from conftest import Cli
 from flipmeter import decide
-from flipmeter.decide import aggregate, aggregators, oracle_check, weighted_sum
+from flipmeter.decide import aggregate, oracle_check, weighted_sum
+from flipmeter.decide.aggregators.aggregate import aggregators
 from flipmeter.decide.aggregators.bradley_terry import log_strengths
 from flipmeter.types import Mode, Problem
 from naive_aggregators import NAIVE

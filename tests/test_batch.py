@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from flipmeter.decide import Panel, pipelines
-from flipmeter.decide.pipelines.pipeline import Heard, Traits, unheard
+from flipmeter.decide import Asked
+from flipmeter.decide.pipelines.pipeline import Heard, Traits, pipelines, unheard
 from flipmeter.model import Store
 from flipmeter.model.backends.batch import read_batch, read_results, write_batch
 from flipmeter.model.backends.response import reply_in
 from flipmeter.run.batch import Exported, export_batch, import_batch
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Ask, Decision, Mode, Problem, Request
 from misbehaving import KEY, MODEL, Server, answer, fails, question, rates, serving
@@ -84,7 +85,7 @@ def inputs(folder: Path, done: Exported) -> list[Path]:
 
 
 def tables(run: Run) -> list[Any]:
-    kept = run.decisions.drop("seconds"), run.calls, run.estimates
+    kept = run.decisions.drop("seconds"), run.calls.drop("seconds"), run.estimates
     return [table.to_dicts() for table in kept]
 
 
@@ -156,13 +157,13 @@ def test_a_pipeline_that_asks_in_rounds_is_exported_round_by_round(
 
         traits = Traits("asks again")
 
-        def asks(self, panel: Panel, heard: Heard) -> list[Ask]:
+        def asks(self, panel: Asked, heard: Heard) -> list[Ask]:
             first = [Ask(item, panel.view) for item in panel.items]
             turned = replace(panel.view, label_order=panel.view.label_order[::-1])
             low = [Ask(a.item, turned) for a in first if a in heard and heard[a].rank < 3]
             return [ask for ask in first if ask not in heard] or unheard(low, heard)
 
-        def settle(self, panel: Panel, heard: Heard) -> list[Decision]:
+        def settle(self, panel: Asked, heard: Heard) -> list[Decision]:
             return [Decision(heard[Ask(item, panel.view)].rank) for item in panel.items]
 
     def opened(mode: Mode) -> Any:

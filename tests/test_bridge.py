@@ -20,8 +20,9 @@ from flipmeter.bridge.logs import import_log, open_log
 from flipmeter.bridge.samples import ANYBODY, figures, offered, questions
 from flipmeter.measure import measure
 from flipmeter.model import Ledger, Store
-from flipmeter.parse.answer import parse
-from flipmeter.run.perform import Run, perform
+from flipmeter.parse import parse
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
@@ -34,8 +35,8 @@ needs_inspect = pytest.mark.skipif(
 )
 
 SIZE, SHOTS = 12, 1
-VIEWS, REPEATED = 7, 2
-N_SAMPLES = SIZE * (VIEWS + REPEATED)
+VIEWS, REPEATS = 7, 2
+N_SAMPLES = SIZE * VIEWS * REPEATS
 
 
 def study(models: Any = ANYBODY, **changes: Any) -> Study:

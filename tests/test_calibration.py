@@ -8,15 +8,8 @@ import polars as pl
 import pytest
 
 from flipmeter.measure import measure, verdicts
-from flipmeter.model import (
-    Engine,
-    Shown,
-    Store,
-    latents,
-    open_backend,
-    predict_flip_rate,
-    sim_spec,
-)
+from flipmeter.model import Engine, Store, latents, open_backend
+from flipmeter.model.backends.sim.tilts import Positions, predict_flip_rate, sim_spec
 from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
@@ -60,7 +53,7 @@ def decisions_of(
     return asyncio.run(decisions())
 
 
-NATURAL, REVERSED = Shown((1, 2, 3, 4, 5)), Shown((5, 4, 3, 2, 1))
+NATURAL, REVERSED = Positions((1, 2, 3, 4, 5)), Positions((5, 4, 3, 2, 1))
 
 
 @pytest.mark.parametrize("address", ["sim/first-slot?strength=2", "sim/last-slot?noise=0.4"])
@@ -116,6 +109,6 @@ def test_a_slot_preference_is_undone_to_classes_in_the_right_direction() -> None
 def test_a_rater_that_refuses_is_never_stable() -> None:
     frame = decisions_of("sim/refusing?strength=0.5", 0, n_items=100, names=["label_order"])
     judged = verdicts(frame, CONTRASTS[:1]).to_dicts()[0]
-    assert judged["word"] == "inconclusive"
-    assert "complete" in judged["reason"]
+    assert judged["word"] == "unreadable"
+    assert "of pairs are unreadable" in judged["reason"]
     assert set(frame["fault"]) == {"", "refused"}

@@ -26,12 +26,13 @@ from flipmeter.model import (
     examine,
     needs,
     open_backend,
-    serve,
     stated,
 )
+from flipmeter.model.serve import serve
 from flipmeter.model.store.store import TABLES
 from flipmeter.run.fallbacks import adapted, recall
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world

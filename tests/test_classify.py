@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from conftest import Cli
 from flipmeter.data import load
-from flipmeter.data.streams import stream_rows
+from flipmeter.data.tables import stream_rows
 from flipmeter.model import Ledger, Store
 from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.classify import COLUMNS, Job, Output, Tally, classify
+from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, LabelFile, classify
 from flipmeter.ship.select import card_of, select
 from flipmeter.study.entries import ModelEntry, PriceEntry
 from flipmeter.types import Problem, Reply, Request
@@ -55,7 +55,7 @@ def labelled(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
-def do(card: Card, job: Job, store: Store | None = None, **options: Any) -> Tally:
+def do(card: Card, job: Job, store: Store | None = None, **options: Any) -> LabelCounts:
     known = card.world() if card.selected else None
     work = classify(card, job, Store() if store is None else store, world=known, **options)
     return asyncio.run(work)
@@ -73,7 +73,7 @@ def test_every_format_gets_the_same_labels(card: Card, tmp_path: Path, suffix: s
     elif suffix == "parquet":
         frame.write_parquet(source.with_suffix(".parquet"))
     job = Job(source.with_suffix(f".{suffix}"), tmp_path / "out.csv", "body", keep=("id",))
-    assert do(card, job, chunk=7) == Tally(30, 30)
+    assert do(card, job, chunk=7) == LabelCounts(30, 30)
     rows = labelled(job.out)
     assert list(rows[0]) == [*COLUMNS, "id"]
     assert [row["row"] for row in rows] == [str(k) for k in range(1, 31)]
@@ -119,11 +119,12 @@ def test_where_positions_disagree_it_may_abstain(card: Card, tmp_path: Path) -> 
 def test_a_second_run_asks_nothing_and_a_larger_limit_goes_on(card: Card, tmp_path: Path) -> None:
     source, out = write_csv(tmp_path / "t.csv", TEXTS[:40]), tmp_path / "out.csv"
     with Store(tmp_path / "r.sqlite") as store:
-        assert do(card, Job(source, out, "body", limit=15), store, chunk=4) == Tally(15, 15)
+        assert do(card, Job(source, out, "body", limit=15), store, chunk=4) == LabelCounts(15, 15)
         ledger = Ledger()
-        assert do(card, Job(source, out, "body", limit=15), store, ledger=ledger) == Tally(15, 0)
+        again = do(card, Job(source, out, "body", limit=15), store, ledger=ledger)
+        assert again == LabelCounts(15, 0)
         assert ledger.wanted == 0
-        assert do(card, Job(source, out, "body"), store, chunk=4) == Tally(40, 25)
+        assert do(card, Job(source, out, "body"), store, chunk=4) == LabelCounts(40, 25)
     whole = tmp_path / "whole.csv"
     do(card, Job(source, whole, "body"))
     assert out.read_bytes() == whole.read_bytes()
@@ -134,7 +135,7 @@ def test_starting_over_costs_nothing(card: Card, tmp_path: Path) -> None:
     with Store(tmp_path / "r.sqlite") as store:
         do(card, job, store)
         before, ledger = job.out.read_bytes(), Ledger()
-        assert do(card, job, store, anew=True, ledger=ledger) == Tally(20, 20)
+        assert do(card, job, store, anew=True, ledger=ledger) == LabelCounts(20, 20)
         assert (ledger.asked, ledger.stored) == (0, 20)
     assert job.out.read_bytes() == before
 
@@ -163,7 +164,7 @@ FIELDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_si
 def test_whatever_is_torn_off_complete_rows_stay(
     tmp_path_factory: pytest.TempPathFactory, kept: list[str], cut: int, suffix: str
 ) -> None:
-    output = Output(tmp_path_factory.mktemp("torn") / f"out.{suffix}", ["row", "note"])
+    output = LabelFile(tmp_path_factory.mktemp("torn") / f"out.{suffix}", ["row", "note"])
     output.begin({})
     rows = [{"row": k, "note": text} for k, text in enumerate(kept)]
     output.append(rows)
@@ -218,7 +219,7 @@ def test_after_a_kill_the_rows_are_whole_and_the_rest_is_asked(card: Card, tmp_p
             n_stored = len(replies)
             ledger = Ledger()
             done = do(remote, Job(source, out, "body"), replies, ledger=ledger)
-        assert done == Tally(60, 60 - n_kept)
+        assert done == LabelCounts(60, 60 - n_kept)
         assert ledger.asked == 60 - n_stored
         do(remote, Job(source, tmp_path / "whole.csv", "body"), Store(store))
     assert out.read_bytes() == (tmp_path / "whole.csv").read_bytes()
@@ -305,7 +306,7 @@ def test_large_files_are_read_a_few_rows_at_a_time(tmp_path: Path, suffix: str) 
         ("t.jsonl", "\n\n", "has no rows"),
         ("t.csv", "bdy\nhello\n", "did you mean 'bdy'"),
         ("t.jsonl", '{"txt": "x"}\n', "no column 'body'; there are: txt"),
-        ("t.tsv", "body\nx\n", r"cannot read '\.tsv' files"),
+        ("t.xls", "body\nx\n", r"cannot read '\.xls' files"),
         ("t.parquet", "no parquet", "no readable Parquet file"),
         ("t.csv", 'body\n"open', "broken quoting"),
         ("nowhere.csv", None, "does not exist"),
@@ -358,7 +359,7 @@ def test_several_fields_come_from_several_columns(card: Card, tmp_path: Path) ->
     source = tmp_path / "t.jsonl"
     source.write_text(json.dumps({"a": TEXTS[0], "q": "Why?"}) + "\n", encoding="utf-8")
     job = Job(source, tmp_path / "out.csv", "a", {"question": "q"})
-    assert do(card, job) == Tally(1, 1)
+    assert do(card, job) == LabelCounts(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +421,7 @@ def test_a_file_of_semicolons_is_read_as_in_a_study(card: Card, tmp_path: Path) 
             [("id", "body"), ("n;1", TEXTS[0]), ("n2", TEXTS[1])]
         )
     job = Job(source, tmp_path / "out.csv", "body", keep=("id",))
-    assert do(card, job) == Tally(2, 2)
+    assert do(card, job) == LabelCounts(2, 2)
     assert [row["id"] for row in labelled(job.out)] == ["n;1", "n2"]
 
 
@@ -440,8 +441,8 @@ def test_a_link_to_the_texts_is_the_texts(tmp_path: Path) -> None:
 def test_a_column_that_stands_twice_is_refused_if_it_is_read(card: Card, tmp_path: Path) -> None:
     source = tmp_path / "t.csv"
     source.write_text(f'body,note,note\n"{TEXTS[0]}",a,b\n', encoding="utf-8")
-    assert do(card, Job(source, tmp_path / "out.csv", "body")) == Tally(1, 1)
-    with pytest.raises(Problem, match=r"t\.csv has more than one column named 'note'"):
+    assert do(card, Job(source, tmp_path / "out.csv", "body")) == LabelCounts(1, 1)
+    with pytest.raises(Problem, match=r"t\.csv has more than one column named \['note'\]"):
         do(card, Job(source, tmp_path / "kept.csv", "body", keep=("note",)))
 
 
@@ -469,7 +470,7 @@ def test_an_output_that_goes_away_loses_no_reply(card: Card, tmp_path: Path) -> 
             do(card, Job(source, out, "body"), store, chunk=4, ledger=ledger, on_reply=interfere)
         ledger = Ledger()
         job = Job(source, tmp_path / "other.csv", "body")
-        assert do(card, job, store, ledger=ledger) == Tally(10, 10)
+        assert do(card, job, store, ledger=ledger) == LabelCounts(10, 10)
         assert (ledger.asked, ledger.stored) == (2, 8)
 
 
@@ -532,3 +533,20 @@ def test_parquet_columns_of_any_kind_are_rows_or_faults(card: Card, tmp_path: Pa
     ]
     do(card, Job(tmp_path / "t.parquet", tmp_path / "nested.csv", "meta"))
     assert {row["fault"] for row in labelled(tmp_path / "nested.csv")} == {"not text", "empty"}
+
+
+def test_the_same_texts_are_labelled_alike_from_every_kind_of_file(
+    card: Card, tmp_path: Path
+) -> None:
+    rows = [{"body": text} for text in TEXTS[:6]]
+    table = pl.DataFrame(rows)
+    table.write_csv(tmp_path / "t.csv")
+    table.write_csv(tmp_path / "t.tsv", separator="\t")
+    table.write_ndjson(tmp_path / "t.jsonl")
+    table.write_parquet(tmp_path / "t.parquet")
+    found = set()
+    for ending in ("csv", "tsv", "jsonl", "parquet"):
+        out = tmp_path / f"{ending}.out.csv"
+        do(card, Job(tmp_path / f"t.{ending}", out, "body"))
+        found.add(out.read_bytes())
+    assert len(found) == 1

@@ -14,8 +14,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from flipmeter.cli import VERBS, about
 from flipmeter.model import Store
-from flipmeter.run.perform import Run
+from flipmeter.run.folder import Run
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]
@@ -165,7 +166,8 @@ def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
 SLOW = """
 import asyncio, sys
 from flipmeter.data import load
-from flipmeter.model import open_backend, serve
+from flipmeter.model import open_backend
+from flipmeter.model.serve import serve
 from flipmeter.study.grid import world
 from flipmeter.types import Model
 
@@ -241,16 +243,33 @@ def test_names_with_brackets_stay_what_they_are(cli: Cli, tickets: Path) -> None
     assert "G [/low]" in out
 
 
+HEAVY = {"numpy", "polars", "scipy", "yaml", "aiohttp", "xllamacpp", "flipmeter.model"}
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(option: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "flipmeter", option],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert "typer" in loaded
+    assert not HEAVY & loaded
+
+
 def test_a_verb_starts_without_what_few_need() -> None:
-    said = "import flipmeter.cli, sys; print(*sys.modules)"
+    said = "import flipmeter.cli.run, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", said], check=True, capture_output=True, text=True)
-    heavy = {
-        "scipy.stats",
-        "scipy.optimize",
-        "torch",
-        "transformers",
-        "sklearn",
-        "ray",
-        "xllamacpp",
-    }
+    heavy = {"scipy.stats", "scipy.optimize", "torch", "transformers", "sklearn", "ray"}
     assert not heavy & set(ran.stdout.split())
+
+
+def test_every_verb_is_a_module_of_its_name_and_says_what_it_does(cli: Cli) -> None:
+    code, out, _ = cli("--help")
+    assert code == 0
+    for verb in VERBS:
+        assert about(verb).endswith(".")
+        assert verb in out
+        assert cli(verb, "--help")[0] == 0

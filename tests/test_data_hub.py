@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from flipmeter.data import load, load_hub
+from flipmeter.data import load
+from flipmeter.data.hub import load_hub
 from flipmeter.types import Problem
 
 NAMES = ["low", "medium", "high"]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.data import load, merge, merging_of
-from flipmeter.look import flipped_pair, views_of_item
+from flipmeter.data import load, merge
+from flipmeter.data.cardinality import merging_of
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
+from flipmeter.run.results.single_items import flipped_pair, views_of_item
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, draw_sample, merged_for
 from flipmeter.types import Condition, Problem, Scale
@@ -168,7 +169,7 @@ def test_a_probe_with_fewer_items_takes_the_first_and_contrasts_stay_paired(
     rows = run.estimates.filter(policy="strict").to_dicts()
     n = {row["metric"]: row["n"] for row in rows if row["metric"].startswith("P")}
     assert (n["P1"], n["P2a"], n["P2"], n["P3a"], n["P3"]) == (30, 50, 50, 12, 12)
-    pair = flipped_pair(grid, run.decisions, few.contrasts)
+    pair = flipped_pair(run)
     assert pair is not None
     assert pair.contrast.name == "P1"
 

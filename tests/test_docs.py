@@ -11,8 +11,10 @@ import pytest
 
 from flipmeter import types
 from flipmeter.data import datasets
-from flipmeter.probe import natural, probes
-from flipmeter.prompt import clarities, factors, label_formats, moods, render
+from flipmeter.probe import probes
+from flipmeter.probe.probes import natural
+from flipmeter.prompt import clarities, factors, label_formats, moods
+from flipmeter.prompt.pointwise import render
 from flipmeter.types import FAULTS, Item, Style, View
 
 ROOT = Path(__file__).parents[1]

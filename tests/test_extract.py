@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Store
-from flipmeter.parse.answer import parse
+from flipmeter.parse import parse
 from flipmeter.parse.extraction import extract, read_path
-from flipmeter.probe import natural
+from flipmeter.probe.probes import natural
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions

@@ -22,7 +22,8 @@ import yaml
 
 from flipmeter.model import Ledger, Store
 from flipmeter.model.engine.pool import PERSISTENCE
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 from misbehaving import (
@@ -325,7 +326,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from flipmeter.model import Store
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run; from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
 folder = Path(sys.argv[1])
@@ -456,8 +457,8 @@ def test_no_file_of_a_run_and_nothing_printed_holds_the_key(tmp_path: Path) -> N
 FRANK = f"""
 import logging
 logging.basicConfig(level=logging.DEBUG)
-from flipmeter.model.store import store
-store.Store.put_many = lambda *_: 1 / 0
+from flipmeter.model import Store
+Store.put_many = lambda *_: 1 / 0
 {CLIENT}
 """
 

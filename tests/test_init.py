@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.data.guess import guess_label, guess_order, guess_text
-from flipmeter.data.records import read_table
+from flipmeter.data.tables import read_table
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.study.draft import draft_study

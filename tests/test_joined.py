@@ -10,10 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from changed_runs import changed
 from conftest import Cli
 from flipmeter.model import Store
+from flipmeter.run.folder import Run
 from flipmeter.run.joined import joined
-from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, Run, perform
+from flipmeter.run.perform import perform
 from flipmeter.run.results.gather import gather
 from flipmeter.study.file import read_study
 from flipmeter.types import Problem
@@ -86,9 +88,9 @@ def test_drawn_replies_stand_in_the_order_of_their_draws(do: Do) -> None:
 
 def test_of_a_call_that_two_runs_hold_the_first_counts(do: Do) -> None:
     first, again = do("first"), do("again")
-    again.calls.with_columns(fingerprint=pl.lit("later")).write_parquet(again.folder / CALLS)
-    assert joined([first, Run(again.folder)]).calls.equals(first.calls)
-    assert set(joined([Run(again.folder), first]).calls["fingerprint"]) == {"later"}
+    later = changed(again.folder, calls=again.calls.with_columns(fingerprint=pl.lit("later")))
+    assert joined([first, later]).calls.equals(first.calls)
+    assert set(joined([later, first]).calls["fingerprint"]) == {"later"}
 
 
 def test_one_run_is_itself(do: Do) -> None:
@@ -105,13 +107,13 @@ def test_the_same_run_twice_adds_nothing_but_a_folder_twice_is_a_slip(do: Do) ->
 
 def test_runs_that_contradict_each_other_are_refused(do: Do) -> None:
     first, second = do("first"), do("second")
-    changed = second.decisions.with_columns(
+    other = second.decisions.with_columns(
         rank=pl.when(pl.int_range(pl.len()) == 4).then(pl.col("rank") % 5 + 1).otherwise("rank")
     )
-    changed.write_parquet(second.folder / DECISIONS)
-    row = changed.row(4, named=True)
+    row = other.row(4, named=True)
+    second = changed(second.folder, decisions=other)
     with pytest.raises(Problem, match=rf"1 in all.*view {row['view']}.*item {row['item']}"):
-        _ = joined([first, Run(second.folder)]).decisions
+        _ = joined([first, second]).decisions
 
 
 @pytest.mark.parametrize(
@@ -133,19 +135,17 @@ def test_runs_of_another_shape_are_refused(do: Do, changes: dict[str, Any], name
 
 def test_two_datasets_of_one_name_are_refused(do: Do) -> None:
     first, second = do("first"), do("second", seeds=[7])
-    content = json.loads((second.folder / ENVIRONMENT).read_text())
-    content["datasets"]["reviews"]["digest"] = "another"
-    (second.folder / ENVIRONMENT).write_text(json.dumps(content))
+    about = {"reviews": {**second.environment["datasets"]["reviews"], "digest": "another"}}
+    second = changed(second.folder, {"datasets": about})
     with pytest.raises(Problem, match="a dataset called 'reviews'"):
-        _ = joined([first, Run(second.folder)]).environment
+        _ = joined([first, second]).environment
 
 
 def test_a_rater_is_reproducible_if_all_its_runs_say_so(do: Do) -> None:
     first, second = do("first"), do("second", seeds=[7])
     assert joined([first, second]).environment["reproducible"] == [TILTED]
-    content = json.loads((second.folder / ENVIRONMENT).read_text())
-    (second.folder / ENVIRONMENT).write_text(json.dumps({**content, "reproducible": []}))
-    assert joined([first, Run(second.folder)]).environment["reproducible"] == []
+    second = changed(second.folder, {"reproducible": []})
+    assert joined([first, second]).environment["reproducible"] == []
 
 
 def test_a_run_that_was_stopped_is_named(do: Do) -> None:

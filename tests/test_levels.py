@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from flipmeter.parse.answer import parse
-from flipmeter.probe import natural, reversed_order
-from flipmeter.prompt import factors, render
+from flipmeter.parse import parse
+from flipmeter.probe.probes import natural, reversed_order
+from flipmeter.prompt import factors
+from flipmeter.prompt.pointwise import render
 from flipmeter.registry import Registry
 from flipmeter.types import Item, Problem, Prompt, Reply, Scale, Style, Task, View
 
@@ -111,7 +112,7 @@ def test_a_level_of_another_package_is_listed_studied_and_under_the_laws(tmp_pat
     study = "{'models': ['sim/honest'], 'datasets': ['reviews'], 'test_size': 10, 'base': %s}"
     code = f"""
 from flipmeter.study.grid import conditions
-from flipmeter.look import prompt_of
+from flipmeter.run.results.single_items import prompt_of
 from flipmeter.study.file import read_study
 first = conditions(read_study({study % {"separator": "pipe", "label_format": "roman"}}))[0]
 print(prompt_of(first, first.items[0]).text)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model.label_scores import Step, scores_along, written
-from flipmeter.parse.answer import parse
-from flipmeter.probe import natural, reversed_order
-from flipmeter.prompt import label_formats, render
+from flipmeter.parse import parse
+from flipmeter.probe.probes import natural, reversed_order
+from flipmeter.prompt import label_formats
+from flipmeter.prompt.pointwise import render
 from flipmeter.types import Head, Item, Prompt, Reply, Scale, Script, Style, Task, View
 
 SIZES = range(2, 12)

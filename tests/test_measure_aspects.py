@@ -15,7 +15,6 @@ from flipmeter.measure import (
     compare,
     direction,
     excess_over_noise,
-    flip_matrix,
     flip_rate,
     mcnemar,
     measure_aspects,
@@ -23,6 +22,7 @@ from flipmeter.measure import (
     slot_preference,
     worst_case,
 )
+from flipmeter.measure.aspects.direction import flip_matrix
 from flipmeter.types import Contrast, Estimate, Problem
 
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")

@@ -18,9 +18,8 @@ from flipmeter.measure import (
     entropies,
     flips_by_confidence,
     margins,
-    ordinal_scores,
-    vote_probabilities,
 )
+from flipmeter.measure.aspects.confidence import ordinal_scores, vote_probabilities
 from flipmeter.types import Problem
 
 few = settings(max_examples=25)

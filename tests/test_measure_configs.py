@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from flipmeter.measure import (
     PROMPT_FACTORS,
-    additive,
     forecasts,
     objectives,
     residuals,
     select_greedy,
     transfer,
 )
+from flipmeter.measure.effects.additive import additive
 from flipmeter.study.configs import configs
 from flipmeter.types import Contrast, Mode, Problem, Style
 from hand_made import group, one

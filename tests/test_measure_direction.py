@@ -13,7 +13,9 @@ from hypothesis.extra.numpy import arrays
 from scipy import optimize, stats
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import bowker, direction, flip_matrix, stuart_maxwell, tango, wilcoxon
+from flipmeter.measure import bowker, direction, stuart_maxwell, wilcoxon
+from flipmeter.measure.aspects.direction import flip_matrix
+from flipmeter.measure.statistics.paired import tango
 from flipmeter.types import Problem
 
 EXAMPLE = [[20, 5, 1], [2, 30, 6], [0, 3, 33]]

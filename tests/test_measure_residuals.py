@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure import performance, residual, residuals
+from flipmeter.measure import residuals
 from flipmeter.measure.effects.baselines import split_level
-from flipmeter.measure.estimates.scores import confusion, scores
+from flipmeter.measure.effects.residuals import residual
+from flipmeter.measure.estimates.scores import confusion, performance, scores
 from flipmeter.measure.statistics.resample import metrics, read_sides, weights, with_strays
 from flipmeter.types import Contrast, Mode, Problem
 from hand_made import group, one

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
-from flipmeter.measure import performance
-from flipmeter.measure.estimates.scores import confusion, intervals, score_estimates, scores
+from flipmeter.measure.estimates.scores import (
+    confusion,
+    intervals,
+    performance,
+    score_estimates,
+    scores,
+)
 from flipmeter.types import Problem
 
 patient = settings(deadline=None)

@@ -13,14 +13,8 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from flipmeter.measure import (
-    chi_square,
-    flip_rate,
-    krippendorff_alpha,
-    severity,
-    slot_preference,
-    worst_case,
-)
+from flipmeter.measure import chi_square, flip_rate, severity, slot_preference, worst_case
+from flipmeter.measure.aspects.severity import krippendorff_alpha
 from flipmeter.types import Problem
 
 THREE = np.array([[int(x) for x in row] for row in ("12332145", "12332245", "13332144")]).T

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Store
 from flipmeter.report import reading_lines
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Mode
 
@@ -99,7 +100,7 @@ def test_identifiers_whose_meaning_is_nowhere_in_the_prompt_have_no_p1() -> None
         rows = measure(table, [P1], mode=mode).filter(metric="P1")
         assert rows.select("value", "note").unique().rows() == [(None, NOWHERE)]
     assert verdicts(table, [P1]).select("word", "status").rows() == [
-        ("inconclusive", "not applicable")
+        ("not identified", "not applicable")
     ]
 
 

@@ -13,12 +13,13 @@ from random import Random
 import pytest
 
 from flipmeter.data import load, merge, sample
-from flipmeter.model import Backend, Store, open_backend, request_for, serve
+from flipmeter.model import Backend, Store, open_backend, request_for
 from flipmeter.model.backends.llama import LlamaBackend
 from flipmeter.model.names import identity_of
-from flipmeter.parse.answer import parse
+from flipmeter.model.serve import serve
+from flipmeter.parse import parse
 from flipmeter.probe import expand
-from flipmeter.prompt import render
+from flipmeter.prompt.pointwise import render
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script, Style

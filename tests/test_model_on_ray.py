@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from conftest import Cli
-from flipmeter.model import Engine, RayBackend, Retry, Store, ray_cluster
+from flipmeter.model import Engine, RayBackend, Store, ray_cluster
 from flipmeter.model.backends import llama
+from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.ray import Delivered, Holder, Mistake
 from flipmeter.model.names import concurrency_of
 from flipmeter.study.entries import ModelEntry

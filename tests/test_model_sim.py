@@ -15,7 +15,7 @@ from flipmeter.model.backends.backend import Spoken
 from flipmeter.model.backends.sim.sim import (
     REFUSAL,
     SIMS,
-    Shown,
+    Positions,
     SimRater,
     SimSpec,
     latents,
@@ -313,7 +313,7 @@ def test_repeats_agree_as_often_as_independent_draws() -> None:
         SimSpec("noisy", noise=2.0), {f"Text {k}": 4.0 for k in range(2000)}, FIVE.names
     )
     texts = [prompt(Item("", {"text": text}), []) for text in rater.table]
-    shown, shares = Shown(REVERSED), [0, 0, 0, 1, 0]
+    shown, shares = Positions(REVERSED), [0, 0, 0, 1, 0]
     planted = predict_flip_rate(rater.spec, 5, shown, shown, spread=0, gold_shares=shares)
     found = sum(rater.reply(text, 0) != rater.reply(text, 1) for text in texts) / 2000
     assert found == pytest.approx(planted, abs=4 * math.sqrt(planted * (1 - planted) / 2000))
@@ -424,7 +424,7 @@ LAST = {rank: Item(f"last{rank}", {"text": f"Last {rank}"}, gold=rank) for rank 
 CORPUS_TABLE = latents([*CORPUS, *LAST.values()], FIVE)
 
 
-def measured(spec: SimSpec, a: Shown, b: Shown, every: int) -> float:
+def measured(spec: SimSpec, a: Positions, b: Positions, every: int) -> float:
     rater = SimRater(spec, CORPUS_TABLE, FIVE.names)
     frames = []
     for shown in (a, b):
@@ -441,13 +441,13 @@ def measured(spec: SimSpec, a: Shown, b: Shown, every: int) -> float:
 @pytest.mark.parametrize(
     ("name", "a", "b", "every"),
     [
-        ("first-slot", Shown(NATURAL), Shown(REVERSED), 1),
-        ("recency", Shown(NATURAL, 2), Shown(NATURAL, 5), 4),
-        ("biased-noisy", Shown(NATURAL, 2), Shown(MIXED, 5), 4),
+        ("first-slot", Positions(NATURAL), Positions(REVERSED), 1),
+        ("recency", Positions(NATURAL, 2), Positions(NATURAL, 5), 4),
+        ("biased-noisy", Positions(NATURAL, 2), Positions(MIXED, 5), 4),
     ],
 )
 def test_the_measured_share_of_flips_is_the_planted_one(
-    name: str, a: Shown, b: Shown, every: int
+    name: str, a: Positions, b: Positions, every: int
 ) -> None:
     spec = SIMS[name].spec
     planted = predict_flip_rate(spec, 5, a, b, gold_shares=SHARES)
@@ -459,14 +459,16 @@ def test_the_measured_share_of_flips_is_the_planted_one(
 @pytest.mark.parametrize("name", ["honest", "refusing"])
 def test_an_untilted_rater_is_planted_at_zero(name: str) -> None:
     spec = SIMS[name].spec
-    assert predict_flip_rate(spec, 5, Shown(NATURAL, 2), Shown(MIXED, 5)) == 0
+    assert predict_flip_rate(spec, 5, Positions(NATURAL, 2), Positions(MIXED, 5)) == 0
     texts = [prompt(item, DEMOS, order=MIXED) for item in (PLAIN, *QUERIES)]
     assert [MIXED[int(honest().reply(text)) - 1] for text in texts] == [4, 1, 2, 3, 4, 5, 1, 2, 3]
 
 
 def test_a_bonus_for_the_first_slot_has_a_closed_form() -> None:
     spec = SimSpec("closed", sharpness=2.0, first=1.0)
-    planted = predict_flip_rate(spec, 2, Shown((1, 2)), Shown((2, 1)), gold_shares=[0.75, 0.25])
+    planted = predict_flip_rate(
+        spec, 2, Positions((1, 2)), Positions((2, 1)), gold_shares=[0.75, 0.25]
+    )
     around = [NormalDist(gold, 0.6) for gold in (1, 2)]
     masses = [normal.cdf(1.5 + 0.25) - normal.cdf(1.5 - 0.25) for normal in around]
     assert planted == pytest.approx(0.75 * masses[0] + 0.25 * masses[1], abs=1e-4)
@@ -474,4 +476,4 @@ def test_a_bonus_for_the_first_slot_has_a_closed_form() -> None:
 
 def test_views_of_different_scales_cannot_be_compared() -> None:
     with pytest.raises(Problem, match="must cover the 5 classes"):
-        predict_flip_rate(SimSpec(), 5, Shown(NATURAL), Shown((1, 2)))
+        predict_flip_rate(SimSpec(), 5, Positions(NATURAL), Positions((1, 2)))

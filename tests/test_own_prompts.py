@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Store
-from flipmeter.parse.answer import parse
-from flipmeter.probe import expand, natural, order_demos, probes
-from flipmeter.prompt import read_template, render
+from flipmeter.parse import parse
+from flipmeter.probe import expand, order_demos, probes
+from flipmeter.probe.probes import natural
+from flipmeter.prompt import read_template
+from flipmeter.prompt.pointwise import render
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study

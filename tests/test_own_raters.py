@@ -14,9 +14,11 @@ from conftest import Cli
 from flipmeter import Question
 from flipmeter.model import Ledger, OutOfBudget, Store, identity_of, open_backend
 from flipmeter.model.backends.python import find_callable
-from flipmeter.probe import natural, reversed_order
-from flipmeter.prompt import label_formats, question
-from flipmeter.run.perform import Run, perform
+from flipmeter.probe.probes import natural, reversed_order
+from flipmeter.prompt import label_formats
+from flipmeter.prompt.question import question
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Example, Item, Label, Model, Problem, Scale, Style, Task, View

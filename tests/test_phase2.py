@@ -8,11 +8,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from changed_runs import changed
 from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.report.page.origin import conditions_grid, models_grid
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.run.rate import Rating, seat
 from flipmeter.run.results.gather import costs, gather, sentences
 from flipmeter.run.rows import spent
@@ -226,11 +228,9 @@ def test_tokens_are_counted_by_reply(tmp_path: Path) -> None:
 def test_a_run_warns_where_labels_have_little_of_the_probability(tmp_path: Path) -> None:
     run = performed(tmp_path, probes=["label_order"], vary={}, scores=True)
     assert not run.warnings
-    path = run.folder / "decisions.parquet"
     first = pl.int_range(pl.len()) < 3
     little = pl.when(first).then(0.4).otherwise(pl.col("label_mass")).alias("label_mass")
-    run.decisions.with_columns(little).write_parquet(path)
-    said = Run(run.folder).warnings["rater"]
+    said = changed(run.folder, decisions=run.decisions.with_columns(little)).warnings["rater"]
     assert said == "in 3 of 40 decisions the labels together have a probability below 0.5"
 
 

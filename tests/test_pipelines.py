@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from flipmeter.decide import Panel, open_pipeline, pipelines
+from flipmeter.decide import Asked, open_pipeline
 from flipmeter.decide.pipelines.comparison import mean_gap, mean_place, vote
+from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.registry import OURS
 from flipmeter.types import (
     BACKWARD,
@@ -32,7 +33,7 @@ NAMES = [
 ]
 
 
-def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Panel:
+def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Asked:
     ranks = tuple(range(1, n_classes + 1))
     view = View("base", ranks if order == "natural" else ranks[::-1])
     demos = tuple(
@@ -44,13 +45,13 @@ def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Panel:
     spare = tuple(
         Item(f"c{rank}", {"text": f"spare {rank}"}, rank, "calibration") for rank in ranks
     )
-    return Panel(items, view, demos, spare)
+    return Asked(items, view, demos, spare)
 
 
 Oracle = Callable[[Ask], Answer]
 
 
-def oracle(some: Panel, tilt: tuple[float, ...] = ()) -> Oracle:
+def oracle(some: Asked, tilt: tuple[float, ...] = ()) -> Oracle:
     """Return a rater that knows every class; a tilt multiplies the probabilities of slots."""
     golds = {demo.id: demo.gold or 0 for demo in some.demos}
 
@@ -80,7 +81,7 @@ def oracle(some: Panel, tilt: tuple[float, ...] = ()) -> Oracle:
     return rate
 
 
-def settled(name: str, some: Panel, rater: Oracle) -> list[Rank]:
+def settled(name: str, some: Asked, rater: Oracle) -> list[Rank]:
     pipeline = open_pipeline(name)
     heard: dict[Ask, Answer] = {}
     while asks := pipeline.asks(some, heard):

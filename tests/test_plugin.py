@@ -61,7 +61,7 @@ def test_too_little_evidence_fails_or_skips_as_told(project: pytest.Pytester) ->
     assert outcome(project, "--flip-gate", "gate.yaml")[0] == {"failed": 1}
     found, out = outcome(project, "--flip-gate", "gate.yaml", "--flip-inconclusive", "skip")
     assert found == {"skipped": 1}
-    assert "more items" in out
+    assert "settle" in out
 
 
 def test_the_gate_of_a_test_wins_over_that_of_the_command_line(project: pytest.Pytester) -> None:

@@ -14,7 +14,8 @@ from conftest import Cli
 from flipmeter import read_predictions
 from flipmeter.measure import measure_aspects, residuals
 from flipmeter.probe import contrasts_of
-from flipmeter.run.perform import DECISIONS, Run
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import DECISIONS
 from flipmeter.run.predictions import contrasts_between
 from flipmeter.types import Problem
 from report_runs import simulated
@@ -64,7 +65,7 @@ def without_costs(estimates: pl.DataFrame) -> pl.DataFrame:
 
 
 def test_the_decisions_of_a_run_give_exactly_its_estimates(run: Run) -> None:
-    table = read_predictions(run.folder / DECISIONS)
+    table = read_predictions(run.path(DECISIONS))
     assert_frame_equal(table.estimates.drop("warning"), run.estimates.drop("warning"))
     assert_frame_equal(table.verdicts, run.verdicts)
     assert table.contrasts == run.contrasts
@@ -295,9 +296,9 @@ def test_a_table_is_never_written_over(cli: Cli, write: Write) -> None:
 
 
 def test_the_parts_of_a_run_are_never_written_over(run: Run, cli: Cli) -> None:
-    before = (run.folder / DECISIONS).read_bytes()
-    code, _, err = cli("measure", str(run.folder), "--out", str(run.folder / DECISIONS))
-    assert (code, (run.folder / DECISIONS).read_bytes()) == (2, before)
+    before = run.path(DECISIONS).read_bytes()
+    code, _, err = cli("measure", str(run.folder), "--out", str(run.path(DECISIONS)))
+    assert (code, run.path(DECISIONS).read_bytes()) == (2, before)
     assert "name another file to write" in " ".join(err.split())
 
 

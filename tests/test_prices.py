@@ -490,7 +490,7 @@ def test_plan_tells_a_machine_everything(cli: Cli) -> None:
     assert said["usd_low"] is first["usd_low"] is first["price"] is None
     assert first["price_note"] == "its provider is not asked"
     assert second["usd_high"] == 0
-    assert (said["conditions"], said["seconds"]) == (18, None)
+    assert (said["conditions"], said["seconds"]) == (23, None)
 
 
 def test_plan_refuses_a_rate_of_nothing(cli: Cli) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.probe import demo_orders, expand, order_demos, probes, reversed_order
+from flipmeter.probe import demo_orders, expand, order_demos, probes
+from flipmeter.probe.probes import reversed_order
 from flipmeter.types import Item
 
 

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from flipmeter.data import datasets
-from flipmeter.probe import expand, natural, order_demos, reversed_order
-from flipmeter.prompt import factors, render
+from flipmeter.probe import expand, order_demos
+from flipmeter.probe.probes import natural, reversed_order
+from flipmeter.prompt import factors
+from flipmeter.prompt.pointwise import render
 from flipmeter.registry import OURS
 from flipmeter.types import Item, Prompt, Scale, Style, Task, View
 

@@ -12,12 +12,13 @@ import pytest
 import yaml
 from rich.console import Console
 
+from changed_runs import changed
 from conftest import Cli
 from flipmeter.measure.effects.additive import SCHEMA
 from flipmeter.model import Store
 from flipmeter.report import forecast_notes, forecast_table
 from flipmeter.report.additive import number_text
-from flipmeter.run.perform import DECISIONS, perform
+from flipmeter.run.perform import perform
 from flipmeter.study.configs import configs
 from flipmeter.study.file import read_study
 
@@ -44,8 +45,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         asked = perform(read_study(joint), folder / "joint", store).decisions
     asked = asked.with_columns(level=pl.lit("config=P1"))
     together = pl.concat([run.decisions, asked], how="vertical_relaxed")
-    together.write_parquet(run.folder / DECISIONS)
-    return run.folder
+    return changed(run.folder, decisions=together).folder
 
 
 @pytest.fixture

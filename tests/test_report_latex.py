@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.report import report_latex
 from flipmeter.report.latex import LATEX_HEAD, LONG, TALL, Block, escape_latex, latex_tables
 from flipmeter.report.table_files import STRONGEST, residuals_latex
+from flipmeter.report.whole import report_latex
 from flipmeter.run.results.gather import gather
 from report_runs import HOSTILE, simulated
 from test_report_residuals import row, table

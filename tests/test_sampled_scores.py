@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from flipmeter.model import Capability, Store, latents, open_backend, request_for
 from flipmeter.model.names import World
-from flipmeter.parse.answer import counted, parse
-from flipmeter.prompt import render
+from flipmeter.parse import counted, parse
+from flipmeter.prompt.pointwise import render
 from flipmeter.run.fallbacks import adapted
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions

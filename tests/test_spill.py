@@ -16,27 +16,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Ledger, Store
-from flipmeter.run import rate
-from flipmeter.run import spill as pile
-from flipmeter.run.perform import CALLS, DECISIONS, ESTIMATES, Run, perform
-from flipmeter.run.spill import Pile, scratch
+from flipmeter.run import rate, spill
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.perform import perform
+from flipmeter.run.spill import Spill, scratch
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from flipmeter.run import rate
-from flipmeter.run import spill as pile
+from flipmeter.run import rate, spill
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
-rate.LOT = pile.MANY = 300
+rate.LOT = spill.MANY = 300
 folder = Path(sys.argv[1])
 
 def on_reply(request, reply):
-    if len(list((folder / "run").glob(".pile.*/decisions-1.parquet"))):
+    if len(list((folder / "run").glob(".spill.*/decisions-1.parquet"))):
         os.kill(os.getpid(), signal.SIGKILL)
 
 with Store(folder / "replies.sqlite") as store:
@@ -62,16 +62,16 @@ def whole(tmp_path: Path) -> Run:
 
 
 def assert_same_files(one: Path, other: Path) -> None:
-    for name in (DECISIONS, CALLS, ESTIMATES):
-        assert (one / name).read_bytes() == (other / name).read_bytes()
+    for name in (ITEMS, CONDITIONS, PROMPTS, CALLS, DECISIONS):
+        assert Run(one).path(name).read_bytes() == Run(other).path(name).read_bytes()
 
 
 @given(st.lists(st.integers(0, 30)), st.integers(1, 50))
 def test_rows_come_back_in_their_order(sizes: list[int], many: int) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(pile, "MANY", many)
+        patch.setattr(spill, "MANY", many)
         rows = pl.int_range(sum(sizes), eager=True).to_frame("n")
-        heap, start = Pile(Path(folder), "rows", rows.clear()), 0
+        heap, start = Spill(Path(folder), "rows", rows.clear()), 0
         for size in sizes:
             heap.add(rows[start : start + size])
             start += size
@@ -84,7 +84,7 @@ def test_a_run_in_many_lots_writes_the_same_bytes(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate, "LOT", 300)
-    monkeypatch.setattr(pile, "MANY", 300)
+    monkeypatch.setattr(spill, "MANY", 300)
     run = perform(study(), tmp_path / "cut", Store())
     assert len(run.decisions) > 4 * 300
     assert_same_files(whole.folder, run.folder)
@@ -99,7 +99,7 @@ def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
     done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
     folder = tmp_path / "run"
-    assert list(folder.glob(".pile.*/*.parquet"))
+    assert list(folder.glob(".spill.*/*.parquet"))
     with pytest.raises(Problem, match="was stopped before the end"):
         Run(folder).decisions  # noqa: B018 - reading is the test
     ledger = Ledger()
@@ -116,11 +116,11 @@ def test_what_others_still_write_is_left_alone(tmp_path: Path) -> None:
     (ended := subprocess.Popen([sys.executable, "-c", ""])).wait()
     here, elsewhere = platform.node(), "another-machine"
     for name in (f"{here}.0.{os.getpid()}", f"{elsewhere}.0.{ended.pid}", f"{here}.0.{ended.pid}"):
-        (tmp_path / f".pile.{name}").mkdir()
+        (tmp_path / f".spill.{name}").mkdir()
     with scratch(tmp_path) as inner:
         inner.mkdir()
     left = {path.name for path in tmp_path.iterdir()}
-    assert left == {f".pile.{here}.0.{os.getpid()}", f".pile.{elsewhere}.0.{ended.pid}"}
+    assert left == {f".spill.{here}.0.{os.getpid()}", f".spill.{elsewhere}.0.{ended.pid}"}
 
 
 def test_a_run_that_fails_leaves_no_folder(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_full_disk_is_a_problem_and_leaves_no_rows_behind(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(rate, "LOT", 300)
-    monkeypatch.setattr(pile, "MANY", many)
+    monkeypatch.setattr(spill, "MANY", many)
     monkeypatch.setattr("polars.DataFrame.write_parquet", fail)
     with pytest.raises(Problem, match=r"No space left .* every reply so far is in the store"):
         perform(study(), tmp_path / "run", Store())

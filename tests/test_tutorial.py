@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from flipmeter.cli.app import app
+from flipmeter.cli import VERBS
 
 Cli = Callable[..., tuple[int, str, str]]
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"<!-- (run|file)(.*?) -->\n```\w+\n(.*?)```", re.DOTALL)
-VERBS = {command.name for command in app.registered_commands} | {
-    command.callback.__name__ for command in app.registered_commands if command.callback
-}
-GROUPS = {group.name for group in app.registered_groups}
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ def go_through(cli: Cli, model: str) -> list[str]:
             continue
         for program, verb, *arguments in step.commands:
             assert program == "flipmeter"
-            if verb not in VERBS | GROUPS:
+            if verb not in VERBS:
                 missing.append(verb)
                 continue
             named = ["--model", model] if verb == "init" else []

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -21,22 +20,21 @@ from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changed_runs import changed
 from conftest import Cli
 from flipmeter.model import Ledger, Price, Store
-from flipmeter.report import Findings
+from flipmeter.report.findings import Findings
 from flipmeter.report.page.filters import TITLES
 from flipmeter.report.page.texts import excerpt
 from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
-from flipmeter.run import heartbeat as pulse
-from flipmeter.run.heartbeat import PROGRESS, Beat, Door, Pulse, read_beat
-from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
+from flipmeter.run import heartbeat
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import DECISIONS, MANIFEST, STUDY
+from flipmeter.run.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
 from flipmeter.run.results.gather import differences, gather
 from flipmeter.types import Problem, Reply, Request
-from flipmeter.view import Shelf, Sources
-from flipmeter.view import folders as shelf
+from flipmeter.view import RunFolders, folders
 from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted
-from flipmeter.view.jobs import Jobs
-from flipmeter.view.making import Library
 from flipmeter.view.server import HEADERS, Viewer
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
@@ -49,7 +47,7 @@ def served(root: Path, *paths: str, patience: float = 300.0, **options: Any) -> 
     """Ask a viewer over some folder for pages, one after the other."""
 
     async def run() -> list[Answer]:
-        viewer = Viewer(Shelf([root]), Sources(root / "none.sqlite"), patience=patience)
+        viewer = Viewer(RunFolders([root]), patience=patience)
         async with TestClient(TestServer(viewer.application())) as client:
             found = []
             for path in paths:
@@ -72,23 +70,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         test_size=30,
         vary={"label_format": ["letter"]},
     )
-    unread(root / "several" / DECISIONS)
+    unread(root / "several")
     simulated(root / "weak", name="weak", models=["sim/first-slot?strength=1"])
     simulated(root / "strong", name="strong", models=["sim/first-slot?strength=6"])
     hostile(root / "hostile")
     return root
 
 
-def unread(path: Path) -> None:
+def unread(folder: Path) -> None:
     """Make some answers of a run faults, never on both sides of a pair alike."""
-    decisions = pl.read_parquet(path).with_row_index("place")
+    decisions = Run(folder).decisions.with_row_index("place")
     for every, fault in ((17, "refused"), (29, "unparsed")):
         is_one = pl.col("place") % every == 0
         decisions = decisions.with_columns(
             rank=pl.when(is_one).then(0).otherwise("rank"),
             fault=pl.when(is_one).then(pl.lit(fault)).otherwise("fault"),
         )
-    decisions.drop("place").write_parquet(path)
+    changed(folder, decisions=decisions.drop("place"))
 
 
 @pytest.fixture(scope="module")
@@ -274,34 +272,12 @@ def test_the_list_and_the_report_agree_on_flips(look: Look, runs: Path) -> None:
         assert flip.item in text
 
 
-def test_flips_are_shown_before_the_data_are_read(several: Flips) -> None:
-    library = Library(several, Sources(Path("none.sqlite")))
-    rows = several.page(Wanted({"fault": "none"})).to_dicts()
-    before = library.page(rows)
-    library.read()
-    after = library.page(rows)
-    assert [flip.item for flip in before] == [flip.item for flip in after]
-    assert all(not flip.text and flip.sides[0].answer.startswith("class ") for flip in before)
-    assert all(flip.text and not flip.sides[0].answer.startswith("class ") for flip in after)
-
-
 def test_a_flip_that_is_none_is_not_found(look: Look) -> None:
     key = "rater=x&dataset=reviews&level=&seed=0&item=1&contrast=P1"
     status, html = look(f"/run/strong/flip?{key}")
     assert (status, "no flip of item '1' under P1 by 'x'" in Page(html).text) == (404, True)
     assert "needs rater, dataset" in Page(look("/run/strong/flip")[1]).text
     assert "not a whole number" in Page(look(f"/run/strong/flip?{key}".replace("=0", "=x"))[1]).text
-
-
-def test_prompts_that_are_gone_are_said_to_be(runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "hostile", tmp_path / "runs" / "moved")
-    study = tmp_path / "runs" / "moved" / STUDY
-    study.write_text(study.read_text(encoding="utf-8").replace("hostile.csv", "gone.csv"))
-    page = Page(served(tmp_path / "runs", "/run/moved/flips")[0][1])
-    address = next(str(a["href"]) for a in page.all("a") if "/flip?" in (a["href"] or ""))
-    assert "class 1" in page.text or "class 2" in page.text
-    text = Page(served(tmp_path / "runs", address)[0][1]).text
-    assert "The two prompts are not shown: the study's data cannot be read again" in text
 
 
 # The list, the report, a comparison
@@ -334,8 +310,8 @@ def test_a_run_that_is_made_again_is_read_again(runs: Path, tmp_path: Path) -> N
     root = tmp_path / "runs"
     shutil.copytree(runs / "weak", root / "one")
     before = served(root, "/run/one", "/run/one/flips")
-    for name in (STUDY, DECISIONS, CALLS, ENVIRONMENT):
-        shutil.copy(runs / "strong" / name, root / "one" / name)
+    shutil.rmtree(root / "one")
+    shutil.copytree(runs / "strong", root / "one")
     after = served(root, "/run/one", "/run/one/flips")
     assert "weak · flipmeter" in before[0][1]
     assert "strong · flipmeter" in after[0][1]
@@ -345,26 +321,14 @@ def test_a_run_that_is_made_again_is_read_again(runs: Path, tmp_path: Path) -> N
 def test_a_large_run_is_measured_elsewhere_while_its_flips_are_read(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelf, "SMALL", 10)
-    shelf.summarise.cache_clear()
+    monkeypatch.setattr(folders, "SMALL", 10)
+    folders.summarise.cache_clear()
     (_, soon), (_, flips) = served(runs, "/run/weak", "/run/weak/flips", patience=0.01)
     assert "The report is being made" in soon
     assert "flips" in flips
     assert "Verdict" in served(runs, "/run/weak", patience=3_000)[0][1]
     assert "on its page" in served(runs, "/")[0][1]
-    shelf.summarise.cache_clear()
-
-
-def test_a_page_that_has_waited_for_its_flips_does_not_wait_for_texts() -> None:
-    may_end = threading.Event()
-
-    async def run() -> list[bool | None]:
-        jobs = Jobs(patience=300.0)
-        soon = await jobs.result("texts", may_end.wait, is_small=True, waited=300.0)
-        may_end.set()
-        return [soon, await jobs.result("texts", may_end.wait, is_small=True, waited=1.0)]
-
-    assert asyncio.run(run()) == [None, True]
+    folders.summarise.cache_clear()
 
 
 def test_a_comparison_is_that_of_the_verb(look: Look, runs: Path) -> None:
@@ -436,7 +400,7 @@ def test_nothing_but_runs_can_be_asked_for(look: Look, runs: Path, path: str) ->
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_can_be_sent(runs: Path, method: str) -> None:
     async def run() -> int:
-        viewer = Viewer(Shelf([runs]), Sources(runs / "none.sqlite"))
+        viewer = Viewer(RunFolders([runs]))
         async with (
             TestClient(TestServer(viewer.application())) as client,
             client.request(method, "/") as answer,
@@ -463,7 +427,7 @@ def test_a_foreign_name_is_refused(look: Look, host: str, status: int) -> None:
 
 def test_every_answer_has_the_policy(runs: Path) -> None:
     async def run() -> list[dict[str, str]]:
-        viewer = Viewer(Shelf([runs]), Sources(runs / "none.sqlite"))
+        viewer = Viewer(RunFolders([runs]))
         async with TestClient(TestServer(viewer.application())) as client:
             found = []
             for path in ("/", "/run/nothing", "/assets/page.css", "/nowhere", "/run/weak/progress"):
@@ -492,14 +456,14 @@ def test_a_folder_that_is_not_there_is_refused(cli: Cli) -> None:
 
 
 def test_a_run_folder_itself_can_be_viewed(runs: Path) -> None:
-    assert list(Shelf([runs / "weak"]).entries()) == ["weak"]
-    assert set(Shelf([runs / "weak", runs / "strong"]).entries()) == {"weak", "strong"}
+    assert list(RunFolders([runs / "weak"]).entries()) == ["weak"]
+    assert set(RunFolders([runs / "weak", runs / "strong"]).entries()) == {"weak", "strong"}
 
 
 def test_runs_of_one_name_are_told_apart(runs: Path, tmp_path: Path) -> None:
     for place in ("a", "b"):
         shutil.copytree(runs / "weak", tmp_path / place / "same run")
-    names = list(Shelf([tmp_path]).entries())
+    names = list(RunFolders([tmp_path]).entries())
     assert len(set(names)) == 2
     assert all(name.startswith("same-run-") for name in names)
 
@@ -511,8 +475,8 @@ def test_runs_of_one_name_are_told_apart(runs: Path, tmp_path: Path) -> None:
         (DECISIONS, b""),
         (STUDY, b"models: ["),
         (STUDY, b"name: nothing else\n"),
-        (ENVIRONMENT, b"{"),
-        (ENVIRONMENT, b"{}"),
+        (MANIFEST, b"{"),
+        (MANIFEST, b'{"format": 2}'),
     ],
 )
 def test_a_damaged_run_says_so_and_leaves_the_others_alone(
@@ -520,21 +484,22 @@ def test_a_damaged_run_says_so_and_leaves_the_others_alone(
 ) -> None:
     for one in ("weak", "bad"):
         shutil.copytree(runs / "weak", tmp_path / one)
-    (tmp_path / "bad" / name).write_bytes(content)
+    bad = tmp_path / "bad"
+    (bad / MANIFEST if name == MANIFEST else Run(bad).path(name)).write_bytes(content)
     paths = ("/", "/run/bad", "/run/bad/flips", "/run/weak/flips")
-    (listed, html), (bad, _), (_, _), (good, _) = served(tmp_path, *paths)
+    (listed, html), (status, _), (_, _), (good, _) = served(tmp_path, *paths)
     assert (listed, good) == (200, 200)
-    assert bad in (400, 500)
+    assert status in (400, 500)
     assert "damaged" in html
     assert "1 × inconclusive" in html or "1 × flips" in html
 
 
-def test_a_run_without_results_says_so(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "begun").mkdir()
-    shutil.copy(runs / "weak" / STUDY, tmp_path / "begun")
-    (_, listed), (status, html) = served(tmp_path, "/", "/run/begun")
-    assert "the run was stopped before the end" in listed
-    assert (status, "has no results" in html) == (400, True)
+def test_a_run_of_the_earlier_format_says_so(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "decisions.parquet").touch()
+    (_, listed), (status, html) = served(tmp_path, "/", "/run/old")
+    assert "made by an earlier version" in listed
+    assert (status, "made by an earlier version" in html) == (400, True)
 
 
 # A run in progress
@@ -615,7 +580,7 @@ def test_a_beat_that_cannot_be_read_is_none(tmp_path: Path) -> None:
 def test_a_run_leaves_beats_while_it_lasts_and_none_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulse, "EVERY", 0.001)
+    monkeypatch.setattr(heartbeat, "EVERY", 0.001)
     beats: list[Beat] = []
 
     def watch(request: Request, reply: Reply) -> None:
@@ -641,7 +606,7 @@ def simulated_watching(folder: Path, watch: Callable[[Request, Reply], None]) ->
 
 
 def test_a_run_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "EVERY", 0.001)
+    monkeypatch.setattr(heartbeat, "EVERY", 0.001)
 
     def fail(request: Request, reply: Reply) -> None:
         while read_beat(tmp_path / "run") is None:
@@ -655,15 +620,15 @@ def test_a_run_that_fails_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_cost_is_that_of_the_dearest_model(tmp_path: Path) -> None:
     ledger = Ledger(prompt_tokens=1_000_000, completion_tokens=500_000)
-    with Pulse(tmp_path, "x", ledger, [Price(1.0, 2.0), Price(3.0, 1.0)]) as running:
+    with Heartbeat(tmp_path, "x", ledger, [Price(1.0, 2.0), Price(3.0, 1.0)]) as running:
         one = running._beat()
     assert (one.usd, one.is_dearest) == (4.0, True)
-    with Pulse(tmp_path, "x", ledger) as running:
+    with Heartbeat(tmp_path, "x", ledger) as running:
         assert running._beat().usd is None
 
 
 def test_faults_are_counted_lot_by_lot(tmp_path: Path) -> None:
-    running = Pulse(tmp_path, "x", Ledger())
+    running = Heartbeat(tmp_path, "x", Ledger())
     for _ in range(2):
         running.settle(pl.DataFrame({"fault": ["", "refused", "error", "refused"]}))
     assert running.decided == 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -14,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from changed_runs import changed
 from conftest import Cli
 from flipmeter.report.page.filters import TITLES
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, MANIFEST
 from flipmeter.run.joined import joined
-from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, Run
 from flipmeter.run.results.gather import differences, gather
-from flipmeter.view import Shelf
+from flipmeter.view import RunFolders
 from flipmeter.view.flip_pages import PAGE, Flips, Wanted
 from read_html import Page
 from report_runs import simulated
@@ -154,8 +155,8 @@ def test_a_run_alone_has_nothing_to_tick(runs: Path) -> None:
 
 
 def test_all_folders_that_are_named_begin_together(runs: Path) -> None:
-    assert Shelf([runs / "west", runs / "east"]).whole.name == "west,east"
-    assert Shelf([runs]).whole.name == "east,other,shared,west"
+    assert RunFolders([runs / "west", runs / "east"]).whole.name == "west,east"
+    assert RunFolders([runs]).whole.name == "east,other,shared,west"
 
 
 def test_nothing_to_begin_with_is_said(cli: Cli, tmp_path: Path) -> None:
@@ -190,17 +191,16 @@ def test_what_is_not_one_study_says_so(
 def test_a_contradiction_is_named_on_the_page(runs: Path, tmp_path: Path, page: str) -> None:
     for name, copy in (("west", "first"), ("west", "second")):
         shutil.copytree(runs / name, tmp_path / copy)
-    path = tmp_path / "second" / DECISIONS
     is_one = pl.int_range(pl.len()) == 4
-    changed = pl.read_parquet(path).with_columns(
+    other = Run(tmp_path / "second").decisions.with_columns(
         rank=pl.when(is_one).then(pl.col("rank") % 5 + 1).otherwise("rank")
     )
-    changed.write_parquet(path)
+    changed(tmp_path / "second", decisions=other)
     status, html = served(tmp_path, f"/run/first,second{page}")[0]
     text = Page(html).text
     assert status == 400
     assert "hold different decisions on the same condition, 1 in all" in text
-    assert f"item {changed['item'][4]}: " in text
+    assert f"item {other['item'][4]}: " in text
 
 
 @pytest.mark.parametrize("page", ["", "/flips"])
@@ -209,19 +209,18 @@ def test_other_data_under_one_name_are_named_on_the_page(
 ) -> None:
     for name in ("east", "west"):
         shutil.copytree(runs / name, tmp_path / name)
-    path = tmp_path / "west" / ENVIRONMENT
-    content = json.loads(path.read_text(encoding="utf-8"))
-    content["datasets"]["reviews"]["digest"] = "another"
-    path.write_text(json.dumps(content), encoding="utf-8")
+    about = Run(tmp_path / "west").environment["datasets"]["reviews"]
+    changed(tmp_path / "west", {"datasets": {"reviews": {**about, "digest": "another"}}})
     status, html = served(tmp_path, f"/run/east,west{page}")[0]
     assert (status, "a dataset called 'reviews'" in Page(html).text) == (400, True)
 
 
-@pytest.mark.parametrize("name", [DECISIONS, ENVIRONMENT])
+@pytest.mark.parametrize("name", [DECISIONS, MANIFEST])
 def test_a_damaged_part_is_named(runs: Path, tmp_path: Path, name: str) -> None:
     for part in ("east", "west"):
         shutil.copytree(runs / part, tmp_path / part)
-    (tmp_path / "west" / name).write_bytes(b"{")
+    west = tmp_path / "west"
+    (west / MANIFEST if name == MANIFEST else Run(west).path(name)).write_bytes(b"{")
     status, html = served(tmp_path, "/run/east,west")[0]
     assert (status, f"{tmp_path / 'west'}: " in Page(html).text) == (400, True)
     assert served(tmp_path, "/run/east,west/flips")[0][0] in (400, 500)
@@ -237,9 +236,9 @@ def test_parts_that_are_still_asked_can_be_watched(runs: Path, tmp_path: Path) -
     ]
     assert read_as_one(html) == ["east", "going"]
     assert "checkbox" not in listed
-    (tmp_path / "begun").mkdir()
-    shutil.copy(runs / "west" / "study.yaml", tmp_path / "begun")
-    assert "begun has no results" in Page(served(tmp_path, "/run/east,begun")[0][1]).text
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "decisions.parquet").touch()
+    assert "earlier version" in Page(served(tmp_path, "/run/east,old")[0][1]).text
 
 
 def test_large_runs_are_measured_together_elsewhere(

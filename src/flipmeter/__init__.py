@@ -1,29 +1,26 @@
 """flipmeter: does an LLM rater change its mind when nothing but positions change?
 
-The flow, one noun out of every stage; `types.py` defines the nouns, `rate.py` is the one loop:
+The flow, one noun out of every stage; `types.py` defines the nouns, `run/rate.py` is the one loop:
 
     data -> probe -> prompt -> plan -> model -> parse -> decide -> measure -> report
     Item    View     Prompt    Request Reply    Answer   Decision  Estimate   page, tables
 
-Above the stages: `rate` (rounds), `study` (the file), `runs` (the folder), `cli` (the verbs).
+Above the stages: `study` (the file), `run` (the loop and the folder), `ship` (a rater in use),
+`api` (the public `Study` and `Run`), and at the top `cli`, `view` (live pages) and `bridge`.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from flipmeter.types import Example, Label, Problem, Question
+from flipmeter.base.problem import Problem
 
 if TYPE_CHECKING:
-    from flipmeter.run.perform import Run, perform
+    from flipmeter.api import Run, Study, read_study
     from flipmeter.run.predictions import Predictions, read_predictions
     from flipmeter.ship.classifier import OrdinalClassifier
-    from flipmeter.study.file import Study, read_study
+    from flipmeter.types import Example, Label, Question
 
-try:
-    __version__ = version("flipmeter")
-except PackageNotFoundError:  # a bare checkout on the path
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "Example",
@@ -35,24 +32,27 @@ __all__ = [
     "Run",
     "Study",
     "__version__",
-    "perform",
     "read_predictions",
     "read_study",
 ]
 
 _HOMES = {
+    "Example": "types",
+    "Label": "types",
+    "Question": "types",
     "OrdinalClassifier": "ship.classifier",
     "Predictions": "run.predictions",
-    "Run": "run.perform",
-    "Study": "study.file",
-    "perform": "run.perform",
+    "Run": "api",
+    "Study": "api",
     "read_predictions": "run.predictions",
-    "read_study": "study.file",
+    "read_study": "api",
 }
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the pytest plugin must not load polars."""
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'flipmeter' has no attribute '{name}'")
     try:
@@ -63,3 +63,16 @@ def __getattr__(name: str) -> Any:
         raise ImportError(
             f"{name} needs scikit-learn; install it: pip install 'flipmeter[sklearn]'"
         ) from error
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("flipmeter")
+    except PackageNotFoundError:  # a bare checkout on the path
+        return "0+unknown"

@@ -16,7 +16,7 @@ import pytest
 from flipmeter.types import Problem, canonical_json
 
 if TYPE_CHECKING:
-    from flipmeter.run.perform import Run
+    from flipmeter.api import Run
     from flipmeter.ship.gate import Checked
 
 PerformStudy = Callable[..., "Run"]
@@ -54,17 +54,13 @@ def flipmeter_run(
     folder = _folder(pytestconfig, tmp_path_factory)
 
     def run(study: str | Path | Mapping[str, Any], **changes: Any) -> Run:
-        from flipmeter.model import Store
-        from flipmeter.run.perform import perform
-        from flipmeter.study.file import find_study, read_study
+        from flipmeter.api import read_study
 
         with _failing():
-            source = study if isinstance(study, Mapping) else find_study(str(study))
-            chosen = read_study(source, changes)
+            chosen = read_study(study, changes)
             digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
             place = folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}"
-            with Store(folder / "replies.sqlite") as store:
-                return perform(chosen, place, store)
+            return chosen.run(place, store=folder / "replies.sqlite", is_quiet=True)
 
     return run
 
@@ -93,16 +89,9 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
         against: Run | str | Path | None = None,
     ) -> Checked:
         __tracebackhide__ = True
-        from flipmeter.ship.gate import check, read_gate
-
         limits = pytestconfig.getoption("--flip-gate") if gate is None else gate
         with _failing():
-            source = Path(limits) if isinstance(limits, str) else limits
-            done = check(
-                _opened(run),
-                None if source is None else read_gate(source),
-                None if against is None else _opened(against),
-            )
+            done = _opened(run).check(limits, None if against is None else _opened(against))
         _conclude(done, pytestconfig.getoption("--flip-inconclusive"))
         return done
 
@@ -110,30 +99,18 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
 
 
 def _opened(run: Run | str | Path) -> Run:
-    from flipmeter.run.perform import Run
+    from flipmeter.api import Run
 
-    return run if isinstance(run, Run) else Run(Path(run))
+    return run if isinstance(run, Run) else Run(run)
 
 
 def _conclude(done: Checked, when_inconclusive: str) -> None:
     __tracebackhide__ = True
-    if done.word == "flips":
-        pytest.fail(_shown(done), pytrace=False)
+    if done.word in ("flips", "unreadable"):
+        pytest.fail(str(done), pytrace=False)
     if done.word == "inconclusive":
         end = pytest.skip if when_inconclusive == "skip" else pytest.fail
-        end(_shown(done), **({} if end is pytest.skip else {"pytrace": False}))
-
-
-def _shown(done: Checked) -> str:
-    """Return the table of a check as text."""
-    from rich.console import Console
-
-    from flipmeter.report.claims import claims_table
-
-    console = Console(width=160, color_system=None)
-    with console.capture() as captured:
-        console.print(claims_table(done.claims, f"{done.name}: {done.word}"))
-    return "\n".join([captured.get().rstrip(), *(f"! {note}" for note in done.notes)])
+        end(str(done), **({} if end is pytest.skip else {"pytrace": False}))
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
+from flipmeter.base.problem import Problem as Problem
+
 Rank = int
 """A class by its place on the scale, 1 (lowest) to M; 0 is "no class"."""
 
@@ -22,6 +24,11 @@ Slot = int
 """A place in the list that a prompt shows, 1 (first) to M; 0 is "no slot"."""
 
 NO_CLASS: Rank = 0
+
+ALPHA = 0.05
+"""The error that a test or a bound allows itself, wherever nobody says otherwise."""
+LEVEL = 1 - ALPHA
+"""The level of an interval."""
 
 Role = Literal["test", "demo", "calibration", "null"]
 Fault = Literal["unparsed", "ambiguous", "refused", "truncated", "error"]
@@ -45,10 +52,6 @@ def canonical_json(content: Any) -> str:
 _CANONICAL = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
 )
-
-
-class Problem(Exception):
-    """The user can mend this: the message names the thing, the value and the way out."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,16 @@ class Task:
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to be rated. `text` is the main field; a judge has a question and an answer."""
+    """One thing to be rated. `text` is the main field; a judge has a question and an answer.
+
+    Items of one `cluster` are not independent of each other; without one an item is its own.
+    """
 
     id: str
     fields: Mapping[str, str] = field(hash=False)
     gold: Rank | None = None
     role: Role = "test"
+    cluster: str = ""
 
     @property
     def text(self) -> str:

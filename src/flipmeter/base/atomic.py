@@ -10,19 +10,22 @@ from pathlib import Path
 
 
 @contextmanager
-def fresh(path: Path) -> Iterator[Path]:
+def fresh(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Give a path to write to, which then takes the place of another, all at once."""
     new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         yield new
+        if is_durable:
+            with new.open("rb") as file:
+                os.fsync(file.fileno())
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text and a line break."""
-    with fresh(path) as new:
+def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:
+    """Write a text and a line break; a durable one outlives a loss of power."""
+    with fresh(path, is_durable=is_durable) as new:
         new.write_text(text + "\n", encoding="utf-8")
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.bridge.replies import decoding_of, reply_of
-from flipmeter.bridge.samples import METADATA, Question, questions
+from flipmeter.bridge.samples import METADATA, PromptSample, questions
 from flipmeter.model import Ledger, Store
-from flipmeter.run.perform import Run, perform
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Message, Problem, Reply, Script
 
@@ -112,7 +113,7 @@ def import_log(
     return perform(study, folder, store, ledger=ledger, origin=log.origin)
 
 
-def _answered(log: Log, wanted: dict[str, Question]) -> Iterator[tuple[Question, Reply]]:
+def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[PromptSample, Reply]]:
     for sample in log.samples():
         question = wanted.get(str(sample.id))
         if question is None:

@@ -1,4 +1,4 @@
-"""Study -> Question: every prompt of a study, with what is needed to read its reply elsewhere."""
+"""Study -> PromptSample: every prompt of a study, and what reads its reply elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = ("low", "high", "k", "n", "failed")
 
 
 @dataclass(frozen=True)
-class Question:
+class PromptSample:
     """One prompt of a study: an item under a condition."""
 
     condition: Condition
@@ -57,16 +57,16 @@ class Question:
         }
 
 
-def questions(study: Study) -> list[Question]:
+def questions(study: Study) -> list[PromptSample]:
     """Return the prompts of a study item by item, so that any beginning holds whole pairs."""
     _refuse_others(study)
     grid = conditions(study)
     identities = {seat(condition): identity_of(condition.rater.model) for condition in grid}
-    together: dict[tuple[str, str, int, str], list[Question]] = {}
+    together: dict[tuple[str, str, int, str], list[PromptSample]] = {}
     for call in Rating(grid, identities).calls():
         condition = grid[call.condition]
         place = condition.dataset, condition.level, condition.seed, call.ask.item.id
-        together.setdefault(place, []).append(Question(condition, call))
+        together.setdefault(place, []).append(PromptSample(condition, call))
     return [question for some in together.values() for question in some]
 
 

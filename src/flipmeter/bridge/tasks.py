@@ -34,9 +34,9 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState, generate
 
 from flipmeter.bridge.replies import reply_of
-from flipmeter.bridge.samples import ANYBODY, METADATA, Question, figures, offered, questions
+from flipmeter.bridge.samples import ANYBODY, METADATA, PromptSample, figures, offered, questions
 from flipmeter.measure import measure
-from flipmeter.parse.answer import parse
+from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of
 from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Rank
@@ -102,7 +102,7 @@ def as_task(study: Study) -> Task:
     )
 
 
-def _sample(question: Question) -> Sample:
+def _sample(question: PromptSample) -> Sample:
     prompt, gold = question.call.prompt, question.call.ask.item.gold
     return Sample(
         input=[_message(message) for message in prompt.script.messages],

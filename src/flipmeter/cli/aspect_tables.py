@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from flipmeter.cli.app import say
+from flipmeter.api import Run
+from flipmeter.cli.consoles import say
 from flipmeter.cli.output import Output
 from flipmeter.cli.printing import heading
-from flipmeter.measure import ASPECTS, certificates, measure_aspects, read_claim
+from flipmeter.measure import ASPECTS
 from flipmeter.measure.panel.checked import Floats
 from flipmeter.report import aspect_notes, aspect_table, certificate_table, warned
-from flipmeter.run.perform import Run
-from flipmeter.run.rows import in_order
+from flipmeter.run.results.aspects import aspects_of
 from flipmeter.types import Problem
 
 
-def aspects_of(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
+def aspects_named(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
     """Measure the aspects that are named, with commas between them; `all` is every one."""
     wanted = list(ASPECTS) if names == "all" else [name.strip() for name in names.split(",")]
-    found = measure_aspects(
-        done.decisions,
-        done.contrasts,
-        wanted,
-        reproducible=done.environment["reproducible"],
-        costs=None if costs is None else _read_costs(costs),
-        mode=done.study.mode,
-    )
-    return {name: in_order(table, done.decisions) for name, table in found.items()}
-
-
-def certificates_of(done: Run, claims: Sequence[str]) -> pl.DataFrame:
-    """Hold the claims of a user against a run."""
-    found = certificates(
-        done.decisions,
-        done.contrasts,
-        [read_claim(claim) for claim in claims],
-        reproducible=done.environment["reproducible"],
-    )
-    return in_order(found, done.decisions)
+    return aspects_of(done.source, wanted, None if costs is None else _read_costs(costs))
 
 
 def _read_costs(path: Path) -> Floats:

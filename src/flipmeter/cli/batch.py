@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import (
-    DEFAULT_STORE,
+from flipmeter.api import STORE
+from flipmeter.cli.options import (
     Changes,
     Data,
     DataDir,
@@ -18,21 +18,22 @@ from flipmeter.cli.app import (
     Models,
     StorePath,
     StudyName,
-    app,
     study_of,
+    verb,
 )
 from flipmeter.model import Store
 from flipmeter.model.backends.batch import MOST_REQUESTS
 from flipmeter.run.batch import export_batch, import_batch
 
-batch = typer.Typer(
-    help="Ask by batch files: half the price at vendors, or vllm run-batch on a cluster.",
-    no_args_is_help=True,
-)
-app.add_typer(batch, name="batch")
+app = verb()
 
 
-@batch.command("export")
+@app.callback(no_args_is_help=True)
+def batch() -> None:
+    """Ask by batch files: half the price at vendors, or vllm run-batch on a cluster."""
+
+
+@app.command("export")
 def batch_export(
     study: StudyName,
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder for the batch.")],
@@ -41,7 +42,7 @@ def batch_export(
     dataset: Data = None,
     limit: Limit = None,
     data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
     most: Annotated[
         int, typer.Option(help="Requests in one file, at most.", min=1, max=MOST_REQUESTS)
     ] = MOST_REQUESTS,
@@ -64,7 +65,7 @@ def batch_export(
     )
 
 
-@batch.command("import")
+@app.command("import")
 def batch_import(
     results: Annotated[
         list[Path], typer.Argument(help="The batch's folder, or its output and error files.")
@@ -72,7 +73,7 @@ def batch_import(
     folder: Annotated[
         Path | None, typer.Option("--batch", help="The batch's folder, if the files lie elsewhere.")
     ] = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
 ) -> None:
     """Store the replies of a batch, as many as there are; import the rest when it comes."""
     with Store(store) as replies:

@@ -8,8 +8,8 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import (
-    DEFAULT_STORE,
+from flipmeter.api import STORE
+from flipmeter.cli.options import (
     Changes,
     Data,
     DataDir,
@@ -17,8 +17,8 @@ from flipmeter.cli.app import (
     Models,
     StorePath,
     StudyName,
-    app,
     study_of,
+    verb,
 )
 from flipmeter.model import (
     Store,
@@ -30,17 +30,19 @@ from flipmeter.model import (
     prune,
     stored_among,
 )
-from flipmeter.run.perform import Run
+from flipmeter.run.folder import Run
 from flipmeter.run.preview import plan_first_round
 from flipmeter.types import Problem
 
-cache = typer.Typer(
-    help="Look into the reply store, export, merge or prune it.", no_args_is_help=True
-)
-app.add_typer(cache, name="cache")
+app = verb()
 
 
-@cache.command("explain")
+@app.callback(no_args_is_help=True)
+def cache() -> None:
+    """Look into the reply store, export, merge or prune it."""
+
+
+@app.command("explain")
 def cache_explain(
     study: StudyName,
     changes: Changes = None,
@@ -48,7 +50,7 @@ def cache_explain(
     dataset: Data = None,
     limit: Limit = None,
     data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
 ) -> None:
     """Say why the requests of a study are new: what differs from the nearest stored ones."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
@@ -58,13 +60,13 @@ def cache_explain(
         )
 
 
-@cache.command("export")
+@app.command("export")
 def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
     out: Annotated[Path, typer.Argument(help="The file to write (.jsonl, .parquet).")],
     store: Annotated[
         Path, typer.Option("--store", help="The reply store of the run folder.")
-    ] = DEFAULT_STORE,
+    ] = STORE,
 ) -> None:
     """Write every request with its reply; of a run folder, only those that it rests on."""
     keys = _keys(source) if source.is_dir() else None
@@ -82,7 +84,7 @@ def _keys(folder: Path) -> list[str]:
     return answered["key"].unique(maintain_order=True).to_list()
 
 
-@cache.command("merge")
+@app.command("merge")
 def cache_merge(
     sources: Annotated[list[Path], typer.Argument(help="Reply stores.")],
     into: Annotated[Path, typer.Option("--into", help="The store that gets their replies.")],
@@ -103,12 +105,12 @@ def cache_merge(
         )
 
 
-@cache.command("prune")
+@app.command("prune")
 def cache_prune(
     keep: Annotated[
         list[Path], typer.Option("--keep", help="Keep what this run folder rests on (repeatable).")
     ],
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
     yes: Annotated[bool, typer.Option("--yes", help="Do it; else only say what would go.")] = False,
 ) -> None:
     """Remove the replies that none of the named runs rests on, and give the space back."""

@@ -9,12 +9,16 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import AsJson, RunOrTable, ScaleOption, app, open_run, say, spare
-from flipmeter.report.claims import claims_junit, claims_markdown, claims_table
-from flipmeter.ship.gate import Checked, check, read_gate
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.report.claims import claims_junit, claims_markdown
+from flipmeter.run.generation import verify
+from flipmeter.ship.gate import Checked
 from flipmeter.types import Problem
 
-EXITS = {"stable": 0, "flips": 1, "inconclusive": 3}
+app = verb()
+
+EXITS = {"stable": 0, "flips": 1, "unreadable": 1, "inconclusive": 3}
 
 
 @app.command("check")
@@ -30,17 +34,21 @@ def check_(
     markdown: Annotated[
         Path | None, typer.Option(help="Write a summary for a pull request to this file.")
     ] = None,
+    is_verified: Annotated[
+        bool, typer.Option("--verify", help="First hold every file of the run to its SHA-256.")
+    ] = False,
     scale: ScaleOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Hold a run to limits: exit 0 if all are surely kept, 1 if one is broken, 3 if not known."""
     for written in (junit, markdown):
         spare(written, folder, gate, against)
-    done = check(
-        open_run([folder], scale),
-        None if gate is None else read_gate(gate),
-        None if against is None else open_run([against], scale if against.is_file() else None),
+    if is_verified:
+        verify(folder)
+    reference = (
+        None if against is None else open_run([against], scale if against.is_file() else None)
     )
+    done = open_run([folder], scale).check(gate, reference)
     title = f"{done.name}: {done.word}"
     if junit is not None:
         _write(junit, claims_junit(done.claims, done.name))
@@ -49,7 +57,7 @@ def check_(
     if as_json:
         typer.echo(json.dumps(_plain(done), ensure_ascii=False))
     else:
-        say(claims_table(done.claims, title), *(f"! {note}" for note in done.notes))
+        say(*done.tables())
     sys.exit(EXITS[done.word])
 
 

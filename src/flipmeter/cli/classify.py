@@ -7,23 +7,18 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
-from flipmeter.cli.app import (
-    DEFAULT_STORE,
-    INCOMPLETE,
-    DataDir,
-    Limit,
-    StorePath,
-    app,
-    fail,
-    warn,
-)
 from flipmeter.cli.asking import resumable
+from flipmeter.cli.consoles import INCOMPLETE, fail, warn
+from flipmeter.cli.options import DataDir, Limit, StorePath, verb
 from flipmeter.model import Budget, Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import Card, read_card
-from flipmeter.ship.classify import Job, Tally, classify
+from flipmeter.ship.classify import Job, LabelCounts, classify
 from flipmeter.types import Problem
+
+app = verb()
 
 
 @app.command("classify")
@@ -58,7 +53,7 @@ def classify_(
         bool, typer.Option("--anew", help="Start the output over; the store keeps its replies.")
     ] = False,
     data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
 ) -> None:
     """Label every text of a file. Stop and start as you like: nothing is asked twice."""
     chosen = read_card(card, model=model)
@@ -110,7 +105,7 @@ def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget 
     return Budget(calls=max_calls, usd=max_usd, price=price.price if price else None)
 
 
-def _tell(job: Job, done: Tally) -> None:
+def _tell(job: Job, done: LabelCounts) -> None:
     typer.echo(f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} of them new)")
     if done.faults:
         shown = ", ".join(f"{n:,} {fault}" for fault, n in done.faults.most_common())

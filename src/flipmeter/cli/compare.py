@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import AsJson, ScaleOption, app, open_run, say
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import AsJson, ScaleOption, open_run, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import warning_lines
 from flipmeter.report import comparison_table
-from flipmeter.run.results.gather import differences
+
+app = verb()
 
 FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
 SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
@@ -27,7 +29,7 @@ def compare(
 ) -> None:
     """Print what differs between two runs on the same items, and what cannot be told apart."""
     runs = open_run([first], scale), open_run([second], scale)
-    table = differences(*runs)
+    table = runs[0].compare(runs[1])
     about = {"first": runs[0].study.name, "second": runs[1].study.name}
     warnings = [line for run in runs for line in warning_lines(run)]
     Output(as_json=as_json, as_csv=csv).show(

@@ -8,19 +8,19 @@ import polars as pl
 import typer
 import yaml
 
-from flipmeter.cli.app import say
+from flipmeter.api import Run
+from flipmeter.cli.consoles import say
 from flipmeter.cli.output import Output
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure import (
     PROMPT_FACTORS,
-    Choice,
+    LevelChoice,
     forecasts,
     objectives,
     residuals,
     select_greedy,
 )
 from flipmeter.report import forecast_notes, forecast_table
-from flipmeter.run.perform import Run
 from flipmeter.study.configs import configs
 from flipmeter.types import Problem
 
@@ -70,7 +70,7 @@ def show_choices(done: Run, metric: str | None) -> None:
     typer.echo("\n---\n".join(documents))
 
 
-def _document(rater: str, choices: list[Choice]) -> Iterator[str]:
+def _document(rater: str, choices: list[LevelChoice]) -> Iterator[str]:
     """Yield the lines of a YAML document: what was chosen and why, then the configs."""
     yield f"# chosen on {' '.join(rater.split())}; {choices[0].warning}"
     for choice in choices:

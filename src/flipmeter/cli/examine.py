@@ -10,8 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
-from flipmeter.cli.app import DEFAULT_STORE, AsJson, StorePath, app, say
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import AsJson, StorePath, verb
 from flipmeter.model import (
     CAPABILITIES,
     Capability,
@@ -23,6 +25,8 @@ from flipmeter.model import (
 )
 from flipmeter.run.fallbacks import look
 from flipmeter.types import Interface, Model, Reply
+
+app = verb()
 
 WORDS = {True: "yes", False: "no", None: "cannot be told"}
 STYLES = {True: "green", False: "red", None: "yellow"}
@@ -46,7 +50,7 @@ def examine(
     again: Annotated[
         bool, typer.Option("--again", help="Look anew, whatever is recorded.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
     as_json: AsJson = False,
 ) -> None:
     """Find out what a model's endpoint has, by a few small requests, and record it."""

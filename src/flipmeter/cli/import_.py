@@ -7,19 +7,14 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.api import STORE
 from flipmeter.bridge.logs import import_log, open_log
-from flipmeter.cli.app import (
-    DEFAULT_STORE,
-    INCOMPLETE,
-    DataDir,
-    Out,
-    StorePath,
-    app,
-    fail,
-    say,
-)
-from flipmeter.cli.printing import print_run
+from flipmeter.cli.consoles import INCOMPLETE, fail, say
+from flipmeter.cli.options import DataDir, Out, StorePath, verb
 from flipmeter.model import Ledger, Store
+from flipmeter.run.results.summary import summary
+
+app = verb()
 
 
 @app.command("import")
@@ -27,7 +22,7 @@ def import_(
     log: Annotated[Path, typer.Argument(help="A log of Inspect: logs/NAME.eval.")],
     out: Out = None,
     data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = STORE,
     partial: Annotated[
         bool, typer.Option("--partial", help="Count what the log does not hold as errors.")
     ] = False,
@@ -39,7 +34,7 @@ def import_(
         done = import_log(
             opened, folder, replies, data_dir=data_dir, is_partial=partial, ledger=ledger
         )
-    print_run(done, done.study)
+    say(*summary(done))
     say(f"\nrun folder: {folder}")
     if ledger.failed:
         fail(

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from flipmeter.cli.app import app, say
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import verb
 from flipmeter.data import datasets
-from flipmeter.decide import open_pipeline, pipelines
+from flipmeter.decide import open_pipeline
+from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.model import (
     SIMS,
     hf_models,
@@ -22,6 +24,8 @@ from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, suggestion
 from flipmeter.study.configs import configs
 from flipmeter.types import Problem
+
+app = verb()
 
 
 @app.command("list")

@@ -9,12 +9,14 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.app import AsJson, RunsOrTable, ScaleOption, app, open_run, say, spare
-from flipmeter.cli.aspect_tables import aspects_of, certificates_of, show_tables
+from flipmeter.api import Run
+from flipmeter.cli.aspect_tables import aspects_named, show_tables
 from flipmeter.cli.config_tables import show_choices, show_forecasts
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
-from flipmeter.cli.printing import heading, print_run, warning_lines
-from flipmeter.measure import ASPECTS, effects, phase0_table, residuals, transfer
+from flipmeter.cli.printing import heading, warning_lines
+from flipmeter.measure import ASPECTS, phase0_table
 from flipmeter.report import (
     CANNOT_SEE,
     effect_notes,
@@ -26,8 +28,9 @@ from flipmeter.report import (
     write_effects,
     write_residuals,
 )
-from flipmeter.run.perform import Run
 from flipmeter.types import Problem
+
+app = verb()
 
 
 @app.command()
@@ -125,7 +128,7 @@ def _show_estimates(done: Run, output: Output, *, phase0: bool, greedy: Path | N
         if phase0:
             say(warned(phase0_view(_phase0(done, greedy)), _warnings(done, greedy)))
         else:
-            print_run(done, done.study)
+            say(*done.tables())
 
     tables = {"estimates": done.estimates, "verdicts": done.verdicts}
     output.show(heading(done), tables, people, rows=done.estimates)
@@ -134,8 +137,8 @@ def _show_estimates(done: Run, output: Output, *, phase0: bool, greedy: Path | N
 def _tables(
     done: Run, show: str | None, certify: list[str] | None, costs: Path | None
 ) -> dict[str, pl.DataFrame]:
-    tables = aspects_of(done, show, costs) if show else {}
-    return tables | ({"certificates": certificates_of(done, certify)} if certify else {})
+    tables = aspects_named(done, show, costs) if show else {}
+    return tables | ({"certificates": done.certify(*certify)} if certify else {})
 
 
 def _warnings(done: Run, greedy: Path | None) -> dict[str, str]:
@@ -156,10 +159,7 @@ def _phase0(done: Run, greedy: Path | None) -> pl.DataFrame:
 
 def _show_residuals(done: Run, reference: str | None, output: Output) -> None:
     study = done.study
-    if reference is None:
-        table = residuals(done.decisions, done.contrasts, mode=study.mode)
-    else:
-        table = transfer(done.decisions, done.contrasts, reference, mode=study.mode)
+    table = done.residuals(reference=reference)
 
     def people() -> None:
         is_blind = reference is None and study.design == "one-at-a-time" and len(study.vary) > 1
@@ -170,7 +170,7 @@ def _show_residuals(done: Run, reference: str | None, output: Output) -> None:
 
 
 def _show_effects(done: Run, output: Output) -> None:
-    table = effects(done.decisions, done.contrasts, mode=done.study.mode)
+    table = done.effects()
     output.show(
         heading(done),
         {"effects": table},

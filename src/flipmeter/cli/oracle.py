@@ -9,9 +9,13 @@ from typing import Annotated, get_args
 import typer
 from rich.table import Table
 
-from flipmeter.cli.app import AsJson, app, say
-from flipmeter.decide import aggregators, oracle_check
+from flipmeter.cli.consoles import say
+from flipmeter.cli.options import AsJson, verb
+from flipmeter.decide import oracle_check
+from flipmeter.decide.aggregators.aggregate import aggregators
 from flipmeter.types import Mode
+
+app = verb()
 
 
 @app.command()

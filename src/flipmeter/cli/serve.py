@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import DataDir, app, errors
+from flipmeter.cli.consoles import errors
+from flipmeter.cli.options import DataDir, verb
 from flipmeter.data import load
 from flipmeter.model import (
     open_backend,
@@ -15,6 +16,8 @@ from flipmeter.model import (
 )
 from flipmeter.study.grid import world
 from flipmeter.types import Model
+
+app = verb()
 
 
 @app.command()

@@ -9,8 +9,11 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.app import DEFAULT_STORE, DataDir, StorePath, app, errors
-from flipmeter.view import Shelf, Sources, open_view
+from flipmeter.cli.consoles import errors
+from flipmeter.cli.options import verb
+from flipmeter.view import RunFolders, open_view
+
+app = verb()
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -26,11 +29,9 @@ def view(
         bool, typer.Option("--together", help="Begin with all of them read as one run.")
     ] = False,
     is_opened: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
-    data_dir: DataDir = None,
-    store: StorePath = DEFAULT_STORE,
 ) -> None:
     """Look at runs in a browser: list, report, flips, progress, two compared, several as one."""
-    shelf = Shelf(folders or [Path("runs")])
+    shelf = RunFolders(folders or [Path("runs")])
     if host not in LOOPBACK:
         errors().print(
             f"flipmeter: everybody who reaches {host} can read these runs, their prompts and "
@@ -38,15 +39,13 @@ def view(
         )
     page = f"run/{shelf.whole.name}" if is_together else ""
     try:
-        asyncio.run(_serve(shelf, Sources(store, data_dir), host, port, page, is_opened))
+        asyncio.run(_serve(shelf, host, port, page, is_opened))
     except KeyboardInterrupt:
         return
 
 
-async def _serve(
-    shelf: Shelf, sources: Sources, host: str, port: int, page: str, is_opened: bool
-) -> None:
-    async with open_view(shelf, sources, host=host, port=port) as address:
+async def _serve(shelf: RunFolders, host: str, port: int, page: str, is_opened: bool) -> None:
+    async with open_view(shelf, host=host, port=port) as address:
         typer.echo(address + page)
         errors().print("Ctrl-C stops")
         if is_opened:

@@ -1,129 +1,23 @@
 """Files -> Item: read, check and sample labelled texts."""
 
-from __future__ import annotations
-
-import inspect
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
-
-import flipmeter.data.bundled  # noqa: F401 - registers its datasets
-from flipmeter.data.cardinality import Groups, merge, merge_sample, merging_of
-from flipmeter.data.catalog import Entry, Split, datasets, load_entry
-from flipmeter.data.digest import content_key
+from flipmeter.data.cardinality import Groups, merge, merge_sample
+from flipmeter.data.catalog import datasets
+from flipmeter.data.digest import item_digest, unit_digests
 from flipmeter.data.files import load_file, with_demos
-from flipmeter.data.hub import load_hub
+from flipmeter.data.load import load
 from flipmeter.data.sampling import Balance, Sample, sample
-from flipmeter.registry import suggestion
-from flipmeter.types import Dataset, Problem, Scale, Task
 
 __all__ = [
     "Balance",
-    "Entry",
     "Groups",
     "Sample",
-    "Split",
-    "content_key",
     "datasets",
+    "item_digest",
     "load",
-    "load_entry",
     "load_file",
-    "load_hub",
     "merge",
     "merge_sample",
-    "merging_of",
     "sample",
+    "unit_digests",
     "with_demos",
 ]
-
-Spec = str | Mapping[str, Any] | Dataset
-
-
-def load(
-    spec: Spec, *, data_dir: str | Path | None = None, folder: str | Path | None = None
-) -> Dataset:
-    """Load a dataset by its name in the catalog, or as a study file describes it.
-
-    A description has one of `file`, `hub` or `catalog`, and the options of `load_file`, `load_hub`
-    or `load_entry`. Relative paths count from `folder`, which is the study file's.
-    """
-    if isinstance(spec, Dataset):
-        return spec
-    if isinstance(spec, str):
-        return load_entry(_entry(spec), data_dir)
-    if not isinstance(spec, Mapping):
-        raise Problem(f"{spec!r} describes no dataset; give a name or one of {', '.join(_LOADERS)}")
-    options = dict(spec)
-    kinds = [kind for kind in _LOADERS if kind in options]
-    if len(kinds) != 1:
-        raise Problem(
-            f"a dataset is a name or has one of {', '.join(_LOADERS)}; got {sorted(map(str, spec))}"
-        )
-    (kind,) = kinds
-    source = options.pop(kind)
-    if not isinstance(source, str | Path) or not str(source):
-        raise Problem(f"{kind}: {source!r} is no name; write {kind}: followed by one")
-    _check_options(kind, source, options)
-    return _LOADERS[kind](str(source), options, data_dir, Path(folder or ""))
-
-
-def _entry(name: str) -> Entry:
-    if Path(name).suffix in (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"):
-        raise Problem(
-            f"no dataset named '{name}'; a file needs a scale too: "
-            f"{{file: {name}, text: ..., label: ..., scale: [lowest, ..., highest]}}"
-        )
-    return datasets[name]
-
-
-def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) -> None:
-    known = [*inspect.signature(_OPTIONS[kind]).parameters][1:]
-    if kind == "catalog":
-        known.remove("data_dir")
-    for name, value in options.items():
-        if name not in known:
-            raise Problem(f"a dataset from a {kind} has no '{name}'{suggestion(str(name), known)}")
-        expected, words = _TYPES.get(name, (str, "a text"))
-        if value is not None and not isinstance(value, expected):
-            raise Problem(f"{name} is {value!r} in the dataset {source}; it must be {words}")
-
-
-def _load_file(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    if options.get("demos"):
-        options["demos"] = folder / options["demos"]
-    return load_file(folder / source, **options)
-
-
-def _load_hub(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    local = folder / source
-    return load_hub(local if local.exists() else source, **options)
-
-
-def _load_catalog(
-    source: str, options: dict[str, Any], data_dir: str | Path | None, folder: Path
-) -> Dataset:
-    return load_entry(_entry(source), data_dir, **options)
-
-
-_LOADERS: dict[str, Callable[[str, dict[str, Any], str | Path | None, Path], Dataset]] = {
-    "file": _load_file,
-    "hub": _load_hub,
-    "catalog": _load_catalog,
-}
-_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "scale": ((list, tuple, Mapping, Scale), "a list of classes, lowest first"),
-    "labels": (Mapping, "a mapping {value: class}"),
-    "fields": (Mapping, "a mapping {field: column}"),
-    "task": ((Mapping, Task), "a mapping with title, noun, aspect, low, high"),
-    "demos": ((str, Path), "the path of a file"),
-    "quotes": (bool, "true or false"),
-}
-_OPTIONS: dict[str, Callable[..., Dataset]] = {
-    "file": load_file,
-    "hub": load_hub,
-    "catalog": load_entry,
-}

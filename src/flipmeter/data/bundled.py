@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 
 from flipmeter.base.fetch import fetch_from_index
-from flipmeter.data.catalog import SENTIMENT_5, Entry, Reader, Row, Split, datasets
+from flipmeter.data.catalog import SENTIMENT_5, CatalogEntry, Reader, Row, Split, datasets
 from flipmeter.data.labels import shorten
-from flipmeter.data.records import read_table
+from flipmeter.data.tables import read_table
 from flipmeter.types import Problem, Rank
 
 VADER_ARCHIVE = "hutto-icwsm-2014.tar.gz"
@@ -76,8 +76,8 @@ def class_of_mean(mean: float) -> Rank:
     return 3 + (strength if mean > 0 else -strength)
 
 
-def _vader(name: str, title: str, member: str) -> Entry:
-    return Entry(
+def _vader(name: str, title: str, member: str) -> CatalogEntry:
+    return CatalogEntry(
         name=name,
         title=title,
         task=SENTIMENT_5,
@@ -91,7 +91,7 @@ def _vader(name: str, title: str, member: str) -> Entry:
 
 
 for _entry in (
-    Entry(
+    CatalogEntry(
         name="reviews",
         title="Invented reviews, one to five stars, that come with flipmeter",
         task=SENTIMENT_5,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flipmeter.data.digest import dataset_digest
 from flipmeter.data.labels import shorten
-from flipmeter.data.records import quoted_rows, read_text
+from flipmeter.data.tables import quoted_rows, read_text
 from flipmeter.registry import Registry, suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Role, Scale, Task
 
@@ -38,7 +38,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A dataset by name: where it comes from, under which terms, and how its files are read.
 
     `splits` has "test" and the pools of demonstrations, the preferred first. `find` returns the
@@ -60,11 +60,11 @@ class Entry:
         return [name for name in self.splits if name != "test"]
 
 
-datasets: Registry[Entry] = Registry("dataset")
+datasets: Registry[CatalogEntry] = Registry("dataset")
 
 
 def load_entry(
-    entry: Entry,
+    entry: CatalogEntry,
     data_dir: str | Path | None = None,
     *,
     test: str = "test",
@@ -89,7 +89,7 @@ def load_entry(
     )
 
 
-def _folder(entry: Entry, data_dir: str | Path | None) -> Path:
+def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     root = data_dir or os.environ.get(DATA_VARIABLE)
     if not root:
         raise Problem(_missing(entry, f"{entry.name} needs its files, and no folder is named"))
@@ -100,7 +100,7 @@ def _folder(entry: Entry, data_dir: str | Path | None) -> Path:
     raise Problem(_missing(entry, f"{entry.name}: there is no folder {candidates[0]}"))
 
 
-def _first_pool(entry: Entry, folder: Path, test: str) -> str | None:
+def _first_pool(entry: CatalogEntry, folder: Path, test: str) -> str | None:
     """Return the preferred pool that is there; a dataset that has none sets items aside."""
     if not entry.pools:
         return None
@@ -111,7 +111,7 @@ def _first_pool(entry: Entry, folder: Path, test: str) -> str | None:
     raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
 
 
-def _items(entry: Entry, folder: Path, split: str, role: Role) -> tuple[Item, ...]:
+def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[Item, ...]:
     paths = entry.splits[split].find(folder)
     if paths is None:
         wanted = ", ".join(entry.splits[split].files)
@@ -123,7 +123,7 @@ def _items(entry: Entry, folder: Path, split: str, role: Role) -> tuple[Item, ..
     )
 
 
-def _missing(entry: Entry, what: str) -> str:
+def _missing(entry: CatalogEntry, what: str) -> str:
     splits = ["test", *entry.pools[:1]]
     files = dict.fromkeys(file for name in splits for file in entry.splits[name].files)
     return (
@@ -169,7 +169,7 @@ def read_yelp_full(paths: Sequence[Path]) -> list[Row]:
     r"""Read `yelp_review_full`: "stars","text" without a header; `\n` and `\"` are undone."""
     (path,) = paths
     rows = []
-    for number, fields in quoted_rows(path, read_text(path), ","):
+    for number, fields in quoted_rows(path, ","):
         if len(fields) != 2:
             raise Problem(f"{path}, row {number}: {len(fields)} fields where there should be 2")
         rows.append((_unescaped(fields[1]), _number(path, number, fields[0], 1, 5)))
@@ -180,7 +180,7 @@ def read_yelp_open(paths: Sequence[Path]) -> list[Row]:
     """Read a CSV of the Yelp open dataset with `text` and `label2` ("Review Stars: 4.0")."""
     (path,) = paths
     rows = []
-    for number, fields in quoted_rows(path, read_text(path), ","):
+    for number, fields in quoted_rows(path, ","):
         if number == 1 and fields != ["text", "label1", "label2"]:
             raise Problem(f"{path}: the header is {fields}, expected text, label1, label2")
         if number > 1:
@@ -284,7 +284,7 @@ def _tweet_splits(*names: str) -> dict[str, Split]:
 
 
 _PAPER = (
-    Entry(
+    CatalogEntry(
         name="sst5",
         title="Stanford Sentiment Treebank, five classes (film reviews)",
         task=SENTIMENT_5,
@@ -295,7 +295,7 @@ _PAPER = (
         citation="Socher et al. 2013, Recursive Deep Models for Semantic Compositionality Over a "
         "Sentiment Treebank, EMNLP",
     ),
-    Entry(
+    CatalogEntry(
         name="yelp5",
         title="Yelp reviews, one to five stars (yelp_review_full)",
         task=SENTIMENT_5,
@@ -310,7 +310,7 @@ _PAPER = (
         citation="Zhang, Zhao and LeCun 2015, Character-level Convolutional Networks for Text "
         "Classification, NeurIPS",
     ),
-    Entry(
+    CatalogEntry(
         name="twitter",
         title="SemEval-2017 task 4A, three classes (TweetEval 'sentiment')",
         task=SENTIMENT_3,
@@ -324,7 +324,7 @@ _PAPER = (
         "Twitter; Barbieri et al. 2020, TweetEval",
         folders=("twitter", "sentiment"),
     ),
-    Entry(
+    CatalogEntry(
         name="hate",
         title="HatEval, SemEval-2019 task 5, two classes (TweetEval 'hate')",
         task=HATE,
@@ -334,7 +334,7 @@ _PAPER = (
         citation="Basile et al. 2019, SemEval-2019 Task 5: Multilingual Detection of Hate Speech "
         "Against Immigrants and Women in Twitter; Barbieri et al. 2020, TweetEval",
     ),
-    Entry(
+    CatalogEntry(
         name="offensive",
         title="OLID, SemEval-2019 task 6, two classes (TweetEval 'offensive')",
         task=OFFENSIVE,

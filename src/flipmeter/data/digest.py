@@ -23,6 +23,17 @@ def content_key(item: Item) -> str:
     )
 
 
+def item_digest(item: Item) -> str:
+    """12 hex digits of the SHA-256 of an item's content, which tell items of a dataset apart."""
+    return hashlib.sha256(content_key(item).encode()).hexdigest()[:12]
+
+
+def unit_digests(item: Item) -> set[str]:
+    """Digests of an item and of its cluster: what shares one with it is not independent of it."""
+    cluster = hashlib.sha256(f"cluster {item.cluster}".encode()).hexdigest()[:12]
+    return {item_digest(item), *([cluster] if item.cluster else [])}
+
+
 def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> str:
     """Return the SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
     digest = hashlib.sha256(canonical_json(list(scale.names)).encode())

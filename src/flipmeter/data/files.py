@@ -10,14 +10,14 @@ from flipmeter.data.digest import content_key, dataset_digest
 from flipmeter.data.items import (
     Columns,
     OnBad,
-    Reading,
+    ReadItems,
     check_classes,
     read_items,
     settle_bad,
     without_leaks,
 )
 from flipmeter.data.labels import Labels, ScaleSpec, TaskSpec, read_labels
-from flipmeter.data.records import Table, read_table
+from flipmeter.data.tables import Table, read_table
 from flipmeter.types import Dataset
 
 
@@ -30,6 +30,7 @@ def load_file(
     labels: Mapping[object, object] | None = None,
     id: str | None = None,
     fields: Mapping[str, str] | None = None,
+    cluster: str | None = None,
     demos: str | Path | None = None,
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
@@ -40,13 +41,14 @@ def load_file(
     """Load a CSV, TSV, JSON-lines or Parquet file; `demos` is a second one for the demonstrations.
 
     Without `demos` the pool is empty and the sampler sets part of the file aside. `fields` maps
-    further fields of an item to columns; without a column `text` these are its text. Outer white
-    space of a text is cut.
+    further fields of an item to columns; without a column `text` these are its text. Rows with the
+    same value in the column `cluster` are not independent (many pairs of one question). Outer
+    white space of a text is cut.
     """
     path = Path(path)
     reader = read_labels(scale, labels, task, label)
     test = read_table(path, quotes)
-    columns = Columns(text, label, id, fields or {}).of(test)
+    columns = Columns(text, label, id, fields or {}, cluster).of(test)
     pool = read_table(Path(demos), quotes) if demos else None
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
@@ -101,9 +103,10 @@ def dataset_of(
 ) -> Dataset:
     """Check two tables against each other and make a dataset of them."""
     tested = read_items(test, columns, labels, "test")
-    shown = Reading("", ())
+    shown = ReadItems("", ())
     if pool is not None:
-        shown = without_leaks(read_items(pool, columns, labels, "demo"), tested)
+        alone = replace(columns, cluster=None)
+        shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
     left_out = settle_bad([tested, shown], on_bad)
     check_classes(tested, labels)
     if pool is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flipmeter.data.digest import is_blank
 from flipmeter.data.labels import label_key
-from flipmeter.data.records import Table
+from flipmeter.data.tables import Table
 
 MOST_CLASSES = 11
 """More different values than on a scale from 0 to 10 are hardly classes."""

@@ -16,7 +16,7 @@ from urllib.request import getproxies
 from flipmeter.data.files import dataset_of
 from flipmeter.data.items import Columns, OnBad
 from flipmeter.data.labels import Labels, ScaleSpec, TaskSpec, label_key, read_labels
-from flipmeter.data.records import Record, Table
+from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from flipmeter.data.digest import content_key, is_blank
 from flipmeter.data.labels import Labels, shorten
-from flipmeter.data.records import Record, Table
+from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Item, Problem, Role
 
@@ -28,6 +28,7 @@ class Columns:
     label: str = "label"
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
@@ -44,7 +45,8 @@ class Columns:
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        for column in [*self.texts.values(), self.label, *([self.id] if self.id else [])]:
+        named = [name for name in (self.id, self.cluster) if name]
+        for column in [*self.texts.values(), self.label, *named]:
             if column not in table.columns:
                 raise Problem(_missing_column(table, column))
 
@@ -69,7 +71,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadItems:
     """The good items of a table with their rows, and the bad rows."""
 
     file: str
@@ -77,7 +79,7 @@ class Reading:
     bad: tuple[Bad, ...] = ()
 
 
-def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> Reading:
+def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> ReadItems:
     """Turn every row of a table into an item or a bad row."""
     columns.check(table)
     items: list[tuple[int, Item]] = []
@@ -88,7 +90,7 @@ def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> Re
             bad.append(Bad(table.file, record.row, *fault))
         else:
             items.append((record.row, _item(record, columns, labels, role)))
-    return _without_repeats(Reading(table.file, tuple(items), tuple(bad)))
+    return _without_repeats(ReadItems(table.file, tuple(items), tuple(bad)))
 
 
 def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
@@ -139,7 +141,8 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     fields = {key: str(record.values[column]).strip() for key, column in columns.texts.items()}
     if not columns.text:
         fields["text"] = joined(fields)
-    return Item(str(name), fields, labels.rank(record.values[columns.label]), role)
+    cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
+    return Item(str(name), fields, labels.rank(record.values[columns.label]), role, cluster)
 
 
 def joined(fields: Mapping[str, str]) -> str:
@@ -147,7 +150,7 @@ def joined(fields: Mapping[str, str]) -> str:
     return "\n\n".join(f"{key}: {value}" for key, value in fields.items())
 
 
-def _without_repeats(reading: Reading) -> Reading:
+def _without_repeats(reading: ReadItems) -> ReadItems:
     """Keep the first of items that are the same, and none where their labels differ."""
     groups: dict[str, list[tuple[int, Item]]] = {}
     for row, item in reading.items:
@@ -161,7 +164,9 @@ def _without_repeats(reading: Reading) -> Reading:
     kept.sort(key=lambda pair: pair[0])
     ids = list(_repeated_ids(reading.file, kept))
     rows = {fault.row for fault in ids}
-    return Reading(reading.file, tuple(pair for pair in kept if pair[0] not in rows), (*bad, *ids))
+    return ReadItems(
+        reading.file, tuple(pair for pair in kept if pair[0] not in rows), (*bad, *ids)
+    )
 
 
 def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
@@ -186,7 +191,7 @@ def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]
             yield Bad(file, row, "repeated id", message)
 
 
-def without_leaks(pool: Reading, test: Reading) -> Reading:
+def without_leaks(pool: ReadItems, test: ReadItems) -> ReadItems:
     """Take out of the pool what stands in the test set: a demonstration must not give it away."""
     rows = {content_key(item): row for row, item in test.items}
     kept, bad = [], [*pool.bad]
@@ -197,10 +202,10 @@ def without_leaks(pool: Reading, test: Reading) -> Reading:
             continue
         message = f"the text {shorten(item.text)} stands in the test set too ({test.file}, row"
         bad.append(Bad(pool.file, row, "leak", f"{message} {leak}); remove it from one of them"))
-    return Reading(pool.file, tuple(kept), tuple(bad))
+    return ReadItems(pool.file, tuple(kept), tuple(bad))
 
 
-def settle_bad(readings: Iterable[Reading], on_bad: OnBad) -> dict[str, int]:
+def settle_bad(readings: Iterable[ReadItems], on_bad: OnBad) -> dict[str, int]:
     """Raise on the first bad row, or count the dropped ones by reason."""
     if on_bad not in ON_BAD:
         raise Problem(f"on_bad is '{on_bad}'{suggestion(str(on_bad), list(ON_BAD))}")
@@ -211,7 +216,7 @@ def settle_bad(readings: Iterable[Reading], on_bad: OnBad) -> dict[str, int]:
     return dict(sorted(Counter(row.reason for row in bad).items()))
 
 
-def check_classes(reading: Reading, labels: Labels) -> None:
+def check_classes(reading: ReadItems, labels: Labels) -> None:
     """Refuse a set with fewer than two classes: nothing in it can be ordered."""
     names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
     if not names:

@@ -1,10 +1,10 @@
 """Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
 
-from flipmeter.model.backends.backend import Backend, Capability, Retry
+from flipmeter.model.backends.backend import Backend, Capability
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.ray import RayBackend, ray_cluster
 from flipmeter.model.backends.sim.sim import latents
-from flipmeter.model.backends.sim.tilts import SIMS, Shown, SimSpec, predict_flip_rate, sim_spec
+from flipmeter.model.backends.sim.tilts import SIMS
 from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,
@@ -15,9 +15,9 @@ from flipmeter.model.capabilities import (
     stated,
 )
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
-from flipmeter.model.engine.engine import Asked, Engine, ask_all
+from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
-from flipmeter.model.engine.pool import Gate
+from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
 from flipmeter.model.names import (
     World,
@@ -34,10 +34,10 @@ from flipmeter.model.names import (
     without_logprobs,
 )
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
-from flipmeter.model.serve import run_forever, serve
+from flipmeter.model.serve import run_forever
 from flipmeter.model.store.explain import explain
 from flipmeter.model.store.export import export, open_stored, plan_prune, prune, stored_among
-from flipmeter.model.store.merge import Merged, merge
+from flipmeter.model.store.merge import merge
 from flipmeter.model.store.observed import Observed, observe
 from flipmeter.model.store.store import Store
 
@@ -50,23 +50,18 @@ __all__ = [
     "Capability",
     "Engine",
     "Examination",
-    "Gate",
     "HttpBackend",
     "Ledger",
-    "Merged",
     "Observed",
     "OutOfBudget",
     "Price",
     "PriceList",
     "Quote",
     "RayBackend",
-    "Retry",
-    "Shown",
-    "SimSpec",
+    "ServerGate",
     "Spent",
     "Store",
     "World",
-    "ask_all",
     "asked_as",
     "check_scored",
     "examine",
@@ -88,15 +83,12 @@ __all__ = [
     "open_backend",
     "open_stored",
     "plan_prune",
-    "predict_flip_rate",
     "providers",
     "prune",
     "ray_cluster",
     "read_prices",
     "request_for",
     "run_forever",
-    "serve",
-    "sim_spec",
     "stated",
     "stored_among",
     "without_logprobs",

@@ -17,7 +17,7 @@ RETURN_ONLY = "Return label only without any other text."
 
 
 @dataclass(frozen=True)
-class Shown:
+class HeaderParts:
     """What a header is written from: the task, the labels by slot, and the list as it is shown."""
 
     task: Task
@@ -51,12 +51,12 @@ class Mood:
     """The grammatical form of the instruction, for each clarity."""
 
     title: Callable[[Task], str]
-    ask: Callable[[Shown], str]
+    ask: Callable[[HeaderParts], str]
     minimal: Callable[[Task], str]
     ordered: Callable[[Task, str], str]
 
 
-Header = Callable[[Shown, Mood], tuple[str, ...]]
+Header = Callable[[HeaderParts, Mood], tuple[str, ...]]
 
 label_formats: Registry[LabelFormat] = Registry("label format")
 clarities: Registry[Header] = Registry("clarity")
@@ -132,24 +132,24 @@ moods.add(
 
 
 @clarities.register("minimal")
-def minimal(shown: Shown, mood: Mood) -> tuple[str, ...]:
+def minimal(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Name the task only: what a label means, the demonstrations must tell."""
     return (mood.minimal(shown.task),)
 
 
 @clarities.register("explicit")
-def explicit(shown: Shown, mood: Mood) -> tuple[str, ...]:
+def explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Name the task, the label space and the form of the answer."""
     return mood.title(shown.task), mood.ask(shown), RETURN_ONLY
 
 
 @clarities.register("ordinal_explicit")
-def ordinal_explicit(shown: Shown, mood: Mood) -> tuple[str, ...]:
+def ordinal_explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Say in the first line that the labels are ordered, and which way they run as shown."""
     return mood.ordered(shown.task, _direction(shown)), mood.ask(shown), RETURN_ONLY
 
 
-def _direction(shown: Shown) -> str:
+def _direction(shown: HeaderParts) -> str:
     scale = shown.task.scale
     ends = [(shown.ranks.index(rank), rank) for rank in (1, len(scale))]
     (first, first_rank), (last, last_rank) = sorted(ends)

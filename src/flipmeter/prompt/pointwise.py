@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flipmeter.prompt.levels import (
-    Shown,
+    HeaderParts,
     clarities,
     connectors,
     label_formats,
@@ -32,7 +32,7 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     """Return what puts an item under a view: the header, the demonstrations and one query."""
     form, ranks = label_formats[style.label_format], view.label_order
     answers = form.answers(task.scale, ranks)
-    shown = Shown(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
+    shown = HeaderParts(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
     labels = [label_of(task, style, view, answers, demo) for demo in demos]
     kind = kind_of(style, has_demos=bool(demos))
     if style.prompt:

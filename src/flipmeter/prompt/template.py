@@ -17,7 +17,7 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, no
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.prompt.levels import Shown
+from flipmeter.prompt.levels import HeaderParts
 from flipmeter.registry import suggestion
 from flipmeter.types import Head, Item, Label, Message, Problem, Script, Speaker, View
 
@@ -252,7 +252,7 @@ def _in_user(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def fill(
-    template: Template, shown: Shown, view: View, demos: Sequence[Item], labels: Sequence[str]
+    template: Template, shown: HeaderParts, view: View, demos: Sequence[Item], labels: Sequence[str]
 ) -> Filled:
     """Fill in the labels and the demonstrations, each with its label, as a view shows them."""
     scale = shown.task.scale

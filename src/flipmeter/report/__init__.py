@@ -20,16 +20,13 @@ from flipmeter.report.estimate_tables import (
     verdict_lines,
     warned,
 )
-from flipmeter.report.findings import Findings
-from flipmeter.report.page import render_page
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.table_files import safe_csv, write_residuals, write_table
-from flipmeter.report.whole import check_ending, report_latex, report_markdown, write_report
+from flipmeter.report.whole import check_ending, write_report
 
 __all__ = [
     "CANNOT_SEE",
-    "Findings",
     "accuracy_tests_table",
     "aspect_notes",
     "aspect_table",
@@ -46,9 +43,6 @@ __all__ = [
     "performance_table",
     "phase0_view",
     "reading_lines",
-    "render_page",
-    "report_latex",
-    "report_markdown",
     "residual_notes",
     "residual_table",
     "safe_csv",

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flipmeter.report.estimate_tables import KEYS, Record, interval, p_value
+from flipmeter.types import LEVEL
 
 TITLES = {
     "excess": "Do views disagree beyond their own noise?",
@@ -83,7 +84,7 @@ IN_RANKS = {
 }
 """Numbers that are no shares."""
 
-WORD_STYLE = {"certified": "bold green", "higher": "bold", "lower": "bold"}
+WORD_STYLE = {"stable": "bold green", "flips": "bold red", "higher": "bold", "lower": "bold"}
 
 
 def aspect_table(rows: pl.DataFrame, name: str) -> Table:
@@ -105,7 +106,8 @@ def aspect_table(rows: pl.DataFrame, name: str) -> Table:
 
 
 def _where(row: Record) -> str:
-    return " · ".join([*(str(row[key]) for key in KEYS[:3] if row[key]), f"seed {row['seed']}"])
+    seed = [f"seed {row['seed']}"] if "seed" in row else []
+    return " · ".join([*(str(row[key]) for key in KEYS[:3] if row[key]), *seed])
 
 
 def _place(metric: str) -> int:
@@ -136,22 +138,19 @@ def aspect_notes(rows: pl.DataFrame) -> list[str]:
     return [f"{', '.join(sorted(metrics))}: {note}" for note, metrics in about.iter_rows()]
 
 
-def certificate_table(certificates: pl.DataFrame, level: float = 0.95) -> Table:
-    """Return what could be certified, with the bound, raw and adjusted p, and items needed."""
-    title = f"Certificates, {100 * level:.0f} % sure; failures are flips"
+def certificate_table(certificates: pl.DataFrame, level: float = LEVEL) -> Table:
+    """What could be shown of each claim, with its one-sided bounds and the items needed."""
+    title = f"Claims, {100 * level:.0f} % one-sided bounds over items"
     table = Table(title=title, title_justify="left")
-    names = ("whose", "claim", "observed", "at most", "n", "p", "p, Holm", "items needed", "")
-    for name in names:
+    for name in ("rater", "claim", "observed", "at most", "items", "items needed", "verdict"):
         table.add_column(name)
     for row in certificates.to_dicts():
         word = Text(row["word"], style=WORD_STYLE.get(row["word"], "yellow"))
-        if row["note"]:
-            word.append(f" ({row['note']})")
+        word.append(f" ({row['reason']})")
         needed = row["n_needed"]
         table.add_row(
-            *(Text(_where(row)), row["claim"], _percent(row["value"]), _percent(row["upper"])),
-            "" if row["n"] is None else str(row["n"]),
-            *(p_value(row["p"]), p_value(row["p_holm"])),
+            *(Text(_where(row)), row["claim"], _percent(row["size"]), _percent(row["upper"])),
+            str(row["n_clusters"]),
             *("" if needed is None else f"{needed:,}", word),
         )
     return table

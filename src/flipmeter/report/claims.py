@@ -13,9 +13,9 @@ from rich.text import Text
 from flipmeter.report.estimate_tables import Record, p_value
 from flipmeter.report.table_files import escape_markdown
 
-GOOD, BAD = ("stable", "met"), ("flips", "missed")
+GOOD, BAD = ("stable", "met"), ("flips", "unreadable", "missed")
 STYLE = {**dict.fromkeys(GOOD, "bold green"), **dict.fromkeys(BAD, "bold red")}
-HEAD = ("whose", "claim", "observed", "surely between", "n", "p kept", "p broken, Holm", "word")
+HEAD = ("rater", "claim", "observed", "95 % bounds", "items", "p", "verdict")
 BEYOND_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -56,7 +56,7 @@ def claims_junit(claims: pl.DataFrame, name: str) -> str:
     counts = {
         "tests": str(len(words)),
         "failures": str(sum(word in BAD for word in words)),
-        "errors": str(words.count("inconclusive")),
+        "errors": str(sum(word not in (*GOOD, *BAD) for word in words)),
     }
     suites = ET.Element("testsuites", counts)
     suite = ET.SubElement(suites, "testsuite", {"name": _clean(name), **counts, "skipped": "0"})
@@ -78,24 +78,26 @@ def _cells(row: Record) -> list[str]:
     span = ""
     if row["low"] is not None:
         span = f"{_number(row, row['low'])} to {_number(row, row['high'])}"
+    elif row["high"] is not None:
+        span = f"at most {_number(row, row['high'])}"
     more = row["n_more"]
     why = [row["note"]] if row["note"] else []
-    why += [f"about {more:,} more item{'s' * (more > 1)} would settle it"] if more else []
+    is_told = row["metric"] in ("flips", "excess")  # its reason says so already
+    if more and not is_told:
+        why.append(f"about {more:,} more item{'s' * (more > 1)} would settle it")
     return [
         _whose(row),
         claim_of(row),
         _number(row, row["value"]),
         span,
         str(row["n"]),
-        p_value(row["p_kept"]),
-        p_value(row["p_holm"]),
+        p_value(row["p"]),
         row["word"] + (f" ({'; '.join(why)})" if why else ""),
     ]
 
 
 def _whose(row: Record) -> str:
-    seed = "" if row["seed"] is None else f"seed {row['seed']}"
-    return " · ".join(part for part in (row["rater"], row["dataset"], row["level"], seed) if part)
+    return " · ".join(part for part in (row["rater"], row["dataset"], row["level"]) if part)
 
 
 def _number(row: Record, value: float | None) -> str:

@@ -15,9 +15,9 @@ from rich.text import Text
 from flipmeter.report.estimate_tables import p_value
 from flipmeter.report.residuals import factor_title, level_title, metric_title, plain_points, points
 from flipmeter.report.table_files import escape_markdown, write_table
+from flipmeter.types import ALPHA
 
 Record = Mapping[str, Any]
-ALPHA = 0.05
 CANNOT_SEE = (
     "! one factor at a time: this run cannot see interactions, and the sum of single effects may "
     "mislead; ask for `design: fractional` or `design: factorial`"
@@ -36,7 +36,7 @@ REMAINDERS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class EffectLine:
     """A line of the table: a term, one of its levels, or a part that no term explains."""
 
     kind: Literal["rater", "term", "level"]
@@ -45,18 +45,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class EffectTable:
     """The lines of a table, its metrics and what is said under it."""
 
     metrics: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[EffectLine, ...]
     notes: tuple[str, ...]
 
 
-def lay_out(effects: pl.DataFrame) -> Layout:
+def lay_out(effects: pl.DataFrame) -> EffectTable:
     """Arrange effects in lines; the levels of an interaction are shown where it was found."""
     metrics = tuple(effects["metric"].unique(maintain_order=True))
-    return Layout(metrics, tuple(_lines(effects, metrics)), tuple(_notes(effects)))
+    return EffectTable(metrics, tuple(_lines(effects, metrics)), tuple(_notes(effects)))
 
 
 def sees_interactions(effects: pl.DataFrame) -> bool:
@@ -68,28 +68,28 @@ def _is_pair() -> pl.Expr:
     return pl.col("term").str.contains(":", literal=True)
 
 
-def _lines(effects: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+def _lines(effects: pl.DataFrame, metrics: Sequence[str]) -> Iterator[EffectLine]:
     n_raters = effects["rater"].n_unique()
     for (rater,), own in effects.group_by("rater", maintain_order=True):
         if n_raters > 1:
-            yield Line("rater", str(rater))
+            yield EffectLine("rater", str(rater))
         for (term,), rows in own.group_by("term", maintain_order=True):
             yield from _term_lines(str(term), rows, metrics)
 
 
-def _term_lines(term: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+def _term_lines(term: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[EffectLine]:
     is_pair = ":" in term
     tests = rows.filter(level="")
     if is_pair and not (tests["df"].fill_null(0) > 0).any():
         return
-    yield Line("term", term_title(term), _cells(tests, metrics, term_text))
+    yield EffectLine("term", term_title(term), _cells(tests, metrics, term_text))
     if is_pair and not tests["in_model"].any():
         return
     for (level,), own in rows.filter(pl.col("level") != "").group_by("level", maintain_order=True):
         title = " × ".join(
             level_title(*each) for each in zip(term.split(":"), str(level).split(","), strict=True)
         )
-        yield Line("level", title, _cells(own, metrics, level_text))
+        yield EffectLine("level", title, _cells(own, metrics, level_text))
 
 
 def _cells(rows: pl.DataFrame, metrics: Sequence[str], text: Any) -> tuple[str, ...]:

@@ -12,7 +12,13 @@ from rich.text import Text
 
 from flipmeter.types import Contrast
 
-WORD_STYLE = {"flips": "bold red", "stable": "bold green", "inconclusive": "yellow"}
+WORD_STYLE = {
+    "flips": "bold red",
+    "unreadable": "bold red",
+    "stable": "bold green",
+    "inconclusive": "yellow",
+    "not identified": "dim",
+}
 KEYS = ("rater", "dataset", "level", "seed")
 Record = Mapping[str, Any]
 
@@ -31,53 +37,71 @@ def interval(row: Record, *, percent: bool = True) -> str:
 def flip_table(
     estimates: pl.DataFrame, verdicts: pl.DataFrame, contrasts: Sequence[Contrast]
 ) -> Table:
-    """Return flip rates on complete pairs beside the noise floor, with n, failures and verdict."""
+    """The verdict on every contrast with its rate, noise, items and unreadable share.
+
+    Seeds are pooled. An aggregate has no verdict: its rate is the mean over seeds.
+    """
     title = f"How often the answer changes when only positions change{_about(estimates)}"
     table = Table(title=title, title_justify="left")
-    keys = varying(estimates)
-    for name in (*keys, "what moves", "flips [95 %]", "noise floor", "n", "faults", "p > noise"):
-        table.add_column(name, justify="right" if name in ("n", "faults") else "left")
+    keys = [key for key in KEYS[:3] if verdicts[key].n_unique() > 1]
+    for name in (*keys, "what moves", "flips [95 %]", "noise", "items", "unreadable", "p"):
+        table.add_column(name, justify="right" if name in ("items", "unreadable") else "left")
     table.add_column("verdict")
-    words = {(*_key(row, KEYS[:3]), row["contrast"]): row["word"] for row in verdicts.to_dicts()}
-    for group in _groups(estimates):
+    rows = {(*_key(row, KEYS[:3]), row["contrast"]): row for row in verdicts.to_dicts()}
+    groups = dict.fromkeys(_key(row, KEYS[:3]) for row in estimates.iter_rows(named=True))
+    for group in groups:
+        parts = dict(zip(KEYS[:3], group, strict=True))
+        own = estimates.filter(**parts)
         for contrast in contrasts:
-            table.add_row(*_flip_cells(group, keys, contrast, words))
+            cells = (
+                _verdict_cells(own, contrast, rows[*group, contrast.name])
+                if contrast.is_pair
+                else _aggregate_cells(own, contrast)
+            )
+            table.add_row(*(Text(str(parts[key])) for key in keys), *cells)
         if len(contrasts) > 1:
             table.add_section()
     return table
 
 
-def _flip_cells(
-    group: pl.DataFrame,
-    keys: Sequence[str],
-    contrast: Contrast,
-    words: Mapping[tuple[Any, ...], str],
-) -> list[str | Text]:
-    row = group.filter(metric=contrast.name, policy="complete").to_dicts()[0]
-    test = group.filter(metric="mcnemar_p", view=contrast.name, policy="complete").to_dicts()
-    noise = group.filter(metric="noise", policy="complete").to_dicts()
-    word = words.get((*_key(row, KEYS[:3]), contrast.name), "")
-    is_measured = not str(row["note"]).startswith(("not applicable", "not identified"))
+def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[str | Text]:
+    about = f"{contrast.name}{_reading(own, contrast)}  {contrast.about}"
+    if row["status"] != "measured" or row["value"] is None:
+        return [about, row["reason"], "", "", "", "", ""]
     return [
-        *(Text(str(row[key])) for key in keys),
-        f"{contrast.name}{_reading(row)}  {contrast.about}",
+        about,
         interval(row),
-        _noise(noise[0]) if noise and contrast.is_pair else "",
-        str(row["n"]) if is_measured else "",
-        str(row["failed"]) if is_measured else "",
-        p_value(test[0]["p"]) if test and contrast.is_pair else "",
-        Text(word, style=WORD_STYLE[word]) if is_measured and word else "",
+        _noise(row),
+        str(row["n_clusters"]),
+        f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
+        p_value(row["p"]),
+        Text(row["word"], style=WORD_STYLE[row["word"]]),
     ]
 
 
-def _reading(row: Record) -> str:
+def _aggregate_cells(own: pl.DataFrame, contrast: Contrast) -> list[str | Text]:
+    rows = own.filter(metric=contrast.name, policy="complete")
+    about = f"{contrast.name}  {contrast.about}"
+    if len(rows) == 1 or rows["value"].null_count():
+        return [about, interval(rows.row(0, named=True)), "", str(rows["n"].max()), "", "", ""]
+    mean = float(rows["value"].to_numpy().mean())
+    return [about, f"{100 * mean:.1f} %", "", str(rows["n"].max()), "", "", ""]
+
+
+def _reading(own: pl.DataFrame, contrast: Contrast) -> str:
     """Mark a rate that is another thing than the others under its name."""
-    note = str(row["note"])
+    notes = own.filter(metric=contrast.name, policy="complete")["note"]
+    note = str(notes[0]) if len(notes) else ""
     return f" {note.partition(':')[0]}" if note.startswith("by ") else ""
 
 
 def _noise(row: Record) -> str:
-    return "0 by construction" if "by construction" in str(row["note"]) else interval(row)
+    if row["is_reproducible"]:
+        return "reproducible"
+    if row["noise"] is None:
+        return "not measured"
+    ends = {"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]}
+    return interval(ends)
 
 
 def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:

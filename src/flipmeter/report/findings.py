@@ -77,7 +77,6 @@ class Findings:
     decisions: pl.DataFrame
     estimates: pl.DataFrame
     verdicts: pl.DataFrame
-    noise: pl.DataFrame
     pairs: pl.DataFrame
     phase0: pl.DataFrame
     residuals: pl.DataFrame | None

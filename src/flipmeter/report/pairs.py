@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import polars as pl
-from scipy import special
 
 from flipmeter.types import Contrast
 
@@ -15,8 +14,6 @@ SAME = ("rater", "dataset", "level", "seed", "item")
 WHOSE = ("rater", "dataset", "level", "contrast")
 SIDE = ("rank", "slot", "fault", "prompt")
 FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
-MOSTLY, ALPHA, ENOUGH = 2 / 3, 0.05, 6
-"""Six flips that all go one way are the fewest that a sign test calls more than chance."""
 
 Where = tuple[str, str, str, str]
 """Rater, dataset, level and contrast."""
@@ -69,40 +66,6 @@ def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
 def flipped(pairs: Table) -> Table:
     """Return the pairs whose answers differ; a fault on one side counts, one on both does not."""
     return pairs.filter(pl.col("rank") != pl.col("rank_b"))
-
-
-@dataclass(frozen=True)
-class Lean:
-    """Where flips go: how many of them towards the end that draws most."""
-
-    towards: str
-    k: int
-    n: int
-
-    @property
-    def p(self) -> float:
-        """The chance of so many towards one end, either one, if flips went both ways alike."""
-        return min(1.0, 2 * float(special.bdtrc(self.k - 1, self.n, 0.5)))
-
-    def __str__(self) -> str:
-        if self.n < ENOUGH:
-            return ""
-        if self.k >= MOSTLY * self.n and self.p < ALPHA:
-            return f"mostly towards the {self.towards} ({self.k} of {self.n})"
-        return "in no clear direction"
-
-
-def leans(pairs: pl.DataFrame) -> dict[Where, Lean]:
-    """Return the direction of the flips of each contrast, seeds together."""
-    read = flipped(pairs).filter(pl.col("towards") != "")
-    counts = read.group_by(*WHOSE, "towards", maintain_order=True).len()
-    found: dict[Where, Lean] = {}
-    for rater, dataset, level, contrast, towards, k in counts.iter_rows():
-        where = (rater, dataset, level, contrast)
-        other = found.get(where, Lean(towards, 0, 0))
-        most = towards if k > other.k else other.towards
-        found[where] = Lean(most, max(k, other.k), other.n + k)
-    return found
 
 
 @dataclass(frozen=True)

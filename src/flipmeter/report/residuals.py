@@ -62,7 +62,7 @@ WIDE = 5
 
 
 @dataclass(frozen=True)
-class Line:
+class ResidualLine:
     """A line of the table: the title of a factor, a level, a dataset of a level, or a spread.
 
     `shows` is the column that its cells show; an SD is shown alone, a value with its interval.
@@ -82,18 +82,18 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ResidualTable:
     """The lines of a table, its metrics, its title, what its first columns are, and its notes."""
 
     title: str
     columns: tuple[str, str]
     metrics: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[ResidualLine, ...]
     notes: tuple[str, ...]
     mode: str
 
 
-def lay_out(residuals: pl.DataFrame) -> Layout:
+def lay_out(residuals: pl.DataFrame) -> ResidualTable:
     """Arrange residuals in lines; datasets get lines of their own unless the paper is followed."""
     metrics = tuple(residuals["metric"].unique(maintain_order=True))
     mode = str(residuals["mode"][0])
@@ -102,9 +102,9 @@ def lay_out(residuals: pl.DataFrame) -> Layout:
     notes = (what, *_legend(lines, residuals), *_notes(residuals))
     if _is_transfer(residuals):
         title = f"How models differ from {residuals['against'][0]} under the same config, in points"
-        return Layout(title, ("model", "config"), metrics, lines, notes, mode)
+        return ResidualTable(title, ("model", "config"), metrics, lines, notes, mode)
     title = "What a level changes: level minus base, in points"
-    return Layout(title, ("factor", "level"), metrics, lines, notes, mode)
+    return ResidualTable(title, ("factor", "level"), metrics, lines, notes, mode)
 
 
 def _is_transfer(residuals: pl.DataFrame) -> bool:
@@ -134,7 +134,7 @@ def _whose(factor: str, rater: str, raters: Sequence[str]) -> str:
     return f" · {rater}" if len(raters) > 1 and factor != "model" else ""
 
 
-def _legend(lines: Sequence[Line], residuals: pl.DataFrame) -> Iterator[str]:
+def _legend(lines: Sequence[ResidualLine], residuals: pl.DataFrame) -> Iterator[str]:
     """Yield what the words for a missing number mean, if there are any."""
     used = {text for line in lines for text in line.texts()}
     known = [f"{word}: {reason}" for reason, word in GAPS.items() if word in used]
@@ -144,11 +144,11 @@ def _legend(lines: Sequence[Line], residuals: pl.DataFrame) -> Iterator[str]:
         yield "; ".join(known)
 
 
-def _lines(residuals: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+def _lines(residuals: pl.DataFrame, metrics: Sequence[str]) -> Iterator[ResidualLine]:
     raters = _raters(residuals)
     for (factor, rater), block in residuals.group_by(_same_rater(), maintain_order=True):
         name, whose = str(factor), _whose(str(factor), str(rater), raters)
-        yield Line("factor", str(rater) if name == TRANSFER else factor_title(name) + whose)
+        yield ResidualLine("factor", str(rater) if name == TRANSFER else factor_title(name) + whose)
         for (level,), rows in block.group_by("level", maintain_order=True):
             yield from _level_lines(level_title(name, str(level)), rows, metrics)
 
@@ -159,20 +159,22 @@ def _same_rater() -> list[pl.Expr]:
     return [pl.col("factor"), rater.alias("of")]
 
 
-def _level_lines(title: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[Line]:
+def _level_lines(title: str, rows: pl.DataFrame, metrics: Sequence[str]) -> Iterator[ResidualLine]:
     """Yield the mean over datasets; unless the paper is followed, its spreads and its parts."""
     cells = {
         str(dataset): _in_order(own, metrics)
         for (dataset,), own in rows.group_by("dataset", maintain_order=True)
     }
-    yield Line("level", title, cells[""])
+    yield ResidualLine("level", title, cells[""])
     if rows["mode"][0] == "paper":
         return
     for column, words in SPREADS.items():
         if rows.filter(dataset="")[column].is_not_null().any():
-            yield Line("spread", words, cells[""], shows=column)
+            yield ResidualLine("spread", words, cells[""], shows=column)
     if len(cells) > ONE:
-        yield from (Line("dataset", dataset, own) for dataset, own in cells.items() if dataset)
+        yield from (
+            ResidualLine("dataset", dataset, own) for dataset, own in cells.items() if dataset
+        )
 
 
 def _in_order(rows: pl.DataFrame, metrics: Sequence[str]) -> tuple[Record | None, ...]:

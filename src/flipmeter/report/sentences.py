@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.pairs import ALPHA, Lean, Where
-from flipmeter.types import Contrast
+from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
+from flipmeter.types import ALPHA, Contrast
 
 Record = Mapping[str, Any]
 WHEN = {
@@ -24,8 +24,6 @@ WHEN = {
     "P5": "when the instructions stand in the user's message",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
-MOST_UNREAD = 0.2
-"""With more faults than this the verdict is inconclusive, and a flip rate is no news."""
 
 
 @dataclass(frozen=True)
@@ -41,100 +39,105 @@ class Sentence:
         return f"{self.rater} on {self.dataset} {self.text}."
 
 
-def verdict_sentences(
-    verdicts: pl.DataFrame,
-    noise: pl.DataFrame,
-    contrasts: Sequence[Contrast],
-    leans: Mapping[Where, Lean],
-) -> list[Sentence]:
-    """Return a sentence for every rater on every dataset, under the strict policy, seeds pooled.
-
-    `noise` has the noise floor of each rater and dataset (value, note) where there is one.
-    """
-    abouts = {contrast.name: contrast.about for contrast in contrasts}
-    floors = {(row["rater"], row["dataset"]): row for row in noise.to_dicts()}
+def verdict_sentences(verdicts: pl.DataFrame, contrasts: Sequence[Contrast]) -> list[Sentence]:
+    """A sentence for every rater on every dataset, from the rows of its verdicts."""
+    known = {contrast.name: contrast for contrast in contrasts}
     return [
-        _sentence(rows.to_dicts(), abouts, floors.get((str(rater), str(dataset))), leans)
-        for (rater, dataset), rows in verdicts.filter(level="").group_by(
-            "rater", "dataset", maintain_order=True
-        )
+        _sentence(rows.to_dicts(), known)
+        for _, rows in verdicts.filter(level="").group_by("rater", "dataset", maintain_order=True)
     ]
 
 
-def _sentence(
-    rows: Sequence[Record],
-    abouts: Mapping[str, str],
-    floor: Record | None,
-    leans: Mapping[Where, Lean],
-) -> Sentence:
+def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast]) -> Sentence:
     rater, dataset = rows[0]["rater"], rows[0]["dataset"]
     measured = [row for row in rows if row["status"] == "measured"]
     if not measured:
         reasons = dict.fromkeys(str(row["reason"]) for row in rows)
-        return Sentence(
-            rater, dataset, "inconclusive", f"could not be measured: {'; '.join(reasons)}"
-        )
-    head = measured[0]
-    clauses = list(_clauses(head, measured, abouts, floor, leans))
-    return Sentence(rater, dataset, _word(measured), "; ".join(clauses))
+        text = f"could not be measured: {'; '.join(reasons)}"
+        return Sentence(rater, dataset, "not identified", text)
+    word = rater_word(measured)
+    head = _head(measured, word)
+    return Sentence(rater, dataset, word, "; ".join(_clauses(head, measured, known)))
 
 
-def _word(measured: Sequence[Record]) -> str:
-    """Return `flips` if one contrast does, `stable` if all are.
+def rater_word(measured: Sequence[Record]) -> str:
+    """The word for all contrasts of a rater: `flips` if one does given their number (Holm).
 
-    The first contrast speaks for itself; of the others one must flip for sure, given their number.
+    It is `stable` only if all are.
     """
-    first, *others = measured
-    flips = [row for row in others if row["word"] == "flips"]
-    sure = [row for row in flips if row["p"] is None or row["p"] * len(others) < ALPHA]
-    if first["word"] == "flips" or sure:
+    words = {row["word"] for row in measured}
+    flips = [row for row in measured if row["word"] == "flips"]
+    if any(row["p"] is None or row["p"] * len(measured) < ALPHA for row in flips):
         return "flips"
-    return "stable" if {row["word"] for row in measured} == {"stable"} else "inconclusive"
+    if "unreadable" in words:
+        return "unreadable"
+    return "stable" if words == {"stable"} else "inconclusive"
+
+
+def _head(measured: Sequence[Record], word: str) -> Record:
+    """The contrast that speaks first: the worst of those that make the word."""
+    own = [row for row in measured if row["word"] == word] or list(measured)
+    if word not in ("flips", "unreadable"):
+        return own[0]
+    by = "unreadable" if word == "unreadable" else "size"
+    return max(own, key=lambda row: float(row[by] or 0.0))
 
 
 def _clauses(
-    head: Record,
-    measured: Sequence[Record],
-    abouts: Mapping[str, str],
-    floor: Record | None,
-    leans: Mapping[Where, Lean],
+    head: Record, measured: Sequence[Record], known: Mapping[str, Contrast]
 ) -> Iterator[str]:
-    moved = TURNED if POLARITY in str(head["reason"]) else when(head["contrast"], abouts)
-    unread = f"{head['failed']} of {head['n']} pairs have an answer that could not be read"
-    if head["failed"] > MOST_UNREAD * head["n"]:
+    moved = TURNED if POLARITY in str(head["reason"]) else when(head["contrast"], known)
+    unread = f"{short_percent(head['unreadable'] or 0.0)} % of its pairs could not be read"
+    if head["word"] == "unreadable" or head["value"] is None:
         yield f"cannot be judged {moved}: {unread}"
-        yield f"of all pairs {_rate(head)} flip"
-        yield from _worst(measured, 0.0, abouts)
-        return
-    yield f"flips {_rate(head)} of its answers {moved}"
-    yield _noise(floor)
-    lean = leans.get((head["rater"], head["dataset"], "", head["contrast"]))
-    if lean is not None and str(lean):
-        yield str(lean)
-    if head["failed"]:
-        yield unread
-    yield from _worst(measured, head["value"], abouts)
+    else:
+        yield f"flips {_rate(head)} of its answers {moved}"
+        yield _noise(head)
+        if lean := lean_text(head, known[head["contrast"]]):
+            yield lean
+        if head["unreadable"]:
+            yield unread
+    yield from _worst(head, measured, known)
+    yield from (note for note in head["notes"] if note)
 
 
-def _worst(measured: Sequence[Record], above: float, abouts: Mapping[str, str]) -> Iterator[str]:
-    """Name the contrast that flips most, of those that were read."""
-    read = [row for row in measured if row["failed"] <= MOST_UNREAD * row["n"]]
+def _worst(
+    head: Record, measured: Sequence[Record], known: Mapping[str, Contrast]
+) -> Iterator[str]:
+    """Name another contrast that differs more, of those that were read."""
+    read = [row for row in measured if row["word"] != "unreadable" and row["value"] is not None]
     worst = max(read, key=lambda row: float(row["value"]), default=None)
-    if worst is not None and worst["value"] > above:
-        yield f"most of all, {_rate(worst)}, {when(worst['contrast'], abouts)}"
+    above = head["value"] if head["word"] != "unreadable" and head["value"] is not None else 0.0
+    if worst is not None and worst is not head and worst["value"] > above:
+        yield f"most of all, {_rate(worst)}, {when(worst['contrast'], known)}"
 
 
-def when(contrast: str, abouts: Mapping[str, str]) -> str:
-    """Say what a contrast moves, as the end of a sentence."""
-    return WHEN.get(contrast) or f"under {contrast} ({abouts.get(contrast, 'a contrast')})"
+def when(contrast: str, known: Mapping[str, Contrast]) -> str:
+    """What a contrast moves, as the end of a sentence."""
+    about = known[contrast].about if contrast in known else "a contrast"
+    return WHEN.get(contrast) or f"under {contrast} ({about})"
 
 
-def _noise(floor: Record | None) -> str:
-    if floor is None or floor["value"] is None:
+def lean_text(row: Record, contrast: Contrast) -> str:
+    """Where flips go, if the core shows that they go one way: which end, and how many of all."""
+    if not row["leans"] or row["moved_up"] is None or POLARITY in str(row["reason"]):
+        return ""
+    up, down = row["moved_up"], row["moved_down"]
+    k = up if row["leans"] == "up" else down
+    if contrast.reverses_labels:
+        # A list reversed puts the higher class first: up is towards what stands first there.
+        towards = FIRST if row["leans"] == "up" else LAST
+    else:
+        towards = HIGHER if row["leans"] == "up" else LOWER
+    return f"mostly towards the {towards} ({k} of {up + down})"
+
+
+def _noise(row: Record) -> str:
+    if row["is_reproducible"]:
+        return "its replies are reproducible"
+    if row["noise"] is None:
         return "its own noise was not measured"
-    if "by construction" in str(floor["note"]):
-        return "its own noise is 0 by construction"
-    return f"its own noise is {short_percent(floor['value'])} %"
+    return f"its own noise is {short_percent(row['noise'])} %"
 
 
 def _rate(row: Record) -> str:
@@ -143,6 +146,6 @@ def _rate(row: Record) -> str:
 
 
 def short_percent(share: float) -> str:
-    """Return whole percents, with a digit more where that would read as none or as all."""
+    """Whole percents, with a digit more where that would read as none or as all."""
     is_edge = 0 < share < 0.01 or 0.99 < share < 1
     return f"{100 * share:.{1 if is_edge else 0}f}"

@@ -19,9 +19,9 @@ from flipmeter.report.latex import (
 from flipmeter.report.residuals import (
     BETTER_UP,
     METRICS,
-    Layout,
-    Line,
     Record,
+    ResidualLine,
+    ResidualTable,
     cell_text,
     lay_out,
     metric_title,
@@ -113,7 +113,7 @@ def _latex_title(metric: str) -> str:
     return escape_latex(METRICS.get(metric, metric)) + arrow
 
 
-def _latex_blocks(layout: Layout) -> Iterator[Block]:
+def _latex_blocks(layout: ResidualTable) -> Iterator[Block]:
     """Yield a block for each level, with its spreads and its datasets."""
     largest = max((_size(row) for line in layout.lines for row in line.cells), default=0.0)
     factor, rows = "", list[list[str]]()
@@ -130,7 +130,7 @@ def _latex_blocks(layout: Layout) -> Iterator[Block]:
         yield Block(rows, factor)
 
 
-def _latex_level(line: Line) -> str:
+def _latex_level(line: ResidualLine) -> str:
     title = latex_name(line.title)
     return title if line.kind == "level" else f"\\quad\\textit{{{title}}}"
 

@@ -111,7 +111,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _contrast_rows(found: Findings) -> list[list[str]]:
-    heads = ["model", "dataset", "contrast", "flips [95 %]", "n", "faults", "p > noise", "verdict"]
+    heads = ["model", "dataset", "contrast", "flips [95 %]", "items", "unreadable", "p", "verdict"]
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     rows = [heads]
     for row in found.verdicts.filter(level="").to_dicts():
@@ -121,7 +121,8 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
                 *(row["rater"], row["dataset"]),
                 f"{row['contrast']} {abouts.get(row['contrast'], '')}",
                 interval(row) if is_measured else row["reason"],
-                *(str(row[name]) if is_measured else "" for name in ("n", "failed")),
+                str(row["n_clusters"]) if is_measured else "",
+                f"{100 * (row['unreadable'] or 0):.1f} %" if is_measured else "",
                 p_value(row["p"]),
                 row["word"] if is_measured else "",
             ]

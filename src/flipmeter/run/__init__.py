@@ -1,0 +1,1 @@
+"""Condition -> Run: ask, decide, and keep it all in one folder; read such folders again."""

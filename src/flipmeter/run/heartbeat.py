@@ -17,7 +17,7 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from flipmeter.base.atomic import write_text
-from flipmeter.model import Gate, Ledger, Price
+from flipmeter.model import Ledger, Price, ServerGate
 from flipmeter.types import canonical_json
 
 PROGRESS = "progress.json"
@@ -99,7 +99,7 @@ def is_running(pid: int) -> bool:
 
 
 @dataclass
-class Pulse:
+class Heartbeat:
     """Leaves a beat in a run folder once a second while the run is on; only a kill leaves the last.
 
     It looks at what is counted anyway, from a thread of its own: a request costs nothing more.
@@ -112,7 +112,7 @@ class Pulse:
     planned: int = 0
     decided: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    gates: Mapping[str, Gate] = field(default_factory=dict)
+    gates: Mapping[str, ServerGate] = field(default_factory=dict)
 
     def settle(self, decisions: pl.DataFrame) -> None:
         """Count a lot of decisions and the faults among them."""
@@ -121,7 +121,7 @@ class Pulse:
             fault for fault in decisions["fault"] if fault
         )  # a new one: the thread reads it
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> Heartbeat:
         self._started = time.time()
         self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)
         self._recent.append((time.monotonic(), self.ledger.asked))
@@ -189,7 +189,7 @@ class Pulse:
         return dearest.of(self.ledger.prompt_tokens, self.ledger.completion_tokens)
 
 
-def _door(server: str, gate: Gate) -> Door:
+def _door(server: str, gate: ServerGate) -> Door:
     limiter = gate.limiter
     pause = max(0.0, gate.next_start - time.monotonic())
     return Door(server, limiter.in_use, limiter.permits, limiter.limit, limiter.was_crowded, pause)

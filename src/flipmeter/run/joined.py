@@ -11,7 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.run.perform import CALLS, DECISIONS, Run
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.run.rows import CALL_SCHEMA, SCHEMA
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study
@@ -22,7 +23,13 @@ WHERE = list(SCHEMA)[:7]
 CONDITION = WHERE[:-1]
 DECIDED = ["rank", "slot", "fault", "prompt"]
 CALLED = [name for name in CALL_SCHEMA if name in (*WHERE, "role", "asked_view", "part", "draw")]
-NAMED_BY = {DECISIONS: WHERE, CALLS: CALLED}
+NAMED_BY = {
+    DECISIONS: WHERE,
+    CALLS: CALLED,
+    CONDITIONS: CONDITION,
+    ITEMS: ["dataset", "role", "id"],
+    PROMPTS: ["digest"],
+}
 ADDED = {"models", "datasets", "seeds", "vary", "configs", "only_on"}
 """What the studies of runs may differ in, because it adds up."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
@@ -50,12 +57,19 @@ class Joined(Run):
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        whole = pl.concat([run.calls for run in self.runs], how="diagonal_relaxed")
-        return whole.unique(CALLED, keep="first", maintain_order=True)
+        return self.scan(CALLS).collect()
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        return self.scan(ITEMS).collect()
+
+    @cached_property
+    def conditions(self) -> pl.DataFrame:
+        return self.scan(CONDITIONS).collect()
 
     def scan(self, name: str) -> pl.LazyFrame:
         whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
-        if not self._overlaps:
+        if name in (DECISIONS, CALLS) and not self._overlaps:
             return whole
         return whole.unique(NAMED_BY[name], keep="first", maintain_order=True)
 
@@ -70,8 +84,13 @@ class Joined(Run):
         return bool(shared)
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Mapping[str, Any]:
         return _one_environment(self.runs)
+
+    @property
+    def is_settled(self) -> bool:
+        ended = [run for run in self.runs if run.stopped]
+        return bool(ended) and all(run.is_settled for run in ended)
 
 
 def joined(runs: Sequence[Run]) -> Run:
@@ -241,13 +260,13 @@ def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
         "runs": {str(run.folder): _machine(run.environment) for run in runs},
         "models": {name: one for each in told for name, one in each["models"].items()},
         "datasets": {name: one for each in told for name, one in each["datasets"].items()},
+        "tasks": {name: one for each in told for name, one in each["tasks"].items()},
         "fallbacks": _lists(each.get("fallbacks", {}) for each in told),
         "capabilities": {
             name: one for each in told for name, one in each.get("capabilities", {}).items()
         },
         "reproducible": _reproducible(runs),
         "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),
-        "settled": bool(ended) and all(run.is_settled for run in ended),
     }
 
 

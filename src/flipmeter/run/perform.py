@@ -1,35 +1,25 @@
-"""Study -> Run: a folder that holds what was asked, decided and measured."""
+"""Study -> Run: ask what is missing, decide, and write the folder."""
 
 from __future__ import annotations
 
 import gc
-import json
 import platform
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from shlex import quote
 from tempfile import TemporaryFile
 from typing import Any
 
 import polars as pl
 import yaml
 
-from flipmeter.base.atomic import fresh, write_text
+from flipmeter.base.atomic import write_text
 from flipmeter.base.run_sync import wait_for
-from flipmeter.decide import open_pipeline
-from flipmeter.measure import (
-    claimed_contrast,
-    measure,
-    noise_warnings,
-    read_claim,
-    verdicts,
-    watch,
-)
+from flipmeter.measure import Watch, claimed, looks_of, read_claim, refuse_unreachable
 from flipmeter.model import (
     Asked,
     Backend,
@@ -46,215 +36,34 @@ from flipmeter.model import (
 )
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn
-from flipmeter.run.heartbeat import Pulse
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import (
+    CALLS,
+    CONDITIONS,
+    DECISIONS,
+    ITEMS,
+    PROMPTS,
+    STUDY,
+    State,
+    commit,
+)
+from flipmeter.run.heartbeat import Heartbeat
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.rows import (
-    ANSWERED,
+    PROMPT_SCHEMA,
+    ItemTable,
+    PromptTable,
     call_table,
-    changes_of_model,
+    condition_table,
     decision_table,
+    evidence_of,
     in_grid_order,
-    in_order,
 )
-from flipmeter.run.spill import Pile, room_for, scratch
-from flipmeter.study.file import Study, read_study
+from flipmeter.run.spill import Spill, room_for, scratch
+from flipmeter.study.entries import TaskEntry
+from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, draw_sample, is_settled, merged_for, worlds
-from flipmeter.types import Condition, Contrast, Dataset, Model, Problem
-
-STUDY, DECISIONS, CALLS = "study.yaml", "decisions.parquet", "calls.parquet"
-HALF = 0.5
-"""Below this share of the probability on labels, what is said of them rests on little."""
-ESTIMATES, ENVIRONMENT = "estimates.parquet", "environment.json"
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder. Estimates are computed from the decisions, so they are never out of date."""
-
-    folder: Path
-
-    @property
-    def where(self) -> str:
-        """Return what a command names to mean this run."""
-        return quote(str(self.folder))
-
-    @cached_property
-    def study(self) -> Study:
-        return read_study(self._file(STUDY))
-
-    @cached_property
-    def decisions(self) -> pl.DataFrame:
-        return _table(self._file(DECISIONS))
-
-    @cached_property
-    def calls(self) -> pl.DataFrame:
-        return _table(self._file(CALLS))
-
-    def scan(self, name: str) -> pl.LazyFrame:
-        """Return the decisions or the calls, by the name of their file, not yet read."""
-        return pl.scan_parquet(self._file(name))
-
-    def calls_with(self, *columns: str) -> pl.DataFrame:
-        """Return some columns of the calls; the others are not read."""
-        try:
-            return self.scan(CALLS).select(columns).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise _damaged(self.folder / CALLS, error) from error
-
-    @cached_property
-    def environment(self) -> dict[str, Any]:
-        path = self._file(ENVIRONMENT)
-        try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise _damaged(path, error) from error
-        return content
-
-    @cached_property
-    def estimates(self) -> pl.DataFrame:
-        study = self.study
-        measured = measure(
-            self.decisions,
-            self.contrasts,
-            mode=study.mode,
-            reproducible=self.environment["reproducible"],
-        )
-        return in_order(measured, self.decisions).with_columns(
-            warning=pl.col("rater").replace_strict(
-                self.warnings, default="", return_dtype=pl.String
-            )
-        )
-
-    @cached_property
-    def contrasts(self) -> tuple[Contrast, ...]:
-        return self.study.contrasts
-
-    @property
-    def recipe(self) -> str:
-        """Return what the run was made from, as YAML."""
-        content = self.study.model_dump(mode="json")
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-    @property
-    def scales(self) -> dict[str, tuple[str, ...]]:
-        """Return the class names by dataset, where they are known without reading its data."""
-        return {}
-
-    @property
-    def texts(self) -> dict[tuple[str, str], str]:
-        """Return texts by dataset and item, where they are known without reading its data."""
-        return {}
-
-    @property
-    def stopped(self) -> str:
-        """Return why the run ended before all items were rated, "" if it did not."""
-        return str(self.environment.get("stopped", ""))
-
-    @property
-    def is_settled(self) -> bool:
-        """Say whether the run ended early because the claim it was made for was settled."""
-        return bool(self.environment.get("settled"))
-
-    @cached_property
-    def warnings(self) -> dict[str, str]:
-        """Return by rater what a reader of its numbers must know, only those with a warning."""
-        found: dict[str, list[str]] = {}
-        told_by = (
-            self.environment.get("fallbacks", {}),
-            changes_of_model(self.calls_with("rater", *ANSWERED)),
-            self._noise_warnings(),
-        )
-        for told in told_by:
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
-        for told in (self._in_sample(), self._little_mass()):
-            for rater, lines in told.items():
-                found.setdefault(rater, []).extend(lines)
-        if self.stopped:
-            for rater in self.decisions["rater"].unique(maintain_order=True):
-                found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
-        return {rater: "; ".join(lines) for rater, lines in found.items()}
-
-    def _noise_warnings(self) -> Mapping[str, list[str]]:
-        """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
-        if self.study.n_draws:
-            return {}
-        return noise_warnings(self.decisions, self._greedy, self.environment["reproducible"])
-
-    def _in_sample(self) -> dict[str, list[str]]:
-        """Say by rater which levels learn a bias from items that they are tested on."""
-        levels = self.study.levels()
-        told = {
-            name or "the base"
-            for name in self.decisions["level"].unique()
-            if name in levels and open_pipeline(levels[name].pipeline).traits.calibration == "test"
-        }
-        if not told:
-            return {}
-        line = f"in sample: {', '.join(sorted(told))} learn their correction from test items"
-        return {rater: [line] for rater in self.decisions["rater"].unique(maintain_order=True)}
-
-    def _little_mass(self) -> dict[str, list[str]]:
-        """Say by rater where labels have less than half of the probability, if that is used."""
-        is_used = self.study.is_scored or self.study.n_draws
-        if not is_used or "label_mass" not in self.decisions.columns:
-            return {}
-        known = self.decisions.filter(pl.col("label_mass").is_not_null())
-        counts = known.group_by("rater", maintain_order=True).agg(
-            k=(pl.col("label_mass") < HALF).sum(), n=pl.len()
-        )
-        return {
-            rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
-            for rater, k, n in counts.iter_rows()
-            if k
-        }
-
-    @property
-    def _greedy(self) -> list[str]:
-        raters = self.study.raters()
-        return [rater.name for rater in raters if rater.decoding.is_greedy]
-
-    @cached_property
-    def verdicts(self) -> pl.DataFrame:
-        # "Any view differs" grows with the number of views and with noise: it gets no verdict.
-        judged = verdicts(
-            self.decisions,
-            [contrast for contrast in self.contrasts if contrast.is_pair],
-            reproducible=self.environment["reproducible"],
-            margin=self.study.margin,
-        )
-        return in_order(judged, self.decisions)
-
-    @property
-    def views(self) -> list[str]:
-        """Return the views in the order in which the study shows them."""
-        return self.decisions["view"].unique(maintain_order=True).to_list()
-
-    def _file(self, name: str) -> Path:
-        path = self.folder / name
-        if self.folder.is_file():
-            raise Problem(
-                f"{self.folder} is a file and this needs a run folder; tables of predictions are "
-                "for measure, report, check and compare"
-            )
-        if not path.is_file():
-            raise Problem(
-                f"{self.folder} has no {name}: it is not a run folder, or its run was stopped "
-                "before the end; run the study again, nothing is asked twice"
-            )
-        return path
-
-
-def _table(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> Problem:
-    reason = (str(error).splitlines() or [""])[0]
-    return Problem(f"{path} is damaged ({reason}); run the study again, nothing is asked twice")
+from flipmeter.types import Condition, Dataset, Model, Problem
 
 
 def perform(
@@ -268,22 +77,24 @@ def perform(
     on_plan: Callable[[int], None] | None = None,
     origin: Mapping[str, Any] | None = None,
     on: str | None = None,
+    laid_out: tuple[Sequence[Dataset], Sequence[Condition]] | None = None,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
     A run that its budget or its claim (`until`) stops holds the blocks of items that were finished,
     and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `origin` says who got
     the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
-    is measured depends on it.
+    is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
+    would load and lay out itself.
     """
-    datasets = study.load()
     ledger = ledger or Ledger()
-    grid = conditions(study, datasets)
+    datasets = study.load() if laid_out is None else laid_out[0]
+    grid = conditions(study, datasets) if laid_out is None else list(laid_out[1])
     is_known = _until(study, grid)
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
-    pulse = Pulse(folder, study.name, ledger, study.prices.values())
+    pulse = Heartbeat(folder, study.name, ledger, study.prices.values())
 
     def planned(n_requests: int) -> None:
         pulse.planned = n_requests
@@ -296,71 +107,94 @@ def perform(
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
             lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
-            return await _gather(lots, identities, is_known, pulse, piles)
+            return await _gather(lots, identities, is_known, pulse, spills)
 
-    with pulse, scratch(folder) as piles:
+    with pulse, scratch(folder) as spills:
         with _collecting_seldom():
             found = wait_for(ask())
-        environment = describe(study, datasets, grid, found.identities, ledger, found.stopped)
-        environment |= {"capabilities": _listed(known), "fallbacks": fallbacks}
-        environment["settled"] = found.is_settled
+        facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
+        facts |= {"capabilities": _listed(known), "fallbacks": fallbacks}
         if origin is not None:
-            environment["origin"] = dict(origin)
-        return _record(folder, study, grid, found, environment)
+            facts["origin"] = dict(origin)
+        _record(folder, spills, study, grid, found, facts)
+    return Run(folder)
 
 
 def _record(
     folder: Path,
+    spills: Path,
     study: Study,
     grid: Sequence[Condition],
     found: _Harvest,
-    environment: Mapping[str, Any],
-) -> Run:
+    facts: Mapping[str, Any],
+) -> None:
     """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
-    with room_for(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / STUDY, yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False))
     decisions, calls = found.decisions.rows(), found.calls.rows()
     if study.block is not None:  # blocks have all conditions each, and share some calls
         decisions = in_grid_order(decisions, grid)
         calls = in_grid_order(calls.unique(maintain_order=True), grid)
-    _write_table(folder / DECISIONS, decisions)
-    _write_table(folder / CALLS, calls)
-    _write(folder / ENVIRONMENT, json.dumps(environment, indent=2, ensure_ascii=False))
-    run = Run(folder)
-    _write_table(folder / ESTIMATES, run.estimates.lazy())
-    return run
+    found.items.add_grid(grid)
+    recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
+    tables = {
+        ITEMS: found.items.table().lazy().sort("dataset", "role", "id"),
+        CONDITIONS: condition_table(grid).lazy(),
+        PROMPTS: found.prompts.rows().sort("head", "digest"),
+        CALLS: calls,
+        DECISIONS: decisions,
+    }
+    writers = {STUDY: lambda path: write_text(path, recipe)} | {
+        name: partial(_write_table, table) for name, table in tables.items()
+    }
+    with room_for(folder):
+        commit(folder, spills, writers, study=study.name, state=found.state, facts=facts)
 
 
 @dataclass
 class _Harvest:
     """What a run brought in, lot by lot, who answered, and why it ended early, if it did."""
 
-    decisions: Pile
-    calls: Pile
+    decisions: Spill
+    calls: Spill
+    prompts: Spill
+    items: ItemTable
     identities: Mapping[Seat, str]
     stopped: str = ""
     is_settled: bool = False
+
+    @property
+    def state(self) -> State:
+        if not self.stopped:
+            return "complete"
+        return "settled" if self.is_settled else "stopped"
 
 
 async def _gather(
     lots: AsyncIterator[list[Rated]],
     identities: Mapping[Seat, str],
     is_known: Callable[[pl.DataFrame], str],
-    pulse: Pulse,
+    pulse: Heartbeat,
     folder: Path,
 ) -> _Harvest:
     """Turn lots into rows as they come, until there are no more or what was asked is known.
 
     A budget that ends before the first is an error.
     """
-    decisions = Pile(folder, "decisions", decision_table([]))
-    found = _Harvest(decisions, Pile(folder, "calls", call_table([])), identities)
+    found = _Harvest(
+        Spill(folder, "decisions", decision_table([])),
+        Spill(folder, "calls", call_table([])),
+        Spill(folder, "prompts", PROMPT_SCHEMA.to_frame()),
+        ItemTable(),
+        identities,
+    )
+    prompts = PromptTable()
     try:
         async for rated in lots:
             table = decision_table(rated)
             found.decisions.add(table)
             found.calls.add(call_table(rated).unique(maintain_order=True))
+            scripts = (one.call.prompt.script for _, one in evidence_of(rated))
+            found.prompts.add(prompts.rows(scripts))
+            found.items.add_asked(rated)
             pulse.settle(table)
             found.stopped = is_known(table)
             if found.stopped:
@@ -374,32 +208,42 @@ async def _gather(
 
 
 def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], str]:
-    """Return what says, lot by lot, why no more decisions are needed, "" if they are."""
+    """What says, lot by lot, why no more decisions are needed, "" if they are."""
     if study.until is None:
         return lambda lot: ""
     claim = read_claim(study.until)
-    contrast = claimed_contrast(claim, study.contrasts)
-    n_decisions = sum(len(condition.items) for condition in grid)
-    if not {condition.view.name for condition in grid}.issuperset(contrast.views):
+    contrast = claimed(claim.contrast, study.contrasts)
+    sizes = {
+        view: max((len(c.items) for c in grid if c.view.name == view), default=0)
+        for view in contrast.views
+    }
+    n_items = min(sizes.values())
+    if not n_items:
         raise Problem(
             f"nobody is asked under both views of {contrast.name}, so that '{claim}' cannot be "
             "settled; the pipeline cannot express it, or there are no demonstrations"
         )
-
+    looks = looks_of(study.block_size, n_items)
+    if not claim.beyond_noise:
+        refuse_unreachable(claim, looks)
+    reproducible = sorted({c.rater.name for c in grid if is_settled(c.rater)})
+    watch = Watch(claim, contrast, looks, reproducible)
     seen: list[pl.DataFrame] = []
+    n_decisions = sum(len(condition.items) for condition in grid)
 
     def is_known(lot: pl.DataFrame) -> str:
         seen.append(lot)
+        if len(seen) > len(looks):
+            return ""
         decisions = pl.concat(seen)
-        found = watch(decisions, claim, contrast)
-        n_items = max((one.n for one in found), default=0)
-        is_last = len(decisions) >= n_decisions
-        if not found or is_last or any(one.word == "undecided" for one in found):
+        found = watch.look(decisions)
+        if len(decisions) >= n_decisions or not all(one.is_final for one in found):
             return ""
         return (
-            f"{claim} was settled after {n_items} of {study.test_size} items, 95 % sure however "
-            f"often one looks: {'; '.join(map(str, found))}; {n_decisions - len(decisions):,} of "
-            f"{n_decisions:,} decisions were not needed; other intervals are not made for stopping"
+            f"{claim} was settled after {looks[len(seen) - 1]} of {n_items} items "
+            f"(group-sequential, 95 %): {'; '.join(map(str, found))}; "
+            f"{n_decisions - len(decisions):,} of {n_decisions:,} decisions were not needed; other "
+            "intervals are not made for stopping"
         )
 
     return is_known
@@ -475,7 +319,13 @@ def describe(
         "reproducible": sorted(
             {condition.rater.name for condition in grid if is_settled(condition.rater)}
         ),
-        "datasets": {name: about for d in datasets for name, about in _described(study, d)},
+        "contrasts": [asdict(contrast) for contrast in study.contrasts],
+        "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in grid},
+        "datasets": {
+            name: {"spec": spec, **about}
+            for dataset, spec in zip(datasets, study.datasets, strict=True)
+            for name, about in _described(study, dataset)
+        },
         "asked": {name: n for name, n in asdict(ledger).items() if name != "started"},
         "stopped": stopped,
     }
@@ -543,12 +393,6 @@ def _claim(folder: Path) -> None:
         ) from error
 
 
-def _write(path: Path, text: str) -> None:
-    with room_for(path):
-        write_text(path, text)
-
-
-def _write_table(path: Path, table: pl.LazyFrame) -> None:
-    with room_for(path), fresh(path) as new:
-        # Where chunks begin would show in the pages of the file.
-        table.collect().rechunk().write_parquet(new)
+def _write_table(table: pl.LazyFrame, path: Path) -> None:
+    # Where chunks begin would show in the pages of the file.
+    table.collect().rechunk().write_parquet(path)

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from flipmeter.data.labels import Labels, read_labels, shorten
-from flipmeter.data.records import Record, Table
+from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
 from flipmeter.run.rows import SCHEMA
@@ -33,6 +33,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "slot": ("slot",),
     "fault": ("fault",),
     "text": ("text",),
+    "cluster": ("cluster",),
 }
 """What a table says, and what its column may be called."""
 NEEDED = ("item", "view", "label")
@@ -50,7 +51,7 @@ Key = tuple[str, str, str, int, str, int, str]
 
 
 @dataclass
-class Reading:
+class PredictionRows:
     """A table on its way to decisions: which column says what, and the scale of each dataset."""
 
     table: Table
@@ -179,6 +180,7 @@ class Reading:
             "slot": self._place(record, _slot(view, rank, n_classes), n_classes),
             "fault": fault,
             "n_classes": n_classes,
+            "cluster": self._text(record, "cluster") or " ".join(text.casefold().split()) or item,
         }
 
     def _carried(self, record: Record) -> dict[str, Any]:

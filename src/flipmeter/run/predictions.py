@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +11,15 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.data.records import read_table
+from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes
-from flipmeter.run.perform import CALLS, Run
-from flipmeter.run.prediction_rows import Reading
-from flipmeter.run.rows import CALL_SCHEMA
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.prediction_rows import PredictionRows
+from flipmeter.run.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
 from flipmeter.study.file import Study
 from flipmeter.types import Contrast, Problem
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 BASE = "base"
 NEEDS = "item, condition and label"
 
@@ -31,8 +31,8 @@ class Predictions(Run):
     scale: tuple[str, ...] = ()
 
     @cached_property
-    def _reading(self) -> Reading:
-        return Reading(read_table(self.folder, needs=NEEDS), self.scale, self.folder.stem)
+    def _reading(self) -> PredictionRows:
+        return PredictionRows(read_table(self.folder, needs=NEEDS), self.scale, self.folder.stem)
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
@@ -42,8 +42,21 @@ class Predictions(Run):
     def calls(self) -> pl.DataFrame:
         return pl.DataFrame(schema=CALL_SCHEMA)
 
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        whose = self.decisions.select("dataset", pl.col("item").alias("id"), "gold")
+        told = [(*place, text) for place, text in self._reading.texts.items()]
+        texts = pl.DataFrame(told, schema={"dataset": str, "id": str, "text": str}, orient="row")
+        found = whose.unique(["dataset", "id"], maintain_order=True)
+        found = found.join(texts, on=["dataset", "id"], how="left", maintain_order="left")
+        known = found.with_columns(pl.col("text").fill_null(""), role=pl.lit("test"))
+        blank = known.with_columns(fields=pl.lit(""), cluster=pl.lit(""))
+        return blank.select(ITEM_SCHEMA.names())
+
     def scan(self, name: str) -> pl.LazyFrame:
-        return (self.calls if name == CALLS else self.decisions).lazy()
+        if name in (PROMPTS, CONDITIONS):
+            return (PROMPT_SCHEMA if name == PROMPTS else CONDITION_SCHEMA).to_frame(eager=False)
+        return {DECISIONS: self.decisions, CALLS: self.calls, ITEMS: self.items}[name].lazy()
 
     @cached_property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -67,7 +80,7 @@ class Predictions(Run):
         return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
 
     @cached_property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Mapping[str, Any]:
         return {
             "reproducible": [],
             "datasets": {
@@ -85,8 +98,8 @@ class Predictions(Run):
         return {name: labels.task.scale.names for name, labels in self._reading.labels.items()}
 
     @property
-    def texts(self) -> dict[tuple[str, str], str]:
-        return self._reading.texts
+    def is_settled(self) -> bool:
+        return False
 
     @property
     def _greedy(self) -> list[str]:

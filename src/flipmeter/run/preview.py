@@ -91,7 +91,7 @@ def preview(
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
-    return Preview(len(first.grid), tuple(forecasts))
+    return Preview(len(first.grid), tuple(forecasts), study.name)
 
 
 def _worst(plan: Plan, stored: Collection[str]) -> dict[str, Spent]:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from flipmeter.decide import Panel, open_pipeline
+from flipmeter.decide import Asked, open_pipeline
 from flipmeter.model import Engine, is_callable, request_for
-from flipmeter.parse.answer import counted, parse
+from flipmeter.parse import counted, parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos
 from flipmeter.prompt import Write, paradigms
@@ -131,9 +131,9 @@ def _answer(found: Sequence[Evidence]) -> Answer:
     return counted(first.answer, [one.answer for one in drawn], first.call.prompt)
 
 
-def panel_of(condition: Condition) -> Panel:
+def panel_of(condition: Condition) -> Asked:
     """Return what the pipeline of a condition is applied to."""
-    return Panel(
+    return Asked(
         condition.items, condition.view, condition.demos, condition.calibration, condition.seed
     )
 

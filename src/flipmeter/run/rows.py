@@ -1,14 +1,16 @@
-"""Rated -> rows: the decisions of a run and the calls they rest on, as tables."""
+"""Rated -> rows: the decisions of a run, the calls they rest on, prompts, items, conditions."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import polars as pl
 
-from flipmeter.run.rate import Rated
-from flipmeter.types import Condition, Usage
+from flipmeter.run.rate import Evidence, Rated
+from flipmeter.types import Condition, Head, Item, Role, Script, Usage, canonical_json
 
 TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
@@ -30,6 +32,7 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "prompt": pl.String,
     "n_classes": pl.Int64,
     "labels": pl.String,
+    "cluster": pl.String,
     "n_calls": pl.Int64,
     "shared_calls": pl.Int64,
     "unread_calls": pl.Int64,
@@ -48,13 +51,49 @@ CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "part": pl.String,
     "draw": pl.Int64,
     "key": pl.String,
+    "prompt": pl.String,
     "reply": pl.String,
     "finish": pl.String,
+    "slot": pl.Int64,
+    "rank": pl.Int64,
+    "fault": pl.String,
+    "probabilities": pl.List(pl.Float64),
+    "label_mass": pl.Float64,
+    **dict.fromkeys(TOKENS, pl.Int64),
+    "seconds": pl.Float64,
     "answered_by": pl.String,
     "provider": pl.String,
     "fingerprint": pl.String,
     "error": pl.String,
 }
+ITEM_SCHEMA = pl.Schema(
+    {
+        "dataset": pl.String,
+        "id": pl.String,
+        "role": pl.String,
+        "gold": pl.Int64,
+        "text": pl.String,
+        "fields": pl.String,
+        "cluster": pl.String,
+    }
+)
+"""`fields` is the JSON of an item's other fields, "" where it has a text alone."""
+PROMPT_SCHEMA = pl.Schema({"digest": pl.String, "head": pl.String, "text": pl.String})
+"""A prompt is a head that many share and the rest of its last message. A head is a row of its own,
+whose text is the JSON of its messages and which names no head."""
+CONDITION_SCHEMA = pl.Schema(
+    {
+        **{name: SCHEMA[name] for name in list(SCHEMA)[:6]},
+        "n_items": pl.Int64,
+        "pipeline": pl.String,
+        "label_order": pl.List(pl.Int64),
+        "demo_order": pl.String,
+        "placement": pl.String,
+        "demos": pl.List(pl.String),
+        "calibration": pl.List(pl.String),
+    }
+)
+"""`demos` and `calibration` are ids of items, in the order of the sampler."""
 
 
 def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
@@ -107,6 +146,7 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
         digest_of([f.call.prompt.digest for f in one.evidence if not f.call.draw]),
         len(condition.task.scale),
         one.evidence[0].call.prompt.labels if one.evidence else "",
+        one.item.cluster or one.item.id,
         len(one.evidence),
         len(one.shared),
         sum(found.answer.fault is not None for found in one.evidence),
@@ -170,27 +210,139 @@ def call_table(rated: Sequence[Rated]) -> pl.DataFrame:
 
 
 def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
+    for condition, found in evidence_of(rated):
+        yield *_where(condition), *_call_row(found)
+
+
+def evidence_of(rated: Sequence[Rated]) -> Iterator[tuple[Condition, Evidence]]:
+    """What decisions rest on; what the items of a condition share comes once, with the first."""
     told: set[int] = set()
     for one in rated:
         is_first = id(one.condition) not in told
         told.add(id(one.condition))
         for found in (*one.evidence, *(one.shared if is_first else ())):
-            reply = found.reply
-            yield (
-                *_where(one.condition),
-                found.call.ask.item.id,
-                found.call.ask.item.role,
-                found.call.ask.view.name,
-                found.call.ask.part,
-                found.call.draw,
-                found.call.request.key,
-                reply.text,
-                reply.finish,
-                reply.model,
-                reply.provider,
-                reply.fingerprint,
-                reply.error,
-            )
+            yield one.condition, found
+
+
+def _call_row(found: Evidence) -> tuple[object, ...]:
+    call, reply, answer, usage = found.call, found.reply, found.answer, found.reply.usage
+    return (
+        call.ask.item.id,
+        call.ask.item.role,
+        call.ask.view.name,
+        call.ask.part,
+        call.draw,
+        call.request.key,
+        call.prompt.digest,
+        reply.text,
+        reply.finish,
+        answer.slot,
+        answer.rank,
+        answer.fault or "",
+        answer.probabilities,
+        answer.label_mass,
+        *(usage.prompt, usage.cached, usage.completion, usage.reasoning),
+        reply.seconds,
+        reply.model,
+        reply.provider,
+        reply.fingerprint,
+        reply.error,
+    )
+
+
+class PromptTable:
+    """Collects the prompts of a run, each once however many calls show it."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()  # of a million prompts: numbers take half of what texts do
+
+    def rows(self, scripts: Iterable[Script]) -> pl.DataFrame:
+        """Those of some prompts that no table before had."""
+        found = [row for script in scripts for row in self._new(script)]
+        return pl.DataFrame(found, schema=PROMPT_SCHEMA, orient="row")
+
+    def _new(self, script: Script) -> Iterator[tuple[str, str, str]]:
+        digest, head = script.digest[:16], _head_digest(script.head)
+        if not self._is_new(digest):
+            return
+        if self._is_new(head):
+            yield head, "", canonical_json(_messages(script.head))
+        yield digest, head, script.rest
+
+    def _is_new(self, digest: str) -> bool:
+        number, n_before = int(digest, 16), len(self._seen)
+        self._seen.add(number)
+        return len(self._seen) > n_before
+
+
+def _messages(head: Head) -> list[list[str]]:
+    return [*([m.role, m.content] for m in head.before), [head.role, head.start]]
+
+
+@lru_cache(maxsize=1024)
+def _head_digest(head: Head) -> str:
+    return hashlib.sha256(canonical_json(_messages(head)).encode()).hexdigest()[:16]
+
+
+def prompt_text(head: str, rest: str) -> str:
+    """A prompt as one text, from the row of its head and its own."""
+    *before, (_, start) = json.loads(head)
+    return "\n\n".join([*(content for _, content in before), start + rest])
+
+
+class ItemTable:
+    """Collects the items of a run: those rated, shown as demonstrations, or asked beside them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, Role, str], Item] = {}
+
+    def add_grid(self, grid: Iterable[Condition]) -> None:
+        for condition in grid:
+            for item in (*condition.demos, *condition.calibration, *condition.items):
+                self._seen.setdefault((condition.dataset, item.role, item.id), item)
+
+    def add_asked(self, rated: Sequence[Rated]) -> None:
+        """Add what pipelines asked about that is in no condition: null texts."""
+        for condition, found in evidence_of(rated):
+            item = found.call.ask.item
+            if item.role != "test":
+                self._seen.setdefault((condition.dataset, item.role, item.id), item)
+
+    def table(self) -> pl.DataFrame:
+        rows = [(dataset, *_item_row(item)) for (dataset, _, _), item in self._seen.items()]
+        return pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row")
+
+
+def _item_row(item: Item) -> tuple[object, ...]:
+    others = {name: value for name, value in item.fields.items() if name != "text"}
+    fields = canonical_json(others) if others else ""
+    return item.id, item.role, item.gold, item.fields.get("text", ""), fields, item.cluster
+
+
+def read_item(row: dict[str, object]) -> Item:
+    """An item from its row."""
+    fields = {"text": str(row["text"]), **(json.loads(str(row["fields"])) if row["fields"] else {})}
+    gold, role = row["gold"], row["role"]
+    cluster = str(row["cluster"] or "")
+    return Item(str(row["id"]), fields, gold, role, cluster)  # type: ignore[arg-type]  # as written
+
+
+def condition_table(grid: Sequence[Condition]) -> pl.DataFrame:
+    """One row per condition: how its items were shown, and with which demonstrations."""
+    rows = [
+        (
+            *_where(one),
+            len(one.items),
+            one.rater.pipeline,
+            list(one.view.label_order),
+            one.view.demo_order,
+            one.view.placement,
+            [item.id for item in one.demos],
+            [item.id for item in one.calibration],
+        )
+        for one in grid
+    ]
+    return pl.DataFrame(rows, schema=CONDITION_SCHEMA, orient="row")
 
 
 def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from flipmeter.types import Problem
 MANY = 50_000
 """Rows that are held in memory; a small run never waits for a disk."""
 
-SCRATCH = ".pile."
+SCRATCH = ".spill."
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def room_for(path: Path) -> Iterator[None]:
         ) from error
 
 
-class Pile:
+class Spill:
     """Rows in the order in which they come, in files of a folder once they are many."""
 
     def __init__(self, folder: Path, name: str, empty: pl.DataFrame) -> None:

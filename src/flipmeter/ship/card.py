@@ -13,9 +13,12 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from flipmeter.data import load, merge
+from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
-from flipmeter.model import World, identity_of, interface_of, is_callable
+from flipmeter.measure.effects.field import By
+from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
+from flipmeter.measure.inference.words import Word
+from flipmeter.model import World, identity_of, interface_of
 from flipmeter.model.backends.python import beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
@@ -26,25 +29,25 @@ from flipmeter.study.entries import (
     DecodingEntry,
     ModelEntry,
     Strict,
+    TaskEntry,
     explained,
     read_mapping,
 )
 from flipmeter.study.file import BUILT_IN, check_level
 from flipmeter.study.grid import world
+from flipmeter.study.raters import make_rater
 from flipmeter.types import (
     Condition,
-    Decoding,
+    Dataset,
     Estimate,
     Extract,
     Item,
-    Model,
     Problem,
     Rank,
     Rater,
     Role,
     Scale,
     Style,
-    Task,
     View,
     canonical_json,
 )
@@ -54,30 +57,10 @@ HEADER = (
     "# A rater as `flipmeter select` chose it, for `flipmeter classify` and OrdinalClassifier.\n"
     "# A selection does not transfer: measure another model before you put it in here.\n"
 )
-
-
-class TaskEntry(Strict):
-    """The words of the prompt, and the classes, lowest first."""
-
-    scale: list[str] = Field(min_length=2)
-    title: str
-    noun: str
-    aspect: str
-    low: str
-    high: str
-    criteria: list[str] = Field(default_factory=list)
-
-    @classmethod
-    def of(cls, task: Task) -> TaskEntry:
-        scale = task.scale
-        words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
-        poles = {"low": scale.low, "high": scale.high}
-        return cls(scale=list(scale.names), **words, **poles, criteria=list(task.criteria))
-
-    @property
-    def task(self) -> Task:
-        scale = Scale(tuple(self.scale), self.low, self.high)
-        return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria))
+UNCONFIRMED = (
+    "# Not confirmed on items that the choice did not see: flipmeter confirm CARD --items N\n"
+)
+CONFIRMED = "# Confirmed on {n} items that the choice did not see ({date}).\n"
 
 
 class EstimateEntry(Strict):
@@ -96,11 +79,13 @@ class EstimateEntry(Strict):
         return cls(value=value, low=low, high=high, n=one.n, note=one.note)
 
 
-class Evidence(BaseModel):
+class SelectedOn(BaseModel):
     """What a rater was selected on: the run, how many it was chosen from, and what is known of it.
 
     `held_out` was measured on items that the choice was not made on; the other estimates are those
-    of the best of many, which is partly luck.
+    of the best of many, which is partly luck, with intervals that hold for all candidates together.
+    `limits` are the contrasts to confirm, `probes` those that they need, and `seen` the digests of
+    all items that the choice saw: rated, shown or calibrated on.
     """
 
     model_config = STRICT
@@ -116,8 +101,13 @@ class Evidence(BaseModel):
     seeds: list[int]
     n_items: int
     n_candidates: int
-    by: str
+    by: By
     max_flip: dict[str, float] = {}
+    max_unreadable: float = UNREADABLE_LIMIT
+    limits: dict[str, float] = {}
+    probes: list[str] = []
+    balance: Balance = "equal"
+    merge: dict[str, list[int | str]] | list[list[int | str]] | None = None
     estimates: dict[str, EstimateEntry]
     held_out: dict[str, EstimateEntry] = {}
     held_out_chosen: list[str] = []
@@ -127,6 +117,44 @@ class Evidence(BaseModel):
     chance_on_front: float
     chance_chosen: float
     warning: str = ""
+    seen: str = ""
+
+    def load(self, folder: Path, data_dir: Path | None, n_classes: int) -> Dataset:
+        """The dataset as it is now, with the classes of the rater."""
+        return merge(load(self.source, folder=folder, data_dir=data_dir), n_classes, self.merge)
+
+
+class ConfirmedContrast(Strict):
+    """The verdict on one contrast, on items that the choice did not see."""
+
+    limit: float
+    word: Word
+    reason: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    upper: float | None = None
+    unreadable: float | None = None
+    n: int = 0
+
+
+class ConfirmedOn(Strict):
+    """What a confirmation found; `rater` is the digest of the card that was asked.
+
+    No number is corrected for the choice, which did not see these items. `attempt` counts
+    confirmations of this card: each has its own chance of an error.
+    """
+
+    word: Word
+    date: str
+    flipmeter: str
+    run: str
+    n_items: int
+    attempt: int = 1
+    rater: str
+    identity: str = ""
+    contrasts: dict[str, ConfirmedContrast]
+    estimates: dict[str, EstimateEntry] = Field(default_factory=dict)
 
 
 class Card(BaseModel):
@@ -153,7 +181,8 @@ class Card(BaseModel):
     task: TaskEntry
     demos: list[dict[str, str]] = []
     calibration: list[dict[str, str]] = []
-    selected: Evidence | None = None
+    selected: SelectedOn | None = None
+    confirmed: ConfirmedOn | None = None
 
     @field_validator("model", mode="before")
     @classmethod
@@ -201,28 +230,25 @@ class Card(BaseModel):
 
     @property
     def rater(self) -> Rater:
-        is_scored = self.scores or open_pipeline(self.pipeline).traits.needs_scores
-        model = self.model.model_for(self.min_interval)
-        extract = Extract(**self.answer) if self.answer and not is_callable(model) else None
-        return Rater(
-            *(model, replace(Style(), **self.style), self.pipeline, self._decoding(model)),
-            is_scored=is_scored and not self.score_samples,
+        style, extract = replace(Style(), **self.style), Extract(**self.answer)
+        return make_rater(
+            *(self.model.model_for(self.min_interval), style, self.pipeline, self.decoding),
+            has_scores=self.scores,
             n_draws=self.score_samples,
-            extract=extract,
+            extract=extract if self.answer else None,
         )
-
-    def _decoding(self, model: Model) -> Decoding:
-        """Return the decoding; raw text stops at the end of the line unless told otherwise."""
-        entry = self.decoding.model_dump()
-        if entry["stop"] is None:
-            entry["stop"] = ("\n",) if interface_of(model) == "completions" else ()
-        return Decoding(**entry)
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of all that can change an answer."""
-        content = self.model_dump(mode="json", exclude={"selected", "identity"})
+        """SHA-256 of all that can change an answer."""
+        content = self.model_dump(mode="json", exclude={"selected", "confirmed", "identity"})
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether this very rater was found stable on items that the choice did not see."""
+        found = self.confirmed
+        return found is not None and found.word == "stable" and found.rater == self.digest
 
     def condition(self) -> Condition:
         """Return how items are asked under the base view; it has none yet."""
@@ -249,8 +275,7 @@ class Card(BaseModel):
             return None
         if self.selected is None:
             raise Problem(f"{self.model.model} knows only a dataset, and the card names none")
-        dataset = load(self.selected.source, folder=folder, data_dir=data_dir)
-        return world(merge(dataset, len(self.task.scale)))
+        return world(self.selected.load(folder, data_dir, len(self.task.scale)))
 
     def beside(self, folder: Path) -> Card:
         """Return the card with the path of its callable's file, if that stands in a folder."""
@@ -316,6 +341,12 @@ def style_entry(style: Style) -> dict[str, Any]:
 
 def read_card(path: Path, *, model: str | None = None) -> Card:
     """Read a rater card, for another model if one is named."""
+    card = read_as_written(path)
+    return card.beside(path.parent) if model is None else card.with_model(model)
+
+
+def read_as_written(path: Path) -> Card:
+    """Read a rater card whose paths count from its folder, as they stand in the file."""
     way_out = f"write one: flipmeter select RUN --out {quote(str(path))}"
     content = read_mapping(
         path, f"no rater card {path}; {way_out}", f"{path} holds no rater card; {way_out}"
@@ -324,11 +355,11 @@ def read_card(path: Path, *, model: str | None = None) -> Card:
         card = Card.model_validate(content)
         card.condition()
     except ValidationError as error:
-        kinds = (Card, ModelEntry, DecodingEntry, TaskEntry, Evidence)
+        kinds = (Card, ModelEntry, DecodingEntry, TaskEntry, SelectedOn, ConfirmedOn)
         raise Problem(explained(error, f"{path} is no rater card", kinds)) from error
     except Problem as problem:
         raise Problem(f"{path} is no rater card: {problem}") from problem
-    return card.beside(path.parent) if model is None else card.with_model(model)
+    return card
 
 
 def write_card(card: Card, path: Path) -> None:
@@ -337,13 +368,23 @@ def write_card(card: Card, path: Path) -> None:
     content["model"] = card.model.model_dump(mode="json", exclude_defaults=True)
     if card.selected is not None:
         content["selected"] = card.selected.model_dump(mode="json", exclude_none=True)
+    del content["confirmed"]
+    if card.confirmed is not None:
+        content["confirmed"] = card.confirmed.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     try:
         if path.is_file():  # to read a pipe, as /dev/stdout may be, would never end
             _refuse_other(path)
-        path.write_text(HEADER + text, encoding="utf-8")
+        path.write_text(HEADER + _status(card) + text, encoding="utf-8")
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
+
+
+def _status(card: Card) -> str:
+    """The line of a card that says whether it is confirmed."""
+    if card.confirmed is not None and card.is_confirmed:
+        return CONFIRMED.format(n=card.confirmed.n_items, date=card.confirmed.date)
+    return UNCONFIRMED if card.selected is not None else ""
 
 
 def _refuse_other(path: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flipmeter.decide import (
-    Choice,
+    AveragedRanks,
     average_probabilities,
     average_ranks,
     choose,
@@ -168,7 +168,7 @@ def _by_probability(by_item: Sequence[Sequence[Rated]], least: int) -> list[Deci
     ]
 
 
-def _named(by_item: Sequence[Sequence[Rated]], choice: Choice) -> list[Decision]:
+def _named(by_item: Sequence[Sequence[Rated]], choice: AveragedRanks) -> list[Decision]:
     found = []
     for rated, rank, is_tied in zip(
         by_item, choice.ranks.tolist(), choice.tie_decided.tolist(), strict=True

@@ -27,9 +27,16 @@ from flipmeter.decide import open_pipeline
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.registry import suggestion
-from flipmeter.ship.card import Card, TaskEntry, items_as_rows, read_card, write_card
+from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
-from flipmeter.study.entries import BudgetEntry, DecodingEntry, ModelEntry, PriceEntry, explained
+from flipmeter.study.entries import (
+    BudgetEntry,
+    DecodingEntry,
+    ModelEntry,
+    PriceEntry,
+    TaskEntry,
+    explained,
+)
 from flipmeter.types import Item, Problem, Rank, Style, Task
 
 Floats = npt.NDArray[np.float64]
@@ -213,18 +220,24 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         path = Path(path)
         card = read_card(path, model=model)
         known = options.pop("world", None) or card.world(path.parent)
+        return cls.of(card, name=str(path), world=known, **options)
+
+    @classmethod
+    def of(cls, card: Card, *, name: str = "the card", **options: Any) -> OrdinalClassifier:
+        """The rater of a card that is open already, fitted."""
+        known = options.pop("world", None) or card.world()
         if told := card.warning(known):
-            warnings.warn(told, UserWarning, stacklevel=2)
+            warnings.warn(told, UserWarning, stacklevel=3)
         average = options.pop("average", card.average)
         average = [average] if isinstance(average, str) else list(average)
         scale = list(options.pop("scale", card.task.scale))
         if [_name(label) for label in scale] != card.task.scale:
-            raise BadInput(f"{path} has the classes {card.task.scale}, and scale is {scale}")
+            raise BadInput(f"{name} has the classes {card.task.scale}, and scale is {scale}")
         told_by_card = _parameters(card)
         told_by_card |= {"average": average, "scale": scale, "world": known}
-        for name in options:
-            if name in told_by_card:
-                raise Problem(f"{path} says what {name} is; change it there, or load without")
+        for option in options:
+            if option in told_by_card:
+                raise Problem(f"{name} says what {option} is; change it there, or load without")
         found = cls(**told_by_card, **options)
         if found.conformal_size:
             raise Problem("a card has no items for conformal sets; fit one, or load without")

@@ -16,8 +16,7 @@ from typing import Any
 
 from flipmeter.base.atomic import is_same_file
 from flipmeter.data.items import joined, text_fault
-from flipmeter.data.records import Record
-from flipmeter.data.streams import has_column, stream_rows
+from flipmeter.data.tables import Record, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.ship.card import Card
@@ -84,7 +83,7 @@ class Job:
 
 
 @dataclass
-class Tally:
+class LabelCounts:
     """What was done: rows in the file by now, those labelled this time, and faults among these.
 
     `error` is the first that a call ended with, and of which row.
@@ -110,7 +109,7 @@ async def classify(
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
-) -> Tally:
+) -> LabelCounts:
     """Label the rows that the output has not yet; `anew` starts it over, from the store.
 
     A part is on disk as a whole before the next is asked: a process that dies leaves complete rows,
@@ -120,11 +119,12 @@ async def classify(
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
     job = job.of_file()
-    rows = stream_rows(job.source, [*job.columns.values(), *job.keep])
-    output = Output(job.out, job.names)
+    read = stream_rows(job.source, [*job.columns.values(), *job.keep])
+    numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
+    output = LabelFile(job.out, job.names)
     n_done = output.begin(_about(card, job), anew=anew)
-    tally = Tally(n_rows=n_done)
-    rows = islice(rows, n_done, max(n_done, job.limit) if job.limit is not None else None)
+    tally = LabelCounts(n_rows=n_done)
+    rows = islice(numbered, n_done, max(n_done, job.limit) if job.limit is not None else None)
     first = next(rows, None)
     if first is None:
         return tally
@@ -152,7 +152,7 @@ async def classify(
 
 
 async def _part(
-    card: Card, job: Job, label: Label, part: Sequence[Record], tally: Tally
+    card: Card, job: Job, label: Label, part: Sequence[Record], tally: LabelCounts
 ) -> list[Row]:
     """Return the rows of the output for some of the input; what is no text is not asked."""
     faults = {record.row: _fault(job, record) for record in part}
@@ -226,7 +226,7 @@ def _about(card: Card, job: Job) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Output:
+class LabelFile:
     """A CSV or JSON-lines file that is only ever added to, whole rows at a time."""
 
     path: Path

@@ -10,17 +10,20 @@ from typing import Annotated, Any, Literal
 
 import polars as pl
 from pydantic import Field, ValidationError, field_validator
+from rich.console import RenderableType
 
+from flipmeter.base.printed import Printed
 from flipmeter.measure import Limit, hold_limits
-from flipmeter.measure.limits import Key, Metric
+from flipmeter.measure.inference.limits import Key, Metric
 from flipmeter.registry import suggestion
-from flipmeter.run.perform import Run
+from flipmeter.report.claims import claims_table
+from flipmeter.run.folder import Run
 from flipmeter.run.rows import in_order
 from flipmeter.study.entries import Strict, explained, read_mapping
-from flipmeter.types import Contrast, Problem
+from flipmeter.types import ALPHA, Contrast, Problem
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Word = Literal["stable", "flips", "inconclusive"]
+Word = Literal["stable", "flips", "unreadable", "inconclusive"]
 WILD = "*?["
 DRIFT = 0.05
 """How much worse flips and accuracy may get since another run, unless a gate says so itself."""
@@ -91,7 +94,7 @@ class Rule(Limits):
 class Gate(Rule):
     """A whole gate file: limits for all, and rules, of which the last that matches decides."""
 
-    alpha: Share = 0.05
+    alpha: Share = ALPHA
     rules: list[Rule] = Field(default_factory=list)
 
     @property
@@ -129,8 +132,8 @@ def _content(path: Path) -> dict[str, Any]:
 # --- checking ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Checked:
+@dataclass(frozen=True, repr=False)
+class Checked(Printed):
     """Every claim of a gate about a run with its word, and what a reader must know."""
 
     name: str
@@ -143,7 +146,13 @@ class Checked:
         words = set(self.claims["word"])
         if words & {"flips", "missed"}:
             return "flips"
-        return "inconclusive" if "inconclusive" in words else "stable"
+        if "unreadable" in words:
+            return "unreadable"
+        return "stable" if words <= {"stable", "met"} else "inconclusive"
+
+    def tables(self) -> Iterator[RenderableType]:
+        yield claims_table(self.claims, f"{self.name}: {self.word}")
+        yield from (f"! {note}" for note in self.notes)
 
 
 def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> Checked:

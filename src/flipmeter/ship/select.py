@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import polars as pl
 
+from flipmeter.base.printed import Printed
+from flipmeter.data import unit_digests
 from flipmeter.design import cell_name, levels_of
 from flipmeter.measure import (
     PROMPT_FACTORS,
@@ -27,23 +30,39 @@ from flipmeter.measure import (
     select_greedy,
     standings,
 )
-from flipmeter.measure.front import NOBODY, By, Candidate, Cost
+from flipmeter.measure.effects.field import By, Candidate, Cost
+from flipmeter.measure.effects.pareto import NOBODY
+from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.registry import suggestion
-from flipmeter.run.perform import DECISIONS, Run
-from flipmeter.ship.card import Card, EstimateEntry, Evidence, TaskEntry, items_as_rows, style_entry
-from flipmeter.shown import Shown
-from flipmeter.study.entries import DecodingEntry
-from flipmeter.study.file import BUILT_IN, CONFIG, Study, has_meaning
-from flipmeter.types import Contrast, Problem
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import MANIFEST
+from flipmeter.run.rows import read_item
+from flipmeter.ship.card import (
+    Card,
+    EstimateEntry,
+    SelectedOn,
+    items_as_rows,
+    style_entry,
+)
+from flipmeter.study.entries import DecodingEntry, TaskEntry
+from flipmeter.study.file import BUILT_IN, CONFIG, has_meaning
+from flipmeter.types import Contrast, Item, Problem, Role
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from flipmeter.ship.classifier import OrdinalClassifier
+    from flipmeter.ship.confirm import Confirmation
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Selection:
+@dataclass(frozen=True, repr=False)
+class Selection(Printed):
     """What a run says about its configurations on one dataset, and the one that is chosen."""
 
+    run: Run
     dataset: str
     by: By
     cost: Cost
@@ -53,13 +72,54 @@ class Selection:
     chosen: Standing | None
     held_out: HeldOut | None
     left_out: tuple[str, ...] = ()
+    unreadable_limit: float = UNREADABLE_LIMIT
 
     @property
     def front(self) -> list[Standing]:
-        """Return what nobody beats, the best first."""
+        """What nobody beats, the best first."""
         sign = -1 if self.by == "accuracy" else 1
         found = [one for one in self.standings if one.is_on_front]
         return sorted(found, key=lambda one: sign * one.score.value)
+
+    def card(self) -> Card:
+        """The chosen rater with its demonstrations and the evidence for it."""
+        return card_of(self.run, self)
+
+    def classifier(self, **options: Any) -> OrdinalClassifier:
+        """The chosen rater as a scikit-learn estimator, ready to predict."""
+        from flipmeter.ship.classifier import OrdinalClassifier
+
+        return OrdinalClassifier.of(self.card(), **options)
+
+    def confirm(
+        self,
+        items: int,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> Confirmation:
+        """Ask the chosen rater about items that the choice did not see; its card says the result.
+
+        `folder` is that of the new run, beside this one unless named; replies are kept in `store`.
+        """
+        from flipmeter.model import Store
+        from flipmeter.ship.confirm import confirm
+
+        where = self.run.folder.with_name(f"{self.run.folder.name}-confirm")
+        with Store(":memory:" if store is None else Path(store)) as replies:
+            return confirm(
+                self.card(),
+                items,
+                where if folder is None else Path(folder),
+                replies,
+                data_dir=None if data_dir is None else Path(data_dir),
+            )
+
+    def tables(self) -> Iterator[RenderableType]:
+        from flipmeter.ship.selection_tables import selection_tables
+
+        return selection_tables(self)
 
 
 def select(
@@ -72,12 +132,15 @@ def select(
     contrasts: Sequence[str] | None = None,
     rater: str | None = None,
     level: str | None = None,
+    max_unreadable: float = UNREADABLE_LIMIT,
     seed: int = 0,
 ) -> Selection:
     """Hold all raters and levels of a run against each other, on one of its datasets.
 
-    Chosen is the best whose flips are surely below `max_flip`, or the `level` that is named. The
-    axes are `contrasts`, all pairs unless said. `seed` draws the halves that are held out.
+    Chosen is the best whose flips are shown to be below `max_flip` by bounds that hold for all
+    candidates together, and of whose pairs at most `max_unreadable` cannot be read; or the `level`
+    that is named. The axes are `contrasts`, all pairs unless said. `seed` draws the halves that are
+    held out.
     """
     name = _dataset(run, dataset)
     asked = run.decisions
@@ -92,13 +155,17 @@ def select(
     ]
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
     limits = dict(max_flip or {})
-    place = int(choose(field, as_is(field.n_items), limits)[0])
-    found = tuple(standings(field, limits, dataset=name))
+    place = int(choose(field, as_is(field.n_clusters), limits, unreadable_limit=max_unreadable)[0])
+    found = tuple(standings(field, limits, dataset=name, unreadable_limit=max_unreadable))
     if level is not None:
         place = _named(field, rater, level)
     chosen = None if place == NOBODY else found[place]
-    kept = held_out(field, limits, seed=seed) if level is None else None
-    return Selection(name, by, cost, limits, field, found, chosen, kept, tuple(left_out))
+    kept = None
+    if level is None:
+        kept = held_out(field, limits, seed=seed, dataset=name, unreadable_limit=max_unreadable)
+    return Selection(
+        *(run, name, by, cost, limits, field, found, chosen, kept, tuple(left_out), max_unreadable)
+    )
 
 
 def _dataset(run: Run, dataset: str | None) -> str:
@@ -141,55 +208,66 @@ def _named(field: Field, rater: str | None, level: str) -> int:
 # --- the card ---------------------------------------------------------------------------------
 
 
-def card_of(run: Run, selection: Selection, data_dir: Path | None = None) -> Card:
+def card_of(run: Run, selection: Selection) -> Card:
     """Return the chosen rater with its demonstrations and the evidence for it."""
     chosen = selection.chosen
     if chosen is None:
         raise Problem(
-            f"no configuration has flips surely below {_shown(selection.limits)}; raise the limit, "
-            "ask more items, or name a level with --level"
+            f"no configuration is shown to have {shown_limits(selection.limits)}; raise the limit, "
+            "ask more items, compare fewer configurations, or name a level with --level"
         )
-    study, shown = run.study, Shown(run, None, data_dir)
-    rater, level = chosen.candidate
-    where = (rater, selection.dataset, level, study.seeds[0], "base")
-    if where not in shown.grid:
-        why = "; ".join(shown.trouble) or "the study does not have it any more"
-        raise Problem(f"the demonstrations of '{level or 'base'}' cannot be found: {why}")
-    condition = shown.grid[where]
-    entry = next(one for one in study.entries if (one.name or one.model) == rater)
-    decoding = asdict(condition.rater.decoding)
+    study = run.study
+    name, level = chosen.candidate
+    rater = next(one for one in study.raters(study.levels()[level]) if one.name == name)
+    entry = next(one for one in study.entries if (one.name or one.model) == name)
+    task = run.tasks[selection.dataset]
+    demos, calibration = _shown_with(run, name, selection.dataset, level)
     return Card(
         model=entry,
-        identity=run.environment["models"][rater],
-        pipeline=condition.rater.pipeline,
-        style=style_entry(condition.rater.style),
-        decoding=DecodingEntry(**decoding),
-        scores=condition.rater.is_scored,
-        score_samples=condition.rater.n_draws,
+        identity=run.environment["models"][name],
+        pipeline=rater.pipeline,
+        style=style_entry(rater.style),
+        decoding=DecodingEntry(**asdict(rater.decoding)),
+        scores=rater.is_scored,
+        score_samples=rater.n_draws,
         answer=study.answer,
         min_interval=study.min_interval,
-        seed=condition.seed,
-        task=TaskEntry.of(condition.task),
-        demos=items_as_rows(condition.demos, condition.task.scale),
-        calibration=items_as_rows(condition.calibration, condition.task.scale),
-        selected=_evidence(run, selection, chosen, _source(shown.study, selection.dataset)),
+        seed=study.seeds[0],
+        task=TaskEntry.of(task),
+        demos=items_as_rows(demos, task.scale),
+        calibration=items_as_rows(calibration, task.scale),
+        selected=_evidence(run, selection, chosen),
     )
 
 
-def _evidence(
-    run: Run, selection: Selection, chosen: Standing, source: str | dict[str, Any]
-) -> Evidence:
+def _shown_with(
+    run: Run, rater: str, dataset: str, level: str
+) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The demonstrations and calibration items of a rater at a level, for the first seed."""
+    seed = run.study.seeds[0]
+    where = {"rater": rater, "dataset": dataset, "level": level, "seed": seed, "view": "base"}
+    row = run.conditions.filter(**where, repeat=0).row(0, named=True)
+    own = [read_item(one) for one in run.items.filter(dataset=dataset).iter_rows(named=True)]
+    known = {(item.role, item.id): item for item in own}
+    demos = [known["demo", name] for name in row["demos"]]
+    apart: Role = "calibration" if ("calibration", *row["calibration"][:1]) in known else "test"
+    return demos, [known[apart, name] for name in row["calibration"]]
+
+
+def _evidence(run: Run, selection: Selection, chosen: Standing) -> SelectedOn:
     study = run.study
     about = _of(run.environment["datasets"], selection.dataset)
     kept = selection.held_out
-    written = (run.folder / DECISIONS).stat().st_mtime
-    return Evidence(
+    written = (run.folder / MANIFEST).stat().st_mtime
+    limits = dict(selection.limits) or dict.fromkeys(selection.field.contrasts, study.margin)
+    asked = {contrast.probe for contrast in study.contrasts if contrast.name in limits}
+    return SelectedOn(
         run=str(run.folder),
         study=study.name,
         date=datetime.fromtimestamp(written, UTC).date().isoformat(),
         flipmeter=run.environment["flipmeter"],
         dataset=selection.dataset,
-        source=source,
+        source=about["spec"],
         digest=about["digest"],
         level=chosen.candidate[1],
         seeds=list(study.seeds),
@@ -197,6 +275,11 @@ def _evidence(
         n_candidates=len(selection.standings),
         by=selection.by,
         max_flip=dict(selection.limits),
+        max_unreadable=selection.unreadable_limit,
+        limits=limits,
+        probes=[name for name in study.probes if name in asked],
+        balance=study.balance,
+        merge=study.groups(study.levels()[chosen.candidate[1]].style),
         estimates=_entries(selection.by, chosen),
         held_out=_entries(selection.by, kept) if kept else {},
         held_out_chosen=[shown_candidate(one) for one in kept.chosen] if kept else [],
@@ -206,19 +289,20 @@ def _evidence(
         chance_on_front=chosen.chance_on_front,
         chance_chosen=chosen.chance_chosen,
         warning=run.warnings.get(chosen.candidate[0], ""),
+        seen=_seen(run, selection.dataset),
     )
+
+
+def _seen(run: Run, dataset: str) -> str:
+    """Digests of all items and clusters that the choice saw: rated, shown or calibrated on."""
+    rows = run.items.filter(pl.col("role") != "null", dataset=dataset).iter_rows(named=True)
+    return " ".join(sorted(set().union(*(unit_digests(read_item(row)) for row in rows))))
 
 
 def _entries(by: By, one: Standing | HeldOut) -> dict[str, EstimateEntry]:
     return {by: EstimateEntry.of(one.score)} | {
         name: EstimateEntry.of(flip) for name, flip in one.flips.items()
     }
-
-
-def _source(study: Study, dataset: str) -> str | dict[str, Any]:
-    """Return how a study names a dataset."""
-    known = {one.name: spec for one, spec in zip(study.load(), study.datasets, strict=True)}
-    return _of(known, dataset)
 
 
 def _of(known: Mapping[str, T], dataset: str) -> T:
@@ -231,8 +315,8 @@ def shown_candidate(candidate: Candidate) -> str:
     return f"{rater}, {level or 'base'}"
 
 
-def _shown(limits: Mapping[str, float]) -> str:
-    return ", ".join(f"{name}={limit:g}" for name, limit in limits.items())
+def shown_limits(limits: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} below {limit:g}" for name, limit in limits.items())
 
 
 # --- what to try next -------------------------------------------------------------------------

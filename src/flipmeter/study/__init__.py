@@ -1,0 +1,1 @@
+"""Study file -> Condition: the grammar of an experiment, and its grid."""

@@ -24,8 +24,8 @@ from flipmeter.data.guess import (
     is_number,
 )
 from flipmeter.data.labels import label_key, shorten
-from flipmeter.data.records import Table, read_table
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
+from flipmeter.data.tables import Table, read_table
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem, Scale
 
@@ -215,13 +215,13 @@ def _number(value: object) -> int | float:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Sizes:
     test_size: int
     shots: int
     balance: Balance
 
 
-def _sized(dataset: Dataset) -> _Plan:
+def _sized(dataset: Dataset) -> _Sizes:
     """Return the largest usual plan that the rows allow and the embedded model can read."""
     counts = Counter(item.gold for item in dataset.test)
     n_rows = [counts[rank] for rank in dataset.task.scale.ranks]
@@ -233,14 +233,16 @@ def _sized(dataset: Dataset) -> _Plan:
         proportional = min(TEST_SIZE, sum(have))
         is_equal = 2 * equal >= proportional
         plan = (
-            _Plan(equal, shots, "equal") if is_equal else _Plan(proportional, shots, "proportional")
+            _Sizes(equal, shots, "equal")
+            if is_equal
+            else _Sizes(proportional, shots, "proportional")
         )
         if _n_shown(dataset, plan) <= LONGEST_DEMOS:
             return plan
     raise Problem(f"{dataset.source} has too few rows to test anything; give more")
 
 
-def _n_shown(dataset: Dataset, plan: _Plan) -> int:
+def _n_shown(dataset: Dataset, plan: _Sizes) -> int:
     """Count the characters of the demonstrations that the study would show."""
     size, balance = plan.test_size, plan.balance
     drawn = sample(dataset, test_size=size, shots=plan.shots, seed=0, balance=balance)
@@ -270,7 +272,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _written(
-    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: _Plan, n_rows: int
+    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: _Sizes, n_rows: int
 ) -> str:
     """Return the text of a study file, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
@@ -296,7 +298,7 @@ def _sizes(dataset: Dataset) -> str:
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
-def _style(scale: Scale, plan: _Plan) -> dict[str, Any]:
+def _style(scale: Scale, plan: _Sizes) -> dict[str, Any]:
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
     is_bare = all(map(is_number, scale.names))
     return {"shots": plan.shots} | ({"label_format": "natural_language"} if is_bare else {})

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flipmeter.model import Price
 from flipmeter.registry import suggestion
-from flipmeter.types import Actors, Interface, Model, Problem
+from flipmeter.types import Actors, Interface, Model, Problem, Scale, Task
 
 STRICT = ConfigDict(extra="forbid", frozen=True)
 
@@ -92,6 +92,30 @@ class DecodingEntry(Strict):
     repetition_penalty: float | None = Field(None, gt=0)
     max_tokens: int = Field(32, ge=1)
     stop: tuple[str, ...] | None = None
+
+
+class TaskEntry(Strict):
+    """The words of the prompt, and the classes, lowest first."""
+
+    scale: list[str] = Field(min_length=2)
+    title: str
+    noun: str
+    aspect: str
+    low: str
+    high: str
+    criteria: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def of(cls, task: Task) -> TaskEntry:
+        scale = task.scale
+        words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
+        poles = {"low": scale.low, "high": scale.high}
+        return cls(scale=list(scale.names), **words, **poles, criteria=list(task.criteria))
+
+    @property
+    def task(self) -> Task:
+        scale = Scale(tuple(self.scale), self.low, self.high)
+        return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria))
 
 
 class DemosEntry(Strict):

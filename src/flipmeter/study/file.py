@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -24,8 +25,6 @@ from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.model import (
     Budget,
     Price,
-    interface_of,
-    is_callable,
     is_in_process,
 )
 from flipmeter.model.backends.python import beside
@@ -45,14 +44,13 @@ from flipmeter.study.entries import (
     explained,
     read_mapping,
 )
+from flipmeter.study.raters import make_rater
 from flipmeter.types import (
     Contrast,
     Dataset,
-    Decoding,
     Extract,
     Layout,
     Mode,
-    Model,
     Problem,
     Rater,
     Style,
@@ -89,7 +87,7 @@ class Study(BaseModel):
     probe_items: dict[str, PositiveInt] = {}
     aggregate_includes_base: bool = True
     repeats: int = Field(2, ge=1, le=2)
-    repeat_views: list[str] = ["base", "reversed"]
+    repeat_views: list[str] = ["all"]
     prompts: dict[str, str] = {}
     criteria: list[str] = []
     base: dict[str, Any] = {}
@@ -383,30 +381,18 @@ class Study(BaseModel):
         for title in titles:
             if titles.count(title) > 1:
                 raise Problem(f"two models are called '{title}'; give each a `name` of its own")
-        is_scored = self.is_scored
         return [
-            Rater(
-                *(model, level.style, level.pipeline, self._decoding(model)),
-                is_scored=is_scored,
+            make_rater(
+                *(model, level.style, level.pipeline, self.decoding),
+                has_scores=self.is_scored,
                 n_draws=self.n_draws,
-                extract=None if is_callable(model) else self.extract,
+                extract=self.extract,
+                mode=self.mode,
             )
             for model in models
         ]
 
-    def _decoding(self, model: Model) -> Decoding:
-        """Return the decoding; raw text stops at the end of the line unless the paper is followed.
-
-        A raw-text model goes on after its label with one more example.
-        """
-        entry = self.decoding.model_dump()
-        stop = entry.pop("stop")
-        if stop is None:
-            is_raw = interface_of(model) == "completions"
-            stop = ("\n",) if is_raw and self.mode == "recommended" else ()
-        return Decoding(**entry, stop=tuple(stop))
-
-    def limited(self, n_items: int) -> Study:
+    def limited(self, n_items: int) -> Self:
         """Return the study on at most this many test items."""
         return self.model_copy(update={"test_size": min(self.test_size, n_items)})
 
@@ -504,27 +490,40 @@ def read_study(
     data_dir: Path | None = None,
 ) -> Study:
     """Read a study file (or its content) with some keys changed: `base.shots` reaches inside."""
+    keys = study_keys(source, changes, data_dir)
+    with explaining(str(source) if isinstance(source, Path) else "the study"):
+        return Study(**keys)
+
+
+def study_keys(
+    source: Path | Mapping[str, Any], changes: Mapping[str, Any] | None, data_dir: Path | None
+) -> dict[str, Any]:
+    """The keys that a study file, or its content, gives a study."""
     folder = source.parent if isinstance(source, Path) else Path()
     content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
-    content = _with_prompts(_spelled_out(content, folder), folder)
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
                 f"no key named '{key}' in a study; the data folder is named by --data-dir"
             )
+    return spelled_out({**content, "folder": folder, "data_dir": data_dir})
+
+
+@contextmanager
+def explaining(where: str) -> Iterator[None]:
+    """Say what is wrong with the keys of a study, and which was meant."""
     try:
-        return Study(**content, folder=folder, data_dir=data_dir)
+        yield
     except ValidationError as error:
         kinds = (Study, ModelEntry, ActorsEntry, DecodingEntry, DemosEntry, PriceEntry)
-        where = str(source) if folder != Path() else "the study"
         raise Problem(explained(error, where, kinds)) from error
 
 
-def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
     """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
-    spelled = dict(content)
+    spelled, folder = dict(content), Path(content.get("folder") or "")
     models = spelled.get("models") or []
     listed = models if isinstance(models, list) else [models]
     if isinstance(spelled.get("rater"), str):
@@ -533,7 +532,7 @@ def _spelled_out(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         spelled["models"] = [_found(model, folder) for model in listed]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
-    return spelled
+    return _with_prompts(spelled, folder)
 
 
 def _callable_address(name: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from flipmeter.base.printed import Printed
 from flipmeter.model import Observed, Quote, Spent, is_in_process
 from flipmeter.plan import Cost
 from flipmeter.types import Model, Problem
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 CHARS_PER_TOKEN = 4.0
 """A rule of thumb for English, where no reply of the model is stored."""
@@ -110,12 +115,18 @@ class Forecast:
         }
 
 
-@dataclass(frozen=True)
-class Preview:
+@dataclass(frozen=True, repr=False)
+class Preview(Printed):
     """A study before it runs: its size, and a forecast for each model."""
 
     n_conditions: int
     forecasts: tuple[Forecast, ...]
+    name: str = "study"
+
+    def tables(self) -> Iterator[RenderableType]:
+        from flipmeter.study.forecast_tables import plan_tables
+
+        return plan_tables(self)
 
     @property
     def cost(self) -> Cost:

@@ -7,7 +7,7 @@ from functools import cache
 
 from flipmeter.base.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
-from flipmeter.decide import NULL_TEXTS, Panel, open_pipeline
+from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
 from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
@@ -163,14 +163,14 @@ def _views(
     left_out = traits.consumes | unshown(rater.style)
     if interface_of(rater.model) == "completions":
         left_out |= {"system_user"}  # raw text has no speakers: both views would be one prompt
+    settled = is_settled(rater)
     views = expand(
         [name for name in study.probes if name not in left_out],
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
-        repeated=study.repeat_views,
+        repeated=_repeated(study, settled=settled),
     )
-    settled = is_settled(rater)
     limits = _limits(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
     if traits.calibration == "test":
@@ -184,6 +184,12 @@ def _views(
         yield Condition(
             rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
         )
+
+
+def _repeated(study: Study, *, settled: bool) -> list[str]:
+    """The views that are asked twice; a few repeats show that a reproducible rater is one."""
+    is_all = "all" in study.repeat_views
+    return ["base", "reversed"] if settled and is_all else study.repeat_views
 
 
 def is_settled(rater: Rater) -> bool:
@@ -216,7 +222,7 @@ def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
     """Return by dataset the texts without content that pipelines show in the place of an item."""
     found: dict[str, set[str]] = {}
     for one in grid:
-        nobody = Panel((), one.view, one.demos, one.calibration, one.seed)
+        nobody = Asked((), one.view, one.demos, one.calibration, one.seed)
         asks = open_pipeline(one.rater.pipeline).asks(nobody, {})
         texts = (ask.item.text for ask in asks if ask.item.role == "null")
         found.setdefault(one.dataset, set()).update(texts)

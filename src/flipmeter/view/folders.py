@@ -1,4 +1,4 @@
-"""Folders -> Entry, Chosen: the runs that are there, by names that may stand in an address."""
+"""Folders -> RunEntry, ChosenRuns: the runs there are, by names that may stand in an address."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import DECISIONS, MANIFEST, OLD
 from flipmeter.run.heartbeat import PROGRESS, Beat, read_beat
 from flipmeter.run.joined import joined
-from flipmeter.run.perform import CALLS, DECISIONS, ENVIRONMENT, STUDY, Run
 from flipmeter.run.results.gather import sentences
 from flipmeter.types import Problem
 
@@ -22,7 +23,7 @@ DEPTH = 3
 """How far below a folder runs are looked for."""
 SMALL = 50_000
 """A run of so many decisions may be read whole: it takes less than a second."""
-TELLING = (STUDY, DECISIONS, PROGRESS)
+TELLING = (MANIFEST, *OLD, PROGRESS)
 """A folder with one of these is a run folder, if perhaps a damaged one."""
 AND = ","
 """What stands between the names of runs that are looked at as one; no name has it."""
@@ -32,7 +33,7 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Entry:
+class RunEntry:
     """A run folder under the name that it has in addresses."""
 
     name: str
@@ -45,13 +46,14 @@ class Entry:
 
     @property
     def stamp(self) -> Stamp:
-        paths = [self.folder / name for name in (STUDY, DECISIONS, CALLS, ENVIRONMENT)]
+        paths = [self.folder / name for name in (MANIFEST, *OLD)]
+        paths += sorted(self.folder.glob("g-*/*"))
         stats = [path.stat() for path in paths if path.is_file()]
         return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
 
     @property
     def has_results(self) -> bool:
-        return (self.folder / DECISIONS).is_file()
+        return (self.folder / MANIFEST).is_file()
 
     @property
     def summary(self) -> Summary:
@@ -59,10 +61,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRuns:
     """Runs of a shelf that are looked at as one, as `measure` takes several; mostly just one."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RunEntry, ...]
 
     @property
     def name(self) -> str:
@@ -117,17 +119,14 @@ def summarise(folder: Path, stamp: Stamp) -> Summary:
 
 
 def _summary(run: Run) -> Summary:
-    title, path = run.study.name, run.folder / DECISIONS
-    if not path.is_file():
-        raise Problem(f"there is no {DECISIONS}: the run was stopped before the end")
-    scan = pl.scan_parquet(path)
+    scan = run.scan(DECISIONS)
     n_decisions = int(scan.select(pl.len()).collect().item())
     names = ("rater", "dataset")
     found = scan.select(names).unique(maintain_order=True).collect(engine="streaming")
     raters, datasets = (tuple(found[name].unique(maintain_order=True)) for name in names)
     words = Counter(one.word for one in sentences(run)) if n_decisions <= SMALL else None
-    when = path.stat().st_mtime
-    return Summary(title, raters, datasets, n_decisions, when, words, run.stopped)
+    when = (run.folder / MANIFEST).stat().st_mtime
+    return Summary(run.manifest.study, raters, datasets, n_decisions, when, words, run.stopped)
 
 
 def said(error: BaseException) -> str:
@@ -137,7 +136,7 @@ def said(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class RunFolders:
     """Folders of runs, looked through anew every time: runs come and go."""
 
     roots: Sequence[Path]
@@ -150,24 +149,24 @@ class Shelf:
                     "first run with `flipmeter demo`"
                 )
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, RunEntry]:
         """Return every run by its name, the latest first."""
         return {entry.name: entry for entry in sorted(self._found(), key=_age)}
 
     @property
-    def whole(self) -> Chosen:
+    def whole(self) -> ChosenRuns:
         """Return all runs as one, in the order in which their folders were named."""
         found = self._found()
         if not found:
             places = ", ".join(map(str, self.roots))
             raise Problem(f"there is no run in {places} to open; make one with `flipmeter demo`")
-        return Chosen(tuple(found))
+        return ChosenRuns(tuple(found))
 
-    def _found(self) -> list[Entry]:
+    def _found(self) -> list[RunEntry]:
         folders = dict.fromkeys(folder for root in self.roots for folder in _runs(root.resolve()))
         names = Counter(_slug(folder) for folder in folders)
         return [
-            Entry(_slug(folder) if names[_slug(folder)] == 1 else _unique(folder), folder)
+            RunEntry(_slug(folder) if names[_slug(folder)] == 1 else _unique(folder), folder)
             for folder in folders
         ]
 
@@ -182,7 +181,7 @@ def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
                 yield from _runs(path, depth - 1)
 
 
-def _age(entry: Entry) -> tuple[float, str]:
+def _age(entry: RunEntry) -> tuple[float, str]:
     newest = max((written for written, _ in entry.stamp), default=None)
     return (-float("inf") if newest is None else -newest, entry.name)
 

@@ -38,11 +38,9 @@ class Jobs:
         work: Callable[..., Any],
         *arguments: Any,
         is_small: bool,
-        waited: float = 0.0,
     ) -> Any | None:
         """Return what some work comes to, None while that takes longer than a page can wait.
 
-        A page that has `waited` for something else has less patience.
         What fails is raised, and tried again the next time somebody asks.
         """
         if key not in self._tasks:
@@ -52,7 +50,7 @@ class Jobs:
                 self._tasks.popitem(last=False)[1].cancel()
         task = self._tasks[key]
         self._tasks.move_to_end(key)
-        left = self.patience * (1 if is_small else SOON) - waited
+        left = self.patience * (1 if is_small else SOON)
         await asyncio.wait([task], timeout=max(left, 0.0))
         if not task.done():
             return None

@@ -1,11 +1,10 @@
-"""Shelf -> HTTP: the pages over run folders, on loopback, read only."""
+"""RunFolders -> HTTP: the pages over run folders, on loopback, read only."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -16,13 +15,12 @@ from aiohttp import web
 
 from flipmeter.report.findings import Flip
 from flipmeter.report.page import asset, environment
-from flipmeter.run.results.flipped_items import Row
 from flipmeter.types import Problem
 from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key
-from flipmeter.view.folders import AND, Chosen, Entry, Shelf, said
+from flipmeter.view.folders import AND, ChosenRuns, RunEntry, RunFolders, said
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
-from flipmeter.view.making import Library, Sources, make_comparison, make_report
+from flipmeter.view.sections import Library, make_comparison, make_report
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -49,10 +47,10 @@ class NotHere(Problem):
 
 @asynccontextmanager
 async def open_view(
-    shelf: Shelf, sources: Sources, *, host: str = "127.0.0.1", port: int = 0
+    shelf: RunFolders, *, host: str = "127.0.0.1", port: int = 0
 ) -> AsyncIterator[str]:
     """Serve the pages of a shelf and give their address; port 0 takes a free one."""
-    viewer = Viewer(shelf, sources, host)
+    viewer = Viewer(shelf, host)
     runner = web.AppRunner(viewer.application(), access_log=None)
     await runner.setup()
     try:
@@ -73,16 +71,13 @@ class Viewer:
 
     def __init__(
         self,
-        shelf: Shelf,
-        sources: Sources,
+        shelf: RunFolders,
         host: str = "127.0.0.1",
         patience: float = PATIENCE,
     ) -> None:
         self._shelf = shelf
-        self._sources = sources
         self._host = host
         self._jobs = Jobs(patience)
-        self._libraries: dict[Flips, Library] = {}
 
     def application(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
@@ -154,7 +149,6 @@ class Viewer:
             ("report", chosen, chosen.stamp),
             make_report,
             chosen,
-            self._sources,
             is_small=chosen.is_small,
         )
         n_decisions = chosen.n_decisions
@@ -167,21 +161,15 @@ class Viewer:
 
     async def _flips(self, request: web.Request) -> web.Response:
         chosen, wanted = self._chosen(request), Wanted.read(request.query)
-        library = await asyncio.to_thread(self._library, chosen)
-        # One after the other: flips of a large run would share the processors with its texts.
-        started = time.monotonic()
-        rows = await asyncio.to_thread(library.flips.page, wanted)
-        waited = time.monotonic() - started
-        await self._jobs.result(("texts", library), library.read, is_small=True, waited=waited)
-        return await asyncio.to_thread(_flips_page, chosen, wanted, library, rows.to_dicts())
+        return await asyncio.to_thread(_flips_page, chosen, wanted)
 
     async def _flip(self, request: web.Request) -> web.Response:
         chosen, key = self._chosen(request), read_key(request.query)
         back = Wanted.read({name[1:]: v for name, v in request.query.items() if name[0] == "_"})
         return await asyncio.to_thread(self._flip_page, chosen, key, back)
 
-    def _flip_page(self, chosen: Chosen, key: dict[str, Any], back: Wanted) -> web.Response:
-        library = self._library(chosen)
+    def _flip_page(self, chosen: ChosenRuns, key: dict[str, Any], back: Wanted) -> web.Response:
+        library = _library(chosen)
         opened = library.open(key)
         if opened is None:
             raise NotHere(
@@ -220,27 +208,22 @@ class Viewer:
 
     # --- what they are about ------------------------------------------------------------------
 
-    def _chosen(self, request: web.Request) -> Chosen:
+    def _chosen(self, request: web.Request) -> ChosenRuns:
         return self._find(request.match_info["run"])
 
-    def _find(self, name: str) -> Chosen:
+    def _find(self, name: str) -> ChosenRuns:
         entries, names = self._shelf.entries(), name.split(AND)
         for one in names:
             if one not in entries:
                 raise NotHere(f"no run is called '{one}' here; see the list of those there are")
-        return Chosen(tuple(entries[one] for one in names))
-
-    def _library(self, chosen: Chosen) -> Library:
-        """Return what looks up the texts of a run, with its data at hand from the last time."""
-        flips = Flips(chosen.run, chosen.stamp)
-        if flips not in self._libraries:
-            while len(self._libraries) >= LIBRARIES:
-                self._libraries.pop(next(iter(self._libraries)))
-            self._libraries[flips] = Library(flips, self._sources)
-        return self._libraries[flips]
+        return ChosenRuns(tuple(entries[one] for one in names))
 
 
-def _listed(entry: Entry) -> dict[str, Any]:
+def _library(chosen: ChosenRuns) -> Library:
+    return Library(Flips(chosen.run, chosen.stamp))
+
+
+def _listed(entry: RunEntry) -> dict[str, Any]:
     summary, beat = entry.summary, entry.beat
     return {
         "name": entry.name,
@@ -251,36 +234,31 @@ def _listed(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _about(chosen: Chosen) -> dict[str, Any]:
+def _about(chosen: ChosenRuns) -> dict[str, Any]:
     """Return what every page about some run is told of it."""
     return {"run": chosen.name, "parts": [entry.name for entry in chosen.entries]}
 
 
-def _check_results(chosen: Chosen) -> None:
+def _check_results(chosen: ChosenRuns) -> None:
     """Refuse runs that left nothing to look at, or something damaged."""
     for entry in chosen.entries:
-        if not entry.has_results and entry.beat is None:
-            raise Problem(f"{entry.folder} has no results: its run was stopped before the end")
-        if entry.has_results and entry.summary.trouble:
+        if entry.summary.trouble:
             raise Problem(f"{entry.folder}: {entry.summary.trouble}")
 
 
-def _are_small(*runs: Chosen) -> bool:
+def _are_small(*runs: ChosenRuns) -> bool:
     return all(chosen.is_small for chosen in runs)
 
 
-def _flips_page(
-    chosen: Chosen, wanted: Wanted, library: Library, rows: Sequence[Row]
-) -> web.Response:
-    is_read = library.is_read
-    n = library.flips.n(wanted)
+def _flips_page(chosen: ChosenRuns, wanted: Wanted) -> web.Response:
+    library = _library(chosen)
+    n, rows = library.flips.n(wanted), library.flips.page(wanted)
     return _page(
         "flips.html",
         title=library.run.study.name,
         wanted=wanted,
         filters=library.flips.filters(wanted),
         flips=[(flip, _address(chosen, flip, wanted)) for flip in library.page(rows)],
-        is_read=is_read,
         first=(wanted.page - 1) * PAGE + 1,
         n_flips=n,
         n_all=library.flips.n(Wanted()),
@@ -289,7 +267,7 @@ def _flips_page(
     )
 
 
-def _address(chosen: Chosen, flip: Flip, wanted: Wanted) -> str:
+def _address(chosen: ChosenRuns, flip: Flip, wanted: Wanted) -> str:
     """Return where a flip is shown; what begins with _ leads back to the list it was in."""
     key = {name: getattr(flip, name) for name in KEY}
     back = {**wanted.filters, "order": wanted.order, "page": wanted.page}

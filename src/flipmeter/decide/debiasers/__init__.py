@@ -1,0 +1,1 @@
+"""Answers under several views -> one without what a slot adds."""

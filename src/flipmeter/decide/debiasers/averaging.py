@@ -33,7 +33,7 @@ TIED = 1e-9
 
 
 @dataclass(frozen=True)
-class Choice:
+class AveragedRanks:
     """The class of each item, 0 for none, and where only a tie rule tells it from another."""
 
     ranks: Ranks
@@ -42,7 +42,7 @@ class Choice:
 
 def average_ranks(
     ranks: npt.ArrayLike, *, mode: Mode = "recommended", prefer: int = 0, least: int | None = None
-) -> Choice:
+) -> AveragedRanks:
     """Round the mean class over views (items x views), as label and demo averaging do.
 
     At .5, `paper` takes the upper class. `recommended` takes the one nearer to the preferred view,
@@ -56,10 +56,10 @@ def average_ranks(
     tied = counted & (2 * rest == n)
     up = 2 * rest > n
     up |= tied & (True if mode == "paper" else ranks[:, prefer] > below)
-    return Choice(np.where(counted, below + up, 0), tied)
+    return AveragedRanks(np.where(counted, below + up, 0), tied)
 
 
-def median_ranks(ranks: npt.ArrayLike, *, least: int | None = None) -> Choice:
+def median_ranks(ranks: npt.ArrayLike, *, least: int | None = None) -> AveragedRanks:
     """Take the class with the least total distance to all views: permutation self-consistency.
 
     Between two medians it is the class nearest to the mean, then the lower one; the order of the
@@ -75,7 +75,7 @@ def median_ranks(ranks: npt.ArrayLike, *, least: int | None = None) -> Choice:
         for middle in ((n - 1) // 2, n // 2)
     )
     nearest = -((n - 2 * total) // (2 * n))
-    return Choice(np.where(counted, np.clip(nearest, low, high), 0), counted & (low != high))
+    return AveragedRanks(np.where(counted, np.clip(nearest, low, high), 0), counted & (low != high))
 
 
 def average_probabilities(
@@ -105,7 +105,7 @@ def average_probabilities(
 
 def choose(
     p: npt.ArrayLike, orders: npt.ArrayLike | None = None, *, mode: Mode = "recommended"
-) -> Choice:
+) -> AveragedRanks:
     """Take the most probable class; without orders, `p` is by class already.
 
     Among equals, `paper` takes the first slot. `recommended` takes the class nearest to the mean of
@@ -117,12 +117,12 @@ def choose(
     best = p >= p.max(axis=-1, keepdims=True) - TIED
     tied = best.sum(axis=-1) > 1
     if mode == "paper":
-        return Choice(ranks_at(np.where(known, p.argmax(axis=-1) + 1, 0), orders), tied)
+        return AveragedRanks(ranks_at(np.where(known, p.argmax(axis=-1) + 1, 0), orders), tied)
     mean = (p * orders).sum(axis=-1, keepdims=True)
     distance = np.where(best, np.abs(orders - mean), np.inf)
     nearest = distance <= distance.min(axis=-1, keepdims=True) + TIED
     lowest = np.where(best & nearest, orders, p.shape[-1]).min(axis=-1)
-    return Choice(np.where(known, lowest, 0), tied)
+    return AveragedRanks(np.where(known, lowest, 0), tied)
 
 
 def several_views(p: npt.ArrayLike) -> Floats:

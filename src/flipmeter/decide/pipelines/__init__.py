@@ -1,0 +1,1 @@
+"""What to ask about an item, and how its answers settle it."""

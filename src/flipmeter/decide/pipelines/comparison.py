@@ -18,10 +18,10 @@ from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.aggregators.votes import favourite, nearest_class
 from flipmeter.decide.debiasers.calibraeval import fit_fair_map
 from flipmeter.decide.pipelines.pipeline import (
+    Asked,
     Calibration,
     Heard,
     Open,
-    Panel,
     Traits,
     pipelines,
     unheard,
@@ -51,7 +51,7 @@ Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 
-Outcomes = Callable[[Panel, Heard, Mode], "tuple[Ints, Booleans]"]
+Outcomes = Callable[[Asked, Heard, Mode], "tuple[Ints, Booleans]"]
 """Who is higher up the scale, items x demonstrations, and of which items anything is known."""
 
 
@@ -65,10 +65,10 @@ class Pairwise:
     outcomes: Outcomes
     mode: Mode = "recommended"
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return unheard((ask for item in panel.items for ask in self._about(item, panel)), heard)
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._about(item, panel)] for item in panel.items]
         outcomes, is_known = self.outcomes(panel, heard, self.mode)
         labels = [demo.rank for demo in panel.demos]
@@ -81,7 +81,7 @@ class Pairwise:
             for known, some, rank, tie, degenerate in each
         ]
 
-    def _about(self, item: Item, panel: Panel) -> list[Ask]:
+    def _about(self, item: Item, panel: Asked) -> list[Ask]:
         return [
             Ask(item, panel.view, f"{demo.id} {order}")
             for demo in panel.demos
@@ -89,7 +89,7 @@ class Pairwise:
         ]
 
 
-def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
+def plain_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
     """Return items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
 
     It is 0 where the two slots disagree or one could not be read.
@@ -99,7 +99,7 @@ def plain_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Boolea
     return _in_frame(panel, consensus(first, second)), is_known
 
 
-def fair_outcomes(panel: Panel, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
+def fair_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
     """Return the outcomes after the probabilities of all pairs went through one fair map.
 
     A map that the published weight makes flat is fitted again with more spread, but in the paper's
@@ -127,7 +127,7 @@ def _chosen(p: npt.NDArray[np.float64]) -> Ints:
 
 
 def _asked(
-    panel: Panel, heard: Heard, order: str, read: Callable[[Answer], float]
+    panel: Asked, heard: Heard, order: str, read: Callable[[Answer], float]
 ) -> npt.NDArray[np.float64]:
     """Return what was answered about every item and demonstration in an order."""
     found = [
@@ -137,7 +137,7 @@ def _asked(
     return np.array(found, dtype=np.float64).reshape(len(panel.items), len(panel.demos))
 
 
-def _in_frame(panel: Panel, outcomes: Ints) -> Ints:
+def _in_frame(panel: Asked, outcomes: Ints) -> Ints:
     """Turn outcomes round that were asked for as "further down the scale"."""
     return outcomes if panel.view.is_natural else -outcomes
 
@@ -161,10 +161,10 @@ class ByGroups:
     join: Join
     mode: Mode = "recommended"
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return unheard((ask for item in panel.items for ask in _by_group(item, panel)), heard)
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in _by_group(item, panel)] for item in panel.items]
         return [
             _fault_if_unread(some) or self.join(_ranks(some), panel.n_classes, self.mode)
@@ -172,7 +172,7 @@ class ByGroups:
         ]
 
 
-def _by_group(item: Item, panel: Panel) -> list[Ask]:
+def _by_group(item: Item, panel: Asked) -> list[Ask]:
     n_groups = min(Counter(demo.gold for demo in panel.demos).values(), default=0)
     return [Ask(item, panel.view, str(group)) for group in range(n_groups)]
 

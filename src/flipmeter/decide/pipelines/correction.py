@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from flipmeter.decide.debiasers.averaging import (
-    Choice,
+    AveragedRanks,
     average_probabilities,
     average_ranks,
     choose,
@@ -28,10 +28,10 @@ from flipmeter.decide.debiasers.priors import (
     pseudo_texts,
 )
 from flipmeter.decide.pipelines.pipeline import (
+    Asked,
     Calibration,
     Heard,
     Open,
-    Panel,
     Pipeline,
     Traits,
     pipelines,
@@ -79,10 +79,10 @@ class Averaged:
     middle: Literal["mean", "median", "probabilities"]
     mode: Mode = "recommended"
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return unheard((ask for item in panel.items for ask in self._asks(item, panel)), heard)
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
         if self.middle == "probabilities":
             orders = [view.label_order for view in self.views(panel.view)]
@@ -94,7 +94,7 @@ class Averaged:
             return _decisions(median_ranks(ranks), answers)
         return _decisions(average_ranks(ranks, mode=self.mode), answers)
 
-    def _asks(self, item: Item, panel: Panel) -> list[Ask]:
+    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
         return [Ask(item, view) for view in self.views(panel.view)]
 
 
@@ -104,7 +104,7 @@ def _row(answer: Answer, n_classes: int) -> tuple[float, ...]:
 
 
 def _decisions(
-    choice: Choice, answers: Sequence[Sequence[Answer]], p: Floats | None = None
+    choice: AveragedRanks, answers: Sequence[Sequence[Answer]], p: Floats | None = None
 ) -> list[Decision]:
     """Return the chosen classes; what has none gets the fault of one of its answers."""
     found = []
@@ -136,8 +136,8 @@ class Bias:
     There is no prior where no answer has probabilities.
     """
 
-    asks: Callable[[Panel], Sequence[Ask]]
-    prior: Callable[[Panel, Heard], Prior | None]
+    asks: Callable[[Asked], Sequence[Ask]]
+    prior: Callable[[Asked, Heard], Prior | None]
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class Corrected:
     bias: Bias
     mode: Mode = "recommended"
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return unheard([*self._own(panel), *self.bias.asks(panel)], heard)
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [heard[ask] for ask in self._own(panel)]
         order = panel.view.label_order
         prior = self.bias.prior(panel, heard)
@@ -162,7 +162,7 @@ class Corrected:
         choice = choose(corrected, order, mode=self.mode)
         return _decisions(choice, [[answer] for answer in answers], by_class(corrected, order))
 
-    def _own(self, panel: Panel) -> list[Ask]:
+    def _own(self, panel: Asked) -> list[Ask]:
         return [Ask(item, panel.view) for item in panel.items]
 
 
@@ -175,10 +175,10 @@ def _table(answers: Iterable[Answer], n_classes: int) -> Floats:
 def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -> Bias:
     """Learn from calibration items under several label orders."""
 
-    def asks(panel: Panel) -> list[Ask]:
+    def asks(panel: Asked) -> list[Ask]:
         return [Ask(item, view) for item in panel.calibration for view in views(panel.view)]
 
-    def prior(panel: Panel, heard: Heard) -> Prior | None:
+    def prior(panel: Asked, heard: Heard) -> Prior | None:
         shown = views(panel.view)
         rows = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
         p = rows.reshape(len(panel.calibration), len(shown), panel.n_classes)
@@ -190,24 +190,24 @@ def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -
 
 
 def _null(
-    texts: Callable[[Panel], Sequence[str]], form: Literal["contextual", "domain_context"]
+    texts: Callable[[Asked], Sequence[str]], form: Literal["contextual", "domain_context"]
 ) -> Bias:
     """Learn from texts without content, shown in the place of an item."""
 
-    def asks(panel: Panel) -> list[Ask]:
+    def asks(panel: Asked) -> list[Ask]:
         return [
             Ask(Item(f"null text {number}", {"text": text}, role="null"), panel.view)
             for number, text in enumerate(texts(panel), 1)
         ]
 
-    def prior(panel: Panel, heard: Heard) -> Prior | None:
+    def prior(panel: Asked, heard: Heard) -> Prior | None:
         p = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
         return None if np.isnan(p).all() else contextual_prior(p, form=form)
 
     return Bias(asks, prior)
 
 
-def _of_domain(panel: Panel) -> Sequence[str]:
+def _of_domain(panel: Asked) -> Sequence[str]:
     texts = [item.text for item in (*panel.calibration, *panel.demos)]
     return pseudo_texts(texts, seed=panel.seed)
 
@@ -215,7 +215,7 @@ def _of_domain(panel: Panel) -> Sequence[str]:
 def _batch() -> Bias:
     """Learn from the items themselves, all together."""
 
-    def prior(panel: Panel, heard: Heard) -> Prior | None:
+    def prior(panel: Asked, heard: Heard) -> Prior | None:
         p = _table((heard[Ask(item, panel.view)] for item in panel.items), panel.n_classes)
         return None if np.isnan(p).all() else batch_prior(p)
 

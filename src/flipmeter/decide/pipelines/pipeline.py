@@ -16,7 +16,7 @@ Heard = Mapping[Ask, Answer]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Asked:
     """What a pipeline is applied to: items under a view, and what may be asked beside them.
 
     `demos` stand in the sampler's order. `calibration` items serve pipelines that measure a bias
@@ -58,11 +58,11 @@ class Pipeline(Protocol):
     @property
     def traits(self) -> Traits: ...
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         """Return what to ask next; nothing when the items can be settled."""
         ...
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         """Return one decision for every item, in their order."""
         ...
 
@@ -121,10 +121,10 @@ class Pointwise:
 
     traits: Traits = Traits("one prompt with all demonstrations, one answer")
 
-    def asks(self, panel: Panel, heard: Heard) -> Sequence[Ask]:
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return () if heard else [Ask(item, panel.view) for item in panel.items]
 
-    def settle(self, panel: Panel, heard: Heard) -> Sequence[Decision]:
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         order = panel.view.label_order
         return [decided(heard[Ask(item, panel.view)], order) for item in panel.items]
 

@@ -1,0 +1,1 @@
+"""One aspect of the flips in detail, each a table by a registered name."""

@@ -36,7 +36,7 @@ ASPECTS: Mapping[str, Aspect] = {
 
 
 def measure_aspects(
-    decisions: pl.DataFrame,
+    decisions: pl.DataFrame | Panel,
     contrasts: Sequence[Contrast],
     names: Sequence[str] = tuple(ASPECTS),
     *,

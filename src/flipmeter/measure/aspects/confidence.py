@@ -30,7 +30,7 @@ from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, jackknife, o
 from flipmeter.measure.statistics.formulas import wilson
 from flipmeter.types import Contrast, Estimate, Problem
 
-ALPHA = 0.1
+MISCOVERAGE = 0.1
 """Ordinal sets of a run are to hold the gold class in all but this share of items."""
 
 
@@ -176,7 +176,7 @@ def conformal_sets(
     gold: npt.ArrayLike,
     probabilities: npt.ArrayLike,
     *,
-    alpha: float = ALPHA,
+    alpha: float = MISCOVERAGE,
 ) -> Booleans:
     """Mark for each item neighbouring classes that hold the truth with chance 1 - alpha or more.
 
@@ -190,7 +190,7 @@ def conformal_sets(
     return np.asarray(ordinal_scores(probabilities) <= limit)
 
 
-def conformal_limit(scores: Floats, alpha: float = ALPHA) -> float:
+def conformal_limit(scores: Floats, alpha: float = MISCOVERAGE) -> float:
     """Return the score that a new item stays below with chance 1 - alpha or more."""
     place = math.ceil((len(scores) + 1) * (1 - share(alpha, "alpha")))
     return math.inf if place > len(scores) else float(np.sort(scores)[place - 1]) + 1e-12
@@ -237,7 +237,7 @@ def _set_estimates(
     inside = own[~is_kept] <= limits[tried.of]
     widths = (scores[~is_kept] <= limits[tried.of][:, None]).sum(axis=1)
     n, k = tried.count(), tried.count(inside)
-    note = f"sets for {100 * (1 - ALPHA):.0f} %, calibrated on the other half of the items"
+    note = f"sets for {100 * (1 - MISCOVERAGE):.0f} %, calibrated on the other half of the items"
     found = estimates("set_coverage", ratio(k, n), wilson(k, n), n=n, k=k, note=note)
     sizes_of = bootstrap(["set_size"], [widths, np.ones_like(widths)], tried, n=n)
     return {"set_coverage": found, **sizes_of}
@@ -247,7 +247,7 @@ def _limits(scores: Floats, groups: Groups) -> Floats:
     """Return the `conformal_limit` of every group."""
     in_order = scores[np.lexsort((scores, groups.of))]
     sizes = groups.count()
-    place = np.ceil((sizes + 1) * (1 - ALPHA)).astype(np.int64)
+    place = np.ceil((sizes + 1) * (1 - MISCOVERAGE)).astype(np.int64)
     at = np.minimum(np.cumsum(sizes) - sizes + place - 1, max(len(scores) - 1, 0))
     return np.where(place > sizes, np.inf, in_order[at] + 1e-12)
 

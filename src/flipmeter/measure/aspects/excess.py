@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.inference.excess import grouped_excess
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, rank_table, same_length
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.groups import Estimates, Groups, joined_each, one_group, undefined
@@ -39,9 +40,12 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
 
 
 def excess_estimates(
-    tables: Sequence[Ranks], n_classes: Ints, groups: Groups
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, clusters: Ints | None = None
 ) -> dict[str, Estimates]:
-    """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale."""
+    """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale.
+
+    The excess of two views that were asked twice has the interval of a verdict.
+    """
     across, within = _apart(tables, ordinal=False)
     far, wide = _apart(tables, ordinal=True)
     read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
@@ -49,7 +53,7 @@ def excess_estimates(
     columns = [across - within, far - wide, across, within, np.ones_like(across)]
     adds = [np.where(read, column, 0.0) for column in columns]
     nothing = np.zeros(groups.n)
-    return bootstrap(
+    found = bootstrap(
         EXCESSES,
         [column[asked] for column in adds],
         groups.among(asked),
@@ -58,6 +62,11 @@ def excess_estimates(
         failed=groups.count(asked & ~read),
         spans=np.stack([nothing + 1, (n_classes - 1) / 2, nothing, nothing, nothing], axis=1),
     )
+    if [table.shape[1] for table in tables] == [2, 2]:
+        first, again = (np.stack([table[asked, k] for table in tables], axis=1) for k in (0, 1))
+        whose = np.arange(len(asked)) if clusters is None else clusters
+        found["excess"] = grouped_excess(first, again, whose[asked], groups.among(asked), "excess")
+    return found
 
 
 def _excess(sums: Sums) -> Sums:
@@ -106,7 +115,7 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         settled = _settled(panel, contrast)
         tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
         groups = panel.groups.among(found.items)
-        excess = excess_estimates(tables, panel.n_classes, groups)
+        excess = excess_estimates(tables, panel.n_classes, groups, panel.cluster[found.items])
         repeated = excess["excess"].n + excess["excess"].failed > 0
         note = np.where(settled, "noise 0 by construction", "").tolist()
         for one in excess.values():

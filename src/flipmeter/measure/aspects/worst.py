@@ -16,7 +16,7 @@ from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.statistics.bootstrap import bootstrap
 from flipmeter.measure.statistics.formulas import wilson
 from flipmeter.measure.statistics.paired import tango
-from flipmeter.types import Contrast, Estimate, Policy, Problem
+from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem
 
 STRICT = ("robust_accuracy", "worst_accuracy", "spread")
 GUARANTEED = "at least 95 %, for any number of positions"
@@ -69,7 +69,7 @@ def worst_estimates(
     robust = estimates("robust_accuracy", ratio(k, n), wilson(k, n), n=n, k=k, failed=failed)
     # The worst one may be any of them: the upper end must hold for all, the lower for its own.
     low = wilson(hits, n[None])[0].min(axis=0)
-    high = wilson(hits, n[None], 1 - 0.05 / n_views)[1].min(axis=0)
+    high = wilson(hits, n[None], 1 - ALPHA / n_views)[1].min(axis=0)
     worst = estimates(
         "worst_accuracy",
         ratio(hits.min(axis=0), n),
@@ -93,7 +93,7 @@ def _spread(
     pairs = list(permutations(right, 2))
     b = np.stack([groups.count(one & ~other) for one, other in pairs])
     c = np.stack([groups.count(other & ~one) for one, other in pairs])
-    low = np.maximum(tango(b, c, n, 1 - 0.05 / len(pairs))[0].max(axis=0), 0)
+    low = np.maximum(tango(b, c, n, 1 - ALPHA / len(pairs))[0].max(axis=0), 0)
     high = tango(b, c, n)[1].max(axis=0)
     value = ratio(hits.max(axis=0) - hits.min(axis=0), n)
     return estimates("spread", value, (low, high), n=n, failed=failed, note=GUARANTEED)

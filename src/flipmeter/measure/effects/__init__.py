@@ -1,0 +1,1 @@
+"""Levels held against each other: residuals, interactions, choices."""

@@ -11,8 +11,8 @@ import polars as pl
 from flipmeter.measure.effects.baselines import Joint, joints
 from flipmeter.measure.effects.residuals import N, prepared, residual
 from flipmeter.measure.panel.groups import joined
-from flipmeter.measure.statistics.means import Cell, Mean, fewest, interval, mean_cell
-from flipmeter.measure.statistics.resample import Resampler, Side, in_common
+from flipmeter.measure.statistics.means import Mean, MeanCell, fewest, interval, mean_cell
+from flipmeter.measure.statistics.resample import MeasuredItems, Resampler, in_common
 from flipmeter.types import Contrast, Mode, Problem
 
 NUMBERS = ("baseline", "forecast", "measured", "interaction")
@@ -60,17 +60,17 @@ def forecasts(
             f"no config can be forecast: {', '.join(lacking)} was not asked alone; "
             "add it to the study's `vary:`"
         )
-    maker = _Maker(sides, resampler)
+    maker = _ForecastRows(sides, resampler)
     rows = [row for joint in found for row in maker.rows(joint)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _ForecastRows:
     """Makes the rows of a config: a cell has all metrics of each of the four numbers, in turn."""
 
-    sides: Sequence[Side]
+    sides: Sequence[MeasuredItems]
     resampler: Resampler
 
     def rows(self, joint: Joint) -> Iterator[tuple[object, ...]]:
@@ -91,7 +91,7 @@ class _Maker:
                 counts = (count, int(n_seeds[place])) if dataset == "" else (min(count, 1), count)
                 yield self._row(joint, (dataset, metric), mean, place, counts)
 
-    def _cell(self, joint: Joint, dataset: str, groups: Sequence[int]) -> Cell:
+    def _cell(self, joint: Joint, dataset: str, groups: Sequence[int]) -> MeanCell:
         """Return the four numbers of a dataset and seed, none where one of them is undefined."""
         sides, is_drawn, note = self._sides(groups)
         found = [
@@ -110,11 +110,11 @@ class _Maker:
         usable = sides[0].usable
         counts = [usable.sum(axis=1), (usable & ~is_read).sum(axis=1)]
         n, failed = (np.tile(self.resampler.by_metric(count), len(NUMBERS)) for count in counts)
-        return Cell(
+        return MeanCell(
             numbers[:, :, 0].ravel(), np.concatenate(drawn), n, failed, notes * len(NUMBERS)
         )
 
-    def _sides(self, groups: Sequence[int]) -> tuple[list[Side], bool, str]:
+    def _sides(self, groups: Sequence[int]) -> tuple[list[MeasuredItems], bool, str]:
         """Return the sides that are measured, whether they are resampled together, and a note."""
         own = [self.sides[group] for group in groups]
         if self.resampler.mode == "paper":

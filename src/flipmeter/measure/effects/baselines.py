@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from flipmeter.measure.statistics.resample import Side
+from flipmeter.measure.statistics.resample import MeasuredItems
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
 
@@ -34,7 +34,7 @@ Pair = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LevelComparison:
     """A level of a factor against its base: the groups to subtract, by dataset as the base has it.
 
     `against` is the rater that is subtracted, mostly the same one. `left_out` names the datasets
@@ -67,8 +67,8 @@ def split_level(level: str) -> tuple[str, str]:
 
 
 def comparisons(
-    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[Side]
-) -> list[Comparison]:
+    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
+) -> list[LevelComparison]:
     """Hold every level against its rater's base, and every rater against the first one."""
     raters, datasets, levels = _seen(decisions)
     places = _places(keys, sides, datasets)
@@ -94,8 +94,8 @@ def comparisons(
 
 
 def transfers(
-    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[Side], *, reference: str
-) -> list[Comparison]:
+    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems], *, reference: str
+) -> list[LevelComparison]:
     """Hold every rater against the reference, both at the base and both at each config."""
     raters, datasets, levels = _seen(decisions)
     if reference not in raters:
@@ -143,7 +143,7 @@ class Joint:
 def joints(
     decisions: pl.DataFrame,
     keys: pl.DataFrame,
-    sides: Sequence[Side],
+    sides: Sequence[MeasuredItems],
     configs: Mapping[str, Mapping[str, object]],
 ) -> list[Joint]:
     """Find for every config that was asked what its levels did alone."""
@@ -191,7 +191,7 @@ _Places = Mapping[tuple[str, str], Mapping[tuple[str, int], int]]
 """The groups of each rater and level, by the base's name of the dataset and by seed."""
 
 
-def _places(keys: pl.DataFrame, sides: Sequence[Side], datasets: Sequence[str]) -> _Places:
+def _places(keys: pl.DataFrame, sides: Sequence[MeasuredItems], datasets: Sequence[str]) -> _Places:
     at_base = {
         dataset: side.n_classes
         for (_, dataset, level, _), side in zip(keys.iter_rows(), sides, strict=True)
@@ -220,9 +220,9 @@ def _comparison(
     level: tuple[str, str],
     base: tuple[str, str],
     places: _Places,
-    sides: Sequence[Side],
-) -> Comparison:
-    one, against = Comparison(*names), places.get(base, {})
+    sides: Sequence[MeasuredItems],
+) -> LevelComparison:
+    one, against = LevelComparison(*names), places.get(base, {})
     for (dataset, seed), group in places[level].items():
         if (dataset, seed) not in against:
             continue
@@ -234,7 +234,7 @@ def _comparison(
     return one
 
 
-def _order(one: Comparison, raters: Sequence[str]) -> tuple[int, int, int]:
+def _order(one: LevelComparison, raters: Sequence[str]) -> tuple[int, int, int]:
     factors, levels = list(TAXONOMY), TAXONOMY.get(one.factor, ())
     return (
         factors.index(one.factor) if one.factor in factors else len(factors),

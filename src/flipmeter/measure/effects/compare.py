@@ -8,12 +8,18 @@ from itertools import chain
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.effects.baselines import Comparison, Pair
+from flipmeter.measure.effects.baselines import LevelComparison, Pair
 from flipmeter.measure.effects.residuals import subtract
 from flipmeter.measure.panel.frame import checked, quoted
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.measure.statistics.resample import SCORES, Resampler, Side, in_common, read_sides
+from flipmeter.measure.statistics.resample import (
+    SCORES,
+    MeasuredItems,
+    Resampler,
+    in_common,
+    read_sides,
+)
 from flipmeter.types import Contrast, Problem
 
 FIRST, SECOND = "first", "second"
@@ -71,16 +77,16 @@ def same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame
     return first.with_columns(name), second.with_columns(name)
 
 
-def _comparisons(keys: pl.DataFrame) -> list[Comparison]:
+def _comparisons(keys: pl.DataFrame) -> list[LevelComparison]:
     places = {
         (*rater.split("/", 1), *rest): group
         for group, (rater, *rest) in enumerate(keys.iter_rows())
     }
-    found: dict[tuple[str, str], Comparison] = {}
+    found: dict[tuple[str, str], LevelComparison] = {}
     for (run, rater, dataset, level, seed), group in places.items():
         other = places.get((FIRST, rater, dataset, level, seed))
         if run == SECOND and other is not None:
-            one = found.setdefault((rater, level), Comparison("run", level, rater, rater))
+            one = found.setdefault((rater, level), LevelComparison("run", level, rater, rater))
             one.pairs.setdefault(dataset, []).append((seed, group, other))
     if not found:
         raise Problem("the runs have no rater, dataset, level and seed in common; nothing to pair")
@@ -91,7 +97,7 @@ _Counts = tuple[int, list[tuple[int, int]]]
 """How many seeds, and McNemar's b and c of accuracy and of each contrast."""
 
 
-def _discordant(sides: Sequence[Side], pairs: Sequence[Pair]) -> _Counts:
+def _discordant(sides: Sequence[MeasuredItems], pairs: Sequence[Pair]) -> _Counts:
     """Count the items that hold in one run only, added up over seeds and datasets."""
     totals = np.zeros((1 + len(sides[0].pairs), 2), dtype=np.int64)
     for _, second, first in pairs:

@@ -63,7 +63,7 @@ def read_responses(
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Cells:
     """The cells of a study: their names, the factors and levels in them, and which has which."""
 
     names: list[str]
@@ -81,7 +81,7 @@ class _Units:
     dataset: Ints
 
 
-def _plan(names: list[str]) -> _Plan:
+def _plan(names: list[str]) -> _Cells:
     cells = [parse_cell(name) for name in names]
     factors = in_style_order(dict.fromkeys(factor for cell in cells for factor in cell))
     if not factors:
@@ -94,10 +94,10 @@ def _plan(names: list[str]) -> _Plan:
         [own.index(cell.get(name, BASE)) for name, own in zip(factors, levels, strict=True)]
         for cell in cells
     ]
-    return _Plan(names, tuple(factors), tuple(levels), np.array(codes, dtype=np.int64))
+    return _Cells(names, tuple(factors), tuple(levels), np.array(codes, dtype=np.int64))
 
 
-def _of_groups(panel: Panel, plan: _Plan) -> tuple[Ints, Ints]:
+def _of_groups(panel: Panel, plan: _Cells) -> tuple[Ints, Ints]:
     """Return the cell and the dataset of every group; merged classes are no other dataset."""
     rows = zip(panel.keys["dataset"], panel.n_classes.tolist(), strict=True)
     is_merged = "cardinality" in plan.factors
@@ -123,7 +123,7 @@ def _outcomes(
 
 
 def _response(
-    names: tuple[str, str], plan: _Plan, unit: _Units, counted: Booleans, hit: Booleans
+    names: tuple[str, str], plan: _Cells, unit: _Units, counted: Booleans, hit: Booleans
 ) -> Response:
     """Lay the counted units out by item and cell; cells and levels without any are left out."""
     cells, cell = np.unique(unit.cell[counted], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Residuals -> Choice: the best level of every factor, each chosen alone."""
+"""Residuals -> LevelChoice: the best level of every factor, each chosen alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Known = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class LevelChoice:
     """The levels that improve a metric most, what each improves it by alone, and a warning."""
 
     metric: str
@@ -55,7 +55,7 @@ class Choice:
         return replace(self.baseline, **self.levels)
 
 
-def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> Choice:
+def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> LevelChoice:
     """Choose for each prompt factor the level with the best mean residual, or the base if none is.
 
     Best is lowest, and highest for accuracy, F1 and Spearman. A frame may be that of `residuals`,
@@ -72,7 +72,7 @@ def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> Choi
         best = min(levels, key=lambda level: sign * levels[level], default=None)
         if best is not None and sign * levels[best] < -SAME:
             chosen[factor] = best
-    return Choice(
+    return LevelChoice(
         metric,
         baseline,
         {factor: int(best) if factor == "shots" else best for factor, best in chosen.items()},

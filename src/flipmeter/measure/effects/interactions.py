@@ -33,7 +33,7 @@ from flipmeter.measure.panel.checked import Booleans
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.types import Contrast, Mode, Problem
+from flipmeter.types import ALPHA, Contrast, Mode, Problem
 
 SCHEMA = {
     "rater": pl.String,
@@ -59,7 +59,6 @@ SCHEMA = {
 }
 REST, DATASETS = "(rest)", "(datasets)"
 """What the terms of the model leave, and what the cells do differently on each dataset."""
-ALPHA = 0.05
 LINEAR = "linear, not log-odds: some levels have no exception"
 TOLERANCE = 1e-6
 
@@ -92,7 +91,7 @@ def effects(
 
 
 @dataclass(frozen=True)
-class Model:
+class TermFit:
     """A fit of some terms. `kept` marks the columns that the cells can tell apart.
 
     `nowhere` spans the combinations of all columns about which the cells say nothing.
@@ -233,7 +232,7 @@ class Analysis:
         known, added = full[:, :first][:, kept[:first]], full[:, first:][:, kept[first:]]
         return score_test(self.outcomes, known, added, self.link)
 
-    def model(self, terms: Sequence[Term]) -> Model:
+    def model(self, terms: Sequence[Term]) -> TermFit:
         """Fit terms; on the linear scale if log-odds have no end."""
         full, rows, kept = self._columns(terms)
         fitted = fit(self.outcomes, full[:, kept], self.link)
@@ -241,7 +240,7 @@ class Analysis:
         assert fitted is not None, "a linear fit of independent columns always ends"
         sizes, directions = np.linalg.eigh(rows.T @ rows)
         nowhere = directions[:, sizes < TOLERANCE**1.5 * sizes[-1]]
-        return Model(self.response, tuple(terms), kept, fitted, nowhere)
+        return TermFit(self.response, tuple(terms), kept, fitted, nowhere)
 
     def _columns(self, terms: Sequence[Term]) -> tuple[Floats, Floats, Booleans]:
         """Return the columns of terms, the design where anything was asked, and what to keep."""
@@ -263,7 +262,7 @@ class Analysis:
             for level in product(*(range(1, self.sizes[factor]) for factor in term)):
                 yield self._level_row(term, level, model)
 
-    def _level_row(self, term: Term, level: Sequence[int], model: Model) -> tuple[object, ...]:
+    def _level_row(self, term: Term, level: Sequence[int], model: TermFit) -> tuple[object, ...]:
         """Return what a level does, or what two do together beyond what each does alone."""
         steps = []
         for corner in product((0, 1), repeat=len(term)):

@@ -10,12 +10,17 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.effects.baselines import Comparison, comparisons, paper_contrasts, transfers
+from flipmeter.measure.effects.baselines import (
+    LevelComparison,
+    comparisons,
+    paper_contrasts,
+    transfers,
+)
 from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.means import (
-    Cell,
     Mean,
+    MeanCell,
     by_seed,
     fewest,
     interval,
@@ -25,8 +30,8 @@ from flipmeter.measure.statistics.means import (
 )
 from flipmeter.measure.statistics.resample import (
     SCORES,
+    MeasuredItems,
     Resampler,
-    Side,
     in_common,
     merged,
     read_sides,
@@ -57,7 +62,7 @@ SCHEMA = {
 }
 MERGED = "by merging"
 N = TypeVar("N", float, Floats)
-Find = Callable[[pl.DataFrame, pl.DataFrame, Sequence[Side]], list[Comparison]]
+Find = Callable[[pl.DataFrame, pl.DataFrame, Sequence[MeasuredItems]], list[LevelComparison]]
 
 
 def residual(level: N, base: N) -> N:
@@ -102,10 +107,10 @@ def _subtracted(
 
 
 def subtract(
-    sides: Sequence[Side], resampler: Resampler, found: Sequence[Comparison]
+    sides: Sequence[MeasuredItems], resampler: Resampler, found: Sequence[LevelComparison]
 ) -> pl.DataFrame:
     """Make the rows of every comparison."""
-    maker = _Maker(sides, resampler)
+    maker = _ResidualRows(sides, resampler)
     rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -113,7 +118,7 @@ def subtract(
 
 def prepared(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
-) -> tuple[pl.DataFrame, list[Side], Resampler]:
+) -> tuple[pl.DataFrame, list[MeasuredItems], Resampler]:
     """Return the keys of all groups, the groups, and what measures them in a mode."""
     if mode not in SCORES:
         raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
@@ -123,10 +128,10 @@ def prepared(
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _ResidualRows:
     """Makes the rows of a comparison; the bases of many comparisons are measured once."""
 
-    sides: Sequence[Side]
+    sides: Sequence[MeasuredItems]
     resampler: Resampler
 
     @property
@@ -137,7 +142,7 @@ class _Maker:
     def names(self) -> list[str]:
         return self.resampler.names
 
-    def rows(self, one: Comparison) -> Iterator[tuple[object, ...]]:
+    def rows(self, one: LevelComparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
         note = f"left out, already so: {', '.join(one.left_out)}" if one.left_out else ""
         yield from self._table(one, one.level, self._cells(one, self._cell), note)
@@ -147,8 +152,8 @@ class _Maker:
             yield from self._table(one, f"{one.level} {MERGED}", control, about, first=first)
 
     def _cells(
-        self, one: Comparison, make: Callable[[Comparison, str, int, int], Cell]
-    ) -> dict[str, dict[str, Cell]]:
+        self, one: LevelComparison, make: Callable[[LevelComparison, str, int, int], MeanCell]
+    ) -> dict[str, dict[str, MeanCell]]:
         return {
             dataset: {f"seed {s}": make(one, dataset, level, base) for s, level, base in pairs}
             for dataset, pairs in one.pairs.items()
@@ -156,10 +161,10 @@ class _Maker:
 
     # --- one dataset and seed -----------------------------------------------------------------
 
-    def _cell(self, one: Comparison, dataset: str, level: int, base: int) -> Cell:
+    def _cell(self, one: LevelComparison, dataset: str, level: int, base: int) -> MeanCell:
         return self._subtract(one, dataset, self.sides[level], self.sides[base], base)
 
-    def _control(self, one: Comparison, dataset: str, level: int, base: int) -> Cell:
+    def _control(self, one: LevelComparison, dataset: str, level: int, base: int) -> MeanCell:
         full, there = self.sides[level], self.sides[base]
         coarse = merged(there, full)
         if coarse is None:
@@ -168,7 +173,14 @@ class _Maker:
             coarse, there = (side.only(full.items) for side in (coarse, there))
         return self._subtract(one, dataset, coarse, there, base)
 
-    def _subtract(self, one: Comparison, dataset: str, level: Side, base: Side, key: int) -> Cell:
+    def _subtract(
+        self,
+        one: LevelComparison,
+        dataset: str,
+        level: MeasuredItems,
+        base: MeasuredItems,
+        key: int,
+    ) -> MeanCell:
         here, there = in_common(level, base)
         has_common = self.mode == "recommended" and len(here.items) > 0
         note = ""
@@ -186,20 +198,20 @@ class _Maker:
         n, failed = level.usable.sum(axis=1), (level.usable & is_short).sum(axis=1)
         sides = {"": (level, at_level[:, 0]), f"{one.other}: ": (base, at_base[:, 0])}
         notes, by_metric = self.resampler.notes(sides, note), self.resampler.by_metric
-        return Cell(points[:, 0], drawn, by_metric(n), by_metric(failed), notes)
+        return MeanCell(points[:, 0], drawn, by_metric(n), by_metric(failed), notes)
 
-    def _empty(self, note: str) -> Cell:
+    def _empty(self, note: str) -> MeanCell:
         size = len(self.names)
         nothing, none = np.full(size, np.nan), np.zeros(size, dtype=np.int64)
-        return Cell(nothing, self.resampler.nothing(), none, none, [note] * size)
+        return MeanCell(nothing, self.resampler.nothing(), none, none, [note] * size)
 
     # --- all of them --------------------------------------------------------------------------
 
     def _table(
         self,
-        one: Comparison,
+        one: LevelComparison,
         level: str,
-        cells: Mapping[str, Mapping[str, Cell]],
+        cells: Mapping[str, Mapping[str, MeanCell]],
         note: str,
         first: int = 0,
     ) -> Iterator[tuple[object, ...]]:

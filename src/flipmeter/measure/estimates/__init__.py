@@ -1,0 +1,1 @@
+"""Arrays -> numbers: flips, scores, tokens, as one long table."""

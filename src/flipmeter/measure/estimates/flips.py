@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from flipmeter.measure.inference.excess import grouped_excess
 from flipmeter.measure.panel.checked import Ints, Ranks, rank_table, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
     estimates,
     joined,
-    mean_estimates,
     one_group,
 )
 from flipmeter.measure.statistics.formulas import METHODS, mcnemar, wilson
 from flipmeter.registry import suggestion
-from flipmeter.types import Estimate, Policy, Problem
+from flipmeter.types import LEVEL, Estimate, Policy, Problem
 
 POLICIES: tuple[Policy, ...] = ("complete", "strict", "bounds")
 WIDE = 0.02
@@ -50,7 +50,7 @@ def flip_rate(
     policy: Policy = "complete",
     *,
     n_classes: int | None = None,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> Estimate:
     """Share of items whose class differs between two views, with its Wilson interval.
 
@@ -70,7 +70,7 @@ def flip_rate_any(
     policy: Policy = "complete",
     *,
     n_classes: int | None = None,
-    level: float = 0.95,
+    level: float = LEVEL,
 ) -> Estimate:
     """Share of items whose class is not the same in all conditions (items x conditions).
 
@@ -139,38 +139,18 @@ def count_discordant(
 
 
 def excess_disagreement(
-    a: npt.ArrayLike,
-    a_prime: npt.ArrayLike,
-    b: npt.ArrayLike,
-    b_prime: npt.ArrayLike,
-    *,
-    ordinal: bool = False,
+    a: npt.ArrayLike, a_prime: npt.ArrayLike, b: npt.ArrayLike, b_prime: npt.ArrayLike
 ) -> Estimate:
     """How much two views disagree beyond what two runs of each disagree with themselves.
 
     Unbiased for half the sum of (p - q)^2, which is 0 only if both views give the same answers
-    with the same chances; `ordinal` counts the distance instead of the flip. Single estimates may
-    fall below 0. The interval is the normal one, over items read in all four runs.
+    with the same chances. Single estimates may fall below 0. The interval is that of a verdict.
     """
     runs = [ranks(run, "runs") for run in (a, a_prime, b, b_prime)]
     same_length(a=runs[0], a_prime=runs[1], b=runs[2], b_prime=runs[3])
-    return excess_estimates(runs, one_group(len(runs[0])), ordinal=ordinal).only()
-
-
-def excess_estimates(
-    runs: Sequence[Ranks], groups: Groups, metric: str = "excess", *, ordinal: bool = False
-) -> Estimates:
-    """Compute `excess_disagreement` of every group: two runs of one view, then two of another."""
-    kept = np.min(runs, axis=0) > 0
-    x, x2, y, y2 = (run[kept] for run in runs)
-    across = (_apart(x, y, ordinal) + _apart(x, y2, ordinal)) / 4
-    across += (_apart(x2, y, ordinal) + _apart(x2, y2, ordinal)) / 4
-    excess = across - (_apart(x, x2, ordinal) + _apart(y, y2, ordinal)) / 2
-    return mean_estimates(excess, groups.among(kept), metric, failed=groups.count(~kept))
-
-
-def _apart(x: Ranks, y: Ranks, ordinal: bool) -> npt.NDArray[np.float64]:
-    return np.asarray(np.abs(x - y) if ordinal else x != y, dtype=np.float64)
+    one, n = one_group(len(runs[0])), len(runs[0])
+    first, again = np.stack(runs[::2], axis=1), np.stack(runs[1::2], axis=1)
+    return grouped_excess(first, again, np.arange(n), one, "excess").only()
 
 
 @dataclass(frozen=True)
@@ -206,7 +186,7 @@ def count_flips(conditions: Sequence[Ranks], groups: Groups) -> FlipCounts:
 
 
 def estimate_flips(
-    counts: FlipCounts, policy: Policy, metric: str = "flip_rate", level: float = 0.95
+    counts: FlipCounts, policy: Policy, metric: str = "flip_rate", level: float = LEVEL
 ) -> Estimates:
     """Turn counts into rates under one policy."""
     if policy == "complete":

@@ -9,7 +9,7 @@ import polars as pl
 
 from flipmeter.measure.panel.panel import KEY
 from flipmeter.measure.statistics.formulas import holm
-from flipmeter.types import Policy
+from flipmeter.types import ALPHA, Policy
 
 
 def phase0_table(
@@ -17,7 +17,7 @@ def phase0_table(
     stochastic: pl.DataFrame | None = None,
     *,
     policy: Policy = "complete",
-    alpha: float = 0.05,
+    alpha: float = ALPHA,
 ) -> pl.DataFrame:
     """Lay estimates out as the paper's first table, one row per model.
 

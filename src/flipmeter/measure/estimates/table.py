@@ -13,7 +13,6 @@ from flipmeter.measure.estimates.flips import (
     FlipCounts,
     count_flips,
     estimate_flips,
-    excess_estimates,
     silent_noise,
 )
 from flipmeter.measure.estimates.long_table import Column, Rows, as_frame, rows_of
@@ -26,6 +25,7 @@ from flipmeter.measure.estimates.scores import (
     score_estimates,
 )
 from flipmeter.measure.estimates.tokens import calls_made, hidden_estimates, output_tokens
+from flipmeter.measure.inference.excess import grouped_excess
 from flipmeter.measure.panel.checked import Booleans, Floats, ratio
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (
@@ -54,7 +54,7 @@ GRADED = tuple(name for name in SCORES if name != "parse_failure")
 
 
 def measure(
-    decisions: pl.DataFrame,
+    decisions: pl.DataFrame | Panel,
     contrasts: Sequence[Contrast],
     *,
     mode: Mode = "recommended",
@@ -206,8 +206,11 @@ def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[
     groups = found.measured & ~np.any(settled, axis=0)
     kept = found.items & panel.asked(*runs) & groups[panel.groups.of]
     among = panel.groups.among(kept)
-    classes = [panel.classes(run)[kept] for run in runs]
-    excess = excess_estimates(classes, among, f"excess:{contrast.name}")
+    first, again = (
+        np.stack([panel.classes((view, repeat))[kept] for view in contrast.views], axis=1)
+        for repeat in (0, 1)
+    )
+    excess = grouped_excess(first, again, panel.cluster[kept], among, f"excess:{contrast.name}")
     yield rows_of(among.count() > 0, excess, policy="complete")
 
 

@@ -1,0 +1,1 @@
+"""Decisions -> arrays: items under views, in groups."""

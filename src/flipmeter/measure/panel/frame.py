@@ -30,6 +30,9 @@ OPTIONAL: Mapping[str, DataType] = {
     "n_calls": pl.Int64,
     "shared_calls": pl.Int64,
     "probabilities": pl.List(pl.Float64),
+    "cluster": pl.String,
+    "fault": pl.String,
+    "label_mass": pl.Float64,
 }
 
 

@@ -42,7 +42,9 @@ class Panel:
     `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
     equal hashes are equal prompts, 0 is none. `probabilities` are those of the classes
     under the base view, null where there are none. The calls are those of single
-    decisions and the tokens those of single replies, grouped by `replies`.
+    decisions and the tokens those of single replies, grouped by `replies`. Items of one `cluster`
+    are not independent of each other: copies of a text, or what a study names. `errors` marks what
+    was never answered. `label_mass` is the probability that labels have together, NaN if unknown.
     """
 
     keys: pl.DataFrame
@@ -51,7 +53,10 @@ class Panel:
     reproducible: Booleans
     groups: Groups
     gold: Ranks
+    cluster: Ints
     ranks: dict[Run, Ranks]
+    errors: dict[Run, Booleans]
+    label_mass: dict[Run, Floats]
     prompts: dict[Run, Hashes]
     probabilities: pl.Series
     replies: Groups
@@ -215,8 +220,13 @@ def discordant(
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> Panel:
-    """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed."""
+def read_panel(decisions: pl.DataFrame | Panel, reproducible: Collection[str] = ()) -> Panel:
+    """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed.
+
+    A panel is one already: who measures a frame several times reads it once.
+    """
+    if isinstance(decisions, Panel):
+        return decisions
     frame = checked(decisions)
     keys, group = _groups(frame)
     items, item = _places(frame["item"])
@@ -230,6 +240,12 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
     ranks.flat[cell] = frame["rank"].to_numpy()
     # A decision may rest on many replies; tokens are counted by reply.
     n_replies = frame["n_calls"].fill_null(1).clip(lower_bound=1)
+    errors = np.zeros(shape, dtype=np.bool_)
+    errors.flat[cell] = (frame["fault"].fill_null("") == "error").to_numpy()
+    label_mass = np.full(shape, np.nan)
+    label_mass.flat[cell] = frame["label_mass"].fill_null(np.nan).to_numpy()
+    cluster = np.zeros(len(units), dtype=np.int64)
+    cluster[unit] = _places(frame["cluster"].fill_null(frame["item"]))[1]
     prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
     prompts.flat[cell] = _hashes(frame["prompt"])
     return Panel(
@@ -239,7 +255,10 @@ def read_panel(decisions: pl.DataFrame, reproducible: Collection[str] = ()) -> P
         labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
         groups=Groups(units.to_numpy() // len(items), keys.height),
         gold=gold,
+        cluster=cluster,
         ranks=dict(zip(runs, ranks, strict=True)),
+        errors=dict(zip(runs, errors, strict=True)),
+        label_mass=dict(zip(runs, label_mass, strict=True)),
         prompts=dict(zip(runs, prompts, strict=True)),
         probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),

@@ -1,0 +1,1 @@
+"""Counts and samples -> intervals and p-values, each by one named method."""

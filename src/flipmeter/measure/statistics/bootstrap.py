@@ -14,6 +14,7 @@ from flipmeter.measure.panel.checked import Floats, Ints
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.statistics.means import NO_WIDTH
 from flipmeter.measure.statistics.resample import RESAMPLES, SEED
+from flipmeter.types import ALPHA
 
 LOST = "no interval: undefined in most resamples"
 BLOCK = 4_000_000
@@ -101,7 +102,9 @@ def jackknife(
         with np.errstate(divide="ignore", invalid="ignore"):
             without = there(_left_out(block, statistic))
             squares = ((without - without.mean(axis=-1, keepdims=True)) ** 2).mean(axis=-1)
-            half = special.stdtrit(max(n_items - 1, 1), 0.975) * np.sqrt((n_items - 1) * squares)
+            half = special.stdtrit(max(n_items - 1, 1), 1 - ALPHA / 2) * np.sqrt(
+                (n_items - 1) * squares
+            )
             low[places], high[places] = (
                 back(there(value[places]) + sign * half) for sign in (-1, 1)
             )
@@ -196,7 +199,7 @@ def _bca(
     skew = (pull**3).sum(axis=-1) / (6 * np.where(squares > 0, squares, np.inf) ** 1.5)
     n_items, free = left_out.shape[-1], max(left_out.shape[-1] - 1, 1)
     spread = np.where(squares > 0, squares * free * n_items, np.inf)
-    reach = special.stdtrit(free, 0.975) * np.sqrt((1 + spans**2 / spread) * n_items / free)
+    reach = special.stdtrit(free, 1 - ALPHA / 2) * np.sqrt((1 + spans**2 / spread) * n_items / free)
     ordered = np.sort(drawn, axis=-1)
     # With a handful of items the denominator could turn negative, and the ends change places.
     shifts = [bias + (bias + z) / np.maximum(1 - skew * (bias + z), 0.1) for z in (-reach, reach)]

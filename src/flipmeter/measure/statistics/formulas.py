@@ -12,12 +12,12 @@ from scipy import special
 
 from flipmeter.measure.panel.checked import Floats, Ints, booleans, same_length, share
 from flipmeter.registry import suggestion
-from flipmeter.types import Problem
+from flipmeter.types import ALPHA, LEVEL, Problem
 
 Method = Literal["mid-p", "exact", "paper"]
 Alternative = Literal["greater", "two-sided"]
 METHODS: tuple[Method, ...] = ("mid-p", "exact", "paper")
-Z95 = float(special.ndtri(0.975))
+Z95 = float(special.ndtri(1 - ALPHA / 2))
 ALTERNATIVES: tuple[Alternative, ...] = ("greater", "two-sided")
 Counts = npt.NDArray[Any] | Sequence[int]
 
@@ -27,7 +27,7 @@ def wilson(k: int, n: int, level: float = ...) -> tuple[float, float]: ...
 @overload
 def wilson(k: Counts, n: Counts | int, level: float = ...) -> tuple[Floats, Floats]: ...
 def wilson(
-    k: int | Counts, n: int | Counts, level: float = 0.95
+    k: int | Counts, n: int | Counts, level: float = LEVEL
 ) -> tuple[float, float] | tuple[Floats, Floats]:
     """Wilson score interval of a share k of n, for numbers or arrays; nothing seen gives (0, 1).
 
@@ -43,7 +43,7 @@ def wilson(
     return np.where(hits == 0, 0.0, lows), np.where(hits == size, 1.0, highs)
 
 
-def clopper_upper(k: int, n: int, level: float = 0.95) -> float:
+def clopper_upper(k: int, n: int, level: float = LEVEL) -> float:
     """One-sided Clopper-Pearson bound: the rate is below it with at least this confidence."""
     _check_count(k, n)
     share(level, "level")

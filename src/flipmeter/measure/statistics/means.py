@@ -10,6 +10,7 @@ from scipy import special
 
 from flipmeter.measure.panel.checked import Floats, Ints, ratio
 from flipmeter.measure.panel.groups import joined
+from flipmeter.types import ALPHA
 
 ENDS = (2.5, 97.5)
 SAME = 1e-9
@@ -19,7 +20,7 @@ ENOUGH_DATASETS = 3
 
 
 @dataclass(frozen=True)
-class Cell:
+class MeanCell:
     """Residuals by metric, their resamples (metrics x resamples), counts and notes."""
 
     value: Floats
@@ -33,7 +34,7 @@ class Cell:
 class Mean:
     """The mean of some cells, with its parts' values (parts x metrics) and how many count."""
 
-    cell: Cell
+    cell: MeanCell
     parts: Floats
 
     @property
@@ -44,7 +45,7 @@ class Mean:
         return sd_of(self.parts, ddof)
 
 
-def mean_cell(cells: Mapping[str, Cell]) -> Mean:
+def mean_cell(cells: Mapping[str, MeanCell]) -> Mean:
     """Average the cells that are defined; a note that is not everywhere says where it is."""
     parts = np.stack([cell.value for cell in cells.values()])
     counts = ~np.isnan(parts)
@@ -58,7 +59,7 @@ def mean_cell(cells: Mapping[str, Cell]) -> Mean:
         _gathered({name: cell.notes[metric] for name, cell in cells.items()})
         for metric in range(parts.shape[1])
     ]
-    cell = Cell(
+    cell = MeanCell(
         mean_of(parts),
         ratio(drawn.sum(axis=0), counts.sum(axis=0)[:, None]),
         np.sum([cell.n for cell in cells.values()], axis=0),
@@ -81,7 +82,7 @@ def _gathered(notes: Mapping[str, str]) -> str:
     )
 
 
-def by_seed(cells: Mapping[str, Mapping[str, Cell]]) -> Floats:
+def by_seed(cells: Mapping[str, Mapping[str, MeanCell]]) -> Floats:
     """Return the mean over datasets of each seed's values (seeds x metrics)."""
     seeds = list(dict.fromkeys(seed for of in cells.values() for seed in of))
     return np.stack(
@@ -129,5 +130,5 @@ def spread_interval(value: float, sd: float, n: int) -> tuple[float | None, floa
     """Return the t interval of a mean over datasets, if there are enough of them."""
     if n < ENOUGH_DATASETS:
         return None, None
-    half = float(special.stdtrit(n - 1, 0.975)) * sd / np.sqrt(n)
+    half = float(special.stdtrit(n - 1, 1 - ALPHA / 2)) * sd / np.sqrt(n)
     return value - half, value + half

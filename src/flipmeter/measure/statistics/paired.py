@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.panel.checked import Floats, share
-from flipmeter.types import Problem
+from flipmeter.types import LEVEL, Problem
 
 STEPS = 48
 """Bisections: enough for the last bit of a share."""
@@ -17,7 +17,7 @@ SURE = 1e9
 
 
 def tango(
-    b: npt.ArrayLike, c: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95
+    b: npt.ArrayLike, c: npt.ArrayLike, n: npt.ArrayLike, level: float = LEVEL
 ) -> tuple[Floats, Floats]:
     """Score interval of (b - c) / n, the difference of two shares of the same n items.
 

@@ -37,7 +37,7 @@ SCORES: dict[Mode, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Side:
+class MeasuredItems:
     """One rater on one dataset, level and seed, item by item: what a residual subtracts.
 
     `items` are numbers that say which items of two sides are the same. `pairs` has the classes
@@ -58,7 +58,7 @@ class Side:
         """Mark what has a class: under the base view, and under both views of each contrast."""
         return np.concatenate([self.classes[None] > 0, self.pairs.min(axis=1) > 0])
 
-    def take(self, places: Ints) -> Side:
+    def take(self, places: Ints) -> MeasuredItems:
         """Return the side with only these of its items, in this order."""
         return replace(
             self,
@@ -69,7 +69,7 @@ class Side:
             usable=self.usable[:, places],
         )
 
-    def only(self, items: Ints) -> Side:
+    def only(self, items: Ints) -> MeasuredItems:
         """Return the side with only those of its items that are among these."""
         return self.take(np.flatnonzero(np.isin(self.items, items)))
 
@@ -84,7 +84,7 @@ class Side:
 
 def read_sides(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
-) -> tuple[pl.DataFrame, list[Side]]:
+) -> tuple[pl.DataFrame, list[MeasuredItems]]:
     """Return the key of each group and the group itself; repeats of a view are left out."""
     frame = checked(decisions).filter(repeat=0)
     panel = read_panel(frame)
@@ -103,7 +103,7 @@ def read_sides(
         own = slice(start, end)
         ungraded = "" if graded[own].any() else "no gold classes"
         sides.append(
-            Side(
+            MeasuredItems(
                 n_classes=int(panel.n_classes[group]),
                 items=items[own],
                 gold=panel.gold[own],
@@ -136,7 +136,7 @@ def contrasted(
     return [first, second], np.where(turned, asked, usable), notes
 
 
-def in_common(*sides: Side) -> list[Side]:
+def in_common(*sides: MeasuredItems) -> list[MeasuredItems]:
     """Keep the items that all sides have, in one order; what counts must count in all of them."""
     items = reduce(np.intersect1d, [side.items for side in sides])
     taken = [side.take(_places_of(items, side.items)) for side in sides]
@@ -149,7 +149,7 @@ def _places_of(wanted: Ints, items: Ints) -> Ints:
     return order[np.searchsorted(items, wanted, sorter=order)]
 
 
-def merged(base: Side, level: Side) -> Side | None:
+def merged(base: MeasuredItems, level: MeasuredItems) -> MeasuredItems | None:
     """Return the base's answers with its classes merged as the level's gold classes are.
 
     Items of a class that the level has not (the middle of five, of two) are left out; answers of
@@ -189,7 +189,7 @@ def as_is(n_items: int) -> Weights:
     return np.ones((1, n_items), dtype=np.float32)
 
 
-def metrics(side: Side, weighted: Weights, names: Sequence[str]) -> Floats:
+def metrics(side: MeasuredItems, weighted: Weights, names: Sequence[str]) -> Floats:
     """Return every score named and every flip rate (rows) in every sample of items (columns)."""
     counted = side.usable & side.read
     n_contrasts, shape = len(side.pairs), (side.n_classes, side.n_classes + 1)
@@ -247,11 +247,11 @@ class Resampler:
     def n_drawn(self) -> int:
         return RESAMPLES if self.mode == "recommended" else 0
 
-    def measure(self, dataset: str, side: Side, *, is_drawn: bool) -> Floats:
+    def measure(self, dataset: str, side: MeasuredItems, *, is_drawn: bool) -> Floats:
         """Return every metric (rows) of the side as it is, then in the resamples, if any."""
         return metrics(side, self._weights(dataset, len(side.items), is_drawn), self.scores)
 
-    def remember(self, dataset: str, side: Side, group: int, *, is_drawn: bool) -> Floats:
+    def remember(self, dataset: str, side: MeasuredItems, group: int, *, is_drawn: bool) -> Floats:
         """Measure a side of a group, and keep that for the next time."""
         which = (group, is_drawn, side.items.tobytes(), side.usable.tobytes())
         if which not in self._known:
@@ -262,11 +262,11 @@ class Resampler:
         """Repeat the row of the scores for each score."""
         return np.concatenate([np.repeat(rows[:1], len(self.scores)), rows[1:]])
 
-    def notes(self, sides: Mapping[str, tuple[Side, Floats]], note: str) -> list[str]:
+    def notes(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], note: str) -> list[str]:
         """Say for each metric why it has no number, with the side's name in front, and a note."""
         return [joined(*self._whys(sides, metric), note) for metric in range(len(self.names))]
 
-    def _whys(self, sides: Mapping[str, tuple[Side, Floats]], metric: int) -> list[str]:
+    def _whys(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], metric: int) -> list[str]:
         row = max(0, metric - len(self.scores) + 1)
         whys = {name: side.why(row, values[metric]) for name, (side, values) in sides.items()}
         found = [name + why for name, why in whys.items() if why]

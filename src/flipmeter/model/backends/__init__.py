@@ -1,0 +1,1 @@
+"""What answers: endpoints, weights in this process, simulations, callables."""

@@ -95,7 +95,7 @@ def _package() -> Any:
 
 
 @dataclass(frozen=True)
-class Held:
+class ActorModel:
     """What an actor holds, and where."""
 
     identity: str
@@ -131,13 +131,13 @@ class Holder:
     async def here(self) -> None:
         """Return when there is an actor."""
 
-    async def open(self, model: Model, world: World | None, open_one: Open) -> Held | Problem:
+    async def open(self, model: Model, world: World | None, open_one: Open) -> ActorModel | Problem:
         try:
             if self._backend is None:
                 self._backend = await asyncio.to_thread(open_one, model, world)
         except Problem as problem:
             return problem
-        return Held(self._backend.identity, self._backend.is_reproducible, platform.node())
+        return ActorModel(self._backend.identity, self._backend.is_reproducible, platform.node())
 
     async def exchange(self, posted: Sequence[Posted]) -> list[Delivered] | None:
         """Take requests, wait until some are answered, these or earlier ones, and return those.
@@ -363,7 +363,7 @@ class RayBackend(Fleet):
                     self.problem = self._unplaced()
                     self.changed.ring()
 
-    def _stranger(self, held: Held) -> Problem | None:
+    def _stranger(self, held: ActorModel) -> Problem | None:
         """Return what is wrong with an actor that holds something else than this process names."""
         if held.identity != self.identity:
             return Problem(

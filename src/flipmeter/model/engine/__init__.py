@@ -1,0 +1,1 @@
+"""Request -> Reply, many at once: workers, pace, budgets, replicas."""

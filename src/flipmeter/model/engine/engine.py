@@ -11,7 +11,15 @@ from flipmeter.model.backends.backend import Backend
 from flipmeter.model.engine.budget import Budget, Purse
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.limiter import Limiter
-from flipmeter.model.engine.pool import PERSISTENCE, Gate, Keep, Persistence, Pool, Stop, Till
+from flipmeter.model.engine.pool import (
+    PERSISTENCE,
+    GiveUp,
+    Keep,
+    Persistence,
+    Pool,
+    ServerGate,
+    Till,
+)
 from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.store import Store
 from flipmeter.types import Problem, Reply, Request
@@ -44,7 +52,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._till = Till(Purse(self.budget or Budget(), self.ledger.spent))
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, ServerGate] = {}
         self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
@@ -84,7 +92,7 @@ class Engine:
 
     async def _send(self, requests: Sequence[Request], replies: dict[str, Reply]) -> None:
         self._under_way |= dict.fromkeys(request.key for request in requests)
-        journal, stop = _Journal(self, replies), Stop()
+        journal, stop = _Journal(self, replies), GiveUp()
         pools = [
             pool
             for identity, some in _by_model(requests).items()
@@ -108,12 +116,12 @@ class Engine:
             raise self._till.purse.out()
 
     @property
-    def gates(self) -> Mapping[str, Gate]:
+    def gates(self) -> Mapping[str, ServerGate]:
         """Return the ways to the servers that were asked so far."""
         return self._gates
 
     def _pools(
-        self, identity: str, requests: Sequence[Request], keep: Keep, stop: Stop
+        self, identity: str, requests: Sequence[Request], keep: Keep, stop: GiveUp
     ) -> list[Pool]:
         """Return the workers of a backend, or of each of its replicas."""
         fleet = fleet_of(self.backends[identity])
@@ -125,7 +133,7 @@ class Engine:
             for place, one in enumerate(fleet.replicas)
         ]
 
-    def _gate(self, identity: str, backend: Backend) -> Gate:
+    def _gate(self, identity: str, backend: Backend) -> ServerGate:
         """Return the way to a backend's server, one for all who ask it."""
         server = _server(identity, backend)
         if server not in self._gates:
@@ -135,7 +143,7 @@ class Engine:
                 for one in fleet_of(known).replicas
                 if _server(name, one) == server
             ]
-            self._gates[server] = Gate(
+            self._gates[server] = ServerGate(
                 # Where two models stand behind one server, the stricter limit holds for both.
                 min((_limiter(one) for _, one in sharing), key=lambda limiter: limiter.limit),
                 max(self.min_interval.get(name, 0.0) for name, _ in sharing),

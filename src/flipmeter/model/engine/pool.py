@@ -56,7 +56,7 @@ class Till:
 
 
 @dataclass
-class Stop:
+class GiveUp:
     """A problem that ends a run: nothing more is sent, and what is under way is still heard."""
 
     problem: Problem | None = None
@@ -77,7 +77,7 @@ class Stop:
 
 
 @dataclass
-class Gate:
+class ServerGate:
     """The way to one server: whoever asks it waits for the same pause, pace and permits."""
 
     limiter: Limiter
@@ -91,7 +91,7 @@ class Gate:
         """Let nobody start for a while: what one is told holds for all."""
         self.next_start = max(self.next_start, _now() + pause)
 
-    async def enter(self, request: Request, till: Till, stop: Stop) -> Spent | None:
+    async def enter(self, request: Request, till: Till, stop: GiveUp) -> Spent | None:
         """Wait for pause, permit and budget; the lock keeps the order of the requests.
 
         The worst case of the call that may begin is set aside; None is a budget used up, or a run
@@ -127,9 +127,9 @@ class Pool:
     rota: Rota
     place: Place
     keep: Keep
-    gate: Gate
+    gate: ServerGate
     till: Till
-    stop: Stop
+    stop: GiveUp
     ledger: Ledger
     persistence: Persistence
     n_workers: int = 0

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.model.store.export import Ask, as_json, read_params, stored_among
+from flipmeter.model.store.export import RequestFields, as_json, read_params, stored_among
 from flipmeter.model.store.store import Store
 from flipmeter.types import Request
 
@@ -65,7 +65,7 @@ class _Shown(NamedTuple):
 Place = tuple[object, ...]
 """What requests may have in common: a whole prompt, its rest, a prefix, a model."""
 
-Near = tuple[Ask, _Shown]
+Near = tuple[RequestFields, _Shown]
 
 
 def explain(requests: Sequence[Request], store: Store) -> Explanation:
@@ -103,7 +103,7 @@ class _Index:
         self._ids: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self._hashes: dict[int, Any] = {}
-        self._near: dict[Place, dict[Ask, _Shown]] = {
+        self._near: dict[Place, dict[RequestFields, _Shown]] = {
             place: {} for request in wanted for place in self._places_of(request)
         }
         for row in store.read("SELECT model, prefix, rest, params FROM replies"):
@@ -204,19 +204,19 @@ def _prompt(request: Request) -> str:
     return request.script.head.text + request.script.rest
 
 
-def _ask(request: Request) -> Ask:
-    return Ask(request.model, request.params, tuple(request.answers), request.repeat)
+def _ask(request: Request) -> RequestFields:
+    return RequestFields(request.model, request.params, tuple(request.answers), request.repeat)
 
 
 @lru_cache(maxsize=1 << 14)
-def _distance(new: Ask, old: Ask) -> tuple[int, bool, int]:
+def _distance(new: RequestFields, old: RequestFields) -> tuple[int, bool, int]:
     """Return how far two ways of asking are apart: fewest fields first, then the same model."""
     n_fields = len(_differences(new, old))
     return n_fields, new.model != old.model, abs(new.repeat - old.repeat)
 
 
 @lru_cache(maxsize=1 << 14)
-def _differences(new: Ask, old: Ask) -> tuple[str, ...]:
+def _differences(new: RequestFields, old: RequestFields) -> tuple[str, ...]:
     told = [("model", new.model, old.model)] if new.model != old.model else []
     told += _param_differences(json.loads(new.params), json.loads(old.params))
     if new.answers != old.answers:

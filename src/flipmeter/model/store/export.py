@@ -66,7 +66,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-class Ask(NamedTuple):
+class RequestFields(NamedTuple):
     """What a request says besides its prompt."""
 
     model: str
@@ -76,10 +76,10 @@ class Ask(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 14)
-def read_params(model: str, text: str) -> tuple[Ask, int]:
+def read_params(model: str, text: str) -> tuple[RequestFields, int]:
     """Return what a stored request says besides its prompt, and its anchor."""
     params, answers, repeat, anchor = json.loads(text)
-    return Ask(model, params, tuple(answers), repeat), anchor
+    return RequestFields(model, params, tuple(answers), repeat), anchor
 
 
 def as_json(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from flipmeter.report.estimate_tables import p_value
-from flipmeter.report.page.markup import Cell, Grid, Group, Record, capped, count, heads
+from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped, count, heads
 from flipmeter.report.residuals import metric_title
 
 KEYS = ("rater", "level", "dataset")
@@ -26,7 +26,7 @@ def comparison_grid(comparison: pl.DataFrame) -> Grid:
     return Grid(
         "The second run minus the first, x 100",
         [*titles, "p, McNemar", "Holm", "BH", "n", "reading"],
-        [Group(shown)],
+        [RowGroup(shown)],
         [how, *left_out],
         "plain differences",
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from flipmeter.base.pareto import non_dominated
 from flipmeter.report.page.texts import excerpt, visible
 
 MARGIN = 0.01
@@ -107,11 +108,13 @@ class Point:
 
 def front(points: Sequence[Point]) -> list[Point]:
     """Return the points that no other beats on both numbers, most stable first."""
-    best: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.flips, -one.accuracy)):
-        if not best or point.accuracy > best[-1].accuracy:
-            best.append(point)
-    return best
+    kept = non_dominated([(point.flips, -point.accuracy) for point in points])
+    places = {
+        (point.flips, point.accuracy): point
+        for point, is_kept in zip(reversed(points), kept[::-1], strict=True)
+        if is_kept
+    }
+    return [places[place] for place in sorted(places)]
 
 
 def is_best(point: Point, best: Sequence[Point]) -> bool:

@@ -21,7 +21,7 @@ NAMELESS = {"level": "base", "fault": "none"}
 
 
 @dataclass(frozen=True)
-class Choice:
+class FilterMenu:
     """A filter over the flipped items: the name of its attribute and the values there are."""
 
     title: str
@@ -29,16 +29,16 @@ class Choice:
     values: Sequence[str]
 
 
-def choices(found: Findings) -> list[Choice]:
+def choices(found: Findings) -> list[FilterMenu]:
     """Return the filters that would leave something out, with what each may be set to."""
     flips = found.browser.flips
     return [choice(name, [getattr(flip, name) for flip in flips]) for name in TITLES]
 
 
-def choice(attribute: str, values: Iterable[object]) -> Choice:
+def choice(attribute: str, values: Iterable[object]) -> FilterMenu:
     """Return the filter over some values; an empty one that has no name is left out."""
     called = (str(value or NAMELESS.get(attribute, "")) for value in values)
     distinct = [value for value in dict.fromkeys(called) if value]
     if attribute == "distance":
         distinct.sort(key=int)
-    return Choice(TITLES[attribute], attribute, distinct)
+    return FilterMenu(TITLES[attribute], attribute, distinct)

@@ -27,7 +27,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     rows: Sequence[Sequence[Cell]]
     title: str = ""
 
@@ -41,7 +41,7 @@ class Grid:
 
     title: str
     heads: Sequence[str | Markup]
-    groups: Sequence[Group]
+    groups: Sequence[RowGroup]
     notes: Sequence[str] = ()
     kind: str = "plain"
     is_detail: bool = False

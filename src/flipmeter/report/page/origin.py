@@ -9,7 +9,16 @@ from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import KEYS
 from flipmeter.report.findings import Findings
-from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Group, capped, count, heads, number
+from flipmeter.report.page.markup import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    RowGroup,
+    capped,
+    count,
+    heads,
+    number,
+)
 from flipmeter.types import FAULTS
 
 TOKENS = {
@@ -56,7 +65,7 @@ def conditions_grid(found: Findings) -> Grid:
         "the items of a condition share (calibration items, null texts) is spread over them."
     )
     return Grid(
-        "Faults and tokens, condition by condition", titles, [Group(shown)], [how, *left_out]
+        "Faults and tokens, condition by condition", titles, [RowGroup(shown)], [how, *left_out]
     )
 
 
@@ -101,7 +110,7 @@ def models_grid(found: Findings) -> Grid:
         "these tokens at the prices that the study names, without any discount for cached ones."
     )
     titles += ["hidden per reply", "cost"]
-    return Grid("Models, tokens and cost", titles, [Group(rows)], [how])
+    return Grid("Models, tokens and cost", titles, [RowGroup(rows)], [how])
 
 
 def _hidden(estimates: pl.DataFrame) -> dict[str, Cell]:
@@ -135,4 +144,4 @@ def datasets_grid(found: Findings) -> Grid:
         for name, about in found.environment.get("datasets", {}).items()
     ]
     titles = ["dataset", "test items", "source", "licence", "digest", "left out"]
-    return Grid("Datasets", titles, [Group(rows)])
+    return Grid("Datasets", titles, [RowGroup(rows)])

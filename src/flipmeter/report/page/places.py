@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
-from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Group, Record, shade
+from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, shade
 from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
-from flipmeter.report.residuals import Line, lay_out, metric_title
+from flipmeter.report.residuals import ResidualLine, lay_out, metric_title
 
 MOST_MATRICES = 60
 MORE = "flipmeter measure RUN --residuals"
@@ -47,7 +47,7 @@ def residual_grids(found: Findings) -> list[Grid]:
     return [means, Grid(title, heads, groups, layout.notes[:1], "heat", is_detail=True)]
 
 
-def _heat_groups(lines: Sequence[Line], largest: float) -> list[Group]:
+def _heat_groups(lines: Sequence[ResidualLine], largest: float) -> list[RowGroup]:
     groups: list[tuple[str, list[Sequence[Cell]]]] = []
     for line in lines:
         if line.kind == "factor":
@@ -56,7 +56,7 @@ def _heat_groups(lines: Sequence[Line], largest: float) -> list[Group]:
         cells = zip(line.texts(), line.cells, strict=True)
         shown = [_heat(text, row, largest, line.shows == "value") for text, row in cells]
         groups[-1][1].append([Cell(line.title, None, f"line-{line.kind}"), *shown])
-    return [Group(rows, title) for title, rows in groups]
+    return [RowGroup(rows, title) for title, rows in groups]
 
 
 def _heat(text: str, row: Record | None, largest: float, is_value: bool) -> Cell:
@@ -137,7 +137,7 @@ def slots_grid(found: Findings) -> Grid | None:
         return None
     top = max(share for one in shares for share in (*one.shares, *(one.expected or ())))
     groups = [
-        Group(list(_slot_rows(one, top)), f"{one.rater} · {one.dataset} ({one.n:,} answers)")
+        RowGroup(list(_slot_rows(one, top)), f"{one.rater} · {one.dataset} ({one.n:,} answers)")
         for one in shares
     ]
     how = (

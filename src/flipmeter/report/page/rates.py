@@ -14,8 +14,8 @@ from flipmeter.report.page.markup import (
     MOST_ROWS,
     Cell,
     Grid,
-    Group,
     Record,
+    RowGroup,
     capped,
     count,
     heads,
@@ -51,7 +51,7 @@ def phase0_grid(found: Findings) -> Grid:
     return Grid(
         "Flip rates in the form of the paper's first table",
         [*titles, "McNemar p", "Sig."],
-        [Group(rows_shown)],
+        [RowGroup(rows_shown)],
         [how, *left_out],
         "plain rates",
     )
@@ -69,73 +69,68 @@ def _phase0_cell(row: Record, name: str) -> Cell:
 def forest_grid(found: Findings) -> Grid:
     """Return every contrast at the base beside its noise floor, drawn and in numbers."""
     rows = found.verdicts.filter(level="").to_dicts()
-    floors = {(row["rater"], row["dataset"]): row for row in found.noise.to_dicts()}
-    axis = _forest_axis(rows, floors.values())
+    axis = _forest_axis(rows)
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     groups: dict[str, list[Sequence[Cell]]] = {}
     for row in rows[:MOST_ROWS]:
         where = f"{row['rater']} · {row['dataset']}"
-        floor = floors.get((row["rater"], row["dataset"]))
-        groups.setdefault(where, []).append(_forest_row(row, abouts, floor, axis))
+        groups.setdefault(where, []).append(_forest_row(row, abouts, axis))
     notes = [
-        "Strict policy: an answer that cannot be read is a class of its own. Wilson 95 % "
-        "intervals, seeds pooled as if independent. The band is the noise floor, the same prompt "
-        "asked twice; p: McNemar mid-p, one-sided, against it. A full dot flips, a ring is stable "
-        f"(at most {100 * found.margin:.0f} %, one-sided 95 %), a grey dot is inconclusive."
+        "Readable pairs; an item counts once, with its seeds, repeats and copies; 95 % intervals "
+        "over items. The band is the noise of the same two views, asked twice; p: exact "
+        "randomisation test of an effect beyond noise. A full dot flips, a ring is stable (below "
+        f"{100 * found.margin:.0f} %, one-sided 95 %), a grey dot is open."
     ]
     if len(rows) > MOST_ROWS:
         notes.append(f"{len(rows) - MOST_ROWS:,} more rows are left out: flipmeter measure RUN")
     return Grid(
         "Flip rates with 95 % intervals against the noise floor",
-        ["what moves", scale(axis), "flips [95 %]", "noise floor", "n", "faults", "p", "verdict"],
-        [Group(cells, title) for title, cells in groups.items()],
+        ["what moves", scale(axis), "flips [95 %]", "noise", "items", "unreadable", "p", "verdict"],
+        [RowGroup(cells, title) for title, cells in groups.items()],
         notes,
         "forest",
     )
 
 
-def _forest_axis(rows: Iterable[Record], floors: Iterable[Record]) -> Axis:
-    known = [row["high"] for row in (*rows, *floors) if row["high"] is not None]
+def _forest_axis(rows: Iterable[Record]) -> Axis:
+    known = [row[name] for row in rows for name in ("high", "noise_high") if row[name] is not None]
     return axis_for([0.0, *known], low=0.0)
 
 
-def _forest_row(
-    row: Record, abouts: Mapping[str, str], floor: Record | None, axis: Axis
-) -> list[Cell]:
+def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell]:
     name = Markup('<span class="code">{}</span> {}').format(
         row["contrast"], abouts.get(row["contrast"], "")
     )
-    if row["status"] != "measured":
+    if row["status"] != "measured" or row["value"] is None:
         return [Cell(name, row["contrast"]), Cell(row["reason"], None, "why wide")]
-    known = floor if floor is not None and floor["value"] is not None else None
     ends = (row["value"], row["low"], row["high"])
     return [
         Cell(name, row["contrast"]),
-        Cell(span(axis, ends, _band(known), row["word"]), row["value"], "picture"),
+        Cell(span(axis, ends, _band(row), row["word"]), row["value"], "picture"),
         rate(row),
-        _noise_cell(known),
-        count(row["n"]),
-        count(row["failed"]),
+        _noise_cell(row),
+        count(row["n_clusters"]),
+        Cell(f"{100 * row['unreadable']:.1f} %", row["unreadable"], "num"),
         Cell(p_value(row["p"]), row["p"], "num"),
         word(row["word"]),
     ]
 
 
-def _band(floor: Record | None) -> tuple[float, float, float] | None:
-    """Return the noise floor with its interval; by construction it has none."""
-    if floor is None:
-        return None
-    if "by construction" in str(floor["note"]):
+def _band(row: Record) -> tuple[float, float, float] | None:
+    """The noise of the views with its interval; that of reproducible replies has none."""
+    if row["is_reproducible"]:
         return 0.0, 0.0, 0.0
-    return floor["value"], floor["low"], floor["high"]
+    if row["noise"] is None:
+        return None
+    return row["noise"], row["noise_low"], row["noise_high"]
 
 
-def _noise_cell(floor: Record | None) -> Cell:
-    if floor is None:
+def _noise_cell(row: Record) -> Cell:
+    if row["is_reproducible"]:
+        return Cell("reproducible", 0.0, "why")
+    if row["noise"] is None:
         return Cell("not measured", None, "why")
-    if "by construction" in str(floor["note"]):
-        return Cell("0 by construction", 0.0, "why")
-    return rate(floor)
+    return rate({"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]})
 
 
 def seeds_grid(found: Findings) -> Grid:
@@ -160,4 +155,4 @@ def seeds_grid(found: Findings) -> Grid:
     )
     titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
     title = "Flip rates on complete pairs, every seed and level by itself"
-    return Grid(title, titles, [Group(shown)], [how, *left_out], is_detail=True)
+    return Grid(title, titles, [RowGroup(shown)], [how, *left_out], is_detail=True)

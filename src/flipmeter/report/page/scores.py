@@ -11,7 +11,7 @@ from markupsafe import Markup
 from flipmeter.report.estimate_tables import KEYS, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, front, is_best, scatter
-from flipmeter.report.page.markup import Cell, Grid, Group, Record, capped, heads, number, rate
+from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped, heads, number, rate
 
 MOST_PANELS = 8
 MEAN = pl.col("value").mean().round(9)
@@ -25,7 +25,7 @@ SCORES = {
 
 
 @dataclass(frozen=True)
-class Panel:
+class Scatter:
     """A scatter plot, and its points as a table."""
 
     title: str
@@ -47,7 +47,9 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     shown, left_out = capped(rows, "flipmeter measure RUN")
     how = f"On answers that were read; Wilson 95 % interval of accuracy; mode {found.mode}."
     titles = ["view", *heads(keys), *SCORES.values(), "no class"]
-    return Grid("How good the answers are, view by view", titles, [Group(shown)], [how, *left_out])
+    return Grid(
+        "How good the answers are, view by view", titles, [RowGroup(shown)], [how, *left_out]
+    )
 
 
 def _performance_row(view: str, keys: Sequence[str], rows: Mapping[str, Record]) -> list[Cell]:
@@ -62,7 +64,7 @@ def _performance_row(view: str, keys: Sequence[str], rows: Mapping[str, Record])
     ]
 
 
-def panels(found: Findings) -> tuple[list[Panel], list[str]]:
+def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     """Return accuracy against flips, a panel for each dataset with something to compare."""
     contrast = next((c for c in found.contrasts if c.is_pair and _has(found, c.name)), None)
     if contrast is None:
@@ -107,7 +109,7 @@ def _points(found: Findings, contrast: str) -> dict[str, list[Point]]:
     return found_points
 
 
-def _panel(dataset: str, points: Sequence[Point], contrast: str) -> Panel:
+def _panel(dataset: str, points: Sequence[Point], contrast: str) -> Scatter:
     best = front(points)
     named = ", ".join(point.title for point in best[:5])
     title = (
@@ -123,5 +125,5 @@ def _panel(dataset: str, points: Sequence[Point], contrast: str) -> Panel:
         for point in points
     ]
     titles = ["configuration", f"flips ({contrast})", "accuracy", "front"]
-    grid = Grid(f"{dataset} as a table", titles, [Group(rows)], is_detail=True)
-    return Panel(dataset, scatter(points, title), grid)
+    grid = Grid(f"{dataset} as a table", titles, [RowGroup(rows)], is_detail=True)
+    return Scatter(dataset, scatter(points, title), grid)

@@ -1,0 +1,1 @@
+"""Run -> what people are shown of it: findings, flipped items, summaries."""

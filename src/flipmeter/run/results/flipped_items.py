@@ -13,7 +13,8 @@ from flipmeter.base.chance import draw
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import SAME, WHOSE, flipped
-from flipmeter.shown import Shown, Where
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, ITEMS
 from flipmeter.types import Contrast
 
 ROOM = 2_200_000
@@ -26,23 +27,26 @@ MOST_PARTS = 5
 """How many replies of one decision are shown."""
 TELLING = 8
 """A text shorter than this may stand in a prompt by chance, and is not taken out of it."""
+NO_PROMPTS = "a table of predictions holds no prompts"
 NO_GAP = visible(GAP)
 """What a prompt shows where it has the character that marks a gap itself."""
 
 Row = Mapping[str, Any]
+Where = tuple[str, str, str, int, str]
+"""Rater, dataset, level, seed and view."""
 Calls = Mapping[tuple[Where, str], Sequence[tuple[str, str]]]
-"""Keys and replies by where an item was asked, and the item."""
+"""Digests of prompts and replies by where an item was asked, and the item."""
 Shares = Mapping[tuple[Where, str], Sequence[float]]
 """Probabilities by class, by where an item was asked, and the item."""
 Texts = tuple[str, str | None, str | None]
 """The text of an item, and its two prompts where they are known."""
 
 
-def browse(found: Findings, shown: Shown, calls: pl.DataFrame, room: int = ROOM) -> Browser:
+def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
     """Pick flipped items, from every group alike, until there is no more room."""
     every = flipped(found.pairs).with_row_index("place")
     rows = _taking_turns(every).head(MOST)
-    opener = Opener.of(rows, found.contrasts, shown, found.decisions.lazy(), calls.lazy())
+    opener = Opener.of(rows, run)
     picker = _Picker(opener, room)
     chosen: dict[int, Flip] = {}
     for row in rows.iter_rows(named=True):
@@ -76,23 +80,24 @@ class Opener:
     """Opens rows of pairs: both answers with their replies and probabilities, both prompts."""
 
     contrasts: Sequence[Contrast]
-    shown: Shown
     scales: Mapping[str, tuple[str, ...]]
+    items: Mapping[tuple[str, str], str]
     calls: Calls = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        rows: pl.DataFrame,
-        contrasts: Sequence[Contrast],
-        shown: Shown,
-        decisions: pl.LazyFrame,
-        calls: pl.LazyFrame,
-    ) -> Opener:
+    def of_texts(cls, rows: pl.DataFrame, run: Run) -> Opener:
+        """Read the texts behind some pairs, without replies and prompts."""
+        return cls(run.contrasts, run.scales, _texts_of(rows, run))
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame, run: Run) -> Opener:
         """Read what stands behind some pairs, and nothing else of a run."""
-        read = _calls_of(rows, calls), _shares_of(rows, decisions)
-        return cls(contrasts, shown, shown.scales, *read)
+        calls, shares = _calls_of(rows, run.scan(CALLS)), _shares_of(rows, run.scan(DECISIONS))
+        digests = {found[0][0] for found in calls.values()}
+        prompts = run.prompts(sorted(digests)) if digests else {}
+        return cls(run.contrasts, run.scales, _texts_of(rows, run), calls, shares, prompts)
 
     def contrast(self, row: Row) -> Contrast:
         return next(c for c in self.contrasts if c.name == row["contrast"])
@@ -127,44 +132,30 @@ class Opener:
             yield self._class(row, rank), share
 
     def texts(self, row: Row) -> Texts:
-        """Return the text of an item and its two prompts: rebuilt, or as the store has them."""
-        views = self.contrast(row).views
-        text, a, b = self._rebuilt(row, views)
-        return self._stored(row, views, text) if a is None or b is None else (text, a, b)
-
-    def _rebuilt(self, row: Row, views: Sequence[str]) -> Texts:
-        a, b = (_where(row, view) for view in views)
-        item = self.shown.item(a, row["item"])
-        if item is None:
-            return "", None, None
-        prompts = (
-            self.shown.prompt(a, item, row["prompt"]),
-            self.shown.prompt(b, item, row["prompt_b"]),
+        """The text of an item and its two prompts, the first of each where there are several."""
+        first, second = (
+            self.prompts.get(self._digest(_where(row, view), row["item"]))
+            for view in self.contrast(row).views
         )
-        return item.text, *prompts
+        return self.items.get((row["dataset"], row["item"]), ""), first, second
 
-    def _stored(self, row: Row, views: Sequence[str], text: str) -> Texts:
-        """Read two prompts from the store; what follows the shared part stands for the item."""
-        places = [(_where(row, view), row["item"]) for view in views]
-        keys = [self.calls[place][0][0] if place in self.calls else "" for place in places]
-        a, b = (self.shown.stored_prompt(key) for key in keys)
-        if a is None or b is None:
-            return text, None, None
-        shortest = min(a[1], b[1], key=len).strip()
-        return text or shortest, "".join(a), "".join(b)
+    def _digest(self, where: Where, item: str) -> str:
+        found = self.calls.get((where, item))
+        return found[0][0] if found else ""
 
-    @property
-    def trouble(self) -> str:
-        """Say why prompts are missing."""
-        return "; ".join(self.shown.trouble) or "they could not be rebuilt"
+
+def _texts_of(rows: pl.DataFrame, run: Run) -> dict[tuple[str, str], str]:
+    """The texts of the items of some rows by dataset and item."""
+    tested = pl.col("role") == "test", pl.col("id").is_in(rows["item"].unique().to_list())
+    found = run.scan(ITEMS).filter(tested).select("dataset", "id", "text").collect()
+    return {(dataset, item): text for dataset, item, text in found.iter_rows()}
 
 
 def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
-    """Return the keys and replies behind some flips, repeats left out."""
-    if "role" in calls.collect_schema():
-        calls = calls.filter(pl.col("role") == "test")
-    names = ("rater", "dataset", "level", "seed", "view", "item", "key", "reply", "error")
-    wanted = _behind(rows, calls).select(names).collect()
+    """Return the prompts and replies behind some flips, repeats left out."""
+    names = ("rater", "dataset", "level", "seed", "view", "item", "prompt", "reply", "error")
+    asked = calls.filter(pl.col("role") == "test")
+    wanted = _behind(rows, asked).select(names).collect()
     found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
     for *place, item, key, reply, error in wanted.iter_rows():
         rater, dataset, level, seed, view = place
@@ -250,7 +241,7 @@ class _Picker:
                 "order of the test set."
             )
         if self.n_bare:
-            yield f"{self.n_bare:,} flips are without their prompts: {self.opener.trouble}."
+            yield f"{self.n_bare:,} flips are without their prompts: {NO_PROMPTS}."
 
 
 def _cut(a: str, b: str, text: str) -> tuple[str, str]:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 
-from flipmeter.measure import compare, phase0_table, residuals, wilson
-from flipmeter.model import Store
+from flipmeter.measure import compare, phase0_table, residuals
 from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
-from flipmeter.report.pairs import leans, pair_up
+from flipmeter.report.pairs import flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
-from flipmeter.run.perform import Run
-from flipmeter.run.results.flipped_items import browse
+from flipmeter.run.folder import Run
+from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.rows import spent
-from flipmeter.shown import Shown
 from flipmeter.types import Problem
 
 
-def gather(run: Run, store: Store | None = None, data_dir: Path | None = None) -> Findings:
-    """Return what the reports of a run show; prompts and probabilities as far as they are there."""
-    shown = Shown(run, store, data_dir)
-    found = gather_numbers(run, shown)
-    return replace(found, browser=browse(found, shown, run.calls))
+def gather(run: Run) -> Findings:
+    """What the reports of a run show, from its folder alone."""
+    found = gather_numbers(run)
+    return replace(found, browser=flipped_items(found, run))
 
 
-def gather_numbers(run: Run, shown: Shown) -> Findings:
+def gather_numbers(run: Run) -> Findings:
     """Return what the reports of a run show, but for the flipped items."""
     study, decisions = run.study, run.decisions
     pairs = pair_up(decisions, run.contrasts)
@@ -40,12 +36,11 @@ def gather_numbers(run: Run, shown: Shown) -> Findings:
         decisions=decisions,
         estimates=run.estimates,
         verdicts=run.verdicts,
-        noise=noise_floors(run.estimates),
         pairs=pairs,
         phase0=phase0_table(run.estimates.filter(level="")),
         residuals=residuals(decisions, run.contrasts, mode=study.mode) if is_compared else None,
-        sentences=sentences(run, pairs),
-        scales=shown.scales,
+        sentences=sentences(run),
+        scales=run.scales,
         warnings=run.warnings,
         notes=notes(run),
         stopped=run.stopped,
@@ -56,25 +51,9 @@ def gather_numbers(run: Run, shown: Shown) -> Findings:
     )
 
 
-def sentences(run: Run, pairs: pl.DataFrame | None = None) -> list[Sentence]:
-    """Return the verdict on every rater in a sentence."""
-    contrasts = run.contrasts
-    pairs = pair_up(run.decisions, contrasts) if pairs is None else pairs
-    return verdict_sentences(run.verdicts, noise_floors(run.estimates), contrasts, leans(pairs))
-
-
-def noise_floors(estimates: pl.DataFrame) -> pl.DataFrame:
-    """Return the noise of each rater and dataset at the base, strict, seeds pooled."""
-    rows = estimates.filter(metric="noise", policy="strict", level="").drop_nulls("value")
-    pooled = rows.group_by("rater", "dataset", maintain_order=True).agg(
-        pl.col("k").sum(), pl.col("n").sum(), pl.col("note").first()
-    )
-    low, high = wilson(pooled["k"].to_numpy(), pooled["n"].to_numpy())
-    return pooled.with_columns(
-        (pl.col("k") / pl.col("n")).alias("value"),
-        pl.Series("low", low, dtype=pl.Float64),
-        pl.Series("high", high, dtype=pl.Float64),
-    )
+def sentences(run: Run) -> list[Sentence]:
+    """The verdict on every rater in a sentence."""
+    return verdict_sentences(run.verdicts, run.contrasts)
 
 
 def notes(run: Run) -> list[str]:
@@ -104,3 +83,10 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
     known = {contrast.name: contrast for contrast in first.contrasts}
     shared = [c for c in second.contrasts if known.get(c.name) == c]
     return compare(first.decisions, second.decisions, shared)
+
+
+def flips_of(run: Run) -> pl.DataFrame:
+    """Every pair of answers that differ, with the text of its item."""
+    found = flipped(pair_up(run.decisions, run.contrasts)).drop("prompt", "prompt_b")
+    texts = run.items.filter(role="test").select("dataset", pl.col("id").alias("item"), "text")
+    return found.join(texts, on=["dataset", "item"], how="left", maintain_order="left")

@@ -1,0 +1,1 @@
+"""Models of transformers: loaded, prompted and sampled in this process."""

@@ -1,0 +1,1 @@
+"""Simulated raters with a planted tilt: the calibration weights of the instrument."""

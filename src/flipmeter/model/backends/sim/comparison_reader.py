@@ -1,4 +1,4 @@
-"""Prompt text -> Comparison: take apart what holds an item against others, as a model must."""
+"""Prompt text -> ComparisonPrompt: take apart what holds an item against others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Known = Callable[[str], bool]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonPrompt:
     """What a prompt offers, by slot: a label and the text behind it.
 
     Two passages are asked about by a `pole`, anything longer by a `query`. Where it offers gaps
@@ -43,7 +43,7 @@ class Comparison:
     pole: str = ""
 
 
-def read_comparison(text: str, is_known: Known) -> Comparison | None:
+def read_comparison(text: str, is_known: Known) -> ComparisonPrompt | None:
     """Return what a prompt compares, None for any other prompt."""
     for found in (_pair(text, is_known), _place(text), _closest(text)):
         if found is not None:
@@ -51,7 +51,7 @@ def read_comparison(text: str, is_known: Known) -> Comparison | None:
     return None
 
 
-def _pair(text: str, is_known: Known) -> Comparison | None:
+def _pair(text: str, is_known: Known) -> ComparisonPrompt | None:
     found = PAIR.search(text)
     if not found:
         return None
@@ -61,7 +61,7 @@ def _pair(text: str, is_known: Known) -> Comparison | None:
     by_letter = dict(zip(letters, texts, strict=False))
     if len(by_letter) < 2:
         return None
-    return Comparison(
+    return ComparisonPrompt(
         ("Passage A", "Passage B"), (by_letter["A"], by_letter["B"]), pole=found["pole"]
     )
 
@@ -72,21 +72,21 @@ def _splits(both: str) -> Iterator[tuple[str, str]]:
         yield both[: cut.start()], both[cut.end() :]
 
 
-def _place(text: str) -> Comparison | None:
+def _place(text: str) -> ComparisonPrompt | None:
     found = PLACE.search(text)
     if not found:
         return None
     noun = f"{found['noun']}: "
     shown = found["shown"].removeprefix(noun).split(f"\n{noun}")
     labels = tuple(str(place) for place in range(1, int(found["n"]) + 1))
-    return Comparison(labels, tuple(shown), found["query"])
+    return ComparisonPrompt(labels, tuple(shown), found["query"])
 
 
-def _closest(text: str) -> Comparison | None:
+def _closest(text: str) -> ComparisonPrompt | None:
     found = CLOSEST.search(text)
     if not found:
         return None
     shown = REFERENCE.findall(found["shown"])
-    return Comparison(
+    return ComparisonPrompt(
         tuple(label for _, label in shown), tuple(each for each, _ in shown), found["query"]
     )

@@ -1,4 +1,4 @@
-"""Prompt text -> Sheet: find the label list, the demonstrations and the query, as a model must."""
+"""Prompt text -> ReadPrompt: find the label list, the demonstrations and the query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADS = {
 
 
 @dataclass(frozen=True)
-class Block:
+class LabelledText:
     """A text with its label; the open one has none."""
 
     raw: str
@@ -33,22 +33,22 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ReadPrompt:
     """A prompt taken apart: the list, the blocks, and what stands before each of them."""
 
     labels: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[LabelledText, ...]
     glue: str
 
 
-def read_prompt(text: str, head: str, names: tuple[str, ...]) -> Sheet:
+def read_prompt(text: str, head: str, names: tuple[str, ...]) -> ReadPrompt:
     """Take a prompt apart at its heads; without a list the labels and ranks are empty."""
     glue = BREAK + head
     header, *chunks = (BREAK + text.rstrip()).split(glue)
     labels, ranks = _read_list(header, names)
     blocks = _read_blocks(chunks, glue, labels or names, not labels)
-    return Sheet(labels, ranks, tuple(blocks), glue)
+    return ReadPrompt(labels, ranks, tuple(blocks), glue)
 
 
 def find_heads(text: str) -> Iterator[str]:
@@ -116,9 +116,9 @@ def _entry(names: tuple[str, ...]) -> re.Pattern[str]:
 
 def _read_blocks(
     chunks: list[str], glue: str, values: tuple[str, ...], is_guess: bool
-) -> list[Block]:
+) -> list[LabelledText]:
     """Return the blocks; a chunk without a label at its end goes on in the next one."""
-    blocks: list[Block] = []
+    blocks: list[LabelledText] = []
     pending = ""
     for chunk in chunks:
         block = _read_block(pending + chunk, values, is_guess)
@@ -133,10 +133,10 @@ def _read_blocks(
 
 
 @lru_cache(maxsize=1 << 14)
-def _read_block(chunk: str, values: tuple[str, ...], is_guess: bool) -> Block | None:
+def _read_block(chunk: str, values: tuple[str, ...], is_guess: bool) -> LabelledText | None:
     """Return the text and the label at the end of a chunk; without a list any word is a label."""
     found = _block_pattern(values, is_guess).fullmatch(chunk)
-    return Block(chunk, found[1].strip(), found[2] or "") if found else None
+    return LabelledText(chunk, found[1].strip(), found[2] or "") if found else None
 
 
 @lru_cache(maxsize=64)
@@ -146,13 +146,15 @@ def _block_pattern(values: tuple[str, ...], is_guess: bool) -> re.Pattern[str]:
     return re.compile(rf"(.*)\sLabel(?:(?::[ \t]*|[ \t]+)({value})|:?)\s*", re.DOTALL)
 
 
-def join_blocks(blocks: Sequence[Block], glue: str) -> Block:
+def join_blocks(blocks: Sequence[LabelledText], glue: str) -> LabelledText:
     """Return the one block that has been taken for several."""
     *parts, last = blocks
     if not parts:
         return last
     text = glue.join([*(part.raw for part in parts), last.text])
-    return Block(glue.join([*(part.raw for part in parts), last.raw]), text.strip(), last.value)
+    return LabelledText(
+        glue.join([*(part.raw for part in parts), last.raw]), text.strip(), last.value
+    )
 
 
 def all_labels(values: list[str], names: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,10 +17,10 @@ from itertools import pairwise
 from statistics import NormalDist, fmean
 
 from flipmeter.model.backends.backend import Spoken, n_alternatives
-from flipmeter.model.backends.sim.comparison_reader import Comparison, read_comparison
+from flipmeter.model.backends.sim.comparison_reader import ComparisonPrompt, read_comparison
 from flipmeter.model.backends.sim.prompt_reader import (
-    Block,
-    Sheet,
+    LabelledText,
+    ReadPrompt,
     all_labels,
     find_heads,
     join_blocks,
@@ -29,7 +29,7 @@ from flipmeter.model.backends.sim.prompt_reader import (
 from flipmeter.model.backends.sim.tilts import (
     SIMS,
     SPREAD,
-    Shown,
+    Positions,
     SimSpec,
     predict_flip_rate,
     sim_spec,
@@ -40,7 +40,7 @@ from flipmeter.types import Item, Problem, Rank, Reply, Request, Scale, Slot, Us
 __all__ = [
     "REFUSAL",
     "SIMS",
-    "Shown",
+    "Positions",
     "SimRater",
     "SimSpec",
     "latents",
@@ -253,7 +253,7 @@ class SimRater:
             raise problems[0]
         raise Problem(f"no block of a text and a 'Label' in the prompt '{text[:60]}'")
 
-    def _compared(self, found: Comparison) -> _Question:
+    def _compared(self, found: ComparisonPrompt) -> _Question:
         """Return what a prompt asks that holds an item against others."""
         anchors = [self._known(text) for text in found.texts]
         slots = tuple(range(1, len(found.labels) + 1))
@@ -278,7 +278,7 @@ class SimRater:
             raise Problem(f"no latent score for the text '{text[:80]}'; the rater's table lacks it")
         return latent
 
-    def _question(self, sheet: Sheet) -> _Question:
+    def _question(self, sheet: ReadPrompt) -> _Question:
         blocks = self._mended(sheet)
         query = self._query(blocks)
         demos = [block for block in blocks if not block.is_open]
@@ -300,12 +300,12 @@ class SimRater:
         score = self.table.get(text)
         return self._squeezed.get(_squeeze(text), UNKNOWN) if score is None else score
 
-    def _mended(self, sheet: Sheet) -> list[Block]:
+    def _mended(self, sheet: ReadPrompt) -> list[LabelledText]:
         """Return the blocks, joined where only the whole is a text of the table.
 
         A text may itself hold a label and a blank line and a noun, which look like a new block.
         """
-        mended: list[Block] = []
+        mended: list[LabelledText] = []
         place = 0
         while place < len(sheet.blocks):
             n_joined = self._n_joined(sheet, place)
@@ -313,7 +313,7 @@ class SimRater:
             place += n_joined
         return mended
 
-    def _n_joined(self, sheet: Sheet, place: int) -> int:
+    def _n_joined(self, sheet: ReadPrompt, place: int) -> int:
         """Return how many blocks from here on are one text."""
         if sheet.blocks[place].text in self.table:
             return 1
@@ -323,7 +323,7 @@ class SimRater:
                 return n
         return 1
 
-    def _query(self, blocks: list[Block]) -> Block:
+    def _query(self, blocks: list[LabelledText]) -> LabelledText:
         """Return the first open block with a known text; a later one only asks for it again."""
         queries = [block for block in blocks if block.is_open]
         for query in queries:
@@ -334,7 +334,7 @@ class SimRater:
         text = queries[0].text[:80]
         raise Problem(f"no latent score for the text '{text}'; the rater's table lacks it")
 
-    def _guess_list(self, demos: list[Block]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
+    def _guess_list(self, demos: list[LabelledText]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
         """Return labels that no header lists, and what the demonstrations say that they mean.
 
         Words mean what they say, whatever a demonstration shows; a class named "2" is no word.
@@ -345,7 +345,7 @@ class SimRater:
         return labels, _fit_order(self._latents_by_slot(demos, labels), len(labels))
 
     def _latents_by_slot(
-        self, demos: list[Block], labels: tuple[str, ...]
+        self, demos: list[LabelledText], labels: tuple[str, ...]
     ) -> dict[Slot, list[float]]:
         """Return the latent scores of the demonstrations under each label that they show."""
         found: dict[Slot, list[float]] = defaultdict(list)

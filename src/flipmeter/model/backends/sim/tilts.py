@@ -165,7 +165,7 @@ def _number(field: str, value: str, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Positions:
     """What a view shows: the rank of each slot, and the class of the last demonstration, if any."""
 
     label_order: tuple[Rank, ...]
@@ -175,8 +175,8 @@ class Shown:
 def predict_flip_rate(
     spec: SimSpec,
     n_classes: int,
-    a: Shown,
-    b: Shown,
+    a: Positions,
+    b: Positions,
     *,
     spread: float = SPREAD,
     gold_shares: Sequence[float] | None = None,
@@ -201,7 +201,7 @@ def predict_flip_rate(
     return max(total, 0.0)
 
 
-def _class_shares(spec: SimSpec, latent: FloatArray, shown: Shown) -> FloatArray:
+def _class_shares(spec: SimSpec, latent: FloatArray, shown: Positions) -> FloatArray:
     """Return the probability of each class (rows) at each latent score (columns)."""
     order = shown.label_order
     demo_slot = order.index(shown.last_demo) + 1 if shown.last_demo else 0

@@ -1,0 +1,502 @@
+"""Plant hard cases, conclude thousands of times, and count how often the core is wrong.
+
+    python benchmarks/core_calibration.py [--studies 2000] [--cells 'seeds*'] [--list]
+
+Every cell plants data whose truth is known and hands it to a surface: today the core's own
+functions. A surface is a function from planted data to a verdict, so that a verb of the command
+line can be added and held to the same limits. Each line gives a rate with its Monte Carlo error
+and what it may be at most or must be at least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from flipmeter.measure.inference import Row, Verdict, verdict
+from flipmeter.measure.inference.bets import mean_evidence
+from flipmeter.measure.inference.boundaries import looks_of, one_pair_each, watch
+from flipmeter.measure.inference.chosen import simultaneous
+from flipmeter.measure.inference.differences import (
+    Difference,
+    correlations,
+    mean_difference,
+    spearman_difference,
+)
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Outcomes = Mapping[str, float]
+Study = Callable[[np.random.Generator], Outcomes]
+
+SEED = 20261117
+MARGIN = 0.10
+SIZES = (20, 30, 60, 200)
+N_CLASSES = 5
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A rate that must hold: at most, or at least, up to Monte Carlo error."""
+
+    most: float | None = None
+    least: float | None = None
+
+    def holds(self, rate: float, error: float) -> bool:
+        above = self.most is not None and rate > self.most + 2 * error
+        below = self.least is not None and rate < self.least - 2 * error
+        return not above and not below
+
+    def __str__(self) -> str:
+        if self.most is not None:
+            return f"at most {self.most:g}"
+        return "" if self.least is None else f"at least {self.least:g}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One hard case: a study that plants, concludes and says what came out."""
+
+    name: str
+    study: Study
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+
+RARE, COVERS, COVERS_SMALL = Limit(most=0.05), Limit(least=0.95), Limit(least=0.93)
+
+
+# --- what is planted --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Replies of one contrast and the true sizes behind them."""
+
+    row: Row
+    rate: float | None = None
+    excess: float | None = None
+
+
+def drawn(rng: np.random.Generator, chances: Floats) -> Ints:
+    """One class for each row of chances."""
+    at = rng.random(len(chances))[:, None] >= chances.cumsum(axis=1)
+    return np.asarray(np.minimum(at.sum(axis=1) + 1, chances.shape[1]))
+
+
+def asked(
+    rng: np.random.Generator, views: Sequence[Floats], *, seeds: int = 1, copies: int = 1
+) -> Row:
+    """Pairs and repeats of items with these chances in each view, under several seeds."""
+    n = len(views[0])
+    first, again = (
+        np.stack([drawn(rng, np.repeat(chances, seeds, axis=0)) for chances in views], axis=1)
+        for _ in range(2)
+    )
+    ids = np.repeat(np.arange(n), seeds * copies)
+    return Row(np.repeat(first, copies, axis=0), np.repeat(again, copies, axis=0), ids)
+
+
+def slipping(at: Ints, noise: float, n_classes: int = N_CLASSES) -> Floats:
+    """Chances of items at these classes (from 0) that slip to a neighbour, round the scale."""
+    chances = np.eye(n_classes)[at] * (1 - noise)
+    for step in (-1, 1):
+        chances += np.eye(n_classes)[(at + step) % n_classes] * noise / 2
+    return chances
+
+
+def moved(
+    rng: np.random.Generator,
+    *,
+    n: int,
+    noise: tuple[float, float],
+    share: float,
+    seeds: int = 1,
+    n_classes: int = N_CLASSES,
+) -> Planted:
+    """A rater that slips in both views and moves a share of items by two classes in the second."""
+    at, step = rng.integers(0, n_classes, n), max(1, n_classes // 2)
+    to = np.where(rng.random(n) < share, (at + step) % n_classes, at)
+    views = [slipping(at, noise[0], n_classes), slipping(to, noise[1], n_classes)]
+    here = slipping(np.array([0]), noise[0], n_classes)
+    staying, moving = (
+        float(((here - slipping(np.array([place]), noise[1], n_classes)) ** 2).sum()) / 2
+        for place in (0, step)
+    )
+    excess = share * moving + (1 - share) * staying
+    return Planted(asked(rng, views, seeds=seeds), excess=excess)
+
+
+def flipping(rng: np.random.Generator, *, n: int, seeds: int, rate: float, icc: float) -> Planted:
+    """A reproducible rater whose items flip at rates that vary by icc."""
+    own = np.full(n, rate)
+    if icc:
+        own = rng.beta(rate * (1 - icc) / icc, (1 - rate) * (1 - icc) / icc, n)
+    flips = rng.random((n, seeds)) < own[:, None]
+    first = np.repeat(rng.integers(1, 5, n), seeds)
+    pairs = np.stack([first, first + flips.ravel()], axis=1)
+    return Planted(Row(pairs, None, np.repeat(np.arange(n), seeds), reproducible=True), rate=rate)
+
+
+def always(rng: np.random.Generator, *, n: int, seeds: int) -> Planted:
+    """A few items that always flip among many that rarely do."""
+    share, rarely = 0.09, 0.01
+    own = np.where(rng.random(n) < share, 1.0, rarely)
+    flips = rng.random((n, seeds)) < own[:, None]
+    pairs = np.stack([np.ones(n * seeds, dtype=np.int64), 1 + flips.ravel()], axis=1)
+    rate = share + (1 - share) * rarely
+    return Planted(Row(pairs, None, np.repeat(np.arange(n), seeds), reproducible=True), rate=rate)
+
+
+def leaning(rng: np.random.Generator, *, n: int, lean: float) -> Planted:
+    """Every item of two classes leans to the first in one view and to the second in the other."""
+    chances = np.tile([0.5 + lean, 0.5 - lean], (n, 1))
+    return Planted(asked(rng, [chances, chances[:, ::-1]]), excess=4 * lean**2)
+
+
+def failing(rng: np.random.Generator, *, n: int, share: float) -> Planted:
+    """A rater that never changes its answer but cannot be read on hard items in one view."""
+    at = rng.integers(1, N_CLASSES + 1, n)
+    pairs = np.stack([at, at], axis=1)
+    pairs[(rng.random(n) < 2 * share) & (at > N_CLASSES // 2 + rng.integers(0, 2, n)), 1] = 0
+    return Planted(Row(pairs, pairs), rate=0.0, excess=0.0)
+
+
+def constant(rng: np.random.Generator, *, n: int) -> Planted:
+    """A rater that always answers the same class."""
+    pairs = np.full((n, 2), int(rng.integers(1, N_CLASSES + 1)))
+    return Planted(Row(pairs, pairs), rate=0.0, excess=0.0)
+
+
+def copied(rng: np.random.Generator, *, n: int, copies: int) -> Planted:
+    """Noise alone, every row several times in the file."""
+    chances = slipping(rng.integers(0, N_CLASSES, n), 0.25)
+    return Planted(asked(rng, [chances, chances], copies=copies), excess=0.0)
+
+
+# --- surfaces ---------------------------------------------------------------------------------
+
+
+def by_core(planted: Planted) -> Verdict:
+    """The verdict of the core itself."""
+    row = planted.row
+    return verdict(
+        row.pairs,
+        repeats=row.repeats,
+        clusters=row.clusters,
+        reproducible=row.reproducible,
+        margin=MARGIN,
+        draws=500,
+    )
+
+
+SURFACES: dict[str, Callable[[Planted], Verdict]] = {"core": by_core}
+
+
+def concluded(
+    rng: np.random.Generator,
+    *,
+    plant: Callable[[np.random.Generator], Planted],
+    surface: Callable[[Planted], Verdict],
+) -> Outcomes:
+    """Words, the test and the coverage of one study."""
+    planted = plant(rng)
+    found = surface(planted)
+    out = {word: float(found.word == word) for word in ("stable", "flips", "unreadable")}
+    if found.p is not None:
+        out["p < .05"] = float(found.p < 0.05)
+    if planted.rate is not None:
+        out["rate covered"] = _covers(found.low, planted.rate, found.high)
+    if planted.excess is not None and found.excess_high is not None:
+        out["excess covered"] = _covers(found.excess_low, planted.excess, found.excess_high)
+    findings = ("constant answers", "readability differs between views")
+    return out | {name: float(found.has(name)) for name in findings}
+
+
+def _covers(low: float | None, truth: float, high: float | None) -> float:
+    return float(low is not None and high is not None and low <= truth <= high)
+
+
+# --- other questions than a verdict -----------------------------------------------------------
+
+
+def stopped(
+    rng: np.random.Generator,
+    *,
+    rate: float,
+    looks: Sequence[int],
+    unread: float = 0.0,
+    seeds: int = 1,
+) -> Outcomes:
+    """A run that looks after every block until it may stop; one pair per item counts."""
+    n = looks[-1]
+    flips = rng.random((n, seeds)) < rate
+    kept = one_pair_each(np.repeat(np.arange(n), seeds), seed=int(rng.integers(1 << 30)))
+    read = rng.random(n) >= unread
+    k, sizes = np.cumsum(flips.ravel()[kept] & read), np.cumsum(read)
+    for last in range(1, len(looks) + 1):
+        at = [look - 1 for look in looks[:last]]
+        found = watch(k[at].tolist(), sizes[at].tolist(), looks=looks, margin=MARGIN)
+        if found.is_final:
+            break
+    agrees = not (found.word == "below" and found.high > MARGIN) and not (
+        found.word == "above" and found.low < MARGIN
+    )
+    return {
+        "below": float(found.word == "below"),
+        "above": float(found.word == "above"),
+        "lower bound holds": float(found.low <= rate),
+        "upper bound holds": float(rate <= found.high),
+        "agrees": float(agrees),
+        "items": float(looks[found.look]),
+    }
+
+
+def betted(rng: np.random.Generator, *, n: int, share: float) -> Outcomes:
+    """A claim on the excess that is looked at after every item."""
+    at = rng.integers(0, N_CLASSES, n)
+    to = np.where(rng.random(n) < share, (at + 2) % N_CLASSES, at)
+    four = [drawn(rng, slipping(x, 0.2)) for x in (at, at, to, to)]
+    across = np.mean([four[i] != four[j] for i in (0, 1) for j in (2, 3)], axis=0)
+    within = np.mean([four[0] != four[1], four[2] != four[3]], axis=0)
+    values = across - within
+    return {
+        "below": float(mean_evidence(values, MARGIN, "below").max() >= 20),
+        "above": float(mean_evidence(values, MARGIN, "above").max() >= 20),
+    }
+
+
+def selected(rng: np.random.Generator, *, n: int, candidates: int, alike: float) -> Outcomes:
+    """Candidates that all flip exactly at the limit, alike over items; the best is chosen."""
+    common, own = rng.standard_normal((n, 1)), rng.standard_normal((n, candidates))
+    hidden = np.sqrt(alike) * common + np.sqrt(1 - alike) * own
+    flips = (hidden < special.ndtri(MARGIN)).astype(np.float64)
+    found = simultaneous(flips)
+    best = found.bounds[int(flips.sum(axis=0).argmin())]
+    return {
+        "one passes": float(any(one.upper < MARGIN for one in found.bounds)),
+        "chosen covered": _covers(best.low, MARGIN, best.high),
+    }
+
+
+def compared(rng: np.random.Generator, *, n: int, chances: Floats) -> Outcomes:
+    """Two raters on the same items: gold, first and second answer have these joint chances."""
+    picked = rng.choice(chances.size, n, p=chances.ravel())
+    gold, first, second = np.unravel_index(picked, chances.shape)
+    found = {
+        "accuracy": mean_difference(first == gold, second == gold),
+        "error": mean_difference(abs(first - gold), abs(second - gold), most=N_CLASSES - 1),
+        "spearman": spearman_difference(gold + 1, first + 1, second + 1, n_classes=N_CLASSES),
+    }
+    truth = true_differences(chances)
+    out: dict[str, float] = {}
+    for name, one in found.items():
+        out |= _compared(name, one, truth[name])
+    return out
+
+
+def _compared(name: str, found: Difference, truth: float) -> Outcomes:
+    if found.low is None or found.high is None:
+        return {f"{name} given": 0.0}
+    return {
+        f"{name} given": 1.0,
+        f"{name} covered": _covers(found.low, truth, found.high),
+        f"{name} width": found.high - found.low,
+    }
+
+
+def true_differences(chances: Floats) -> dict[str, float]:
+    """Differences of accuracy, absolute error and rank correlation that joint chances imply."""
+    gold, first, second = np.indices(chances.shape)
+    right = ((first == gold) * 1.0 - (second == gold)) * chances
+    error = (abs(first - gold) - abs(second - gold)) * chances
+    one, other = (correlations(chances.sum(axis=axis)) for axis in (2, 1))
+    return {
+        "accuracy": float(right.sum()),
+        "error": float(error.sum()),
+        "spearman": float(one - other),
+    }
+
+
+def errors(
+    *, own: float, shared: float, first_only: float = 0.0, step: int | None = None
+) -> Floats:
+    """Joint chances of gold and two answers: shared errors, the second's own, the first's own.
+
+    Errors go to any class, or by so many classes in either direction.
+    """
+    joint = np.zeros((N_CLASSES,) * 3)
+    for gold in range(N_CLASSES):
+        wrong = _wrong(gold, step)
+        joint[gold, gold, gold] += (1 - own - shared - first_only) / N_CLASSES
+        for to, chance in wrong.items():
+            joint[gold, to, to] += shared * chance / N_CLASSES
+            joint[gold, gold, to] += own * chance / N_CLASSES
+            joint[gold, to, gold] += first_only * chance / N_CLASSES
+    return joint
+
+
+def _wrong(gold: int, step: int | None) -> dict[int, float]:
+    if step is None:
+        return {to: 1 / (N_CLASSES - 1) for to in range(N_CLASSES) if to != gold}
+    ends = [to for to in (gold - step, gold + step) if 0 <= to < N_CLASSES]
+    ends = ends or [0 if gold > N_CLASSES // 2 else N_CLASSES - 1]
+    return {to: 1 / len(ends) for to in ends}
+
+
+# --- cells ------------------------------------------------------------------------------------
+
+
+def cells(surface: str = "core") -> Iterator[Cell]:
+    """All hard cases for one surface."""
+    yield from _verdict_cells(SURFACES[surface])
+    yield from _stop_cells()
+    yield from _choice_cells()
+    yield from _compare_cells()
+
+
+def _verdict_cells(surface: Callable[[Planted], Verdict]) -> Iterator[Cell]:
+    def cell(
+        name: str, plant: Callable[..., Planted], limits: dict[str, Limit], **how: object
+    ) -> Cell:
+        study = partial(concluded, plant=partial(plant, **how), surface=surface)
+        return Cell(name, study, limits)
+
+    false_alarm = {"flips": RARE, "p < .05": RARE, "excess covered": COVERS}
+    for n in SIZES:
+        yield cell(f"null noise .25 n={n}", moved, false_alarm, n=n, noise=(0.25, 0.25), share=0.0)
+        yield cell(
+            f"two classes, null n={n}",
+            moved,
+            false_alarm,
+            n=n,
+            noise=(0.25, 0.25),
+            share=0.0,
+            n_classes=2,
+        )
+        yield cell(f"copies x5, null n={n}", copied, false_alarm, n=n, copies=5)
+        yield cell(f"constant n={n}", constant, {"flips": RARE, "constant answers": COVERS}, n=n)
+    for n, power in ((30, 0.25), (100, 0.8), (200, 0.95)):
+        found = {"p < .05": Limit(least=power), "excess covered": COVERS}
+        yield cell(f"unequal noise .25/0 n={n}", moved, found, n=n, noise=(0.25, 0.0), share=0.15)
+        yield cell(f"noise .2/.2 n={n}", moved, found, n=n, noise=(0.2, 0.2), share=0.15)
+    at_margin = {"stable": RARE, "excess covered": COVERS}
+    for n in SIZES:
+        yield cell(
+            f"excess at margin n={n}", moved, at_margin, n=n, noise=(0.2, 0.2), share=0.1 / 0.65
+        )
+        yield cell(f"no noise at margin n={n}", moved, at_margin, n=n, noise=(0.0, 0.0), share=0.1)
+        yield cell(f"shift at margin n={n}", leaning, {"stable": RARE}, n=n, lean=0.05)
+    for seeds in (1, 3, 5):
+        for icc in (0.0, 0.3, 0.9):
+            for n in SIZES:
+                yield cell(
+                    f"seeds={seeds} icc={icc:g} at margin n={n}",
+                    flipping,
+                    {"stable": RARE, "rate covered": COVERS},
+                    n=n,
+                    seeds=seeds,
+                    rate=MARGIN,
+                    icc=icc,
+                )
+    for n in SIZES:
+        covered = {"stable": RARE, "rate covered": COVERS}
+        yield cell(f"few always flip, seeds=5 n={n}", always, covered, n=n, seeds=5)
+        never = {"flips": Limit(most=0.0), "stable": RARE}
+        yield cell(f"faults in one view 16 % n={n}", failing, never, n=n, share=0.2)
+
+
+def _stop_cells() -> Iterator[Cell]:
+    looks = looks_of(50, 200)
+    holds = {"lower bound holds": COVERS, "upper bound holds": COVERS, "agrees": Limit(least=1.0)}
+    wrong: dict[float, dict[str, Limit]] = {
+        0.04: {"below": Limit(least=0.88), "items": Limit(most=125)},
+        0.06: {"below": Limit(least=0.5)},
+        MARGIN: {"below": RARE, "above": RARE},
+        0.2: {"above": Limit(least=0.9)},
+    }
+    for rate, limits in wrong.items():
+        for unread in (0.0, 0.04):
+            study = partial(stopped, rate=rate, looks=looks, unread=unread, seeds=3)
+            yield Cell(f"stop rate={rate:g} unread={unread:g}", study, limits | holds)
+    for share, limit in ((0.1 / 0.65, RARE), (0.0, Limit())):
+        study = partial(betted, n=200, share=share)
+        yield Cell(f"stop on excess={0.65 * share:.2f}", study, {"below": limit, "above": RARE})
+
+
+def _choice_cells() -> Iterator[Cell]:
+    for candidates in (1, 10, 40):
+        for n in (60, 200):
+            for alike in (0.0, 0.9):
+                study = partial(selected, n=n, candidates=candidates, alike=alike)
+                limits = {"one passes": RARE, "chosen covered": COVERS}
+                yield Cell(f"candidates={candidates} alike={alike:g} n={n}", study, limits)
+
+
+def _compare_cells() -> Iterator[Cell]:
+    designs = {
+        "rare": errors(own=0.03, shared=0.03, step=1),
+        "rare, large": errors(own=0.02, shared=0.03, step=3),
+        "any class": errors(own=0.08, shared=0.1),
+        "both ways": errors(own=0.1, shared=0.2, first_only=0.05, step=1),
+        "weak": errors(own=0.2, shared=0.2, first_only=0.2),
+    }
+    covered = {f"{name} covered": COVERS_SMALL for name in ("accuracy", "error", "spearman")}
+    for design, chances in designs.items():
+        for n in SIZES:
+            study = partial(compared, n=n, chances=chances)
+            yield Cell(f"compare, {design} n={n}", study, covered)
+
+
+# --- running ----------------------------------------------------------------------------------
+
+
+def run(cell: Cell, studies: int) -> Iterator[tuple[str, float, float, bool]]:
+    """Every outcome of a cell: its name, mean, Monte Carlo error and whether its limit holds."""
+    rng = np.random.default_rng([SEED, *cell.name.encode()])
+    seen: dict[str, list[float]] = {name: [] for name in cell.limits}
+    for _ in range(studies):
+        for name, value in cell.study(rng).items():
+            seen.setdefault(name, []).append(value)
+    for name, values in seen.items():
+        if not values:
+            continue
+        rate = float(np.mean(values))
+        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+        yield name, rate, error, cell.limits.get(name, Limit()).holds(rate, error)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--cells", default="*", help="names to run, as a file name pattern")
+    parser.add_argument("--surface", default="core", choices=sorted(SURFACES))
+    parser.add_argument("--list", action="store_true", help="only name the cells")
+    options = parser.parse_args()
+    start, broken = time.time(), 0
+    for cell in cells(options.surface):
+        if not fnmatch(cell.name, options.cells):
+            continue
+        if options.list:
+            print(cell.name)
+            continue
+        for name, rate, error, holds in run(cell, options.studies):
+            limit = cell.limits.get(name, Limit())
+            broken += not holds
+            if not rate and name not in cell.limits:
+                continue
+            mark = "" if holds else "  <- BROKEN"
+            print(f"{cell.name:38} {name:22} {rate:8.3f} ± {error:.3f}  {limit}{mark}", flush=True)
+    if not options.list:
+        print(f"{broken} limits broken; {time.time() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The public `Study` and `Run`: what the command line does, as methods.
+
+import flipmeter as fm
+
+study = fm.Study(models=["local/smollm2-135m"], datasets=["reviews"], probes=["label_order"])
+study.plan()
+run = study.run("runs/first")
+run.verdicts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flipmeter.base.printed import Printed
+from flipmeter.study.file import Study as StudyFile
+from flipmeter.study.file import explaining, find_study, spelled_out
+from flipmeter.study.file import read_study as read_study_file
+from flipmeter.types import Problem
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.console import RenderableType
+
+    from flipmeter.model import Ledger, PriceList, Store
+    from flipmeter.run.folder import Run as RunFolder
+    from flipmeter.ship.gate import Checked
+    from flipmeter.ship.select import Selection
+    from flipmeter.study.forecast import Preview, Speed
+    from flipmeter.types import Contrast
+
+StrPath = str | os.PathLike[str]
+STORE = Path(".flipmeter") / "replies.sqlite"
+"""Where replies are kept unless another place is named: one store for all studies of a folder."""
+
+
+class Study(StudyFile):
+    """What is asked of whom: models x datasets x seeds x styles x views.
+
+    The keys are those of a study file; what is not named stays at the documented baseline.
+    """
+
+    def __init__(self, **keys: Any) -> None:
+        with explaining("the study"):
+            super().__init__(**spelled_out(keys))
+
+    def plan(
+        self,
+        *,
+        store: StrPath = STORE,
+        prices: PriceList | None = None,
+        is_offline: bool = False,
+        speed: Speed | None = None,
+    ) -> Preview:
+        """What the study would ask, what is stored, tokens, price range and time; asks no model."""
+        from flipmeter.model import Store
+        from flipmeter.run.preview import preview
+
+        with Store(Path(store) if Path(store).exists() else ":memory:") as replies:
+            return preview(self, replies, listed=prices, is_offline=is_offline, speed=speed)
+
+    def show(self, item: int = 1, *, views: Sequence[str] = ()) -> SideBySide:
+        """The views of one test item beside the base, differences marked; 1 is the first item."""
+        from flipmeter.run.results.single_items import views_of_item
+        from flipmeter.study.grid import base_conditions, conditions
+
+        grid = base_conditions(conditions(self))
+        if not 1 <= item <= len(grid[0].items):
+            raise Problem(f"no item {item}: the test set has {len(grid[0].items)} items")
+        prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
+        return SideBySide(prompts, tuple(views))
+
+    def run(
+        self,
+        folder: StrPath | None = None,
+        *,
+        store: StrPath | Store = STORE,
+        on: str | None = None,
+        is_quiet: bool | None = None,
+        ledger: Ledger | None = None,
+    ) -> Run:
+        """Ask what is missing, decide, and write the run folder (`runs/NAME` unless named).
+
+        Stop and start as you like: what is stored is never asked again. `on` names a Ray cluster.
+        Progress is shown on stderr unless quiet, which it is where stderr is no terminal.
+        """
+        from flipmeter.model import Ledger, Store
+        from flipmeter.run.perform import perform
+        from flipmeter.run.progress import Meter
+
+        where = Path(folder) if folder is not None else Path("runs") / self.name
+        ledger = ledger or Ledger()
+        go = partial(perform, self, where, ledger=ledger, on=on)
+        if is_quiet if is_quiet is not None else not sys.stderr.isatty():
+            return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
+        with Meter(ledger) as meter:
+            shown = partial(
+                go, on_reply=meter.on_reply, on_fetch=meter.on_fetch, on_plan=meter.on_plan
+            )
+            return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
+
+    async def arun(self, folder: StrPath | None = None, **options: Any) -> Run:
+        """Do what `run` does while this event loop goes on."""
+        return await asyncio.to_thread(self.run, folder, **options)
+
+
+def _in_store(path: StrPath, go: Any) -> RunFolder:
+    from flipmeter.model import Store
+
+    with Store(Path(path)) as replies:
+        found: RunFolder = go(replies)
+    return found
+
+
+def read_study(
+    source: StrPath | Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    data_dir: StrPath | None = None,
+) -> Study:
+    """Read a study file, a bundled study by its name, or the content of one.
+
+    `changes` are keys with other values; `base.shots` reaches inside.
+    """
+    found = source if isinstance(source, Mapping) else find_study(os.fspath(source))
+    read = read_study_file(found, changes, data_dir=None if data_dir is None else Path(data_dir))
+    return Study.model_construct(**dict(read))
+
+
+@dataclass(frozen=True, repr=False)
+class SideBySide(Printed):
+    """Prompts of one item by view, the base first; `views` narrows what is shown."""
+
+    prompts: Mapping[str, str]
+    views: tuple[str, ...] = ()
+
+    def tables(self) -> Iterator[RenderableType]:
+        from flipmeter.registry import suggestion
+        from flipmeter.report import side_by_side
+
+        base = self.prompts["base"]
+        others = [name for name in self.prompts if name != "base"]
+        for name in self.views:
+            if name not in self.prompts:
+                raise Problem(f"no view named '{name}'{suggestion(name, list(self.prompts))}")
+        shown = [name for name in others if not self.views or name in self.views]
+        if not shown:
+            yield side_by_side(["base"], [base])
+        for name in shown:
+            if self.prompts[name] == base:
+                yield f"{name}: the prompt is equal to base, so this contrast is not identified"
+            else:
+                yield side_by_side(["base", name], [base, self.prompts[name]])
+
+
+class Run(Printed):
+    """What a study found: a run folder, several that are one study, or a table of predictions.
+
+    Numbers are computed from the decisions when they are asked for; everything is read from the
+    folder alone.
+    """
+
+    def __init__(self, *paths: StrPath, scale: Sequence[str] = ()) -> None:
+        from flipmeter.run.reading import open_run
+
+        if not paths:
+            raise Problem("name a run folder, or a table of predictions")
+        self.source = open_run([Path(path) for path in paths], scale)
+
+    @classmethod
+    def of(cls, source: RunFolder) -> Run:
+        """A run that is open already."""
+        run = cls.__new__(cls)
+        run.source = source
+        return run
+
+    @property
+    def folder(self) -> Path:
+        return self.source.folder
+
+    @property
+    def study(self) -> StudyFile:
+        return self.source.study
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended before all items were rated, "" if it did not."""
+        return self.source.stopped
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What a reader needs to trust or repeat the run: versions, models, datasets, counts."""
+        return self.source.environment
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """What a reader must know, by rater."""
+        return self.source.warnings
+
+    @property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        return self.source.contrasts
+
+    @property
+    def decisions(self) -> pl.DataFrame:
+        """The class of every item under every rater, level, seed and view."""
+        return self.source.decisions
+
+    @property
+    def calls(self) -> pl.DataFrame:
+        """What was asked, replied and read, call by call."""
+        return self.source.calls
+
+    @property
+    def items(self) -> pl.DataFrame:
+        """Every item with its role, gold class, text and other fields."""
+        return self.source.items
+
+    @property
+    def estimates(self) -> pl.DataFrame:
+        """Every number with its interval, n and failures."""
+        return self.source.estimates
+
+    @property
+    def verdicts(self) -> pl.DataFrame:
+        """One word for every rater, dataset, level and contrast, with its evidence."""
+        return self.source.verdicts
+
+    @cached_property
+    def flips(self) -> pl.DataFrame:
+        """Every item whose class differs between the two views of a contrast, with its text."""
+        from flipmeter.run.results.gather import flips_of
+
+        return flips_of(self.source)
+
+    def aspects(self, name: str, *, costs: Any = None) -> pl.DataFrame:
+        """One aspect in detail: direction, severity, slots, excess, worst, ..."""
+        from flipmeter.run.results.aspects import aspects_of
+
+        return aspects_of(self.source, [name], costs)[name]
+
+    def residuals(self, *, reference: str | None = None) -> pl.DataFrame:
+        """What each level changes; with a `reference` model, each model minus that one."""
+        from flipmeter.measure import residuals, transfer
+
+        decisions, mode = self.decisions, self.study.mode
+        if reference is None:
+            return residuals(decisions, self.contrasts, mode=mode)
+        return transfer(decisions, self.contrasts, reference, mode=mode)
+
+    def effects(self) -> pl.DataFrame:
+        """What factors do, alone and with one another."""
+        from flipmeter.measure import effects
+
+        return effects(self.decisions, self.contrasts, mode=self.study.mode)
+
+    def certify(self, *claims: str) -> pl.DataFrame:
+        """Whether claims such as "P1 < 0.10" or "P1-noise < 0.05" hold, row by row."""
+        from flipmeter.run.results.aspects import certificates_of
+
+        return certificates_of(self.source, claims)
+
+    def select(self, **options: Any) -> Selection:
+        """The Pareto front of the configurations and the one to ship: `max_flip={"P1": 0.10}`."""
+        from flipmeter.ship.select import select
+
+        return select(self.source, **options)
+
+    def check(
+        self, gate: StrPath | Mapping[str, Any] | None = None, against: Run | None = None
+    ) -> Checked:
+        """Hold the run to a gate file or its content; without one, to the margin of the study."""
+        from flipmeter.ship.gate import check, read_gate
+
+        limits = gate if gate is None or isinstance(gate, Mapping) else Path(gate)
+        return check(
+            self.source,
+            None if limits is None else read_gate(limits),
+            None if against is None else against.source,
+        )
+
+    def compare(self, other: Run | StrPath) -> pl.DataFrame:
+        """The other run minus this one, on the items and contrasts that both have."""
+        from flipmeter.run.results.gather import differences
+
+        second = other if isinstance(other, Run) else Run(other)
+        return differences(self.source, second.source)
+
+    def report(self, path: StrPath | None = None) -> Path:
+        """Write one file: .html (`report.html` in the folder unless named), .md, .tex, .csv, …"""
+        from flipmeter.report import write_report
+        from flipmeter.run.results.gather import gather
+
+        where = Path(path) if path is not None else self.folder / "report.html"
+        write_report(gather(self.source), where)
+        return where
+
+    def tables(self) -> Iterator[RenderableType]:
+        from flipmeter.run.results.summary import summary
+
+        return summary(self.source)

@@ -1,0 +1,38 @@
+"""The two consoles: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+ASKED_WRONGLY, INCOMPLETE = 2, 4
+
+
+def fail(message: str, code: int = ASKED_WRONGLY) -> NoReturn:
+    from rich.markup import escape
+
+    errors().print(f"[bold red]flipmeter:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def errors() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def warn(text: str) -> None:
+    """Say on stderr what a reader must know, in one line that is not folded."""
+    errors().print(f"! {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def say(*things: RenderableType) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: give tables room instead of folding them at 80 columns.
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    for thing in things:
+        console.print(thing, highlight=False, markup=False)

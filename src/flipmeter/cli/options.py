@@ -1,0 +1,96 @@
+"""The arguments and options that verbs share, and what they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from flipmeter.api import Run, Study, read_study
+from flipmeter.base.atomic import is_same_file
+from flipmeter.run.generation import MANIFEST
+from flipmeter.types import Problem
+
+StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+RunOrTable = Annotated[
+    Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
+]
+RunsOrTable = Annotated[
+    list[Path],
+    typer.Argument(
+        help="A run folder, several that are one study, or a table of predictions (CSV, JSONL, "
+        "Parquet)."
+    ),
+]
+ScaleOption = Annotated[
+    str | None, typer.Option("--scale", help="Of a table: its classes, lowest first: low,mid,high.")
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a key of the study: test_size=40, base.shots=1."),
+]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", "-m", help="Ask this model instead (repeatable).")
+]
+Data = Annotated[
+    list[str] | None, typer.Option("--dataset", "-d", help="Use this dataset instead (repeatable).")
+]
+Limit = Annotated[int | None, typer.Option(help="Rate at most this many items.", min=1)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(envvar="FLIPMETER_DATA", help="The folder with the catalog's datasets."),
+]
+StorePath = Annotated[Path, typer.Option("--store", help="The reply store.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder (runs/NAME).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine.")]
+
+
+def verb() -> typer.Typer:
+    """The application of one verb."""
+    return typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def study_of(
+    name: str,
+    changes: list[str] | None,
+    models: list[str] | None,
+    data: list[str] | None,
+    limit: int | None,
+    data_dir: Path | None,
+) -> Study:
+    set_keys = dict(_change(change) for change in changes or [])
+    if models:
+        set_keys["models"] = models
+    if data:
+        set_keys["datasets"] = data
+    study = read_study(name, set_keys, data_dir=data_dir)
+    return study if limit is None else study.limited(limit)
+
+
+def _change(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise Problem(f"--set {text!r} changes nothing; write KEY=VALUE")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
+
+
+def spare(out: Path | None, *sources: Path | None) -> None:
+    """Refuse to write over a file that is read, or over what a run folder is made of."""
+    if out is None:
+        return
+    for source in filter(None, sources):
+        is_inside = source.is_dir() and out.resolve().parent.name.startswith("g-")
+        if is_inside or is_same_file(out, source / MANIFEST if source.is_dir() else source):
+            raise Problem(f"{out} is what is read here; name another file to write")
+
+
+def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
+    """The run that is named, whose classes may be named with commas between them."""
+    return Run(*paths, scale=[name.strip() for name in scale.split(",")] if scale else ())

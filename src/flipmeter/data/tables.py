@@ -1,0 +1,316 @@
+"""File -> Record: rows of CSV, TSV, JSON lines and Parquet, one after the other.
+
+There is one reader: a file may be larger than memory, and one that is read whole is read by the
+same code.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import polars as pl
+from polars import selectors as cs
+
+from flipmeter.registry import suggestion
+from flipmeter.types import Problem
+
+ROWS_AT_ONCE = 4096
+BYTES_AT_ONCE = 2**20
+LONGEST_FIELD = 2**27
+"""Characters; a quote that is never closed must not take the rest of a large file for a text."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row as it stands in a file; `fault` says why it could not be read.
+
+    Rows count from 1, lines of text with the header.
+    """
+
+    row: int
+    values: Mapping[str, object] = field(default_factory=dict)
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file and the columns there are."""
+
+    file: str
+    columns: tuple[str, ...]
+    records: tuple[Record, ...]
+
+
+Rows = tuple[tuple[str, ...], Iterator[Record]]
+"""The columns that a file declares, none for JSON lines, and its rows."""
+
+
+def read_table(
+    path: Path, quotes: bool | None = None, *, needs: str = "a text and a label"
+) -> Table:
+    """Read a whole file by its suffix. `quotes` says whether a CSV or TSV quotes its fields.
+
+    A CSV does unless told; a TSV does where its first field or a doubled quote inside one shows it.
+    `needs` is what a file without rows is told to have.
+    """
+    declared, rows = _rows(path, quotes, None)
+    records = tuple(rows)
+    if not records:
+        raise Problem(f"{path} has no rows; it needs at least two, each with {needs}")
+    columns = declared or tuple(dict.fromkeys(name for one in records for name in one.values))
+    if not columns:
+        bad = records[0]
+        raise Problem(f"{path}, row {bad.row}: {bad.fault or 'no fields'}; no row can be read")
+    return Table(str(path), columns, records)
+
+
+def stream_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """Yield the rows of a file, few held at once; other columns may be left out.
+
+    A column that is not there is refused before the first row; a row that cannot be read comes
+    with its fault.
+    """
+    declared, rows = _rows(path, None, columns)
+    if declared:
+        _check_columns(path, columns, declared)
+    first = next(rows, None)
+    if first is None:
+        raise Problem(f"{path} has no rows; there is nothing to label")
+    whole = chain([first], rows)
+    return whole if declared else _checked_on_the_way(path, columns, whole)
+
+
+def _checked_on_the_way(
+    path: Path, columns: Sequence[str], rows: Iterator[Record]
+) -> Iterator[Record]:
+    """Hold the first object that can be read to the columns."""
+    kept = []
+    for record in rows:
+        kept.append(record)
+        if not record.fault:
+            _check_columns(path, columns, list(record.values))
+            break
+    return chain(kept, rows)
+
+
+def has_column(path: Path, name: str) -> bool:
+    """Say whether a file can be read and has a column."""
+    try:
+        stream_rows(path, [name])
+    except Problem:
+        return False
+    return True
+
+
+def _check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in there:
+            raise Problem(f"{path} has no column '{name}'{suggestion(name, list(there))}")
+
+
+def _rows(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise Problem(
+            f"{path}: cannot read '{path.suffix}' files; use one of {', '.join(_READERS)}"
+        )
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise Problem(f"{path} {what} (looked in {path.absolute().parent}); check the path")
+    try:
+        return reader(path, quotes, wanted)
+    except OSError as error:
+        raise Problem(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def read_text(path: Path) -> str:
+    """A file's text, which must be UTF-8 without NUL; a byte order mark is skipped."""
+    check_text(path)
+    return path.read_bytes().decode("utf-8-sig")
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file that is not UTF-8, or has a NUL, and name the place."""
+    decoder, before = codecs.getincrementaldecoder("utf-8")(), 0
+    with path.open("rb") as file:
+        if file.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            raise Problem(f"{path} is UTF-16; save it as UTF-8")
+        file.seek(0)
+        while chunk := file.read(BYTES_AT_ONCE):
+            if (nul := chunk.find(b"\0")) >= 0:
+                place = _place(path, before + nul)
+                raise Problem(f"{path}, {place}: a NUL byte; is this a text file? remove it")
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(chunk, final=len(chunk) < BYTES_AT_ONCE)
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, before - pending + error.start) from None
+            before += len(chunk)
+
+
+def _not_utf8(path: Path, offset: int) -> Problem:
+    with path.open("rb") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+    return Problem(
+        f"{path}, {_place(path, offset)}: byte 0x{byte:02x} is not UTF-8; "
+        "save the file as UTF-8 (iconv -f latin1 -t utf-8, if it is Latin-1)"
+    )
+
+
+def _place(path: Path, offset: int) -> str:
+    line, left = 1, offset
+    with path.open("rb") as file:
+        while left > 0 and (chunk := file.read(min(BYTES_AT_ONCE, left))):
+            line, left = line + chunk.count(b"\n"), left - len(chunk)
+    return f"line {line} (byte offset {offset})"
+
+
+def _lines(path: Path) -> Iterator[str]:
+    # Only "\n" ends a line: a JSON text may hold U+2028 and its kind as they are.
+    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        yield from file
+
+
+# --- CSV and TSV ------------------------------------------------------------------------------
+
+
+def _read_csv(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
+    return _read_separated(path, ",", quotes is not False, wanted)
+
+
+def _read_tsv(path: Path, quotes: bool | None, wanted: Sequence[str] | None) -> Rows:
+    return _read_separated(path, "\t", quotes, wanted)
+
+
+def _read_separated(
+    path: Path, separator: str, quotes: bool | None, wanted: Sequence[str] | None
+) -> Rows:
+    check_text(path)
+    if separator == "," and _has_semicolons(next(_lines(path), "")):
+        separator = ";"
+    if quotes is None:
+        quotes = any(
+            (number == 0 and line.startswith('"')) or QUOTED.search(line)
+            for number, line in enumerate(_lines(path))
+        )
+    rows = quoted_rows(path, separator) if quotes else _plain_rows(path, separator)
+    _, header = next(rows, (0, []))
+    columns = tuple(name.strip() for name in header)
+    # Spreadsheets leave empty columns behind; nobody can ask for one without a name.
+    read = columns if wanted is None else wanted
+    repeated = sorted({name for name in read if name and columns.count(name) > 1})
+    if repeated:
+        raise Problem(f"{path} has more than one column named {repeated}; rename the others")
+    hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"
+    return columns, (_separated_record(row, fields, columns, hint) for row, fields in rows)
+
+
+QUOTED = re.compile(r'(?:^|\t)"[^\t\n]*""')
+"""A field of a TSV with a doubled quote inside."""
+
+
+def _has_semicolons(header: str) -> bool:
+    """Say whether a CSV separates by semicolons, as spreadsheets do where commas are decimal."""
+    return ";" in header and "," not in header
+
+
+def _separated_record(row: int, fields: list[str], columns: tuple[str, ...], hint: str) -> Record:
+    if len(fields) == len(columns):
+        return Record(row, dict(zip(columns, fields, strict=True)))
+    fault = f"{len(fields)} fields where the header has {len(columns)}; {hint}"
+    return Record(row, fault=fault)
+
+
+def quoted_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line number and the fields of each row; a quoted field may span lines."""
+    # The limit of the csv module (131,072 characters) is global and there against broken quotes,
+    # which `strict` reports.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    line = 1
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=separator, strict=True)
+        try:
+            for fields in reader:
+                if fields:
+                    yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise Problem(
+                f"{path}, row {line}: broken quoting ({error}); double the quotes inside a quoted "
+                "text, or set quotes: false if the file does not quote its fields"
+            ) from None
+
+
+def _plain_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(_lines(path), start=1):
+        if content := line.rstrip("\r\n"):
+            yield number, content.split(separator)
+
+
+# --- JSON lines -------------------------------------------------------------------------------
+
+
+def _read_json_lines(path: Path, _: bool | None, __: Sequence[str] | None) -> Rows:
+    check_text(path)
+    lines = enumerate(_lines(path), start=1)
+    return (), (_json_record(row, line) for row, line in lines if line.strip())
+
+
+def _json_record(row: int, line: str) -> Record:
+    try:
+        content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
+    except (ValueError, RecursionError) as error:
+        return Record(row, fault=f"malformed JSON ({error}); one complete object a line")
+    if not isinstance(content, dict):
+        return Record(row, fault=f"a JSON {type(content).__name__}; one object with fields a line")
+    return Record(row, content)
+
+
+# --- Parquet ----------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> Rows:
+    try:
+        columns = tuple(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _no_parquet(path, error) from error
+    kept = columns if wanted is None else tuple(dict.fromkeys(n for n in wanted if n in columns))
+    return columns, _parquet_rows(path, kept)
+
+
+def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    table = pl.scan_parquet(path, glob=False).select(columns)
+    table, start = table.with_columns(cs.float().fill_nan(None)), 0
+    try:
+        while rows := table.slice(start, ROWS_AT_ONCE).collect().to_dicts():
+            yield from (Record(start + k, values) for k, values in enumerate(rows, start=1))
+            start += len(rows)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _no_parquet(path, error) from error
+
+
+def _no_parquet(path: Path, error: Exception) -> Problem:
+    reason = (str(error).splitlines() or [""])[0]
+    return Problem(f"{path} is no readable Parquet file ({reason}); write it again")
+
+
+_READERS: Mapping[str, Callable[[Path, bool | None, Sequence[str] | None], Rows]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_json_lines,
+    ".ndjson": _read_json_lines,
+    ".parquet": _read_parquet,
+}
+ENDINGS = tuple(_READERS)
+"""The files that can be read."""

@@ -1,0 +1,89 @@
+"""Values one by one -> evidence that holds whenever one stops to look, by betting.
+
+For runs without a largest n and for claims on the excess; where n is known, `boundaries` needs
+fewer items. Capital that grows to 1 / alpha settles a claim.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from flipmeter.measure.inference.blocks import Floats
+from flipmeter.measure.inference.bounds import LOWEST_EXCESS
+from flipmeter.types import Problem
+
+Side = Literal["below", "above"]
+
+PRIOR = 0.5
+"""Both parameters of the beta prior that bets on shares."""
+
+STAKES = np.geomspace(0.01, 0.95, 24)
+"""Shares of the largest stake that cannot go broke; capital is spread evenly over them."""
+
+
+def share_evidence(k: npt.ArrayLike, n: npt.ArrayLike, margin: float, side: Side) -> Floats:
+    """Evidence after k of n that a share is below, or above, a margin; valid at any n."""
+    hits, size = (np.asarray(x, dtype=np.float64) for x in (k, n))
+    if ((hits < 0) | (hits > size)).any():
+        raise Problem("a count k must lie between 0 and n")
+    a, b = PRIOR + hits, PRIOR + size - hits
+    part = special.betainc if side == "below" else special.betaincc
+    null = special.xlogy(hits, margin) + special.xlog1py(size - hits, -margin)
+    with np.errstate(divide="ignore"):
+        seen = special.betaln(a, b) + np.log(part(a, b, margin))
+        bet = special.betaln(PRIOR, PRIOR) + np.log(part(PRIOR, PRIOR, margin))
+    return np.asarray(np.exp(seen - bet - null))
+
+
+def mean_evidence(
+    values: npt.ArrayLike,
+    margin: float,
+    side: Side,
+    *,
+    bottom: float = LOWEST_EXCESS,
+    top: float = 1.0,
+) -> Floats:
+    """Evidence after each cluster's value that their mean is below, or above, a margin.
+
+    Values lie between bottom and top; the default range is that of a block's excess.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if not bottom < margin < top:
+        raise Problem(f"a margin must lie between {bottom} and {top}; got {margin}")
+    if ((x < bottom - 1e-9) | (x > top + 1e-9)).any():
+        raise Problem(f"values must lie between {bottom} and {top}")
+    gain = margin - x if side == "below" else x - margin
+    most = top - margin if side == "below" else margin - bottom
+    logs = np.cumsum(np.log1p(STAKES[:, None] / most * gain), axis=1)
+    return np.asarray(np.exp(special.logsumexp(logs, axis=0)) / len(STAKES))
+
+
+def mean_bounds(
+    values: npt.ArrayLike,
+    *,
+    alpha: float = 0.05,
+    bottom: float = LOWEST_EXCESS,
+    top: float = 1.0,
+) -> tuple[float, float]:
+    """Anytime-valid bounds of a mean, each at 1 - alpha, that agree with `mean_evidence`."""
+    x = np.asarray(values, dtype=np.float64)
+    if not len(x):
+        return bottom, top
+    return (
+        _limit(x, "above", bottom, float(x.mean()), alpha, bottom, top),
+        _limit(x, "below", top, float(x.mean()), alpha, bottom, top),
+    )
+
+
+def _limit(
+    x: Floats, side: Side, outside: float, inside: float, alpha: float, bottom: float, top: float
+) -> float:
+    for _ in range(40):
+        middle = (inside + outside) / 2
+        e = mean_evidence(x, middle, side, bottom=bottom, top=top).max()
+        inside, outside = (inside, middle) if e >= 1 / alpha else (middle, outside)
+    return outside

@@ -1,0 +1,195 @@
+"""Replies of a contrast -> checked blocks: items by views by repeats, and the cluster of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, permutations
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.types import Problem
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Booleans = npt.NDArray[np.bool_]
+Repeated = Literal["every view", "some views", "no view"]
+
+UNREADABLE, NOT_ASKED = 0, -1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contrast as `verdict` takes it, for `verdicts` over many of them."""
+
+    pairs: npt.ArrayLike
+    repeats: npt.ArrayLike | None = None
+    clusters: npt.ArrayLike | None = None
+    reproducible: bool = False
+    nominal: bool = False
+    slots: npt.ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Replies as blocks x views x 2 (first and repeat); clusters are numbered from 0.
+
+    `slots` is blocks x views x classes, the place of every class in every view, 0 where unknown.
+    """
+
+    replies: Ints
+    cluster: Ints
+    n_clusters: int
+    nominal: bool = False
+    slots: Ints | None = None
+
+    @property
+    def n_views(self) -> int:
+        return int(self.replies.shape[1])
+
+    @property
+    def flat(self) -> Ints:
+        """Blocks x positions: first reply and repeat of the first view, then of the second ..."""
+        return self.replies.reshape(len(self.replies), 2 * self.n_views)
+
+    @cached_property
+    def repeated(self) -> Repeated:
+        """Which views were asked twice, in at least one block."""
+        first, again = self.replies[:, :, 0], self.replies[:, :, 1]
+        twice = (first != NOT_ASKED) & (again != NOT_ASKED)
+        if not twice.any():
+            return "no view"
+        whole = twice | (first == NOT_ASKED)
+        return "every view" if (whole.all(axis=1) & twice.any(axis=1)).any() else "some views"
+
+    def totals(self, of_blocks: npt.NDArray[np.generic]) -> Floats:
+        """Sum of a number of each block, by cluster."""
+        weights = np.asarray(of_blocks, dtype=np.float64)
+        return np.bincount(self.cluster, weights, self.n_clusters).astype(np.float64)
+
+    def means(self, of_blocks: Floats, counted: Booleans) -> Floats:
+        """Mean over the counted blocks of each cluster that has one."""
+        n = self.totals(counted)
+        return self.totals(np.where(counted, of_blocks, 0.0))[n > 0] / n[n > 0]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Pairs of views of each cluster: compared, readable and different."""
+
+    asked: Floats
+    read: Floats
+    differ: Floats
+
+
+def read_blocks(row: Row) -> Blocks:
+    """Check the arrays of a row and bring them into one shape."""
+    first = _whole(row.pairs, "pairs")
+    if first.ndim != 2 or first.shape[1] < 2:
+        raise Problem(f"pairs must be items x views, two views or more; got shape {first.shape}")
+    again = (
+        np.full_like(first, NOT_ASKED) if row.repeats is None else _whole(row.repeats, "repeats")
+    )
+    if again.shape != first.shape:
+        raise Problem(f"repeats has shape {again.shape} but pairs has {first.shape}; align them")
+    replies = np.stack([first, np.where(first == NOT_ASKED, NOT_ASKED, again)], axis=2)
+    cluster, n_clusters = _numbered(row.clusters, len(first))
+    slots = None if row.slots is None else _placed(np.asarray(row.slots), first, again)
+    return Blocks(replies, cluster, n_clusters, row.nominal, slots if row.nominal else None)
+
+
+def count_pairs(blocks: Blocks) -> Counts:
+    """Count the pairs of first replies in every cluster."""
+    asked, read, differ = np.zeros((3, len(blocks.replies)), dtype=np.int64)
+    first = blocks.replies[:, :, 0]
+    for one, other in combinations(range(blocks.n_views), 2):
+        a, b = first[:, one], first[:, other]
+        is_read = (a > UNREADABLE) & (b > UNREADABLE)
+        asked += (a != NOT_ASKED) & (b != NOT_ASKED)
+        read += is_read
+        differ += is_read & (a != b)
+    return Counts(blocks.totals(asked), blocks.totals(read), blocks.totals(differ))
+
+
+def _whole(values: npt.ArrayLike, what: str) -> Ints:
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise Problem(f"{what} must hold whole numbers (0 = unreadable); got {array.dtype}")
+    if array.size and array.min() < NOT_ASKED:
+        raise Problem(f"{what} must hold classes from 1, 0 or -1; got {array.min()}")
+    return array.astype(np.int64)
+
+
+def _numbered(clusters: npt.ArrayLike | None, n: int) -> tuple[Ints, int]:
+    if clusters is None:
+        return np.arange(n), n
+    ids = np.asarray(clusters)
+    if ids.shape != (n,):
+        raise Problem(f"clusters must name one cluster per row of pairs ({n}); got {ids.shape}")
+    names, cluster = np.unique(ids, return_inverse=True)
+    return cluster.astype(np.int64), len(names)
+
+
+# --- slots ------------------------------------------------------------------------------------
+
+
+def _placed(slots: npt.NDArray[np.generic], first: Ints, again: Ints) -> Ints:
+    """Place of every class in every view of every block.
+
+    Slots may be given whole (blocks x views x classes) or, in the shape of the pairs, only for the
+    answers that were given. The rest then follows from what the row shows: a class with the same
+    place in all items, or a view that moves places alike in all items. Items with different numbers
+    of options need the whole.
+    """
+    n_classes = int(max(first.max(initial=1), again.max(initial=1)))
+    if slots.ndim == 3 and slots.shape[:2] == first.shape and slots.shape[2] >= n_classes:
+        return _whole(slots, "slots")
+    if slots.shape != first.shape:
+        raise Problem(
+            f"slots must have the shape of pairs {first.shape}, or that x classes; "
+            f"got {slots.shape}"
+        )
+    shown = _whole(slots, "slots")
+    table = np.zeros((*first.shape, n_classes), dtype=np.int64)
+    rows, views = np.nonzero((first > UNREADABLE) & (shown > 0))
+    table[rows, views, first[rows, views] - 1] = shown[rows, views]
+    return _by_view(_by_class(table))
+
+
+def _by_class(table: Ints) -> Ints:
+    """Fill in the classes that have one place per view throughout the row."""
+    highest = table.max(axis=0, initial=0)
+    lowest = np.where(table > 0, table, highest).min(axis=0, initial=np.iinfo(np.int64).max)
+    return table if (lowest < highest).any() else np.broadcast_to(highest, table.shape).copy()
+
+
+def _by_view(table: Ints) -> Ints:
+    """Fill in a place in one view from that in another, where views move places alike."""
+    filled = table.copy()
+    for one, other in permutations(range(table.shape[1]), 2):
+        moved = _moved_places(table[:, one], table[:, other], table.shape[2])
+        is_open = (filled[:, other] == 0) & (table[:, one] > 0)
+        filled[:, other] = np.where(is_open, moved[table[:, one]], filled[:, other])
+    return filled
+
+
+def _moved_places(one: Ints, other: Ints, n_classes: int) -> Ints:
+    """Place in the other view by place in this one, 0 if unknown.
+
+    A place that no agreeing pair shows is taken to be mirrored if all others are.
+    """
+    both = (one > 0) & (other > 0)
+    steps = np.unique(np.stack([one[both], other[both]], axis=1), axis=0)
+    n_places = max(int(max(one.max(initial=0), other.max(initial=0))), n_classes)
+    moved = np.zeros(n_places + 1, dtype=np.int64)
+    if len(np.unique(steps[:, 0])) < len(steps):
+        return moved
+    ends = np.unique(steps.sum(axis=1)) if len(steps) else np.array([n_places + 1])
+    if len(ends) == 1:
+        moved[1:] = np.maximum(ends[0] - np.arange(1, n_places + 1), 0)
+    moved[steps[:, 0]] = steps[:, 1]
+    return moved

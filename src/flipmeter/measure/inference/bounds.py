@@ -1,0 +1,114 @@
+"""Cluster means -> bounds that hold at small n and under any correlation within clusters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from flipmeter.measure.inference.blocks import Floats
+
+LOWEST_EXCESS = -0.5
+"""Smallest possible excess of a block: two views that give both answers equally often."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """An estimate over n clusters, its two-sided interval and its two one-sided bounds."""
+
+    value: float
+    low: float
+    high: float
+    lower: float
+    upper: float
+    n: int
+
+
+# --- shares -----------------------------------------------------------------------------------
+
+
+def bounded_share(hits: Floats, trials: Floats, alpha: float) -> Bounded:
+    """Mean share of hits over the clusters with a trial, with its bounds.
+
+    One trial per cluster: Clopper-Pearson. Else Korn-Graubard on the cluster means.
+    """
+    seen = trials > 0
+    x, per_cluster = hits[seen] / trials[seen], trials[seen]
+    n = len(x)
+    if not n:
+        return Bounded(math.nan, 0.0, 1.0, 0.0, 1.0, 0)
+    exact = bool((per_cluster == 1).all())
+    most = float(per_cluster.mean())
+    return Bounded(
+        float(x.mean()),
+        1 - share_upper(1 - x, alpha / 2, 1.0 if exact else most),
+        share_upper(x, alpha / 2, 1.0 if exact else most),
+        1 - share_upper(1 - x, alpha, 1.0 if exact else most),
+        share_upper(x, alpha, 1.0 if exact else most),
+        n,
+    )
+
+
+def share_upper(x: Floats, alpha: float, per_cluster: float) -> float:
+    """One-sided upper bound of the mean of cluster shares with so many trials in each.
+
+    With one trial it is Clopper-Pearson. Without the pseudo-cluster that always flips, a few such
+    items among many that rarely do would give bounds that are too low.
+    """
+    n, mean = len(x), float(x.mean())
+    size = float(n) if per_cluster == 1 else effective_size(x, alpha, per_cluster)
+    if mean * size > size - 1e-9:
+        return 1.0
+    return float(special.betaincinv(mean * size + 1, (1 - mean) * size, 1 - alpha))
+
+
+def effective_size(x: Floats, alpha: float, per_cluster: float) -> float:
+    """Korn and Graubard's effective number of trials behind a mean of cluster shares."""
+    n, mean = len(x), float(x.mean())
+    if n < 2:
+        return float(n)
+    variance = float(np.append(x, 1.0).var(ddof=1)) / n
+    size = min(max(mean * (1 - mean) / variance, n), n * per_cluster) if variance else float(n)
+    t, z = float(special.stdtrit(n - 1, 1 - alpha)), float(special.ndtri(1 - alpha))
+    return size / (t / z) ** 2
+
+
+# --- means ------------------------------------------------------------------------------------
+
+
+def bounded_mean(
+    values: Floats, alpha: float, *, bottom: float = -1.0, top: float = 1.0
+) -> Bounded:
+    """Mean of cluster values that lie between bottom and top, with its bounds."""
+    if not len(values):
+        return Bounded(math.nan, bottom, top, bottom, top, 0)
+    zero = 0.0 if bottom < 0 else top  # seen from below, values begin where they cannot be higher
+    below, reach = zero - values, zero - bottom
+    return Bounded(
+        float(values.mean()),
+        zero - float(mean_upper(below, alpha / 2, reach)),
+        float(mean_upper(values, alpha / 2, top)),
+        zero - float(mean_upper(below, alpha, reach)),
+        float(mean_upper(values, alpha, top)),
+        len(values),
+    )
+
+
+def mean_upper(values: Floats, alpha: float, top: float = 1.0) -> Floats:
+    """One-sided t bound of a mean (of every column), with one pseudo-cluster at the top.
+
+    It is never below Clopper-Pearson's for as many clusters at the top as make this mean: no values
+    vary less than hits and misses, and for those the t bound fails in 6 % instead of 5 %.
+    """
+    n = len(values)
+    mean = values.mean(axis=0)
+    centre = (n * mean + top) / (n + 1)
+    squares = ((values - mean) ** 2).sum(axis=0) + (top - mean) ** 2 * n / (n + 1)
+    spread = np.sqrt(squares / n / (n + 1))
+    upper = centre + float(special.stdtrit(n, 1 - alpha)) * spread
+    hits = n * mean / top
+    whole = np.clip(hits, 0.0, n - 1e-9)
+    least = np.where(hits > -1, special.betaincinv(whole + 1, n - whole, 1 - alpha), -np.inf)
+    return np.asarray(np.clip(upper, top * least, top))

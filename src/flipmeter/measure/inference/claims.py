@@ -1,0 +1,91 @@
+"""A claim such as P1 < 0.10 -> the verdict on it, row by row."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from flipmeter.measure.inference.boundaries import boundaries
+from flipmeter.measure.inference.conclude import On
+from flipmeter.measure.inference.judge import as_table, judge
+from flipmeter.measure.panel.checked import share
+from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.registry import suggestion
+from flipmeter.types import ALPHA, Contrast, Problem
+
+CLAIM = re.compile(r"\s*([\w.]+?)\s*(-\s*noise)?\s*<\s*([\d.]+)\s*(%?)\s*")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The flips of a contrast are fewer than a margin; all of them, or those beyond noise."""
+
+    contrast: str
+    margin: float
+    beyond_noise: bool = False
+
+    @property
+    def on(self) -> On:
+        return "excess" if self.beyond_noise else "rate"
+
+    def __str__(self) -> str:
+        return f"{self.contrast}{'-noise' if self.beyond_noise else ''}<{self.margin:g}"
+
+
+def read_claim(text: str) -> Claim:
+    """Read "P1<0.10", "P1 < 10 %" or "P1-noise<0.05"."""
+    found = CLAIM.fullmatch(text)
+    if not found:
+        raise Problem(f"cannot read the claim '{text}'; write P1<0.10, or P1-noise<0.05")
+    name, noise, number, percent = found.groups()
+    try:
+        margin = float(number) / (100 if percent else 1)
+    except ValueError:
+        raise Problem(f"cannot read the margin '{number}' of '{text}'; write P1<0.10") from None
+    share(margin, f"the margin of '{text}'")
+    return Claim(name, margin, beyond_noise=noise is not None)
+
+
+def claimed(contrast: str, contrasts: Sequence[Contrast]) -> Contrast:
+    """The contrast that a claim names, which must be a pair of views."""
+    known = {one.name: one for one in contrasts if one.is_pair}
+    if contrast not in known:
+        near = suggestion(contrast, list(known)) if known else "; the run has no pair of views"
+        raise Problem(f"no contrast named '{contrast}'{near}")
+    return known[contrast]
+
+
+def refuse_unreachable(claim: Claim, looks: Sequence[int], alpha: float = ALPHA) -> None:
+    """Refuse a claim that could not be shown even if nothing flipped, before anything is asked."""
+    if not boundaries(looks, claim.margin, alpha=alpha).is_reachable:
+        needed = math.ceil(math.log(alpha) / math.log1p(-claim.margin))
+        raise Problem(
+            f"'{claim}' cannot be shown with {looks[-1]} items, even if none flips; it takes at "
+            f"least {needed}: raise test_size, or the margin"
+        )
+
+
+def certify(
+    decisions: pl.DataFrame | Panel,
+    contrasts: Sequence[Contrast],
+    claims: Sequence[Claim],
+    *,
+    reproducible: Collection[str] = (),
+    alpha: float = ALPHA,
+) -> pl.DataFrame:
+    """Hold claims against every rater, dataset and level: `stable` where the claim is shown."""
+    if not claims:
+        raise Problem("there is no claim to certify; write P1<0.10")
+    named = {claim: claimed(claim.contrast, contrasts) for claim in claims}
+    panel = read_panel(decisions, reproducible)
+    tables = [
+        as_table(judge(panel, [contrast], margin=claim.margin, alpha=alpha, on=claim.on)).select(
+            pl.lit(str(claim)).alias("claim"), pl.all()
+        )
+        for claim, contrast in named.items()
+    ]
+    return pl.concat(tables)

@@ -1,0 +1,186 @@
+"""Panel -> verdicts: the rows of every contrast, through the one core."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from flipmeter.measure.inference.blocks import NOT_ASKED, Row
+from flipmeter.measure.inference.conclude import On
+from flipmeter.measure.inference.conclude import verdicts as conclude
+from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
+from flipmeter.measure.panel.checked import Ints
+from flipmeter.measure.panel.panel import Panel, Status, compared, read_panel
+from flipmeter.types import ALPHA, Contrast
+
+DRAWS = 2000
+UNREADABLE_LIMIT = 0.05
+LITTLE_MASS = 0.5
+"""Below this share of the probability on labels, what is said of them rests on little."""
+
+Key = tuple[str, str, str]
+"""Rater, dataset and level."""
+
+NUMBERS = (
+    *("value", "low", "high", "p", "noise", "excess", "excess_upper", "shift_upper"),
+    *("unreadable", "unreadable_low", "unreadable_high", "size", "upper", "lower", "rate_upper"),
+    *("shift", "excess_low", "excess_high", "noise_low", "noise_high", "if_same", "if_different"),
+    *("p_excess", "p_direction", "direction", "margin", "alpha"),
+)
+COUNTS = ("n_clusters", "n_needed", "n_pairs", "moved_up", "moved_down")
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "rater": pl.String,
+    "dataset": pl.String,
+    "level": pl.String,
+    "seeds": pl.List(pl.Int64),
+    "contrast": pl.String,
+    "status": pl.String,
+    "word": pl.String,
+    "reason": pl.String,
+    "findings": pl.List(pl.String),
+    "notes": pl.List(pl.String),
+    "bound_on": pl.String,
+    "is_reproducible": pl.Boolean,
+    "leans": pl.String,
+    "unreadable_by_view": pl.List(pl.Float64),
+    **dict.fromkeys(NUMBERS, pl.Float64),
+    **dict.fromkeys(COUNTS, pl.Int64),
+}
+"""`notes` are the sentences of the findings."""
+
+
+@dataclass(frozen=True)
+class ContrastRow:
+    """One contrast of one rater, seeds pooled: what the core is given, or why there is nothing."""
+
+    key: Key
+    contrast: Contrast
+    seeds: tuple[int, ...]
+    status: Status
+    note: str
+    row: Row | None
+    label_mass: float | None = None
+
+
+def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Iterator[ContrastRow]:
+    """Yield the replies of every rater, dataset and level under the views of a contrast.
+
+    Seeds of an item are one cluster. What was never answered is not asked; what could not be read
+    is. `pool=False` yields every seed by itself.
+    """
+    found = compared(panel, contrast)
+    pairs = np.stack([_replies(panel, view, 0) for view in contrast.views], axis=1)
+    repeats = np.stack([_replies(panel, view, 1) for view in contrast.views], axis=1)
+    masses = [panel.label_mass.get((view, 0)) for view in contrast.views]
+    pools: dict[tuple[object, ...], list[int]] = {}
+    for group, key in enumerate(panel.keys.iter_rows()):
+        pools.setdefault(key[:3] if pool else key, []).append(group)
+    for key, groups in pools.items():
+        measured = [group for group in groups if found.status[group] == "measured"]
+        seeds = tuple(panel.keys["seed"][group] for group in groups)
+        first = groups[0]
+        rater, dataset, level = (str(part) for part in key[:3])
+        here = ContrastRow(
+            (rater, dataset, level), contrast, seeds, found.status[first], found.note[first], None
+        )
+        if not measured:
+            yield here
+            continue
+        mine = found.items & np.isin(panel.groups.of, measured)
+        row = Row(
+            pairs[mine],
+            repeats[mine] if (repeats[mine] != NOT_ASKED).any() else None,
+            panel.cluster[mine],
+            bool(panel.reproducible[measured].all()),
+        )
+        notes = "; ".join(dict.fromkeys(found.note[g] for g in measured if found.note[g]))
+        mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
+        known = mass[~np.isnan(mass)]
+        share = float(known.mean()) if known.size else None
+        yield replace(here, status="measured", note=notes, row=row, label_mass=share)
+
+
+def _replies(panel: Panel, view: str, repeat: int) -> Ints:
+    """Classes under a view; -1 where nobody was asked, or no answer ever came."""
+    classes = panel.classes((view, repeat))
+    errors = panel.errors.get((view, repeat))
+    return classes if errors is None else np.where(errors, NOT_ASKED, classes)
+
+
+def judge(
+    decisions: pl.DataFrame | Panel,
+    contrasts: Sequence[Contrast],
+    *,
+    reproducible: Collection[str] = (),
+    margin: float = 0.10,
+    alpha: float = ALPHA,
+    unreadable_limit: float = UNREADABLE_LIMIT,
+    on: On = "",
+    pool: bool = True,
+) -> list[tuple[ContrastRow, Verdict]]:
+    """The verdict on every contrast of every rater, dataset and level."""
+    panel = read_panel(decisions, reproducible)
+    rows = [row for contrast in contrasts for row in contrast_rows(panel, contrast, pool=pool)]
+    rows.sort(key=lambda row: (row.key, row.seeds))  # contrasts keep their order
+    found = conclude(
+        [row.row for row in rows if row.row is not None],
+        margin=margin,
+        alpha=alpha,
+        unreadable_limit=unreadable_limit,
+        on=on,
+        draws=DRAWS,
+    )
+    left = iter(found)
+    return [(row, _told(row, next(left)) if row.row else not_identified(row.note)) for row in rows]
+
+
+def _told(row: ContrastRow, found: Verdict) -> Verdict:
+    """Add what only the run knows."""
+    more: list[Finding] = []
+    if row.label_mass is not None and row.label_mass < LITTLE_MASS:
+        more.append(little_label_mass(row.label_mass))
+    noted = f"{found.reason}; {row.note}" if row.note else found.reason
+    return replace(found.with_findings(*more), reason=noted)
+
+
+def verdicts(
+    decisions: pl.DataFrame | Panel,
+    contrasts: Sequence[Contrast],
+    *,
+    reproducible: Collection[str] = (),
+    margin: float = 0.10,
+    alpha: float = ALPHA,
+    unreadable_limit: float = UNREADABLE_LIMIT,
+) -> pl.DataFrame:
+    """A row of evidence for every contrast of every rater, dataset and level, seeds pooled.
+
+    `status` tells a contrast that was measured from one that could not be.
+    """
+    judged = judge(
+        decisions,
+        contrasts,
+        reproducible=reproducible,
+        margin=margin,
+        alpha=alpha,
+        unreadable_limit=unreadable_limit,
+    )
+    return as_table(judged)
+
+
+def as_table(judged: Sequence[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
+    """Verdicts as one frame."""
+    records = [
+        {
+            **found.record(),
+            "notes": [finding.text for finding in found.findings],
+            **dict(zip(("rater", "dataset", "level"), row.key, strict=True)),
+            "seeds": list(row.seeds),
+            "contrast": row.contrast.name,
+            "status": row.status,
+        }
+        for row, found in judged
+    ]
+    return pl.DataFrame(records, schema=SCHEMA, orient="row")

@@ -1,0 +1,298 @@
+"""Numbers of a run -> whether each stays within its limit: shown, shown not to, or open.
+
+Flips go through the verdict itself. Of scores, the one-sided bounds over clusters are held against
+the limit. Seeds, repeats and copies of an item are one cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from flipmeter.measure.effects.compare import same_raters
+from flipmeter.measure.inference.blocks import Floats
+from flipmeter.measure.inference.bounds import (
+    Bounded,
+    bounded_mean,
+    bounded_share,
+    mean_upper,
+)
+from flipmeter.measure.inference.judge import ContrastRow, judge
+from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
+from flipmeter.measure.inference.words import Verdict
+from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.types import ALPHA, NO_CLASS, Contrast
+
+Metric = Literal["flips", "excess", "accuracy", "mae", "faults"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+ABOUT_FLIPS = ("flips", "excess")
+CLOSE = 1e-3
+"""Nearer to its limit than this, a number is not worth the items that would settle it."""
+
+KEY = ("rater", "dataset", "level")
+Key = tuple[str, str, str]
+"""Rater, dataset and level."""
+
+SCHEMA: dict[str, type[pl.DataType]] = {
+    "rater": pl.String,
+    "dataset": pl.String,
+    "level": pl.String,
+    "metric": pl.String,
+    "where": pl.String,
+    "is_drift": pl.Boolean,
+    "limit": pl.Float64,
+    "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "n": pl.Int64,
+    "failed": pl.Int64,
+    "p": pl.Float64,
+    "n_more": pl.Int64,
+    "word": pl.String,
+    "note": pl.String,
+}
+Row = dict[str, Any]
+NOTHING = "nothing to hold it against: no such items"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a number may be, or the least for accuracy; of a contrast, or of a view.
+
+    With `is_drift` the number is what got worse since another run.
+    """
+
+    metric: Metric
+    where: str
+    bound: float
+    is_drift: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """A number with its one-sided bounds, the word for it and the items that would settle it."""
+
+    word: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n_more: int | None = None
+
+
+UNKNOWN = Held("inconclusive")
+
+
+def hold(found: Bounded, limit: float, *, needed: int | None = None) -> Held:
+    """Hold a number against the most that it may be, by its one-sided bounds."""
+    if not found.n:
+        return UNKNOWN
+    ends = found.value, found.lower, found.upper
+    if found.upper < limit:
+        return Held("met", *ends)
+    if found.lower > limit:
+        return Held("missed", *ends)
+    more = None if needed is None or abs(found.value - limit) < CLOSE else needed - found.n
+    return Held("inconclusive", *ends, None if more is None else max(1, more))
+
+
+def hold_share(hits: Floats, trials: Floats, limit: float, alpha: float = ALPHA) -> Held:
+    """Hold a share over clusters against the most that it may be."""
+    found = bounded_share(hits, trials, alpha)
+    if not found.n:
+        return UNKNOWN
+    toward = needed_below if found.value < limit else needed_above
+    return hold(found, limit, needed=toward(found.value, limit, alpha))
+
+
+def hold_mean(
+    values: Floats, reach: tuple[float, float], limit: float, alpha: float = ALPHA
+) -> Held:
+    """Hold the mean of cluster values between two ends against the most that it may be."""
+    found = _bounded(values, reach, alpha)
+    spread = float(values.std()) if len(values) else 0.0
+    span = reach[1] - reach[0]
+    scaled = [(x - reach[0]) / span for x in (found.value, limit)]
+    needed = needed_mean_below(scaled[0], spread / span, scaled[1], alpha)
+    return hold(found, limit, needed=needed)
+
+
+def _bounded(values: Floats, reach: tuple[float, float], alpha: float) -> Bounded:
+    """Bounds of a mean; where one end is 0, the other end of the scale mirrors it."""
+    bottom, top = reach
+    if bottom or not len(values):
+        return bounded_mean(values, alpha, bottom=bottom, top=top)
+    (high, low), (upper, lower) = (
+        (float(mean_upper(values, level, top)), top - float(mean_upper(top - values, level, top)))
+        for level in (alpha / 2, alpha)
+    )
+    return Bounded(float(values.mean()), low, high, lower, upper, len(values))
+
+
+# --- all numbers of a run ---------------------------------------------------------------------
+
+
+def hold_limits(
+    decisions: pl.DataFrame,
+    contrasts: Sequence[Contrast],
+    limits: Mapping[Key, Sequence[Limit]],
+    *,
+    reproducible: Sequence[str] = (),
+    reference: pl.DataFrame | None = None,
+    alpha: float = ALPHA,
+) -> pl.DataFrame:
+    """Hold every rater, dataset and level to its limits.
+
+    `reference` are the decisions of an earlier run, which limits on drift are held against, item
+    by item. `word` is that of the verdict for flips, and `met`, `missed` or `inconclusive` for
+    scores.
+    """
+    known = {contrast.name: contrast for contrast in contrasts}
+    panel, frame = read_panel(decisions, reproducible), checked(decisions)
+    rows: list[Row] = []
+    for limit in dict.fromkeys(limit for some in limits.values() for limit in some):
+        keys = [key for key, some in limits.items() if limit in some]
+        if limit.is_drift:
+            found = _drifts(reference, frame, known, limit, alpha)
+        elif limit.metric in ABOUT_FLIPS:
+            found = _flips(panel, known[limit.where], limit, alpha)
+        else:
+            found = _scores(frame, limit, alpha)
+        by_key = {(row["rater"], row["dataset"], row["level"]): row for row in found}
+        rows += [by_key.get(key) or _row(key, limit, UNKNOWN, 0, 0, NOTHING) for key in keys]
+    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _row(key: Sequence[object], limit: Limit, held: Held, n: int, failed: int, note: str) -> Row:
+    about = {"metric": limit.metric, "where": limit.where, "is_drift": limit.is_drift}
+    counts = {"limit": limit.bound, "n": n, "failed": failed, "note": note, "p": None}
+    return dict(zip(KEY, key, strict=True)) | about | counts | vars(held)
+
+
+def _flips(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Iterator[Row]:
+    on: Literal["", "excess"] = "excess" if limit.metric == "excess" else ""
+    for row, found in judge(panel, [contrast], margin=limit.bound, alpha=alpha, on=on):
+        yield _flip_row(row, found, limit)
+
+
+def _flip_row(row: ContrastRow, found: Verdict, limit: Limit) -> Row:
+    """A verdict as a row of the gate; a contrast that was not measured has no number."""
+    if row.row is None:
+        return _row(row.key, limit, UNKNOWN, 0, 0, found.reason)
+    beyond = limit.metric == "excess"
+    of_rate = found.value, found.lower, found.rate_upper
+    ends = (found.excess, None, found.excess_upper) if beyond else of_rate
+    more = None if found.n_needed is None else max(1, found.n_needed - found.n_clusters)
+    held = Held(found.word, *ends, more)
+    failed = round((found.unreadable or 0.0) * found.n_pairs)
+    return _row(row.key, limit, held, found.n_clusters, failed, found.reason) | {"p": found.p}
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+def _scores(frame: pl.DataFrame, limit: Limit, alpha: float) -> Iterator[Row]:
+    """Yield a score of a view in every group; what was not read is wrong, as far off as can be."""
+    asked = frame.filter(view=limit.where, repeat=0)
+    for key, group in asked.group_by(KEY, maintain_order=True):
+        graded = group if limit.metric == "faults" else group.drop_nulls("gold")
+        failed = int((graded["rank"] == NO_CLASS).sum())
+        note = "" if len(graded) else "no gold classes"
+        held = _score(graded, limit, alpha)
+        yield _row(key, limit, held, _clusters(graded).n_unique(), failed, note)
+
+
+def _clusters(frame: pl.DataFrame) -> pl.Series:
+    return frame["cluster"].fill_null(frame["item"])
+
+
+def _by_cluster(frame: pl.DataFrame, bad: pl.Expr) -> tuple[Floats, Floats]:
+    """Sum and number of what is bad in every cluster."""
+    named = frame.select(cluster=_clusters(frame), bad=bad.cast(pl.Float64))
+    sums = named.group_by("cluster", maintain_order=True).agg(pl.col("bad").sum(), n=pl.len())
+    return sums["bad"].to_numpy(), sums["n"].cast(pl.Float64).to_numpy()
+
+
+def _score(graded: pl.DataFrame, limit: Limit, alpha: float) -> Held:
+    if not len(graded):
+        return UNKNOWN
+    if limit.metric == "mae":
+        hits, trials = _by_cluster(graded, _distance())
+        reach = (0.0, float(graded["n_classes"][0] - 1))
+        return hold_mean(hits / trials, reach, limit.bound, alpha)
+    hits, trials = _by_cluster(graded, _is_wrong(limit.metric))
+    if limit.metric == "faults":
+        return hold_share(hits, trials, limit.bound, alpha)
+    wrong = hold_share(hits, trials, 1 - limit.bound, alpha)
+    value, low, high = (None if x is None else 1 - x for x in (wrong.value, wrong.high, wrong.low))
+    return Held(wrong.word, value, low, high, wrong.n_more)
+
+
+def _distance() -> pl.Expr:
+    gold, rank, m = pl.col("gold"), pl.col("rank"), pl.col("n_classes")
+    farthest = pl.max_horizontal(gold - 1, m - gold)
+    return pl.when(rank == NO_CLASS).then(farthest).otherwise((gold - rank).abs())
+
+
+def _is_wrong(metric: str) -> pl.Expr:
+    return pl.col("rank") == NO_CLASS if metric == "faults" else pl.col("rank") != pl.col("gold")
+
+
+# --- drift ------------------------------------------------------------------------------------
+
+GROUP = (*KEY, "seed")
+
+
+def _drifts(
+    reference: pl.DataFrame | None,
+    frame: pl.DataFrame,
+    known: Mapping[str, Contrast],
+    limit: Limit,
+    alpha: float,
+) -> Iterator[Row]:
+    """Yield by how much a number got worse, on the items that both runs have."""
+    if reference is None:
+        return
+    frames = same_raters(checked(reference), frame)
+    before, now = (_worse(one, known, limit) for one in frames)
+    names = frame["rater"].unique(maintain_order=True)
+    both = before.join(now, on=[*GROUP, "item"], suffix="_now", maintain_order="right")
+    for (rater, *rest), group in both.group_by(KEY, maintain_order=True):
+        key = (names[0] if len(names) == 1 else rater, *rest)
+        change = group.group_by("item", maintain_order=True).agg(
+            (pl.col("bad_now") - pl.col("bad")).mean().alias("change")
+        )["change"]
+        far = float(group["n_classes"][0] - 1) if limit.metric == "mae" else 1.0
+        held = hold_mean(change.to_numpy(), (-far, far), limit.bound, alpha)
+        failed = int(group["failed_now"].sum())
+        yield _row(key, limit, held, len(change), failed, "")
+
+
+def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
+    """How bad every item is: flipped, wrong, not read, or how far off."""
+    if limit.metric == "flips":
+        return _flipped(frame, known[limit.where].views)
+    runs = frame.filter(view=limit.where, repeat=0)
+    if limit.metric != "faults":
+        runs = runs.drop_nulls("gold")
+    bad = _distance() if limit.metric == "mae" else _is_wrong(limit.metric)
+    failed = pl.col("rank") == NO_CLASS
+    return runs.select(*GROUP, "item", "n_classes", bad=bad.cast(pl.Int64), failed=failed)
+
+
+def _flipped(frame: pl.DataFrame, views: Sequence[str]) -> pl.DataFrame:
+    """Whether items flip, of those that were read in all views of a contrast."""
+    runs = frame.filter(pl.col("view").is_in(views), repeat=0)
+    found = runs.group_by(*GROUP, "item", maintain_order=True).agg(
+        bad=(pl.col("rank").n_unique() > 1).cast(pl.Int64),
+        failed=(pl.col("rank") == NO_CLASS).any(),
+        n_views=pl.len(),
+        is_same=(pl.col("prompt").n_unique() == 1) & (pl.col("prompt").first() != ""),
+        n_classes=pl.col("n_classes").first(),
+    )
+    usable = found.filter(n_views=len(views)).filter(~pl.col("is_same").fill_null(False))
+    return usable.filter(~pl.col("failed")).drop("n_views", "is_same")

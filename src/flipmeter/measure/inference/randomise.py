@@ -1,0 +1,347 @@
+"""Blocks -> an exact randomisation test: do replies care about the view beyond their own noise?
+
+Under the null the readable replies of a block are exchangeable over its views. A unit is a
+cluster's blocks with the same readability pattern: they are reassigned together, so copies add no
+evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+
+from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints
+from flipmeter.measure.inference.shapes import (
+    MOST_ASSIGNMENTS,
+    Shape,
+    excess,
+    place_counts,
+    rank_lean,
+    readable_code,
+    shape_of,
+)
+from flipmeter.measure.inference.tails import exact_tail
+
+MOST_DRAWS = 200_000
+CHUNK = 1 << 21
+"""Numbers held at a time while drawing."""
+
+
+@dataclass(frozen=True)
+class EffectTest:
+    """p of the joint test, and of its two parts alone; `n_draws` is 0 where all were listed."""
+
+    p: float
+    p_excess: float
+    p_direction: float
+    n_draws: int = 0
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where replies of nominal answers lie: slots, or classes of a view where slots are unknown."""
+
+    of: Ints
+    n: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Blocks with too many assignments to list: replies, their unit, shape and places."""
+
+    shape: Shape
+    replies: Ints
+    unit: Ints
+    places: Places | None
+
+
+@dataclass(frozen=True)
+class Units:
+    """Outcomes of every unit: tables of units x assignments x (excess, direction ...).
+
+    `observed` is the sum over all units under the assignment that was asked.
+    """
+
+    tables: tuple[Floats, ...]
+    drawn: tuple[Drawn, ...]
+    observed: Floats
+    two_sided: bool
+
+    @cached_property
+    def key(self) -> int:
+        """A number of what can be reassigned, the same for every assignment of it.
+
+        Draws depend on it: with the same draws for all rows, all would be lucky or unlucky alike.
+        """
+        parts = [_scaled(table).tobytes() for table in self.tables]
+        parts += [np.unique(np.sort(one.replies, axis=1), axis=0).tobytes() for one in self.drawn]
+        return crc32(b"".join(parts))
+
+    def can_list(self, most: int) -> bool:
+        """Whether there are at most so many joint assignments."""
+        logs = [len(table) * math.log(table.shape[1]) for table in self.tables]
+        return not self.drawn and sum(logs) <= math.log(most) + 1e-9
+
+    def statistics(self, totals: Floats) -> tuple[Floats, Floats]:
+        """Excess and direction of summed outcomes, the larger the more extreme."""
+        lean = (totals[..., 1:] ** 2).sum(axis=-1)
+        apart = np.abs(totals[..., 0]) if self.two_sided else totals[..., 0]
+        return np.round(apart, 9), np.round(lean, 9)
+
+
+def _scaled(table: Floats) -> Ints:
+    """Outcomes as whole numbers of their largest, so that copies of all rows look the same."""
+    largest = np.abs(table).max(axis=(0, 1))
+    return np.rint(table / np.where(largest > 0, largest, 1.0) * 1e6).astype(np.int64)
+
+
+def evidence(blocks: Blocks, *, draws: int, seed: int, enough: float = 0.0) -> EffectTest:
+    """Test excess and direction at once (Westfall-Young), exactly.
+
+    At the floor of p its tail is computed, or draws double up to 200,000, until p is at most
+    `enough`: the smallest level at which Holm over all rows can reject.
+    """
+    units = find_units(blocks)
+    if not units.tables and not units.drawn:
+        return EffectTest(1.0, 1.0, 1.0)
+    if units.can_list(draws):
+        return EffectTest(*_min_p(*units.statistics(_listed(units))))
+    totals = np.concatenate([units.observed[None], _sampled(units, draws, seed)])
+    found = EffectTest(*_min_p(*units.statistics(totals)), draws)
+    return _beyond_floor(units, totals, found, seed, enough)
+
+
+def _min_p(apart: Floats, lean: Floats) -> tuple[float, float, float]:
+    """p of the smaller of two p-values and of each; the observed assignment is the first."""
+    n = len(apart)
+    at_least = [int((x >= x[0]).sum()) for x in (apart, lean)]
+    least = min(at_least)
+    extreme = np.zeros(n, dtype=np.bool_)
+    for x in (apart, lean):
+        # A p-value is at most least / n where fewer than that many others are as large.
+        extreme |= x > np.partition(x, n - least - 1)[n - least - 1] if least < n else True
+    return float(extreme.sum()) / n, at_least[0] / n, at_least[1] / n
+
+
+def _beyond_floor(
+    units: Units, totals: Floats, found: EffectTest, seed: int, enough: float
+) -> EffectTest:
+    """Resolve a p that no draw reaches; the smaller of two tails is valid at twice its value."""
+    floor = 1 / len(totals)
+    if found.p > floor or found.p <= enough:
+        return found
+    apart = _tail(units, 0, found.p_excess, floor)
+    lean = _tail(units, 1, found.p_direction, floor)
+    if apart is None and lean is None:
+        return _doubled(units, totals, found, seed, enough)
+    tails = (apart or found.p_excess, lean or found.p_direction)
+    return EffectTest(min(floor, 2 * min(tails)), *tails, found.n_draws)
+
+
+def _tail(units: Units, column: int, p: float, floor: float) -> float | None:
+    """Exact p of the excess (column 0) or direction (1) at the floor, where it can be convolved."""
+    if p > floor or units.drawn or (column == 1 and len(units.observed) != 2):
+        return None
+    outcomes = [table[:, :, column] for table in units.tables]
+    two_sided = column == 1 or units.two_sided
+    return exact_tail(outcomes, float(units.observed[column]), two_sided=two_sided)
+
+
+def _doubled(
+    units: Units, totals: Floats, found: EffectTest, seed: int, enough: float
+) -> EffectTest:
+    """Double the draws while p stays at its floor and could still matter."""
+    n, step = found.n_draws, 1
+    while found.p <= 1 / (n + 1) and found.p > enough and n < MOST_DRAWS:
+        more = min(n, MOST_DRAWS - n)
+        totals = np.concatenate([totals, _sampled(units, more, seed, step)])
+        n, step = n + more, step + 1
+        found = EffectTest(*_min_p(*units.statistics(totals)), n)
+    return found
+
+
+# --- assignments ------------------------------------------------------------------------------
+
+
+def _listed(units: Units) -> Floats:
+    """Sums under every joint assignment, the observed one first."""
+    totals = np.zeros((1, len(units.observed)))
+    for table in units.tables:
+        for unit in table:
+            totals = (totals[:, None] + unit[None]).reshape(-1, totals.shape[1])
+    where = np.abs(totals - units.observed).sum(axis=1).argmin()
+    totals[[0, where]] = totals[[where, 0]]
+    return totals
+
+
+def _sampled(units: Units, draws: int, seed: int, step: int = 0) -> Floats:
+    """Sums under drawn joint assignments."""
+    totals = np.zeros((draws, len(units.observed)))
+    for table in units.tables:
+        rng = np.random.default_rng([seed, units.key, step, table.shape[1]])
+        starts = table.shape[1] * np.arange(len(table))[:, None]
+        for chunk in _chunks(draws, len(table)):
+            size = (len(table), chunk.stop - chunk.start)
+            picked = rng.integers(0, table.shape[1], size=size, dtype=np.uint16) + starts
+            totals[chunk] += _picked(table, picked)
+    for place, group in enumerate(units.drawn):
+        rng = np.random.default_rng([seed, units.key, step, place])
+        for chunk in _chunks(draws, group.replies.size):
+            totals[chunk] += _dealt(group, chunk.stop - chunk.start, rng)
+    return totals
+
+
+def _picked(table: Floats, picked: Ints) -> Floats:
+    """Sums of one outcome of each unit (units x draws), by column."""
+    totals = np.zeros((picked.shape[1], table.shape[2]))
+    for column in range(table.shape[2]):
+        outcomes = table[:, :, column].ravel()
+        if outcomes.any():
+            totals[:, column] = outcomes.take(picked).sum(axis=0)
+    return totals
+
+
+def _chunks(draws: int, size: int) -> Iterator[slice]:
+    most = max(1, CHUNK // max(size, 1))
+    for start in range(0, draws, most):
+        yield slice(start, min(start + most, draws))
+
+
+def _dealt(group: Drawn, draws: int, rng: np.random.Generator) -> Floats:
+    """Sums over blocks whose replies are dealt anew, alike within a unit."""
+    held = group.shape.positions
+    n_units = int(group.unit.max()) + 1
+    order = rng.random((draws, n_units, len(held))).argsort(axis=-1)[:, group.unit]
+    replies = np.broadcast_to(group.replies, (draws, *group.replies.shape)).copy()
+    replies[..., held] = np.take_along_axis(group.replies[None][..., held], order, axis=-1)
+    totals: Floats = _outcomes(replies, group.shape, group.places).sum(axis=1)
+    return totals
+
+
+# --- units ------------------------------------------------------------------------------------
+
+
+def find_units(blocks: Blocks) -> Units:
+    """Units whose replies differ at all, with their outcomes under every assignment."""
+    places = _places(blocks)
+    tables: dict[int, list[Floats]] = {}
+    drawn, observed = [], np.zeros(1 + _n_directions(blocks, places))
+    for group in _groups(blocks, places):
+        observed += _outcomes(group.replies, group.shape, group.places).sum(axis=0)
+        if group.shape.n_assignments > MOST_ASSIGNMENTS:
+            drawn.append(_ordered(group))
+        else:
+            tables.setdefault(group.shape.n_assignments, []).append(_table(group))
+    listed = [np.concatenate(tables[size]) for size in sorted(tables)]
+    kept = [table[(table != table[:, :1]).any(axis=(1, 2))] for table in listed]
+    oriented, observed = _oriented([table for table in kept if len(table)], observed)
+    return Units(oriented, tuple(drawn), observed, blocks.repeated == "some views")
+
+
+def _groups(blocks: Blocks, places: Places | None) -> Iterator[Drawn]:
+    """Blocks that can be reassigned at all, by readability pattern, sorted by unit."""
+    flat = blocks.flat
+    active = np.flatnonzero(_active(blocks.replies, flat))
+    active = active[np.argsort(blocks.cluster[active], kind="stable")]
+    codes = readable_code(blocks.replies[active] > 0)
+    for code in np.unique(codes):
+        own = active[codes == code]
+        readable = tuple((bool(a), bool(b)) for a, b in blocks.replies[own[0]] > 0)
+        unit = np.cumsum(np.diff(blocks.cluster[own], prepend=-1) > 0) - 1
+        held = None if places is None else Places(places.of[own], places.n)
+        yield Drawn(shape_of(readable, blocks.repeated), flat[own], unit, held)
+
+
+def _active(replies: Ints, flat: Ints) -> Booleans:
+    """Blocks with two readable views and two different replies."""
+    highest = flat.max(axis=1, initial=0)
+    lowest = np.where(flat > 0, flat, highest[:, None]).min(axis=1, initial=1 << 40)
+    return np.asarray((lowest < highest) & ((replies > 0).any(axis=2).sum(axis=1) > 1))
+
+
+def _places(blocks: Blocks) -> Places | None:
+    """Places of nominal answers from 0: slots, or else classes; None for ordered classes."""
+    if not blocks.nominal:
+        return None
+    if blocks.slots is not None:
+        return _slots(blocks.replies, blocks.slots)
+    n_classes = int(blocks.replies.max(initial=1))
+    cells = np.arange(blocks.n_views * n_classes).reshape(blocks.n_views, n_classes)
+    return Places(np.broadcast_to(cells, (len(blocks.replies), *cells.shape)), cells.size)
+
+
+def _slots(replies: Ints, slots: Ints) -> Places:
+    """Slots from 0; a block in which a reassigned reply would have none says nothing."""
+    n = int(slots.max(initial=0))
+    classes = np.arange(1, slots.shape[2] + 1)
+    given = (replies[..., None] == classes).any(axis=(1, 2))
+    asked = (replies[:, :, 0] > 0) | (replies[:, :, 1] > 0)
+    unknown = (slots == 0) & asked[:, :, None] & given[:, None, :]
+    is_unknown = unknown.any(axis=(1, 2), keepdims=True)
+    return Places(np.where(is_unknown | (slots == 0), n, slots - 1), n)
+
+
+def _n_directions(blocks: Blocks, places: Places | None) -> int:
+    if places is not None:
+        return places.n
+    return 1 if blocks.n_views == 2 else blocks.n_views
+
+
+def _outcomes(replies: Ints, shape: Shape, places: Places | None) -> Floats:
+    """Excess and direction of every block: ... x blocks x (1 + directions)."""
+    apart = excess(replies, shape)[..., None]
+    if places is None:
+        return np.concatenate([apart, rank_lean(replies, shape)], axis=-1)
+    return np.concatenate([apart, place_counts(replies, shape, places.of, places.n)], axis=-1)
+
+
+def _table(group: Drawn) -> Floats:
+    """Outcomes of every unit under every assignment (units x assignments x columns)."""
+    dealt = np.moveaxis(group.replies[:, group.shape.assignments()], 0, 1)
+    outcomes = _outcomes(dealt, group.shape, group.places)
+    starts = np.flatnonzero(np.diff(group.unit, prepend=-1))
+    return np.moveaxis(np.add.reduceat(outcomes, starts, axis=1), 0, 1)
+
+
+def _ordered(group: Drawn) -> Drawn:
+    """Blocks sorted by what they say, units numbered alike: the order of rows changes nothing."""
+    _, kind = np.unique(group.replies, axis=0, return_inverse=True)
+    order = np.lexsort((kind, group.unit))
+    unit, kind = group.unit[order], kind[order]
+    starts = np.flatnonzero(np.diff(unit, prepend=-1))
+    sizes = np.diff(np.append(starts, len(unit)))
+    keys = np.full((len(starts), sizes.max()), -1)
+    keys[unit, np.arange(len(unit)) - starts[unit]] = kind
+    rank = np.empty(len(starts), dtype=np.int64)
+    rank[np.lexsort(keys.T[::-1])] = np.arange(len(starts))
+    again = order[np.argsort(rank[unit], kind="stable")]
+    places = None if group.places is None else Places(group.places.of[again], group.places.n)
+    return Drawn(group.shape, group.replies[again], np.sort(rank[unit]), places)
+
+
+def _oriented(tables: list[Floats], observed: Floats) -> tuple[tuple[Floats, ...], Floats]:
+    """Units in an order that depends neither on the rows nor on which of two views is first."""
+    ways = [tuple(_sorted_units(table) for table in tables)]
+    if len(observed) == 2:
+        other = np.array([1.0, -1.0])
+        ways.append(tuple(_sorted_units(table * other) for table in tables))
+        if observed[1] < 0 or (observed[1] == 0 and _key(ways[1]) > _key(ways[0])):
+            return ways[1], observed * other
+    return ways[0], observed
+
+
+def _key(tables: tuple[Floats, ...]) -> list[float]:
+    return [x for table in tables for x in table.ravel().tolist()]
+
+
+def _sorted_units(table: Floats) -> Floats:
+    """Outcomes sorted within units, then units sorted by their outcomes."""
+    table = np.round(table, 9) + 0.0  # no negative zero: it would sort apart
+    order = np.lexsort(np.moveaxis(table, 2, 0)[::-1])
+    flat = np.take_along_axis(table, order[:, :, None], axis=1).reshape(len(table), -1)
+    return np.asarray(flat[np.lexsort(flat.T[::-1])].reshape(table.shape))

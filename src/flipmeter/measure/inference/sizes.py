@@ -1,0 +1,195 @@
+"""Blocks -> how large an effect is: rate, noise, excess, shift of class shares and direction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy import special
+
+from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints, count_pairs
+from flipmeter.measure.inference.bounds import (
+    LOWEST_EXCESS,
+    Bounded,
+    bounded_mean,
+    bounded_share,
+    mean_upper,
+)
+from flipmeter.measure.inference.shapes import excess, readable_code, shape_of
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Largest difference of a class's share between two views, and its upper bound."""
+
+    value: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What E1 and E3 measure; noise and excess are None where nothing was repeated."""
+
+    rate: Bounded
+    if_same: float
+    if_different: float
+    unreadable: Bounded
+    unreadable_by_view: tuple[float, ...]
+    noise: Bounded | None
+    excess: Bounded | None
+    shift: Shift
+    direction: float | None
+    moves: tuple[int, int] | None
+
+
+def measure_sizes(blocks: Blocks, alpha: float) -> Sizes:
+    """Measure every size of a contrast over its clusters."""
+    counts = count_pairs(blocks)
+    rate = bounded_share(counts.differ, counts.read, alpha)
+    asked = counts.asked > 0
+    failed = counts.asked - counts.read
+    same, different = (
+        float((some[asked] / counts.asked[asked]).mean()) if asked.any() else math.nan
+        for some in (counts.differ, counts.differ + failed)
+    )
+    has_noise = blocks.repeated != "no view"
+    return Sizes(
+        *(rate, same, different, bounded_share(failed, counts.asked, alpha)),
+        unreadable_by_view(blocks),
+        noise=noise(blocks, alpha) if has_noise else None,
+        excess=_excess(blocks, alpha) if has_noise else None,
+        shift=shift(blocks, alpha),
+        direction=direction(blocks),
+        moves=moves(blocks),
+    )
+
+
+def unreadable_by_view(blocks: Blocks) -> tuple[float, ...]:
+    """Share of the first replies of each view that cannot be read."""
+    first = blocks.replies[:, :, 0]
+    asked = (first >= 0).sum(axis=0)
+    return tuple(((first == 0).sum(axis=0) / np.maximum(asked, 1)).tolist())
+
+
+def noise(blocks: Blocks, alpha: float) -> Bounded:
+    """How often a view disagrees with its own repeat, over the views that were repeated."""
+    first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
+    both = (first > 0) & (again > 0)
+    differ = both & (first != again)
+    return bounded_share(blocks.totals(differ.sum(axis=1)), blocks.totals(both.sum(axis=1)), alpha)
+
+
+def _excess(blocks: Blocks, alpha: float) -> Bounded:
+    values, counted = block_excess(blocks)
+    return bounded_mean(blocks.means(values, counted), alpha, bottom=LOWEST_EXCESS)
+
+
+def block_excess(blocks: Blocks) -> tuple[Floats, Booleans]:
+    """Excess of every block, and the blocks that have one."""
+    flat = blocks.flat
+    codes = readable_code(blocks.replies > 0)
+    values, counted = np.zeros(len(flat)), np.zeros(len(flat), dtype=np.bool_)
+    for code in np.unique(codes):
+        own = np.flatnonzero(codes == code)
+        readable = tuple((bool(a), bool(b)) for a, b in blocks.replies[own[0]] > 0)
+        shape = shape_of(readable, blocks.repeated)
+        values[own], counted[own] = excess(flat[own], shape), shape.has_excess
+    return values, counted
+
+
+# --- class shares -----------------------------------------------------------------------------
+
+
+def shift(blocks: Blocks, alpha: float) -> Shift:
+    """Largest difference of class shares between two views.
+
+    The largest of one-sided bounds bounds the largest difference at the same level: only the bound
+    of the class that differs most has to hold.
+    """
+    found = [moved for moved in _moved(blocks) if len(moved)]
+    if not found:
+        return Shift(math.nan, 1.0)
+    value = max(float(np.abs(moved.mean(axis=0)).max()) for moved in found)
+    bounds = [mean_upper(side, alpha).max() for moved in found for side in (moved, -moved)]
+    return Shift(value, float(max(bounds)))
+
+
+def _moved(blocks: Blocks) -> list[Floats]:
+    """Clusters x classes for every pair of views: share in the second minus share in the first."""
+    classes = np.arange(1, max(2, int(blocks.replies.max(initial=1))) + 1)
+    hits = (blocks.replies[..., None] == classes).sum(axis=2)
+    n = (blocks.replies > 0).sum(axis=2)
+    shares = hits / np.maximum(n, 1)[..., None]
+    return [
+        _cluster_means(blocks, shares[:, b] - shares[:, a], (n[:, a] > 0) & (n[:, b] > 0))
+        for a, b in combinations(range(blocks.n_views), 2)
+    ]
+
+
+def _cluster_means(blocks: Blocks, values: Floats, counted: Booleans) -> Floats:
+    if not counted.any():
+        return np.zeros((0, values.shape[1]))
+    columns = [blocks.means(column, counted) for column in values.T]
+    return np.stack(columns, axis=1)
+
+
+# --- direction --------------------------------------------------------------------------------
+
+
+def direction(blocks: Blocks) -> float | None:
+    """Mean step in ranks from the first of two views to the second; nominal: lean to slot 1."""
+    if blocks.n_views != 2 or (blocks.nominal and blocks.slots is None):
+        return None
+    if blocks.nominal:
+        return _first_slot(blocks)
+    n = (blocks.replies > 0).sum(axis=2)
+    totals = np.where(blocks.replies > 0, blocks.replies, 0).sum(axis=2)
+    means = totals / np.maximum(n, 1)
+    steps = blocks.means(means[:, 1] - means[:, 0], (n[:, 0] > 0) & (n[:, 1] > 0))
+    return float(steps.mean()) if len(steps) else None
+
+
+def _first_slot(blocks: Blocks) -> float | None:
+    """Share of answers at slot 1 minus that of the same answers with the views exchanged."""
+    assert blocks.slots is not None
+    first = blocks.replies[:, :, 0]
+    own, other = (_at_first(blocks.slots, answers) for answers in (first, first[:, ::-1]))
+    lean = (own - other).mean(axis=1)
+    read = (first[:, 0] > 0) & (first[:, 1] > 0) & ~np.isnan(lean)
+    found = blocks.means(lean, read)
+    return float(found.mean()) if len(found) else None
+
+
+def _at_first(slots: Ints, answers: Ints) -> Floats:
+    """1 where an answer lies at slot 1 of its view, NaN where its place is unknown."""
+    place = np.take_along_axis(slots, np.maximum(answers, 1)[..., None] - 1, axis=2)[..., 0]
+    return np.where(place > 0, (place == 1).astype(np.float64), math.nan)
+
+
+def moves(blocks: Blocks) -> tuple[int, int] | None:
+    """Pairs of first replies that move up and down from the first of two views to the second."""
+    if blocks.n_views != 2 or blocks.nominal:
+        return None
+    a, b = blocks.replies[:, 0, 0], blocks.replies[:, 1, 0]
+    read = (a > 0) & (b > 0)
+    return int((read & (b > a)).sum()), int((read & (b < a)).sum())
+
+
+# --- readability ------------------------------------------------------------------------------
+
+
+def readability_p(blocks: Blocks) -> float:
+    """Smallest p, Bonferroni over pairs of views, that one view is read less often (sign test)."""
+    unread = (blocks.replies[:, :, 0] == 0).astype(np.float64)
+    pairs = list(combinations(range(blocks.n_views), 2))
+    tests = [_sign_p(blocks.totals(unread[:, a] - unread[:, b])) for a, b in pairs]
+    return min(1.0, len(pairs) * min(tests))
+
+
+def _sign_p(differences: Floats) -> float:
+    up, down = int((differences > 0).sum()), int((differences < 0).sum())
+    if up + down == 0:
+        return 1.0
+    return min(1.0, 2 * float(special.bdtr(min(up, down), up + down, 0.5)))

@@ -1,0 +1,83 @@
+"""Outcomes of independent units -> the exact tail of their sum, by convolution on a lattice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flipmeter.measure.inference.blocks import Floats
+
+STEPS = (1, 2, 4, 6, 12, 24, 40, 60, 84, 120, 840)
+"""Lattices to try: sums are multiples of one over one of these."""
+
+NEGLIGIBLE = 1e-22
+"""Mass that may be cut from either end of a distribution; it is added to the tail."""
+
+LONG = 128
+"""Shorter distributions are not worth cutting."""
+
+
+@dataclass(frozen=True)
+class Mass:
+    """Probabilities of consecutive lattice points from `start`, and what was cut."""
+
+    start: int
+    p: Floats
+    cut: float = 0.0
+
+    def __add__(self, other: Mass) -> Mass:
+        p = np.convolve(self.p, other.p)
+        if len(p) < LONG:
+            return Mass(self.start + other.start, p, self.cut + other.cut)
+        ends = np.flatnonzero(p > NEGLIGIBLE)
+        kept = slice(int(ends[0]), int(ends[-1]) + 1)
+        cut = float(p[: kept.start].sum() + p[kept.stop :].sum())
+        start = self.start + other.start + kept.start
+        return Mass(start, p[kept], self.cut + other.cut + cut)
+
+
+def exact_tail(tables: Sequence[Floats], observed: float, *, two_sided: bool) -> float | None:
+    """Chance that a sum with one outcome of each unit is at least the observed one.
+
+    Each table is units x equally likely outcomes. None if they share no lattice.
+    """
+    step = _lattice(tables)
+    if step is None:
+        return None
+    masses = [mass for table in tables for mass in _masses(np.rint(table * step))]
+    if not masses:
+        return 1.0
+    total = _summed(masses)
+    points = total.start + np.arange(len(total.p))
+    at = round(observed * step)
+    is_extreme = np.abs(points) >= abs(at) if two_sided else points >= at
+    return min(1.0, float(total.p[is_extreme].sum()) + total.cut + NEGLIGIBLE)
+
+
+def _lattice(tables: Sequence[Floats]) -> int | None:
+    for step in STEPS:
+        if all(
+            np.abs(table * step - np.rint(table * step)).max(initial=0) < 1e-6 for table in tables
+        ):
+            return step
+    return None
+
+
+def _masses(outcomes: Floats) -> list[Mass]:
+    """Distribution of each row of equally likely outcomes."""
+    n, starts = outcomes.shape[1], outcomes.min(axis=1, keepdims=True)
+    width = int((outcomes - starts).max()) + 1
+    cells = (outcomes - starts + width * np.arange(len(outcomes))[:, None]).astype(np.int64)
+    p = np.bincount(cells.ravel(), minlength=width * len(outcomes)).reshape(-1, width) / n
+    ends = [int(end) + 1 for end in (outcomes - starts).max(axis=1)]
+    return [Mass(int(starts[i, 0]), p[i, :end]) for i, end in enumerate(ends)]
+
+
+def _summed(masses: list[Mass]) -> Mass:
+    """Add neighbours until one is left: short distributions first."""
+    while len(masses) > 1:
+        pairs = zip(masses[::2], masses[1::2], strict=False)
+        masses = [a + b for a, b in pairs] + masses[len(masses) // 2 * 2 :]
+    return masses[0]

@@ -1,0 +1,236 @@
+"""Run folder -> Run: all that readers know of a run, from its folder alone."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import polars as pl
+import yaml
+
+from flipmeter.decide import open_pipeline
+from flipmeter.measure import Panel, measure, noise_warnings, read_panel, verdicts
+from flipmeter.run.generation import (
+    CALLS,
+    CONDITIONS,
+    DECISIONS,
+    ITEMS,
+    PROMPTS,
+    STUDY,
+    Manifest,
+    checked,
+    damaged,
+    hold,
+)
+from flipmeter.run.rows import ANSWERED, changes_of_model, in_order, prompt_text
+from flipmeter.study.entries import TaskEntry
+from flipmeter.study.file import Study, read_study
+from flipmeter.types import Contrast, Task
+
+HALF = 0.5
+"""Below this share of the probability on labels, what is said of them rests on little."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder. Estimates are computed from the decisions, so they are never out of date."""
+
+    folder: Path
+
+    @property
+    def where(self) -> str:
+        """What a command names to mean this run."""
+        return quote(str(self.folder))
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the folder says of itself; the sizes of its files are checked.
+
+        From here on the generation is held: it stays readable when another run takes its place.
+        """
+        manifest, handle = hold(self.folder)
+        weakref.finalize(self, os.close, handle)
+        for name in manifest.files:
+            checked(self.folder, manifest, name, is_whole=False)
+        return manifest
+
+    @cached_property
+    def study(self) -> Study:
+        return read_study(self.path(STUDY))
+
+    @cached_property
+    def decisions(self) -> pl.DataFrame:
+        return self._read(DECISIONS)
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        return self._read(CALLS)
+
+    @cached_property
+    def items(self) -> pl.DataFrame:
+        """Every item that was rated, shown or asked beside them, with its fields and gold."""
+        return self._read(ITEMS)
+
+    @cached_property
+    def conditions(self) -> pl.DataFrame:
+        """How the items were shown: a row for every rater, dataset, level, seed and view."""
+        return self._read(CONDITIONS)
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """A table by the name of its file, not yet read."""
+        return pl.scan_parquet(self.path(name), glob=False)
+
+    def _read(self, name: str) -> pl.DataFrame:
+        try:
+            return self.scan(name).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise damaged(self.folder / name, error) from error
+
+    def calls_with(self, *columns: str) -> pl.DataFrame:
+        """Some columns of the calls; the others are not read."""
+        try:
+            return self.scan(CALLS).select(columns).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise damaged(self.folder / CALLS, error) from error
+
+    def prompts(self, digests: Sequence[str]) -> dict[str, str]:
+        """Prompts as they were sent, as one text each, by digest; only these are read."""
+        table = self.scan(PROMPTS)
+        own = table.filter(pl.col("digest").is_in(digests), pl.col("head") != "").collect()
+        wanted = own["head"].unique().to_list()
+        rows = table.filter(pl.col("digest").is_in(wanted), pl.col("head") == "").collect()
+        heads = dict(rows.select("digest", "text").iter_rows())
+        return {d: prompt_text(heads[head], rest) for d, head, rest in own.iter_rows()}
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """What a reader needs to trust or repeat the run."""
+        return self.manifest.facts
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The decisions laid out by item and view, read once for all that is measured."""
+        return read_panel(self.decisions, self.environment["reproducible"])
+
+    @cached_property
+    def estimates(self) -> pl.DataFrame:
+        study = self.study
+        measured = measure(self.panel, self.contrasts, mode=study.mode)
+        return in_order(measured, self.decisions).with_columns(
+            warning=pl.col("rater").replace_strict(
+                self.warnings, default="", return_dtype=pl.String
+            )
+        )
+
+    @cached_property
+    def contrasts(self) -> tuple[Contrast, ...]:
+        """The contrasts as the run had them, whatever is registered here."""
+        told = self.environment["contrasts"]
+        return tuple(Contrast(**{**one, "views": tuple(one["views"])}) for one in told)
+
+    @property
+    def recipe(self) -> str:
+        """Return what the run was made from, as YAML."""
+        content = self.study.model_dump(mode="json")
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """The vocabulary of the prompts by dataset."""
+        return {name: TaskEntry(**told).task for name, told in self.environment["tasks"].items()}
+
+    @property
+    def scales(self) -> dict[str, tuple[str, ...]]:
+        """The class names by dataset."""
+        return {name: task.scale.names for name, task in self.tasks.items()}
+
+    @property
+    def stopped(self) -> str:
+        """Return why the run ended before all items were rated, "" if it did not."""
+        return str(self.environment.get("stopped", ""))
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether the run ended early because the claim it was made for was settled."""
+        return self.manifest.state == "settled"
+
+    @cached_property
+    def warnings(self) -> dict[str, str]:
+        """Return by rater what a reader of its numbers must know, only those with a warning."""
+        found: dict[str, list[str]] = {}
+        told_by = (
+            self.environment.get("fallbacks", {}),
+            changes_of_model(self.calls_with("rater", *ANSWERED)),
+            self._noise_warnings(),
+        )
+        for told in told_by:
+            for rater, lines in told.items():
+                found.setdefault(rater, []).extend(lines)
+        for told in (self._in_sample(), self._little_mass()):
+            for rater, lines in told.items():
+                found.setdefault(rater, []).extend(lines)
+        if self.stopped:
+            for rater in self.decisions["rater"].unique(maintain_order=True):
+                found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
+        return {rater: "; ".join(lines) for rater, lines in found.items()}
+
+    def _noise_warnings(self) -> Mapping[str, list[str]]:
+        """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
+        if self.study.n_draws:
+            return {}
+        return noise_warnings(self.decisions, self._greedy, self.environment["reproducible"])
+
+    def _in_sample(self) -> dict[str, list[str]]:
+        """Say by rater which levels learn a bias from items that they are tested on."""
+        levels = self.study.levels()
+        told = {
+            name or "the base"
+            for name in self.decisions["level"].unique()
+            if name in levels and open_pipeline(levels[name].pipeline).traits.calibration == "test"
+        }
+        if not told:
+            return {}
+        line = f"in sample: {', '.join(sorted(told))} learn their correction from test items"
+        return {rater: [line] for rater in self.decisions["rater"].unique(maintain_order=True)}
+
+    def _little_mass(self) -> dict[str, list[str]]:
+        """Say by rater where labels have less than half of the probability, if that is used."""
+        is_used = self.study.is_scored or self.study.n_draws
+        if not is_used or "label_mass" not in self.decisions.columns:
+            return {}
+        known = self.decisions.filter(pl.col("label_mass").is_not_null())
+        counts = known.group_by("rater", maintain_order=True).agg(
+            k=(pl.col("label_mass") < HALF).sum(), n=pl.len()
+        )
+        return {
+            rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
+            for rater, k, n in counts.iter_rows()
+            if k
+        }
+
+    @property
+    def _greedy(self) -> list[str]:
+        raters = self.study.raters()
+        return [rater.name for rater in raters if rater.decoding.is_greedy]
+
+    @cached_property
+    def verdicts(self) -> pl.DataFrame:
+        # "Any view differs" grows with the number of views and with noise: it gets no verdict.
+        pairs = [contrast for contrast in self.contrasts if contrast.is_pair]
+        judged = verdicts(self.panel, pairs, margin=self.study.margin)
+        return in_order(judged, self.decisions)
+
+    @property
+    def views(self) -> list[str]:
+        """Return the views in the order in which the study shows them."""
+        return self.decisions["view"].unique(maintain_order=True).to_list()
+
+    def path(self, name: str) -> Path:
+        """Where a file of the run is, which is as it was written."""
+        return checked(self.folder, self.manifest, name)

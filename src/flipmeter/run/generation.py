@@ -1,0 +1,212 @@
+"""Tables and facts -> a run folder, and back: `run.json` names the one generation that counts.
+
+A run writes its files into a new folder `g-ID` beside the old one. The rename of `run.json` is the
+commit: before it the folder holds the old run, after it the new one, at no time a mixture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+from pydantic import TypeAdapter, ValidationError
+
+from flipmeter.base.atomic import write_text
+from flipmeter.base.lock import lock, locked
+from flipmeter.types import Problem
+
+FORMAT = 2
+MANIFEST = "run.json"
+STUDY = "study.yaml"
+ITEMS, CONDITIONS = "items.parquet", "conditions.parquet"
+PROMPTS, CALLS, DECISIONS = "prompts.parquet", "calls.parquet", "decisions.parquet"
+FILES = (STUDY, ITEMS, CONDITIONS, PROMPTS, CALLS, DECISIONS)
+OLD = ("environment.json", "decisions.parquet")
+"""What a folder of the format before this one has at its top."""
+AGAIN = "run the study again: replies are stored and nothing is paid twice"
+
+State = Literal["complete", "stopped", "settled"]
+"""All items are in; a budget ended the run; the claim it was made for was settled early."""
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """The size and the SHA-256 of a file as it was committed."""
+
+    n_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What `run.json` says: which generation counts, what is in it, and how it came about."""
+
+    format: int
+    generation: str
+    state: State
+    study: str
+    files: Mapping[str, FileRecord]
+    facts: Mapping[str, Any]
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def commit(
+    folder: Path,
+    scratch: Path,
+    writers: Mapping[str, Callable[[Path], object]],
+    *,
+    study: str,
+    state: State,
+    facts: Mapping[str, Any],
+) -> None:
+    """Write a new generation and make it the one that counts; those before it are removed."""
+    new = scratch / "generation"
+    new.mkdir(parents=True)
+    for name, write in writers.items():
+        write(new / name)
+    records = {name: _recorded(new / name) for name in writers}
+    manifest = Manifest(FORMAT, f"g-{secrets.token_hex(6)}", state, study, records, facts)
+    content = json.dumps(asdict(manifest), indent=2, ensure_ascii=False, allow_nan=False)
+    with locked(folder):
+        new.rename(folder / manifest.generation)
+        write_text(folder / MANIFEST, content, is_durable=True)
+        for path in folder.iterdir():
+            if path.name.startswith("g-") and path.name != manifest.generation:
+                _remove(path)
+
+
+def _remove(generation: Path) -> None:
+    """Remove a generation unless somebody reads it; then the next commit does."""
+    handle = lock(generation)
+    if handle is not None:
+        shutil.rmtree(generation, ignore_errors=True)
+        os.close(handle)
+
+
+def _recorded(path: Path) -> FileRecord:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    return FileRecord(path.stat().st_size, digest)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a run folder says of itself; anything else is refused by name."""
+    path = folder / MANIFEST
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise _no_run(folder) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, error) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        version = found.get("format") if isinstance(found, dict) else None
+        if isinstance(version, int) and version > FORMAT:
+            raise Problem(f"{folder} was made by a later version of flipmeter; update this one")
+        raise earlier(folder)
+    try:
+        manifest = _MANIFEST.validate_python(found)
+    except ValidationError as error:
+        raise damaged(path, ValueError(error.errors()[0]["msg"])) from error
+    name = manifest.generation
+    if not name.startswith("g-") or not name.removeprefix("g-").isalnum():
+        raise damaged(path, ValueError(f"{name!r} is no generation"))
+    return manifest
+
+
+def hold(folder: Path) -> tuple[Manifest, int]:
+    """Read what counts in a folder and keep it from being removed while the handle is open."""
+    while True:
+        manifest = read_manifest(folder)
+        try:
+            handle = lock(folder / manifest.generation, is_shared=True)
+        except OSError as error:
+            handle, reason = None, error
+        else:
+            reason = OSError("its generation is being removed")
+        if handle is None and read_manifest(folder) == manifest:
+            raise damaged(folder / MANIFEST, reason)
+        if handle is not None and read_manifest(folder) == manifest:
+            return manifest, handle
+        if handle is not None:
+            os.close(handle)  # another run was committed meanwhile
+
+
+def _no_run(folder: Path) -> Problem:
+    if folder.is_file():
+        return Problem(
+            f"{folder} is a file and this needs a run folder; tables of predictions are for "
+            "measure, report, check and compare"
+        )
+    if any((folder / name).is_file() for name in OLD):
+        return earlier(folder)
+    return Problem(
+        f"{folder} has no {MANIFEST}: it is not a run folder, or its run was stopped before the "
+        f"end; {AGAIN}"
+    )
+
+
+def earlier(folder: Path) -> Problem:
+    return Problem(f"{folder} was made by an earlier version; {AGAIN}")
+
+
+def damaged(path: Path, error: Exception) -> Problem:
+    reason = (str(error).splitlines() or [""])[0]
+    return Problem(f"{path} is damaged ({reason}); {AGAIN}")
+
+
+def checked(folder: Path, manifest: Manifest, name: str, *, is_whole: bool = True) -> Path:
+    """The path of a committed file that is as it was written: its size, and its hash too if asked.
+
+    A file is hashed once for each size and time of change.
+    """
+    path = folder / manifest.generation / name
+    record = manifest.files.get(name)
+    if record is None:
+        raise damaged(folder / MANIFEST, ValueError(f"it does not name {name}"))
+    try:
+        stat = path.stat(follow_symlinks=False)
+    except OSError as error:
+        raise damaged(path, error) from error
+    if stat.st_size != record.n_bytes:
+        what = f"{stat.st_size:,} bytes instead of {record.n_bytes:,}"
+        raise damaged(path, ValueError(what))
+    if is_whole and _digest(path, stat.st_size, stat.st_mtime_ns) != record.sha256:
+        raise damaged(path, ValueError("its content is not what the run wrote"))
+    return path
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(folder: Path) -> Manifest:
+    """Hold every file of a run to its size, its hash and, if a table, its footer."""
+    manifest = read_manifest(folder)
+    _digest.cache_clear()
+    for name in FILES:
+        path = checked(folder, manifest, name)
+        if path.suffix == ".parquet":
+            read_schema(path)
+    return manifest
+
+
+def read_schema(path: Path) -> pl.Schema:
+    """Read the footer of a table; one that cannot be read is damaged."""
+    try:
+        return pl.Schema(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise damaged(path, error) from error

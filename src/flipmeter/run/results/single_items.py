@@ -1,0 +1,55 @@
+"""Look at single items: the views of one, and one that flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from flipmeter.decide import open_pipeline
+from flipmeter.report.pairs import flipped, pair_up
+from flipmeter.run.folder import Run
+from flipmeter.run.rate import panel_of, writer
+from flipmeter.run.results.flipped_items import Opener
+from flipmeter.types import Condition, Contrast, Item, Prompt
+
+
+@dataclass(frozen=True)
+class FlippedPair:
+    """One item with two views on which the rater did not agree with itself."""
+
+    contrast: Contrast
+    gold: str
+    views: tuple[str, str]
+    prompts: tuple[str, str]
+    answers: tuple[str, str]
+
+
+def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, Prompt]]:
+    """Yield the prompt of one item under every view, repeats left out."""
+    item = grid[0].items[place]
+    for condition in grid:
+        if not condition.view.repeat:
+            yield condition.view.name, prompt_of(condition, item)
+
+
+def prompt_of(condition: Condition, item: Item) -> Prompt:
+    """Return the first prompt that a condition shows for an item."""
+    alone = panel_of(replace(condition, items=(item,)))
+    first = open_pipeline(condition.rater.pipeline).asks(alone, {})[0]
+    return writer(condition)(first)
+
+
+def flipped_pair(run: Run) -> FlippedPair | None:
+    """The flipped item with the shortest text, of the first contrast that has one."""
+    read = pl.col("rank") > 0, pl.col("rank_b") > 0, pl.col("level") == ""
+    flips = flipped(pair_up(run.decisions, run.contrasts)).filter(read)
+    if flips.is_empty():
+        return None
+    own = flips.filter(contrast=flips["contrast"][0])
+    opener = Opener.of(own, run)
+    row = min(own.iter_rows(named=True), key=lambda one: len(opener.texts(one)[0]))
+    flip, (_, a, b) = opener.flip(row, ""), opener.texts(row)
+    views, answers = zip(*((side.view, side.answer) for side in flip.sides), strict=True)
+    return FlippedPair(opener.contrast(row), flip.gold, views, (a or "", b or ""), answers)

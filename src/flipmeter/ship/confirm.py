@@ -1,0 +1,303 @@
+"""Card -> Confirmation: its rater on items that the choice did not see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from flipmeter.base.printed import Printed
+from flipmeter.data import Balance, item_digest, unit_digests
+from flipmeter.measure import Verdict, judge, read_field, standings
+from flipmeter.measure.effects.field import By
+from flipmeter.measure.inference.words import Word, overall
+from flipmeter.model import Asked, Ledger, Store
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.run.folder import Run
+from flipmeter.run.perform import perform
+from flipmeter.ship.card import Card, ConfirmedContrast, ConfirmedOn, EstimateEntry, SelectedOn
+from flipmeter.study.file import Study
+from flipmeter.study.grid import conditions
+from flipmeter.types import Condition, Contrast, Dataset, Problem
+
+PROMPT = "card.md"
+"""What the prompt file of a card is called in the study of its confirmation."""
+
+
+@dataclass(frozen=True, repr=False)
+class Confirmation(Printed):
+    """Verdicts on the limits of a card, on items that the choice did not see.
+
+    `card` says so in its section `confirmed`. A run that is not whole confirms nothing: `missing`
+    says what it lacks, and the card is as it was.
+    """
+
+    card: Card
+    run: Run
+    verdicts: Mapping[str, Verdict]
+    missing: str = ""
+
+    @property
+    def word(self) -> Word:
+        return overall(found.word for found in self.verdicts.values())
+
+    def tables(self) -> Iterator[RenderableType]:
+        table = Table(title=f"{self.card.rater.name}: {self.word}", title_justify="left")
+        for name in ("contrast", "verdict", "flips [95 %]", "limit", "items", "unreadable", "why"):
+            table.add_column(name)
+        for name, found in self.verdicts.items():
+            rate = "-" if found.value is None else _interval(found)
+            unreadable = "-" if found.unreadable is None else f"{100 * found.unreadable:.1f} %"
+            n = f"{found.n_clusters:,}"
+            limit = f"{_selected(self.card).limits[name]:g}"
+            table.add_row(name, found.word, rate, limit, n, unreadable, found.reason)
+        yield table
+        told = self.card.confirmed
+        if told is not None and told.attempt > 1:
+            yield f"confirmation {told.attempt} of this rater: each has its own 5 % of errors"
+
+
+def _interval(found: Verdict) -> str:
+    value, low, high = (100 * (x or 0.0) for x in (found.value, found.low, found.high))
+    return f"{value:.1f} % [{low:.1f}, {high:.1f}]"
+
+
+def confirm(
+    card: Card,
+    n_items: int,
+    folder: Path,
+    store: Store,
+    *,
+    beside: Path = Path(),
+    data_dir: Path | None = None,
+    ledger: Ledger | None = None,
+    on_reply: Asked | None = None,
+    on_fetch: Fetched | None = None,
+    on_plan: Callable[[int], None] | None = None,
+) -> Confirmation:
+    """Ask the rater of a card about items of its dataset that the choice did not see.
+
+    They are asked under the probes that its limits are about, with the very demonstrations of the
+    card; every limit is held against its own bound, for one rater was chosen beforehand. `beside`
+    is the folder of the card, which the paths in it count from.
+    """
+    limits = _confirmable(card)
+    asked = card.beside(beside)
+    dataset = unseen(card, beside, data_dir)
+    _refuse_too_few(dataset, n_items, _selected(card).balance)
+    study = _study(asked, n_items)
+    grid = _grid(asked, study, dataset)
+    _refuse_fixed(grid, study.contrasts, limits)
+    run = perform(
+        study,
+        folder,
+        store,
+        ledger=ledger,
+        on_reply=on_reply,
+        on_fetch=on_fetch,
+        on_plan=on_plan,
+        laid_out=([dataset], grid),
+    )
+    found = _verdicts(run, limits, _selected(card).max_unreadable)
+    if missing := _missing(run):
+        return Confirmation(card, run, found, missing)
+    section = _section(card, run, found, len(grid[0].items))
+    return Confirmation(card.model_copy(update={"confirmed": section}), run, found)
+
+
+def _selected(card: Card) -> SelectedOn:
+    if card.selected is None:
+        raise Problem(
+            "the card does not say what it was selected on, so that there is no choice to confirm; "
+            "write one: flipmeter select RUN --out CARD"
+        )
+    return card.selected
+
+
+def _confirmable(card: Card) -> Mapping[str, float]:
+    """The limits of a card, or why it cannot be confirmed."""
+    selected = _selected(card)
+    if not selected.seen or not selected.limits:
+        raise Problem(
+            "the card does not say which items its choice saw; write it anew: "
+            f"flipmeter select {selected.run} --out CARD"
+        )
+    if card.average:
+        raise Problem(
+            f"the card averages over {', '.join(card.average)}, which was not selected; take "
+            "`average` out to confirm what was"
+        )
+    return selected.limits
+
+
+# --- items ------------------------------------------------------------------------------------
+
+
+def unseen(card: Card, folder: Path = Path(), data_dir: Path | None = None) -> Dataset:
+    """The dataset of a card with only the test items that the choice did not see.
+
+    Its demonstrations are those of the card, and its pool what the card calibrates on.
+    """
+    selected, condition = _selected(card), card.condition()
+    here = _relative_to(selected.source, folder)
+    dataset = selected.load(here, data_dir, len(card.task.scale))
+    shown = (unit_digests(item) for item in (*condition.demos, *condition.calibration))
+    seen = set(selected.seen.split()).union(*shown)
+    return replace(
+        dataset,
+        name=selected.dataset,
+        task=condition.task,
+        test=tuple(item for item in dataset.test if not unit_digests(item) & seen),
+        pool=condition.calibration,
+        demos=condition.demos,
+    )
+
+
+def _relative_to(source: object, folder: Path) -> Path:
+    """The folder that a dataset's file counts from: that of the card, or this one."""
+    file = source.get("file") if isinstance(source, Mapping) else None
+    return folder if file is None or (folder / file).exists() else Path()
+
+
+def _refuse_too_few(dataset: Dataset, n_items: int, balance: Balance) -> None:
+    """Say how many items there are that the choice did not see, if they are too few."""
+    if n_items < 1:
+        raise Problem(f"--items is {n_items}; confirm on at least 1 item")
+    by_class = Counter({item_digest(item): item.gold for item in dataset.test}.values())
+    n_of = {rank: by_class[rank] for rank in dataset.task.scale.ranks}
+    most = sum(n_of.values())
+    told = f"{dataset.name} has {most} items with a class that the choice did not see"
+    if balance == "equal":
+        fewest = min(n_of.values())
+        most = fewest * len(n_of) + sum(n > fewest for n in n_of.values()) if fewest else 0
+        shares = ", ".join(f"{dataset.task.scale.name(rank)} {n}" for rank, n in n_of.items())
+        told += f" ({shares}), at most {most} of them in equal numbers by class"
+    if n_items > most:
+        way_out = f"take --items {most} or fewer, or add rows" if most else "add rows to the data"
+        raise Problem(f"{told}, and --items is {n_items}; {way_out}")
+
+
+# --- asking -----------------------------------------------------------------------------------
+
+
+def _study(card: Card, n_items: int) -> Study:
+    """The card as a study; what is asked is laid out from the card itself."""
+    selected = _selected(card)
+    style = dict(card.style)
+    prompts = {PROMPT: style["prompt"]} if style.get("prompt") else {}
+    return Study(
+        name=f"{selected.study}-confirm",
+        models=[card.model],
+        datasets=[selected.source],
+        seeds=[card.seed],
+        test_size=n_items,
+        balance=selected.balance,
+        probes=selected.probes,
+        repeats=1,
+        prompts=prompts,
+        criteria=card.task.criteria,
+        base=style | dict.fromkeys(("prompt",) if prompts else (), PROMPT),
+        pipeline=card.pipeline,
+        scores="sampled" if card.score_samples else card.scores,
+        **({"score_samples": card.score_samples} if card.score_samples else {}),
+        answer=card.answer,
+        calibration_size=max(1, len(card.calibration)),
+        decoding=card.decoding,
+        min_interval=card.min_interval,
+        margin=min(selected.limits.values()),
+    )
+
+
+def _grid(card: Card, study: Study, dataset: Dataset) -> list[Condition]:
+    """The views of the study, asked of exactly the rater that the card describes."""
+    own = card.condition()
+    return [
+        replace(one, rater=own.rater, demos=own.demos, calibration=own.calibration)
+        for one in conditions(study, [dataset])
+    ]
+
+
+def _refuse_fixed(
+    grid: Sequence[Condition], contrasts: Sequence[Contrast], limits: Mapping[str, float]
+) -> None:
+    """Refuse to ask where no limited contrast can vary: there would be nothing to confirm."""
+    views = {condition.view.name for condition in grid}
+    known = [one for one in contrasts if one.name in limits]
+    if not any(views.issuperset(one.views) for one in known):
+        raise Problem(
+            f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so that "
+            "there is nothing to confirm"
+        )
+
+
+def _missing(run: Run) -> str:
+    """What a run lacks to be whole."""
+    if run.stopped:
+        return run.stopped
+    failed = int((run.decisions["fault"] == "error").sum())
+    return f"{failed} decisions failed after retries" if failed else ""
+
+
+# --- judging ----------------------------------------------------------------------------------
+
+
+def _verdicts(run: Run, limits: Mapping[str, float], unreadable_limit: float) -> dict[str, Verdict]:
+    """The verdict on every limit; contrasts that cannot vary with this rater are left out."""
+    found = {}
+    for contrast in run.contrasts:
+        if contrast.name in limits:
+            ((row, verdict),) = judge(
+                run.panel,
+                [contrast],
+                margin=limits[contrast.name],
+                unreadable_limit=unreadable_limit,
+                on="rate",
+            )
+            if row.status != "not applicable":
+                found[contrast.name] = verdict
+    return found
+
+
+def _section(card: Card, run: Run, found: Mapping[str, Verdict], n_items: int) -> ConfirmedOn:
+    limits, before = _selected(card).limits, card.confirmed
+    by = _selected(card).by
+    attempt = 1
+    if before is not None and before.rater == card.digest:
+        attempt = before.attempt + (before.n_items != n_items)
+    return ConfirmedOn(
+        word=overall(one.word for one in found.values()),
+        date=datetime.now(UTC).date().isoformat(),
+        flipmeter=run.environment["flipmeter"],
+        run=str(run.folder),
+        n_items=n_items,
+        attempt=attempt,
+        rater=card.digest,
+        identity=next(iter(run.environment["models"].values())),
+        contrasts={name: _entry(limits[name], one) for name, one in found.items()},
+        estimates={by: _score(run, by)},
+    )
+
+
+def _entry(limit: float, found: Verdict) -> ConfirmedContrast:
+    numbers = {
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "upper": found.upper,
+        "unreadable": found.unreadable,
+    }
+    rounded = {name: None if x is None else round(x, 6) for name, x in numbers.items()}
+    return ConfirmedContrast(
+        limit=limit, word=found.word, reason=found.reason, n=found.n_clusters, **rounded
+    )
+
+
+def _score(run: Run, by: By) -> EstimateEntry:
+    """How good the rater is on these items."""
+    (found,) = standings(read_field(run.decisions, (), by=by, cost="none"))
+    return EstimateEntry.of(found.score)

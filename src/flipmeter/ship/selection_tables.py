@@ -1,0 +1,112 @@
+"""Selection -> tables: the front, the choice, and what that is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from flipmeter.measure import HeldOut, Standing
+from flipmeter.measure.effects.pareto import CANNOT_FLIP
+from flipmeter.measure.statistics.resample import RESAMPLES
+from flipmeter.ship.select import Selection, shown_candidate, shown_limits
+from flipmeter.types import Estimate
+
+NOTHING = "-"
+
+
+def selection_tables(found: Selection, *, show_all: bool = False) -> Iterator[RenderableType]:
+    """The configurations on the front, or all of them, and what is chosen."""
+    yield _table(found, show_all=show_all)
+    yield from _lines(found)
+
+
+def _table(found: Selection, *, show_all: bool) -> Table:
+    shown = found.standings if show_all else found.front
+    if found.chosen is not None and found.chosen not in shown:
+        shown = [*shown, found.chosen]
+    n = f"{len(found.front)} of {len(found.standings)} configurations"
+    title = f"{found.dataset}, {found.field.n_items} items; Pareto front: {n}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    table.add_column("configuration", overflow="fold")
+    table.add_column(f"{found.by} [95 %]")
+    for name in found.field.contrasts:
+        table.add_column(f"{name} flips", justify="right")
+    table.add_column(found.cost if found.cost != "none" else "cost", justify="right")
+    table.add_column("on front", justify="right")
+    table.add_column("chosen", justify="right")
+    for one in shown:
+        table.add_row(*_cells(found, one))
+    return table
+
+
+def _cells(found: Selection, one: Standing) -> Iterator[str]:
+    yield "→" if one is found.chosen else ("" if one.is_on_front else "beaten")
+    yield shown_candidate(one.candidate)
+    yield str(one.score)
+    for name in found.field.contrasts:
+        yield _share(one.flips[name])
+    yield f"{one.cost:.3g}" if found.cost != "none" else NOTHING
+    yield f"{100 * one.chance_on_front:.0f} %"
+    yield f"{100 * one.chance_chosen:.0f} %"
+
+
+def _share(flips: Estimate) -> str:
+    return NOTHING if math.isnan(flips.value) else f"{100 * flips.value:.1f} %"
+
+
+def _lines(found: Selection) -> Iterator[str]:
+    """Yield what is chosen and what that is worth beside the naive numbers, and what to know."""
+    n, limits = len(found.standings), shown_limits(found.limits)
+    if found.chosen is None:
+        yield f"no configuration is shown to have {limits} (95 %, over all {n} looked at)"
+        yield "  ask more items, compare fewer configurations, or raise the limit"
+    else:
+        yield f"chosen{f' ({limits})' if limits else ''}: {shown_candidate(found.chosen.candidate)}"
+        yield f"  on all items, the best of {n}: {_numbers(found, found.chosen)}"
+    if found.held_out is not None:
+        yield f"  on items it was not chosen on: {_numbers(found, found.held_out)}"
+        chosen = dict.fromkeys(shown_candidate(one) for one in found.held_out.chosen)
+        yield f"  the two halves of the items choose: {'; '.join(chosen)}"
+    elif found.limits and found.chosen is not None:
+        yield "  half of the items is too few to show the limit: nothing could be held out"
+    if n > 1:
+        yield f"95 % intervals and limits hold for all {n} configurations together (simultaneous)"
+    yield f"faults are wrong, but no flips; chances are shares of {RESAMPLES:,} resamples of items"
+    yield from _unreadable(found)
+    if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
+        yield f"{NOTHING}: positions that cannot vary there, so that nothing can flip; counts as 0"
+    if found.left_out:
+        yield f"left out, on another scale or dataset: {', '.join(found.left_out)}"
+
+
+def _unreadable(found: Selection) -> Iterator[str]:
+    """Yield the configurations that a limit leaves out because of what cannot be read."""
+    for name in found.limits:
+        failed = [one for one in found.standings if name in one.unreadable_in]
+        if failed:
+            shown = "; ".join(
+                f"{shown_candidate(one.candidate)} {100 * one.unreadable[name]:.1f} %"
+                for one in failed
+            )
+            most = f"{100 * found.unreadable_limit:g} %"
+            yield f"not allowed, more than {most} of the pairs of {name} unreadable: {shown}"
+
+
+def _numbers(found: Selection, one: Standing | HeldOut) -> str:
+    is_shown = isinstance(one, Standing) and one.is_allowed
+    limits = found.limits if is_shown else {}
+    flips = (
+        f"{name} {_interval(flip)}" + (f" (shown below {limits[name]:g})" if name in limits else "")
+        for name, flip in one.flips.items()
+    )
+    return ", ".join([f"{found.by} {one.score}", *flips])
+
+
+def _interval(flips: Estimate) -> str:
+    if math.isnan(flips.value):
+        return NOTHING
+    return f"{100 * flips.value:.1f} % [{100 * flips.low:.1f}, {100 * flips.high:.1f}]"

@@ -1,0 +1,141 @@
+"""Preview -> tables: what a study would ask, and what that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.study.forecast import Duration, Forecast, Preview
+
+CENT = 0.01
+COLUMNS = (
+    "distinct",
+    "to ask",
+    "prompt\ntokens",
+    "after prefix\nsharing",
+    "completion\nat most",
+    "price",
+)
+
+
+def plan_tables(seen: Preview) -> Iterator[RenderableType]:
+    """The size of a study, what it takes model by model, and how that is known."""
+    yield _size_table(seen.name, seen)
+    yield _model_table(seen)
+    yield from _notes(seen)
+
+
+def _size_table(name: str, seen: Preview) -> Table:
+    title = Text(f"Plan of {name}: nothing has been asked")
+    table = Table(title=title, title_justify="left")
+    table.add_column("what")
+    table.add_column("number", justify="right")
+    cost = seen.cost
+    for what, number in (
+        ("conditions (rater x dataset x seed x level x view)", seen.n_conditions),
+        ("prompts that the decisions need", cost.calls),
+        ("distinct requests", cost.distinct),
+        ("of these already stored", cost.stored),
+    ):
+        table.add_row(what, f"{number:,}")
+    for what, share in (
+        ("prompts saved by asking each distinct request once", seen.saved_by_dedupe),
+        ("prompt tokens saved by asking in prefix order", seen.saved_by_prefix_order),
+    ):
+        table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
+    return table
+
+
+def _model_table(seen: Preview) -> Table:
+    table = Table(show_footer=len(seen.forecasts) > 1)
+    table.add_column("model", "all")
+    for name, cell in zip(COLUMNS, _cells(seen), strict=True):
+        table.add_column(name, cell, justify="right")
+    table.add_column("price from")
+    if seen.duration is not None:
+        table.add_column("time", _time(seen.duration), justify="right")
+    for forecast in seen.forecasts:
+        cells = [*_cells(forecast), forecast.quote.source or "-", _time(forecast.duration)]
+        # Names may hold brackets, which would be markup.
+        table.add_row(Text(forecast.model), *map(Text, cells[: len(table.columns) - 1]))
+    return table
+
+
+def _cells(taken: Forecast | Preview) -> list[str]:
+    counts = (
+        taken.cost.distinct,
+        taken.cost.to_ask,
+        taken.prompt_tokens,
+        taken.prompt_tokens_new,
+        taken.cost.completion_tokens_at_most,
+    )
+    return [*(f"{count:,}" for count in counts), _price_range(taken)]
+
+
+def _price_range(taken: Forecast | Preview) -> str:
+    low, high = taken.usd_low, taken.usd_high
+    if low is not None and high is not None:
+        return " to ".join(dict.fromkeys([_dollars(low), _dollars(high)]))
+    known = sum(f.usd_low or 0.0 for f in taken.forecasts) if isinstance(taken, Preview) else 0.0
+    return f"at least {_dollars(known)}" if known >= CENT else "not known"
+
+
+def _dollars(amount: float) -> str:
+    if 0 < amount < CENT:
+        return "< $0.01"
+    return f"${amount:,.2f}" if amount else "$0"
+
+
+def _time(duration: Duration | None) -> str:
+    if duration is None:
+        return "not known"
+    return f"{'at least' if duration.is_floor else 'about'} {_span(duration.seconds)}"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
+
+
+def _notes(seen: Preview) -> Iterator[str]:
+    """Yield how the numbers are known, and what is missing."""
+    for words, models in _by_words(seen, _token_words).items():
+        yield f"prompt tokens: {words}{models}"
+    for words, models in _by_words(seen, _time_words).items():
+        yield f"time: {words}{models}"
+    for words, models in _by_words(seen, _price_words).items():
+        yield f"! no price known: {words}{models}"
+    if seen.usd_low is None:
+        yield "  give the model a `price` in the study, or name a file with --prices"
+
+
+def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> dict[str, str]:
+    """Return what is said with the models it is said of, which are not named if they are all."""
+    found: dict[str, list[str]] = {}
+    for forecast in seen.forecasts:
+        if forecast.cost.to_ask:
+            found.setdefault(say_of(forecast), []).append(forecast.model)
+    said = {words: models for words, models in found.items() if words}
+    return {
+        words: f" ({', '.join(models)})" if len(found) > 1 else "" for words, models in said.items()
+    }
+
+
+def _token_words(forecast: Forecast) -> str:
+    each = f"{forecast.characters_per_token:.3g} characters each"
+    if forecast.observed.n_counted:
+        return f"{each}, measured on {forecast.observed.n_counted:,} stored replies"
+    return each
+
+
+def _price_words(forecast: Forecast) -> str:
+    return forecast.quote.note if forecast.quote.price is None else ""
+
+
+def _time_words(forecast: Forecast) -> str:
+    return forecast.duration.source if forecast.duration else ""

@@ -1,0 +1,126 @@
+"""Run folders -> what takes long to make: the sections of a report, a comparison, one flip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from markupsafe import Markup
+
+from flipmeter.report.findings import Flip, class_name
+from flipmeter.report.page import environment, page_content
+from flipmeter.report.page.compared import comparison_grid
+from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
+from flipmeter.report.page.texts import Piece, compare
+from flipmeter.run.folder import Run
+from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener
+from flipmeter.run.results.gather import differences, gather_numbers
+from flipmeter.view.flip_pages import Flips, Wanted
+from flipmeter.view.folders import ChosenRuns
+
+
+@dataclass(frozen=True)
+class Report:
+    """The sections of a report, ready to stand in a page."""
+
+    title: str
+    facts: str
+    sections: Sequence[tuple[str, str]]
+    html: Markup
+
+
+def make_report(chosen: ChosenRuns) -> Report:
+    """Measure a run and write all sections of its report; flips are looked at in pages."""
+    content = page_content(gather_numbers(chosen.run))
+    flips = Flips(chosen.run, chosen.stamp)  # kept, and what the report read is not
+    everything = Wanted()
+    html = (
+        environment("flipmeter.view")
+        .get_template("sections.html")
+        .render(
+            items="drill.html",
+            run=chosen.name,
+            filters=flips.filters(everything),
+            n_flips=flips.n(everything),
+            **content,
+        )
+    )
+    return Report(content["name"], content["facts"], content["sections"], Markup(html))
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    """Two runs, one subtracted from the other, and what a reader must know of both."""
+
+    grid: Grid
+    warnings: Sequence[tuple[str, str]]
+
+
+def make_comparison(first: ChosenRuns, second: ChosenRuns) -> ComparedRuns:
+    """Subtract a run from another, item by item."""
+    runs = first.run, second.run
+    table = differences(*runs)
+    warnings = [warning for run in runs for warning in run.warnings.items()]
+    return ComparedRuns(comparison_grid(table), list(dict.fromkeys(warnings)))
+
+
+@dataclass(frozen=True)
+class Library:
+    """Looks up texts, prompts and replies of one run, of a page or of one flip at a time."""
+
+    flips: Flips
+
+    @property
+    def run(self) -> Run:
+        return self.flips.run
+
+    def page(self, rows: pl.DataFrame) -> list[Flip]:
+        """The flips of some rows with their texts, without replies."""
+        opener = Opener.of_texts(rows, self.run)
+        return [opener.flip(row, opener.texts(row)[0]) for row in rows.iter_rows(named=True)]
+
+    def open(self, key: Mapping[str, Any]) -> Opened | None:
+        """One flip with all there is to see, None if there is no such flip."""
+        row = self.flips.row(key)
+        if row is None:
+            return None
+        opener = Opener.of(pl.DataFrame([row]), self.run)
+        text, a, b = opener.texts(row)
+        is_known = a is not None and b is not None
+        return Opened(
+            opener.flip(row, text),
+            opener.contrast(row).about,
+            _sides(opener.contrast(row).views, a or "", b or "") if is_known else [],
+            "" if is_known else f"The two prompts are not shown: {NO_PROMPTS}.",
+            self._views(key),
+        )
+
+    def _views(self, key: Mapping[str, Any]) -> Grid:
+        rows = [
+            [Cell(view, view, "code"), count(repeat), Cell(self._answer(key, rank, fault), rank)]
+            for view, repeat, rank, fault in self.flips.views(key).iter_rows()
+        ]
+        title = "What the item was called under every view"
+        return Grid(title, ["view", "repeat", "answer"], [RowGroup(rows)])
+
+    def _answer(self, key: Mapping[str, Any], rank: int, fault: str) -> str:
+        if not rank:
+            return f"no class ({fault})"
+        return class_name(self.run.scales, key["dataset"], rank)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A flip with its two prompts, what differs between them marked, or why they are not there."""
+
+    flip: Flip
+    about: str
+    prompts: Sequence[tuple[str, Sequence[Piece]]]
+    trouble: str
+    views: Grid
+
+
+def _sides(views: Sequence[str], first: str, second: str) -> list[tuple[str, Sequence[Piece]]]:
+    return list(zip(views, compare(first, second), strict=True))
