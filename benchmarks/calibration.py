@@ -37,7 +37,7 @@ from flipmeter.measure.aspects.severity import severity_estimates
 from flipmeter.measure.aspects.slots import slot_estimates
 from flipmeter.measure.aspects.worst import cost_matrix, worst_estimates
 from flipmeter.measure.estimates.scores import scores
-from flipmeter.measure.inference.bets import share_evidence
+from flipmeter.measure.inference.sequential.bets import share_evidence
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
 from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.statistics.formulas import holm, mcnemar_p

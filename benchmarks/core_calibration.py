@@ -22,8 +22,6 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.inference import Row, Verdict, verdict
-from flipmeter.measure.inference.bets import mean_evidence
-from flipmeter.measure.inference.boundaries import looks_of, one_pair_each, watch
 from flipmeter.measure.inference.chosen import simultaneous
 from flipmeter.measure.inference.differences import (
     Difference,
@@ -31,6 +29,8 @@ from flipmeter.measure.inference.differences import (
     mean_difference,
     spearman_difference,
 )
+from flipmeter.measure.inference.sequential.bets import mean_evidence
+from flipmeter.measure.inference.sequential.boundaries import looks_of, one_pair_each, watch
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

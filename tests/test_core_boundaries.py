@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure.inference.boundaries import (
+from flipmeter.measure.inference.sequential.boundaries import (
     Stop,
     boundaries,
     looks_of,

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flipmeter.measure.inference.bets import mean_bounds, mean_evidence, share_evidence
 from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.bounds import bounded_mean, bounded_share, mean_upper
 from flipmeter.measure.inference.chosen import simultaneous
@@ -17,6 +16,7 @@ from flipmeter.measure.inference.needed import (
     needed_mean_below,
     needed_real,
 )
+from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence, share_evidence
 from flipmeter.types import Problem
 from planted_replies import flips
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from flipmeter.measure.inference import Row, verdict
 from flipmeter.measure.inference.blocks import Ints, read_blocks
-from flipmeter.measure.inference.randomise import EffectTest, evidence, find_units
-from flipmeter.measure.inference.shapes import shape_of
-from flipmeter.measure.inference.tails import exact_tail
+from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence, find_units
+from flipmeter.measure.inference.randomisation.shapes import shape_of
+from flipmeter.measure.inference.randomisation.tails import exact_tail
 from naive_randomisation import Block, naive_p
 
 Rows = list[tuple[Block, int]]
@@ -113,7 +113,7 @@ def test_p_does_not_depend_on_the_chunks_that_draws_are_made_in(
 ) -> None:
     blocks, clusters = seen(30), list(range(30))
     whole = evidence_of(blocks, clusters, draws=500)
-    monkeypatch.setattr("flipmeter.measure.inference.randomise.CHUNK", 64 * 100)
+    monkeypatch.setattr("flipmeter.measure.inference.randomisation.randomise.CHUNK", 64 * 100)
     parts = evidence_of(blocks, clusters, draws=500)
     assert parts.p == pytest.approx(whole.p, abs=0.1)
 

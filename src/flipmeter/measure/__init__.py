@@ -28,7 +28,6 @@ from flipmeter.measure.estimates.flips import flip_rate
 from flipmeter.measure.estimates.phase0 import phase0_table
 from flipmeter.measure.estimates.table import measure
 from flipmeter.measure.inference import Finding, Verdict, verdict
-from flipmeter.measure.inference.boundaries import looks_of
 from flipmeter.measure.inference.claims import (
     Claim,
     certify,
@@ -38,7 +37,8 @@ from flipmeter.measure.inference.claims import (
 )
 from flipmeter.measure.inference.judge import judge, verdicts
 from flipmeter.measure.inference.limits import Limit, hold_limits
-from flipmeter.measure.inference.sequential import Watch
+from flipmeter.measure.inference.sequential.boundaries import looks_of
+from flipmeter.measure.inference.sequential.watch import Watch
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.measure.statistics.formulas import mcnemar, paper_round, wilson
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.inference.excess import grouped_excess
+from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, rank_table, same_length
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.groups import Estimates, Groups, joined_each, one_group, undefined

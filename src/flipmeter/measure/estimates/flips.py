@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.inference.excess import grouped_excess
+from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.panel.checked import Ints, Ranks, rank_table, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import (
     Estimates,

@@ -25,7 +25,7 @@ from flipmeter.measure.estimates.scores import (
     score_estimates,
 )
 from flipmeter.measure.estimates.tokens import calls_made, hidden_estimates, output_tokens
-from flipmeter.measure.inference.excess import grouped_excess
+from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.panel.checked import Booleans, Floats, ratio
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (

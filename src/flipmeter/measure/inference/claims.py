@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from flipmeter.measure.inference.boundaries import boundaries
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.judge import as_table, judge
+from flipmeter.measure.inference.sequential.boundaries import boundaries
 from flipmeter.measure.panel.checked import share
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.registry import suggestion

@@ -17,7 +17,7 @@ from flipmeter.measure.inference.needed import (
     needed_mean_below,
     needed_real,
 )
-from flipmeter.measure.inference.randomise import EffectTest, evidence
+from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence
 from flipmeter.measure.inference.sizes import Sizes, measure_sizes, readability_p
 from flipmeter.measure.inference.words import (
     BoundOn,

@@ -13,12 +13,12 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.inference import boundaries
-from flipmeter.measure.inference.bets import mean_bounds, mean_evidence
 from flipmeter.measure.inference.blocks import Blocks, count_pairs, read_blocks
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS
 from flipmeter.measure.inference.claims import Claim
 from flipmeter.measure.inference.judge import ContrastRow, contrast_rows
+from flipmeter.measure.inference.sequential import boundaries
+from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence
 from flipmeter.measure.inference.sizes import block_excess
 from flipmeter.measure.inference.words import percent
 from flipmeter.measure.panel.panel import read_panel

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints
-from flipmeter.measure.inference.shapes import (
+from flipmeter.measure.inference.randomisation.shapes import (
     MOST_ASSIGNMENTS,
     Shape,
     excess,
@@ -25,7 +25,7 @@ from flipmeter.measure.inference.shapes import (
     readable_code,
     shape_of,
 )
-from flipmeter.measure.inference.tails import exact_tail
+from flipmeter.measure.inference.randomisation.tails import exact_tail
 
 MOST_DRAWS = 200_000
 CHUNK = 1 << 21

@@ -1,0 +1,1 @@
+"""Whether views differ beyond noise: the exact randomisation test within items."""
