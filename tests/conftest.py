@@ -24,6 +24,19 @@ Cli = Callable[..., tuple[int, str, str]]
 FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
+@pytest.fixture(autouse=True)
+def no_consent(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust nothing, whatever the user who runs the tests trusts."""
+    monkeypatch.delenv("FLIPMETER_TRUST", raising=False)
+    monkeypatch.setenv("FLIPMETER_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config"))
+
+
+@pytest.fixture
+def trusted(no_consent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consent to run whatever code a test names."""
+    monkeypatch.setenv("FLIPMETER_TRUST", "1")
+
+
 @pytest.fixture
 def task() -> Task:
     return Task(Scale(FIVE))

@@ -486,7 +486,7 @@ def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:
     mine = card.model_copy(update={"model": endpoint, "selected": None, "identity": ""})
     write_card(mine, Path("rater.yaml"))
     write_csv(Path("t.csv"), ["fine", "an odd one", "fine too"])
-    code, _, err = cli("classify", "rater.yaml", "t.csv", "--text", "body")
+    code, _, err = cli("classify", "rater.yaml", "t.csv", "--text", "body", "--trust")
     assert code == 4
     told = " ".join(err.split())
     assert "1 rows failed for good (row-2: ValueError: it returned 1 probabilities, and" in told
@@ -496,7 +496,7 @@ def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:
 
 
 def test_a_callable_of_a_card_is_looked_for_beside_it(
-    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: None
 ) -> None:
     folder = tmp_path / "cards"
     folder.mkdir()

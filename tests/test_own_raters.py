@@ -13,7 +13,7 @@ import yaml
 from conftest import Cli
 from flipmeter import Question
 from flipmeter.model import Ledger, OutOfBudget, Store, identity_of, open_backend
-from flipmeter.model.backends.python import find_callable
+from flipmeter.model.backends.user_code import find_callable
 from flipmeter.probe.probes import natural, reversed_order
 from flipmeter.prompt import label_formats
 from flipmeter.prompt.question import question
@@ -24,6 +24,8 @@ from flipmeter.study.grid import conditions
 from flipmeter.types import Example, Item, Label, Model, Problem, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]
+
+pytestmark = pytest.mark.usefixtures("trusted")
 
 RATERS = '''
 import asyncio
@@ -122,7 +124,6 @@ FIVE = Task(Scale(("awful", "bad", "fair", "good", "great")))
 def raters(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the path of a file with callables, which no other test has imported."""
     monkeypatch.chdir(tmp_path)
-    find_callable.cache_clear()
     return f"python/{write('raters.py', RATERS).name}"
 
 
@@ -311,7 +312,6 @@ def test_a_callable_is_looked_for_beside_the_study_and_then_here(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: dict[str, Any]
 ) -> None:
     """However it is spelled; and what the tables call it is what the study says."""
-    find_callable.cache_clear()
     monkeypatch.delitem(sys.modules, "nearby", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies").mkdir()

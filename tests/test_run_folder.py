@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from changed_runs import changed
+from flipmeter.base.consent import trusting
 from flipmeter.model import Store
 from flipmeter.report import write_report
 from flipmeter.run.folder import Run
@@ -94,7 +95,7 @@ def test_a_report_needs_nothing_but_the_folder(tmp_path: Path, kind: str) -> Non
         "callable": {"models": ["python/raters.py:by_length"], "probes": ["label_order"]},
     }
     study = read_study(study_in(work, **own[kind]))
-    with Store(work / "replies.sqlite") as store:
+    with Store(work / "replies.sqlite") as store, trusting(code=True):
         perform(study, work / "run", store)
     before = page_of(work / "run")
     assert "ticket" in before

@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flipmeter.base.consent import trusting
 from flipmeter.base.printed import Printed
 from flipmeter.study.file import Study as StudyFile
 from flipmeter.study.file import explaining, find_study, spelled_out
@@ -58,20 +59,24 @@ class Study(StudyFile):
         prices: PriceList | None = None,
         is_offline: bool = False,
         speed: Speed | None = None,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
     ) -> Preview:
         """What the study would ask, what is stored, tokens, price range and time; asks no model."""
         from flipmeter.model import Store
         from flipmeter.run.preview import preview
 
-        with Store(Path(store) if Path(store).exists() else ":memory:") as replies:
+        place = Path(store) if Path(store).exists() else ":memory:"
+        with trusting(trust, trust_hosts), Store(place) as replies:
             return preview(self, replies, listed=prices, is_offline=is_offline, speed=speed)
 
-    def show(self, item: int = 1, *, views: Sequence[str] = ()) -> SideBySide:
+    def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The views of one test item beside the base, differences marked; 1 is the first item."""
         from flipmeter.run.results.single_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
 
-        grid = base_conditions(conditions(self))
+        with trusting(trust):
+            grid = base_conditions(conditions(self))
         if not 1 <= item <= len(grid[0].items):
             raise Problem(f"no item {item}: the test set has {len(grid[0].items)} items")
         prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
@@ -85,11 +90,14 @@ class Study(StudyFile):
         on: str | None = None,
         is_quiet: bool | None = None,
         ledger: Ledger | None = None,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
     ) -> Run:
         """Ask what is missing, decide, and write the run folder (`runs/NAME` unless named).
 
         Stop and start as you like: what is stored is never asked again. `on` names a Ray cluster.
-        Progress is shown on stderr unless quiet, which it is where stderr is no terminal.
+        Progress is shown on stderr unless quiet, which it is where stderr is no terminal. `trust`
+        runs Python code that the study names; `trust_hosts` may be given keys that it names.
         """
         from flipmeter.model import Ledger, Store
         from flipmeter.run.perform import perform
@@ -99,8 +107,9 @@ class Study(StudyFile):
         ledger = ledger or Ledger()
         go = partial(perform, self, where, ledger=ledger, on=on)
         if is_quiet if is_quiet is not None else not sys.stderr.isatty():
-            return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
-        with Meter(ledger) as meter:
+            with trusting(trust, trust_hosts):
+                return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
+        with trusting(trust, trust_hosts), Meter(ledger) as meter:
             shown = partial(
                 go, on_reply=meter.on_reply, on_fetch=meter.on_fetch, on_plan=meter.on_plan
             )

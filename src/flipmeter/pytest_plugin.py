@@ -6,7 +6,7 @@ Every pytest of the environment imports this module, so it imports nothing heavy
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FOLDER",
         help="Where flipmeter_run keeps runs and replies (pytest's cache).",
     )
+    group.addoption(
+        "--flip-trust",
+        action="store_true",
+        help="Let flipmeter_run run the Python code that studies name.",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -49,18 +54,32 @@ def flipmeter_run(
     """Return a function that performs a study and gives its run; no reply is asked for twice.
 
     It takes a study file, the name of a bundled study or the content of one, and keys to change:
-    `flipmeter_run("study.yaml", test_size=40)`.
+    `flipmeter_run("study.yaml", test_size=40)`. `trust` runs Python code that the study names.
     """
     folder = _folder(pytestconfig, tmp_path_factory)
 
-    def run(study: str | Path | Mapping[str, Any], **changes: Any) -> Run:
+    is_trusted = pytestconfig.getoption("--flip-trust")
+
+    def run(
+        study: str | Path | Mapping[str, Any],
+        *,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
+        **changes: Any,
+    ) -> Run:
         from flipmeter.api import read_study
 
         with _failing():
             chosen = read_study(study, changes)
             digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
             place = folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}"
-            return chosen.run(place, store=folder / "replies.sqlite", is_quiet=True)
+            return chosen.run(
+                place,
+                store=folder / "replies.sqlite",
+                is_quiet=True,
+                trust=trust or is_trusted,
+                trust_hosts=trust_hosts,
+            )
 
     return run
 

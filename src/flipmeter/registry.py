@@ -83,6 +83,11 @@ def load_extensions() -> None:
             _load(point)
 
 
+def registered_modules() -> frozenset[str]:
+    """The modules that installed packages offer; none of them is imported."""
+    return frozenset(point.module for point in _points())
+
+
 @cache
 def _points() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=ENTRY_POINTS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -47,7 +48,7 @@ def _wait_in_thread(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     with ThreadPoolExecutor(1) as thread:
-        done = thread.submit(asyncio.run, watched())
+        done = thread.submit(copy_context().run, asyncio.run, watched())
         try:
             return done.result()
         except BaseException:

@@ -33,6 +33,7 @@ VERBS = (
         "examine",
         "cache",
         "data",
+        "trust",
     ),
     "oracle",
 )

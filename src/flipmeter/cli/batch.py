@@ -18,6 +18,8 @@ from flipmeter.cli.options import (
     Models,
     StorePath,
     StudyName,
+    TrustCode,
+    TrustHosts,
     study_of,
     verb,
 )
@@ -46,6 +48,8 @@ def batch_export(
     most: Annotated[
         int, typer.Option(help="Requests in one file, at most.", min=1, max=MOST_REQUESTS)
     ] = MOST_REQUESTS,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Write every request of a study that is not stored yet, once, in OpenAI's batch format."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)

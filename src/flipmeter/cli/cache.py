@@ -17,6 +17,8 @@ from flipmeter.cli.options import (
     Models,
     StorePath,
     StudyName,
+    TrustCode,
+    TrustHosts,
     study_of,
     verb,
 )
@@ -51,6 +53,8 @@ def cache_explain(
     limit: Limit = None,
     data_dir: DataDir = None,
     store: StorePath = STORE,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Say why the requests of a study are new: what differs from the nearest stored ones."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)

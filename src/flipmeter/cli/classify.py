@@ -11,7 +11,14 @@ from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import INCOMPLETE, fail, warn
-from flipmeter.cli.options import DataDir, Limit, StorePath, verb
+from flipmeter.cli.options import (
+    DataDir,
+    Limit,
+    StorePath,
+    TrustCode,
+    TrustHosts,
+    verb,
+)
 from flipmeter.model import Budget, Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import Card, read_card
@@ -54,6 +61,8 @@ def classify_(
     ] = False,
     data_dir: DataDir = None,
     store: StorePath = STORE,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Label every text of a file. Stop and start as you like: nothing is asked twice."""
     chosen = read_card(card, model=model)

@@ -12,7 +12,15 @@ import typer
 from flipmeter.api import STORE
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import INCOMPLETE, fail, say, warn
-from flipmeter.cli.options import AsJson, DataDir, Out, StorePath, verb
+from flipmeter.cli.options import (
+    AsJson,
+    DataDir,
+    Out,
+    StorePath,
+    TrustCode,
+    TrustHosts,
+    verb,
+)
 from flipmeter.model import Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import read_as_written, write_card
@@ -33,6 +41,8 @@ def confirm_(
     out: Out = None,
     store: StorePath = STORE,
     as_json: AsJson = False,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Ask a selected rater about unseen items and write the verdict into its card."""
     chosen = read_as_written(card)

@@ -13,7 +13,13 @@ from rich.text import Text
 from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, StorePath, verb
+from flipmeter.cli.options import (
+    AsJson,
+    StorePath,
+    TrustCode,
+    TrustHosts,
+    verb,
+)
 from flipmeter.model import (
     CAPABILITIES,
     Capability,
@@ -52,6 +58,8 @@ def examine(
     ] = False,
     store: StorePath = STORE,
     as_json: AsJson = False,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Find out what a model's endpoint has, by a few small requests, and record it."""
     chosen = Model(model, base_url=base_url, interface=interface)

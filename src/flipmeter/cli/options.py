@@ -11,6 +11,7 @@ import yaml
 
 from flipmeter.api import Run, Study, read_study
 from flipmeter.base.atomic import is_same_file
+from flipmeter.base.consent import trusting
 from flipmeter.run.generation import MANIFEST
 from flipmeter.types import Problem
 
@@ -46,6 +47,35 @@ DataDir = Annotated[
 ]
 StorePath = Annotated[Path, typer.Option("--store", help="The reply store.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder (runs/NAME).")]
+
+
+def _trusting(ctx: typer.Context, code: bool) -> bool:
+    ctx.with_resource(trusting(code=code))
+    return code
+
+
+def _trusting_hosts(ctx: typer.Context, hosts: list[str] | None) -> list[str] | None:
+    ctx.with_resource(trusting(hosts=hosts or ()))
+    return hosts
+
+
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        callback=_trusting,
+        help="Run the Python code that is named here; it can do all that you can.",
+    ),
+]
+TrustHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust-host",
+        callback=_trusting_hosts,
+        help="Send the key that a model names (`key:`) to this HOST or HOST:PORT (repeatable).",
+    ),
+]
+"""Consent to what a study names holds for this command; `trusting` is asked where it matters."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine.")]
 
 

@@ -19,6 +19,8 @@ from flipmeter.cli.options import (
     Models,
     StorePath,
     StudyName,
+    TrustCode,
+    TrustHosts,
     study_of,
     verb,
 )
@@ -54,6 +56,8 @@ def plan(
         typer.Option(help="Prompt tokens per second that each model reads, without shared ones."),
     ] = None,
     as_json: AsJson = False,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Say what a study would ask, and what that takes; no model is asked."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)

@@ -18,6 +18,8 @@ from flipmeter.cli.options import (
     Out,
     StorePath,
     StudyName,
+    TrustCode,
+    TrustHosts,
     study_of,
     verb,
 )
@@ -42,6 +44,8 @@ def run(
     ] = None,
     out: Out = None,
     store: StorePath = STORE,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Ask what is missing, then measure. Stop and start as you like: nothing is asked twice."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)

@@ -8,7 +8,12 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.consoles import errors
-from flipmeter.cli.options import DataDir, verb
+from flipmeter.cli.options import (
+    DataDir,
+    TrustCode,
+    TrustHosts,
+    verb,
+)
 from flipmeter.data import load
 from flipmeter.model import (
     open_backend,
@@ -29,6 +34,8 @@ def serve(
     data_dir: DataDir = None,
     port: Annotated[int, typer.Option(help="The port on the loopback address.")] = 8080,
     delay: Annotated[float, typer.Option(help="Seconds that every answer is held back.")] = 0.0,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Serve embedded or simulated models as an OpenAI-compatible endpoint on loopback."""
     named = dict(_served(text) for text in model)

@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import Changes, Data, DataDir, StudyName, study_of, verb
+from flipmeter.cli.options import (
+    Changes,
+    Data,
+    DataDir,
+    StudyName,
+    TrustCode,
+    TrustHosts,
+    study_of,
+    verb,
+)
 
 app = verb()
 
@@ -20,6 +29,8 @@ def show(
     changes: Changes = None,
     dataset: Data = None,
     data_dir: DataDir = None,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
     """Print the views of one item side by side, differences marked: look before you spend."""
     chosen = study_of(study, changes, None, dataset, None, data_dir)

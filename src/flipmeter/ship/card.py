@@ -19,7 +19,7 @@ from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.inference.words import Word
 from flipmeter.model import World, identity_of, interface_of
-from flipmeter.model.backends.python import beside
+from flipmeter.model.backends.user_code import beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import read_template, unshown

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from flipmeter.base.chance import shuffled
+from flipmeter.base.consent import trusting
 from flipmeter.base.run_sync import wait_for
 from flipmeter.data.guess import is_number
 from flipmeter.data.items import text_fault
@@ -67,7 +68,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `unanswered`. `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a
     list as in a study file; `draws` replies are drawn and counted, `min_interval` seconds
     lie between two calls. `store` is the file of replies, None for memory. `world` is for simulated
-    raters.
+    raters. `trust` runs Python code that the model names, `trust_hosts` may be given its key.
     """
 
     def __init__(
@@ -95,6 +96,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         store: str | Path | None = ".flipmeter/replies.sqlite",
         seed: int = 0,
         world: World | None = None,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
     ) -> None:
         self.model = model
         self.scale = scale
@@ -118,6 +121,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.store = store
         self.seed = seed
         self.world = world
+        self.trust = trust
+        self.trust_hosts = trust_hosts
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -226,7 +231,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def of(cls, card: Card, *, name: str = "the card", **options: Any) -> OrdinalClassifier:
         """The rater of a card that is open already, fitted."""
         known = options.pop("world", None) or card.world()
-        if told := card.warning(known):
+        with trusting(bool(options.get("trust"))):
+            told = card.warning(known)
+        if told:
             warnings.warn(told, UserWarning, stacklevel=3)
         average = options.pop("average", card.average)
         average = [average] if isinstance(average, str) else list(average)
@@ -344,7 +351,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(items) > size:
             refuse_in_parts(card.pipeline)
         found: list[Labelled] = []
-        with Store(":memory:" if self.store is None else Path(self.store)) as store:
+        place = ":memory:" if self.store is None else Path(self.store)
+        with trusting(self.trust, self.trust_hosts), Store(place) as store:
             async with at_work(
                 card.condition(),
                 card.views(),

@@ -27,7 +27,7 @@ from flipmeter.model import (
     Price,
     is_in_process,
 )
-from flipmeter.model.backends.python import beside
+from flipmeter.model.backends.user_code import beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.prompt import Template, factors, label_formats, read_template

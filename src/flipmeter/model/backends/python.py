@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from flipmeter.model.backends.response import plain
-from flipmeter.registry import suggestion
+from flipmeter.model.backends.user_code import FAMILY, find_callable
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
 
-FAMILY = "python"
 AT_ONCE = 16
 """How many questions a coroutine is asked at once unless told; a plain function gets one."""
 LEAST = -100.0
@@ -208,70 +203,3 @@ def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
             raise Problem(f"cannot make a '{name_of(model)}': {why}; see its `options`") from error
     is_async = any(map(inspect.iscoroutinefunction, (found, type(found).__call__)))
     return (lambda question: found(question, **options)), is_async
-
-
-def beside(address: str, folder: Path) -> str:
-    """Return a callable's address with the path of its file, if that stands in a folder.
-
-    Any other is returned as it is. A module of a package is left to be imported by its name.
-    """
-    place, _, path = address.removeprefix(f"{FAMILY}/").rpartition(":")
-    if not address.startswith(f"{FAMILY}/") or not place:
-        return address
-    is_file = place.endswith(".py")
-    file = folder / (place if is_file else f"{place.replace('.', '/')}.py")
-    is_packed = not is_file and "." in place and (file.parent / "__init__.py").is_file()
-    return f"{FAMILY}/{file}:{path}" if file.is_file() and not is_packed else address
-
-
-@lru_cache(maxsize=64)
-def find_callable(name: str) -> Any:
-    """Return the callable that `package.module:function` or `file.py:function` names."""
-    place, colon, path = name.rpartition(":")
-    if not (colon and place and path):
-        raise Problem(f"'{name}' names no callable; write {FAMILY}/package.module:function")
-    found: Any = _module(place)
-    for part in path.split("."):
-        if not hasattr(found, part):
-            there = [one for one in vars(found) if not one.startswith("_")]
-            raise Problem(f"{place} has nothing named '{part}'{suggestion(part, there)}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise Problem(f"'{name}' is {type(found).__name__}, which cannot be called with a question")
-    return found
-
-
-def _module(place: str) -> ModuleType:
-    """Import a module by its name, from where we are too, or from a file."""
-    try:
-        return _from_file(Path(place)) if place.endswith(".py") else _by_name(place)
-    except Problem:
-        raise
-    except (Exception, SystemExit) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise Problem(f"cannot import {place}: {why}; mend it, or name another") from error
-
-
-def _by_name(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise
-        raise Problem(
-            f"no module named '{error.name}' (looked in {here} and on the path of Python); "
-            "install it, set PYTHONPATH, or name a file: python/folder/file.py:function"
-        ) from error
-
-
-def _from_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise Problem(f"no file {path} (looked in {Path.cwd()}); check the path")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)  # dataclasses and pickles look their module up
-    spec.loader.exec_module(module)
-    return module

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
+from flipmeter.base.consent import NOTHING, Trust, trusted_hosts, trusting
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.engine.limiter import Limiter
@@ -131,10 +132,13 @@ class Holder:
     async def here(self) -> None:
         """Return when there is an actor."""
 
-    async def open(self, model: Model, world: World | None, open_one: Open) -> ActorModel | Problem:
+    async def open(
+        self, model: Model, world: World | None, open_one: Open, trust: Trust = NOTHING
+    ) -> ActorModel | Problem:
         try:
             if self._backend is None:
-                self._backend = await asyncio.to_thread(open_one, model, world)
+                with trusting(trust.code, trust.hosts):
+                    self._backend = await asyncio.to_thread(open_one, model, world)
         except Problem as problem:
             return problem
         return ActorModel(self._backend.identity, self._backend.is_reproducible, platform.node())
@@ -275,20 +279,21 @@ class RayBackend(Fleet):
                 "out, or name one"
             )
         identity, self._ray = identity_of(model, world), _package()
+        trust = Trust(code=True, hosts=trusted_hosts())  # its code has run here, by consent
         shared = _shared_limit(model, identity)
         super().__init__([Actor(model, identity, *shared) for _ in range(model.actors.replicas)])
         self.is_reproducible = is_reproducible(model, Decoding())
         self._wanted = model.actors
         self._title = model.title
-        self._opening = model, world, open_one
+        self._opening = model, world, open_one, trust
         self._tasks: set[asyncio.Task[None]] = set()
 
     def muster(self) -> None:
         """Let Ray place the actors; what they know is sent once for all of them."""
         if self._tasks or self.there:
             return
-        model, world, open_one = self._opening
-        self._opening = model, self._ray.put(world), open_one
+        model, world, *rest = self._opening
+        self._opening = model, self._ray.put(world), *rest
         wanted = self._wanted
         holder = self._ray.remote(
             num_cpus=wanted.num_cpus,

@@ -54,7 +54,9 @@ def has_gpu() -> bool:
 def load(place: Place) -> Loaded:
     """Load a model with its tokenizer, ready to answer."""
     hf, torch = _packages()
-    where: dict[str, Any] = {"revision": place.revision} if place.revision else {}
+    where: dict[str, Any] = {"trust_remote_code": False}  # a model may come with code
+    if place.revision:
+        where["revision"] = place.revision
     if place.gguf_file:
         where["gguf_file"] = place.gguf_file
     dtype = place.dtype if place.dtype == "auto" else getattr(torch, place.dtype, None)
@@ -96,7 +98,8 @@ def _packages() -> tuple[Any, Any]:
 
 def _model(hf: Any, source: str, options: Mapping[str, Any]) -> Any:
     """Load as a language model, or by its text side a model that also sees images."""
-    where = {name: options[name] for name in ("revision", "gguf_file") if name in options}
+    named = ("revision", "gguf_file", "trust_remote_code")
+    where = {name: options[name] for name in named if name in options}
     config = hf.AutoConfig.from_pretrained(source, **where)
     known = hf.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     kind = hf.AutoModelForCausalLM

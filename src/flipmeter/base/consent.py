@@ -1,0 +1,181 @@
+"""Consent: whether code that a file names may run, and which hosts may be given a key.
+
+Consent is given for one call or command (`trusting`), for a process (FLIPMETER_TRUST), or once for
+all in the user's own configuration (`remember`); nothing that comes with a study can give it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.machinery import all_suffixes
+from pathlib import Path
+
+from platformdirs import user_config_dir
+
+from flipmeter.base.atomic import write_text
+from flipmeter.base.problem import Problem
+
+TRUST_VARIABLE = "FLIPMETER_TRUST"
+CONFIG_VARIABLE = "FLIPMETER_CONFIG"
+YES = {"1", "true", "yes", "on"}
+MOST_FILES = 1000
+"""So much code may lie beside a file whose consent is remembered: all of it is hashed each time."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What was consented to: to run code that is named, and to send keys to these hosts."""
+
+    code: bool = False
+    hosts: frozenset[str] = frozenset()
+
+
+NOTHING = Trust()
+_given: ContextVar[Trust] = ContextVar("given", default=NOTHING)
+
+
+@contextmanager
+def trusting(code: bool = False, hosts: Iterable[str] = ()) -> Iterator[None]:
+    """Add to what is trusted, until the end of the block and in this context only."""
+    before = _given.get()
+    names = frozenset(map(str.lower, [hosts] if isinstance(hosts, str) else hosts))
+    token = _given.set(Trust(before.code or code is True, before.hosts | names))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def given() -> Trust:
+    """What this call or command was trusted with."""
+    return _given.get()
+
+
+def is_code_trusted() -> bool:
+    """Whether whatever code is named may run, by this call or by the environment."""
+    return given().code or os.environ.get(TRUST_VARIABLE, "").strip().lower() in YES
+
+
+def is_host_trusted(host: str, port: int | None) -> bool:
+    """Whether a host may be given a key that is not bound to another; `HOST:PORT` is one port."""
+    known = trusted_hosts()
+    return host.lower() in known or f"{host.lower()}:{port}" in known
+
+
+def trusted_hosts() -> frozenset[str]:
+    """The hosts that this call, command or user trusts."""
+    return given().hosts | frozenset(remembered().hosts)
+
+
+# --- what is remembered ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """The user's configuration: files by the digest of their code, and hosts."""
+
+    code: Mapping[str, str]
+    hosts: tuple[str, ...]
+
+
+def config_file() -> Path:
+    """Where consent is remembered; the variable FLIPMETER_CONFIG names another folder."""
+    chosen = os.environ.get(CONFIG_VARIABLE)
+    folder = Path(chosen).expanduser() if chosen else Path(user_config_dir("flipmeter"))
+    return folder / "trust.json"
+
+
+def remembered() -> Remembered:
+    """What the user consented to once for all; a file that cannot be read is a problem."""
+    path = config_file()
+    try:
+        found = json.loads(path.read_bytes())
+        code, hosts = dict(found.get("code", {})), tuple(found.get("hosts", ()))
+    except (FileNotFoundError, NotADirectoryError):
+        return Remembered({}, ())
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise Problem(f"cannot read {path} ({error}); correct or remove it") from error
+    return Remembered(code, tuple(str(host).lower() for host in hosts))
+
+
+def remember(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
+    """Consent to the code of files as they are now, and to hosts, once for all."""
+    known = remembered()
+    code = {digest_beside(path): str(path.resolve()) for path in files}
+    _keep(Remembered({**known.code, **code}, _merged(known.hosts, hosts)))
+
+
+def forget(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
+    """Withdraw what was remembered of files, whatever they held then, and of hosts."""
+    known, gone = remembered(), {str(path.resolve()) for path in files}
+    dropped = {host.lower() for host in hosts}
+    _keep(
+        Remembered(
+            {digest: path for digest, path in known.code.items() if path not in gone},
+            tuple(host for host in known.hosts if host not in dropped),
+        )
+    )
+
+
+def _merged(known: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*known, *(host.lower() for host in more)]))
+
+
+def _keep(state: Remembered) -> None:
+    path = config_file()
+    content = json.dumps({"code": dict(state.code), "hosts": list(state.hosts)}, indent=2)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_text(path, content)
+    except OSError as error:
+        raise Problem(
+            f"cannot write {path} ({error.strerror}); set {CONFIG_VARIABLE} to a folder of yours"
+        ) from error
+
+
+def is_remembered(path: Path, source: bytes) -> bool:
+    """Whether the user consented to this very code, with all code that it may import from beside.
+
+    `source` is what will run: the file itself is not read again.
+    """
+    known = remembered().code
+    return bool(known) and digest_beside(path, source) in known
+
+
+def digest_beside(path: Path, source: bytes | None = None) -> str:
+    """SHA-256 of a file's code and of every importable file in its folder and below.
+
+    A neighbour that changes withdraws the consent: the file may import it.
+    """
+    path = path.resolve()
+    try:
+        content = path.read_bytes() if source is None else source
+        files = [(str(other.relative_to(path.parent)), _hashed(other)) for other in _beside(path)]
+    except OSError as error:
+        raise Problem(f"cannot read {error.filename} ({error.strerror}); check the path") from error
+    told = [[path.name, hashlib.sha256(content).hexdigest()], *sorted(files)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _beside(path: Path) -> list[Path]:
+    suffixes, found = tuple(all_suffixes()), list[Path]()
+    for folder, folders, names in os.walk(path.parent):
+        folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
+        found += [Path(folder, name) for name in names if name.endswith(suffixes)]
+        if len(found) > MOST_FILES:
+            raise Problem(
+                f"more than {MOST_FILES:,} Python files lie beside {path}, too many to remember "
+                "consent for; put it into a folder of its own, or use --trust"
+            )
+    return [other for other in found if other != path]
+
+
+def _hashed(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

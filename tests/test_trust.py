@@ -1,0 +1,317 @@
+"""Whose code runs, where keys go, what is written where: studies and runs of strangers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import py_compile
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import Cli
+from flipmeter import OrdinalClassifier, Problem, Study
+from flipmeter.base.consent import Trust, given, is_remembered, trusting
+from flipmeter.model import identity_of, open_backend
+from flipmeter.model.backends import user_code
+from flipmeter.model.backends.ray import Holder
+from flipmeter.model.backends.user_code import find_callable
+from flipmeter.ship.card import Card
+from flipmeter.types import Model
+
+pytest_plugins = ["pytester"]
+
+Write = Callable[[str, str], Path]
+
+EVIL = """
+from pathlib import Path
+Path("marker").write_text("was here")
+def rate(question): return 1
+"""
+STUDY = {
+    "name": "received",
+    "models": ["python/evil.py:rate"],
+    "datasets": ["reviews"],
+    "test_size": 5,
+    "probes": ["label_order"],
+    "repeats": 1,
+}
+CARD = {
+    "model": "python/evil.py:rate",
+    "task": {
+        "scale": ["bad", "good"],
+        "title": "Rating",
+        "noun": "Text",
+        "aspect": "mood",
+        "low": "bad",
+        "high": "good",
+    },
+    "style": {"shots": 0},
+}
+
+
+@pytest.fixture
+def received(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a stranger may send it: code that leaves a mark, and a study and a card."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLIPMETER_CONFIG", str(tmp_path / "config"))
+    write("evil.py", EVIL)
+    write("study.yaml", yaml.safe_dump(STUDY))
+    write("card.yaml", yaml.safe_dump(CARD))
+    write("texts.csv", "text\nFine.\n")
+    return tmp_path
+
+
+def has_run(folder: Path) -> bool:
+    return (folder / "marker").exists()
+
+
+# Code runs by consent
+
+ASKING = {
+    "run": ["run", "study.yaml"],
+    "plan": ["plan", "study.yaml", "--offline"],
+    "show": ["show", "study.yaml"],
+    "cache explain": ["cache", "explain", "study.yaml"],
+    "classify": ["classify", "card.yaml", "texts.csv"],
+    "confirm": ["confirm", "card.yaml", "--items", "5"],
+    "serve": ["serve", "x=python/evil.py:rate"],
+    "--model": ["run", "study.yaml", "--model", "python/evil.py:rate"],
+}
+
+
+@pytest.mark.parametrize("words", ASKING.values(), ids=ASKING)
+def test_a_verb_that_asks_runs_no_code_without_consent(
+    received: Path, cli: Cli, words: list[str]
+) -> None:
+    code, _, err = cli(*words)
+    told = " ".join(err.split())
+    assert code == 2
+    assert not has_run(received)
+    assert "evil.py is Python code" in told
+    for way in ("--trust", "FLIPMETER_TRUST=1", "trust=True", "flipmeter trust evil.py"):
+        assert way in told
+
+
+@pytest.mark.parametrize("words", [["batch", "export", "study.yaml", "-o", "b"], ["examine", "X"]])
+def test_verbs_for_endpoints_do_not_run_code_either(
+    received: Path, cli: Cli, words: list[str]
+) -> None:
+    cli(*["python/evil.py:rate" if word == "X" else word for word in words])
+    assert not has_run(received)
+
+
+def test_consent_is_for_one_command(received: Path, cli: Cli) -> None:
+    assert cli("run", "study.yaml", "--trust")[0] == 0
+    assert has_run(received)
+    assert not given().code
+    assert cli("run", "study.yaml")[0] == 2
+
+
+@pytest.mark.parametrize(("value", "code"), [("1", 0), ("true", 0), ("0", 2), ("", 2), ("no", 2)])
+def test_the_environment_consents_in_ci(
+    received: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, value: str, code: int
+) -> None:
+    monkeypatch.setenv("FLIPMETER_TRUST", value)
+    assert cli("plan", "study.yaml", "--offline")[0] == code
+    assert has_run(received) == (code == 0)
+
+
+@pytest.mark.parametrize("key", ["trust", "trust_hosts"])
+def test_a_study_cannot_consent_to_itself(received: Path, write: Write, cli: Cli, key: str) -> None:
+    write("study.yaml", yaml.safe_dump(STUDY | {key: True}))
+    assert cli("run", "study.yaml")[0] == 2
+    write(
+        "study.yaml", yaml.safe_dump(STUDY | {"models": [{"model": "python/evil.py:rate", key: 1}]})
+    )
+    assert cli("run", "study.yaml")[0] == 2
+    assert not has_run(received)
+
+
+def test_in_python_consent_is_an_argument(received: Path) -> None:
+    study = Study(**STUDY)
+    for ask in (study.plan, study.run, study.show):
+        with pytest.raises(Problem, match="is Python code"):
+            ask()
+    assert not has_run(received)
+    study.plan(trust=True, is_offline=True)
+    study.show(trust=True)
+    assert study.run("run", trust=True).decisions["rank"].unique().to_list() == [1]
+
+
+@pytest.mark.parametrize("trust", ["no", 1, [True]])
+def test_only_true_is_consent(received: Path, trust: Any) -> None:
+    with pytest.raises(Problem, match="is Python code"):
+        Study(**STUDY).plan(trust=trust)
+    assert not has_run(received)
+
+
+def test_the_classifier_needs_consent(received: Path) -> None:
+    texts, labels = ["Good.", "Bad."], ["good", "bad"]
+    options: dict[str, Any] = {"scale": ["bad", "good"], "shots": 1, "store": None}
+    fitted = OrdinalClassifier("python/evil.py:rate", **options).fit(texts, labels)
+    with pytest.raises(Problem, match="is Python code"):
+        fitted.predict(texts)
+    with pytest.raises(Problem, match="is Python code"):
+        OrdinalClassifier.load("card.yaml", store=None)
+    with pytest.raises(Problem, match="is Python code"):
+        OrdinalClassifier.of(Card.model_validate(CARD), store=None)
+    assert not has_run(received)
+    assert OrdinalClassifier.load("card.yaml", store=None, trust=True).predict(texts).tolist() == [
+        "bad",
+        "bad",
+    ]
+
+
+def test_the_pytest_plugin_needs_consent(received: Path, pytester: pytest.Pytester) -> None:
+    for name in ("evil.py", "study.yaml"):
+        (pytester.path / name).write_text((received / name).read_text())
+    pytester.makepyfile(
+        "def test_it(flipmeter_run): flipmeter_run('study.yaml')\n"
+        "def test_by_name(flipmeter_run): flipmeter_run('study.yaml', trust=True)\n"
+    )
+    pytester.runpytest_inprocess("-p", "no:xdist", "-k", "test_it").assert_outcomes(failed=1)
+    assert not has_run(pytester.path)
+    pytester.runpytest_inprocess("-p", "no:xdist", "-k", "by_name").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("-p", "no:xdist", "--flip-trust").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    "address", ["os:system", "subprocess:getoutput", "subprocess:Popen", "flipmeter.cli:main"]
+)
+def test_a_module_that_nobody_registered_is_refused(address: str) -> None:
+    with pytest.raises(Problem, match=r"would be imported.*--trust"):
+        identity_of(Model(f"python/{address}"))
+
+
+def test_a_package_below_the_working_folder_is_not_imported_unasked(
+    received: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (received / "pack").mkdir()
+    write("pack/__init__.py", EVIL)
+    path = list(sys.path)
+    with pytest.raises(Problem, match="would be imported"):
+        open_backend(Model("python/pack.mine:rate"))
+    assert not has_run(received)
+    assert sys.path == path
+
+
+def test_a_registered_module_offers_its_own_callables_only(
+    received: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        "offered_here.py",
+        "import subprocess\nfrom functools import partial\n"
+        "def rate(question): return 1\nmade = partial(rate)\nlent = partial(subprocess.run)\n",
+    )
+    monkeypatch.syspath_prepend(str(received))
+    monkeypatch.setattr(user_code, "registered_modules", lambda: frozenset({"offered_here"}))
+    assert find_callable("offered_here:rate")
+    assert find_callable("offered_here:made")
+    for borrowed in ("subprocess.run", "subprocess.Popen", "lent"):
+        with pytest.raises(Problem, match="not of its own"):
+            find_callable(f"offered_here:{borrowed}")
+
+
+@pytest.mark.parametrize("trust", [Trust(), Trust(code=True)])
+def test_an_actor_on_another_node_has_the_consent_of_who_started_it(
+    received: Path, trust: Trust
+) -> None:
+    model = Model("python/evil.py:rate")
+    held = asyncio.run(Holder().open(model, None, open_backend, trust))
+    assert isinstance(held, Problem) != trust.code
+    assert has_run(received) == trust.code
+
+
+# Consent that is remembered
+
+
+def test_consent_is_remembered_for_this_very_code(received: Path, cli: Cli, write: Write) -> None:
+    assert cli("trust", "evil.py")[0] == 0
+    assert not has_run(received)
+    assert cli("plan", "study.yaml", "--offline")[0] == 0
+    assert has_run(received)
+    write("evil.py", EVIL + "# changed")
+    assert cli("plan", "study.yaml", "--offline")[0] == 2
+
+
+def test_consent_ends_when_code_beside_the_file_changes(
+    received: Path, cli: Cli, write: Write
+) -> None:
+    write("helper.py", "")
+    cli("trust", "evil.py")
+    assert cli("plan", "study.yaml", "--offline")[0] == 0
+    write("helper.py", "import os")
+    assert cli("plan", "study.yaml", "--offline")[0] == 2
+    write("helper.py", "")
+    assert cli("plan", "study.yaml", "--offline")[0] == 0
+    (received / "pack").mkdir()
+    write("pack/__init__.py", "")
+    assert cli("plan", "study.yaml", "--offline")[0] == 2
+
+
+def test_consent_is_withdrawn(received: Path, cli: Cli) -> None:
+    cli("trust", "evil.py", "--host", "llm.example.org")
+    _, out, _ = cli("trust")
+    assert "evil.py" in out
+    assert "llm.example.org" in out
+    _, out, _ = cli("trust", "--forget", "evil.py", "--host", "llm.example.org")
+    assert "nothing is trusted" in out
+    assert cli("plan", "study.yaml", "--offline")[0] == 2
+
+
+def test_what_is_no_python_file_cannot_be_trusted(received: Path, cli: Cli) -> None:
+    assert cli("trust", "study.yaml")[0] == 2
+    assert cli("trust", "nowhere.py")[0] == 2
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"code": 1}', '{"hosts": 1}'])
+def test_a_configuration_that_cannot_be_read_trusts_nothing(
+    received: Path, cli: Cli, content: str
+) -> None:
+    (received / "config").mkdir()
+    (received / "config" / "trust.json").write_text(content)
+    code, _, err = cli("plan", "study.yaml", "--offline")
+    assert (code, has_run(received)) == (2, False)
+    assert "trust.json" in err
+
+
+def test_what_was_hashed_is_what_runs(received: Path, cli: Cli, write: Write) -> None:
+    """Bytecode that lies beside a file, and counts as its own, may be of other code."""
+    write("evil.py", "def rate(question): return 1\n" + "#" * 200)
+    cli("trust", "evil.py")
+    write("other.py", EVIL)
+    cached = importlib.util.cache_from_source(str(received / "evil.py"))
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(received / "other.py"), cached, invalidation_mode=unchecked)
+    (received / "other.py").unlink()
+    assert cli("plan", "study.yaml", "--offline")[0] == 0
+    assert not has_run(received)
+
+
+def test_a_file_that_changes_after_it_was_read_runs_as_it_was_read(
+    received: Path, cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("evil.py", "def rate(question): return 1\n")
+    cli("trust", "evil.py")
+
+    def swapped(path: Path, source: bytes) -> bool:
+        found = is_remembered(path, source)
+        write("evil.py", EVIL)
+        return found
+
+    monkeypatch.setattr(user_code, "is_remembered", swapped)
+    find_callable("evil.py:rate")
+    assert not has_run(received)
+
+
+def test_consent_does_not_leak_out_of_its_block(received: Path) -> None:
+    with trusting(code=True, hosts=["a.example"]), trusting(hosts=["B.example"]):
+        assert given().code
+        assert given().hosts == {"a.example", "b.example"}
+    assert not given().code
+    assert not given().hosts
