@@ -56,11 +56,12 @@ _CANONICAL = json.JSONEncoder(
 
 @dataclass(frozen=True)
 class Scale:
-    """Ordered class names, lowest first, with the words for its two poles."""
+    """Class names, lowest first, with the words for its two poles; `nominal` ones have no order."""
 
     names: tuple[str, ...]
     low: str = "negative"
     high: str = "positive"
+    nominal: bool = False
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:

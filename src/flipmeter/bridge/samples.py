@@ -50,6 +50,7 @@ class PromptSample:
             "item": item.id,
             "gold": item.gold,
             "n_classes": len(condition.task.scale),
+            "nominal": condition.task.scale.nominal,
             "prompt": prompt.digest,
             "labels": prompt.labels,
             "answers": list(prompt.answers),

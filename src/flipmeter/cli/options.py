@@ -28,7 +28,8 @@ RunsOrTable = Annotated[
     ),
 ]
 ScaleOption = Annotated[
-    str | None, typer.Option("--scale", help="Of a table: its classes, lowest first: low,mid,high.")
+    str | None,
+    typer.Option("--scale", help="Of a table: its classes, lowest first (a,b,c), or nominal."),
 ]
 Changes = Annotated[
     list[str] | None,
@@ -122,5 +123,13 @@ def spare(out: Path | None, *sources: Path | None) -> None:
 
 
 def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
-    """The run that is named, whose classes may be named with commas between them."""
-    return Run(*paths, scale=[name.strip() for name in scale.split(",")] if scale else ())
+    """The run that is named, whose classes may be named with commas between them.
+
+    `nominal` says that they have no order, and `nominal:red,green` which they are.
+    """
+    names = _named(scale).split(",") if scale else []
+    return Run(*paths, scale=[name.strip() for name in names])
+
+
+def _named(scale: str) -> str:
+    return f"nominal,{scale.removeprefix('nominal:')}" if scale.startswith("nominal:") else scale

@@ -37,6 +37,8 @@ def unit_digests(item: Item) -> set[str]:
 def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> str:
     """Return the SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
     digest = hashlib.sha256(canonical_json(list(scale.names)).encode())
+    if scale.nominal:
+        digest.update(b"\nnominal")
     for name, items in (("pool", pool), ("test", test)):
         digest.update(f"\n{name} {len(items)}".encode())
         for item in items:

@@ -16,7 +16,7 @@ from flipmeter.data.items import (
     settle_bad,
     without_leaks,
 )
-from flipmeter.data.labels import Labels, ScaleSpec, TaskSpec, read_labels
+from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
 from flipmeter.data.tables import Table, read_table
 from flipmeter.types import Dataset
 
@@ -46,13 +46,20 @@ def load_file(
     white space of a text is cut.
     """
     path = Path(path)
-    reader = read_labels(scale, labels, task, label)
+    found = _labels_in(label, quotes, path, demos) if scale == NOMINAL else ()
+    reader = read_labels(scale, labels, task, label, found)
     test = read_table(path, quotes)
     columns = Columns(text, label, id, fields or {}, cluster).of(test)
     pool = read_table(Path(demos), quotes) if demos else None
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
     )
+
+
+def _labels_in(column: str, quotes: bool | None, *paths: str | Path | None) -> list[object]:
+    """Every label of some files."""
+    tables = [read_table(Path(path), quotes) for path in paths if path]
+    return [record.values.get(column) for table in tables for record in table.records]
 
 
 def with_demos(

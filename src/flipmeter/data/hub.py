@@ -15,7 +15,7 @@ from urllib.request import getproxies
 
 from flipmeter.data.files import dataset_of
 from flipmeter.data.items import Columns, OnBad
-from flipmeter.data.labels import Labels, ScaleSpec, TaskSpec, label_key, read_labels
+from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem
@@ -153,7 +153,10 @@ def _labels(
 ) -> Labels:
     named: list[str] | None = getattr(rows.features.get(columns.label), "names", None)
     if not named:
-        return read_labels(scale, labels, task, columns.label)
+        found = list(rows[columns.label]) if scale == NOMINAL else ()
+        return read_labels(scale, labels, task, columns.label, found)
+    if scale == NOMINAL:
+        scale = {NOMINAL: named}
     if scale is None and task is None:
         scale = named
     reader = read_labels(scale, None, task, columns.label)

@@ -10,13 +10,17 @@ from typing import Any
 from flipmeter.registry import suggestion
 from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Task
 
-ScaleSpec = Scale | Sequence[object] | Mapping[object, object]
+ScaleSpec = Scale | Sequence[object] | Mapping[object, object] | str
+NOMINAL = "nominal"
+"""Classes without an order: `scale: nominal`, or `scale: {nominal: [red, blue]}`."""
 TaskSpec = Task | Mapping[str, str]
 
 _WHOLE = re.compile(r"[+-]?\d{1,9}(\.0*)?")
 _STARS = re.compile(r"(\d{1,2}(?:\.0*)?)[ -]?stars?")
 _GLYPHS = re.compile(r"([★⭐]+)[☆✩]*")
 _TASK_KEYS = ["title", "noun", "aspect", "low", "high"]
+MOST_NOMINAL = 1000
+"""More labels than these are texts or numbers, not the names of classes."""
 _PLAIN_COLUMNS = ("label", "labels", "class", "gold", "target", "y")
 
 
@@ -46,10 +50,12 @@ def read_labels(
     labels: Mapping[object, object] | None = None,
     task: TaskSpec | None = None,
     column: str = "label",
+    found: Sequence[object] = (),
 ) -> Labels:
     """Build the reader of a file's labels from a scale and, where values need it, a mapping.
 
-    A scale is a list of names, lowest first, or `{value: name}` in that order. A name wins over a
+    A scale is a list of names, lowest first, or `{value: name}` in that order; classes without an
+    order are `{nominal: [...]}`, or `nominal` for those `found` in the file. A name wins over a
     rank: with the scale 0..10 the label 1 is the class named "1". Whole numbers count as ranks
     1..M only where no name is a number and there is no mapping.
     """
@@ -57,11 +63,17 @@ def read_labels(
     if scale is None and isinstance(task, Task):
         scale = task.scale
     if scale is None:
-        raise Problem("no scale given; list the classes from lowest to highest: scale: [low, high]")
+        raise Problem(
+            "no scale given; list the classes from lowest to highest: scale: [low, high], or say "
+            "that they have no order: scale: nominal"
+        )
+    scale, is_nominal = _unordered(scale, found, spelled)
     if isinstance(scale, Mapping):
         spelled = {**scale, **spelled}
         scale = list(scale.values())
     named = make_task(scale, task, column)
+    if is_nominal:
+        named = replace(named, scale=replace(named.scale, nominal=True))
     ranks = {label_key(name): rank for rank, name in enumerate(named.scale.names, start=1)}
     counts = not any(_WHOLE.fullmatch(name) for name in ranks)
     numbers = {str(rank): rank for rank in named.scale.ranks} if counts else {}
@@ -70,6 +82,36 @@ def read_labels(
         return Labels(named, targets)
     mapped = {label_key(raw): _target(raw, value, targets) for raw, value in spelled.items()}
     return Labels(named, {**ranks, **mapped})
+
+
+def _unordered(
+    scale: ScaleSpec, found: Sequence[object], spelled: Mapping[object, object]
+) -> tuple[ScaleSpec, bool]:
+    """The classes of a scale that says it is nominal, and whether it does."""
+    if isinstance(scale, Mapping) and [*scale] == [NOMINAL]:
+        named = scale[NOMINAL]
+        if isinstance(named, Mapping | Sequence) and not isinstance(named, str):
+            return named, True
+    if scale != NOMINAL:
+        return scale, False
+    mapped = {label_key(raw): name for raw, name in spelled.items()}
+    seen = {label_key(raw): raw for raw in reversed(found) if raw is not None and str(raw).strip()}
+    names = {label_key(mapped.get(key, raw)): mapped.get(key, raw) for key, raw in seen.items()}
+    if len(names) > MOST_NOMINAL:
+        raise Problem(
+            f"scale: nominal takes every label for a class, and there are {len(names):,} of them; "
+            f"name the classes: scale: {{nominal: [{shorten(next(iter(names.values())))}, ...]}}"
+        )
+    if len(names) < 2:
+        raise Problem(
+            f"scale: nominal found {len(names)} class in the labels; two are needed, or name "
+            "them: scale: {nominal: [red, green]}"
+        )
+    return [names[key] for key in sorted(names, key=_by_number)], True
+
+
+def _by_number(key: str) -> tuple[int, str]:
+    return (int(key), "") if _WHOLE.fullmatch(key) else (MOST_NOMINAL, key)
 
 
 def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:

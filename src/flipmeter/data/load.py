@@ -94,7 +94,7 @@ _LOADERS: dict[str, Callable[[str, dict[str, Any], str | Path | None, Path], Dat
     "catalog": _load_catalog,
 }
 _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "scale": ((list, tuple, Mapping, Scale), "a list of classes, lowest first"),
+    "scale": ((list, tuple, Mapping, Scale, str), "a list of classes, lowest first"),
     "labels": (Mapping, "a mapping {value: class}"),
     "fields": (Mapping, "a mapping {field: column}"),
     "task": ((Mapping, Task), "a mapping with title, noun, aspect, low, high"),

@@ -110,8 +110,10 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
         title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
     )
     keys = varying(estimates)
-    metrics = ("accuracy", "macro_f1", "spearman", "mae", "parse_failure")
-    for name in (*keys, "view", "accuracy [95 %]", "macro F1", "Spearman", "MAE", "parse failures"):
+    titles = {"macro_f1": "macro F1", "spearman": "Spearman", "mae": "MAE"}
+    shown = {name: title for name, title in titles.items() if _is_in(estimates, name)}
+    metrics = ("accuracy", *shown, "parse_failure")
+    for name in (*keys, "view", "accuracy [95 %]", *shown.values(), "parse failures"):
         table.add_column(name)
     for group in _groups(estimates):
         scores = group.filter(pl.col("metric").is_in(metrics), policy="complete")
@@ -120,7 +122,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
             if not rows:
                 continue
             first = rows["accuracy"]
-            plain = (_plain(rows[metric]) for metric in metrics[1:4])
+            plain = (_plain(rows.get(metric)) for metric in shown)
             fails = rows["parse_failure"]
             table.add_row(
                 *(Text(str(first[key])) for key in keys),
@@ -152,7 +154,14 @@ def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
     return table
 
 
-def _plain(row: Record) -> str:
+def _is_in(estimates: pl.DataFrame, metric: str) -> bool:
+    """Whether a metric is in a table: nominal scales have no Spearman and no MAE."""
+    return bool((estimates["metric"] == metric).any())
+
+
+def _plain(row: Record | None) -> str:
+    if row is None:
+        return ""
     return "undefined" if row["value"] is None else f"{row['value']:.3f}"
 
 

@@ -25,16 +25,19 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
     """Return a row for each item and pair of views, the second view's columns ending in `_b`.
 
     Byte-equal prompts are left out, unknown ones are not. `distance` counts the classes between two
-    that were read, and `towards` says where the second went: for a reversed label list, which end
-    of the list drew both answers.
+    that were read (none where classes have no order), and `towards` says where the second went: for
+    a reversed label list, which end of the list drew both answers.
     """
     return lazy_pairs(decisions.lazy(), contrasts).collect()
 
 
 def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
     """Return what `pair_up` does, to be narrowed before anything is read."""
-    if "labels" not in decisions.collect_schema():
+    there = decisions.collect_schema()
+    if "labels" not in there:
         decisions = decisions.with_columns(labels=pl.lit(""))
+    if "nominal" not in there:
+        decisions = decisions.with_columns(nominal=pl.lit(False))
     first = decisions.filter(pl.col("repeat") == 0)
     found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
     return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
@@ -42,7 +45,7 @@ def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.Laz
 
 def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
     a, b = (decisions.filter(view=view) for view in contrast.views)
-    both = a.select(*SAME, "gold", "n_classes", "labels", *SIDE).join(
+    both = a.select(*SAME, "gold", "n_classes", "labels", "nominal", *SIDE).join(
         b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
     )
     moved = pl.col("rank_b") - pl.col("rank")
@@ -53,12 +56,14 @@ def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
     else:
         lean, ends = moved, (LOWER, HIGHER)
     is_read = (pl.col("rank") > 0) & (pl.col("rank_b") > 0)
-    has_ends = pl.lit(not contrast.reverses_labels) | (pl.col("labels") != "passages")
+    is_ordered = ~pl.col("nominal").fill_null(False)
+    turned = pl.lit(contrast.reverses_labels)
+    has_ends = pl.when(turned).then(pl.col("labels") != "passages").otherwise(is_ordered)
     towards = pl.when(lean < 0).then(pl.lit(ends[0])).when(lean > 0).then(pl.lit(ends[1]))
     may_differ = (pl.col("prompt") == "") | (pl.col("prompt") != pl.col("prompt_b"))
     return both.filter(may_differ).with_columns(
         pl.lit(contrast.name).alias("contrast"),
-        pl.when(is_read).then(moved.abs()).alias("distance"),
+        pl.when(is_read & is_ordered).then(moved.abs()).alias("distance"),
         pl.when(is_read & has_ends).then(towards).fill_null("").alias("towards"),
     )
 

@@ -120,8 +120,10 @@ def when(contrast: str, known: Mapping[str, Contrast]) -> str:
 
 def lean_text(row: Record, contrast: Contrast) -> str:
     """Where flips go, if the core shows that they go one way: which end, and how many of all."""
-    if not row["leans"] or row["moved_up"] is None or POLARITY in str(row["reason"]):
+    if not row["leans"] or POLARITY in str(row["reason"]):
         return ""
+    if row["moved_up"] is None:  # classes without an order: what is left is the slot
+        return f"mostly {'towards' if row['leans'] == 'up' else 'away from'} the {FIRST}"
     up, down = row["moved_up"], row["moved_down"]
     k = up if row["leans"] == "up" else down
     if contrast.reverses_labels:

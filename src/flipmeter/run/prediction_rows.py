@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.data.labels import Labels, read_labels, shorten
+from flipmeter.data.labels import NOMINAL, Labels, read_labels, shorten
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
@@ -87,14 +87,21 @@ class PredictionRows:
         """Return how labels are read, by dataset."""
         names = dict.fromkeys(self._text(record, "dataset", self.name) for record in self._records)
         if not self.is_ranked or self.scale:
-            same = read_labels(list(self.scale or self._guessed()))
-            return dict.fromkeys(names, same)
+            return dict.fromkeys(names, self._told_labels())
         sizes: dict[str, int] = {}
         for record in self._records:
             dataset = self._text(record, "dataset", self.name)
             size = self._whole(record, "n_classes", default=0)
             sizes[dataset] = max(sizes.get(dataset, 0), size)
         return {name: read_labels([*range(1, n + 1)]) for name, n in sizes.items()}
+
+    def _told_labels(self) -> Labels:
+        """Labels on the scale that was named; `nominal` alone takes every label for a class."""
+        if self.scale[:1] != (NOMINAL,):
+            return read_labels(list(self.scale or self._guessed()))
+        said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
+        named = self.scale[1:]
+        return read_labels({NOMINAL: list(named)} if named else NOMINAL, found=said)
 
     def _guessed(self) -> list[str]:
         """Return the whole numbers from the least to the greatest, if all labels are numbers."""
@@ -110,7 +117,8 @@ class PredictionRows:
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
             raise Problem(
                 f"{self.table.file}: the labels are words and their order is not known; name all "
-                f"classes, lowest first: --scale {quote(shown)}"
+                f"classes, lowest first: --scale {quote(shown)}, or say that they have none: "
+                "--scale nominal"
             )
         low, high = min(numbers), max(numbers)
         if not 1 <= high - low < MOST_GUESSED:
@@ -180,8 +188,13 @@ class PredictionRows:
             "slot": self._place(record, _slot(view, rank, n_classes), n_classes),
             "fault": fault,
             "n_classes": n_classes,
+            "nominal": labels.task.scale.nominal or self._is_nominal(record),
             "cluster": self._text(record, "cluster") or " ".join(text.casefold().split()) or item,
         }
+
+    def _is_nominal(self, record: Record) -> bool:
+        """What a decision of ours says; a CSV has it as a text."""
+        return self.is_ranked and str(record.values.get("nominal", "")).lower() == "true"
 
     def _carried(self, record: Record) -> dict[str, Any]:
         """Return what else a decision of ours says; a CSV has no types, and texts only."""

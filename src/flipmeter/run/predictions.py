@@ -113,9 +113,10 @@ def read_predictions(path: str | Path, scale: Sequence[str] = ()) -> Predictions
     """Read a table of predictions: CSV, JSON lines or Parquet, one answer a row.
 
     It needs the columns item, condition and label, and may have gold, model, dataset, level, seed,
-    repeat, slot, fault, text and `p_CLASS`. `scale` names the classes, lowest first.
+    repeat, slot, fault, text and `p_CLASS`. `scale` names the classes, lowest first; `nominal`
+    alone, or before them, says that they have no order.
     """
-    found = Predictions(Path(path), tuple(scale))
+    found = Predictions(Path(path), (scale,) if isinstance(scale, str) else tuple(scale))
     found.decisions  # noqa: B018 - what is wrong with a table is said when it is read
     return found
 

@@ -42,6 +42,7 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "reasoning_tokens": pl.Int64,
     "seconds": pl.Float64,
     **{f"shared_{name}": pl.Int64 for name in TOKENS},
+    "nominal": pl.Boolean,
 }
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
@@ -156,6 +157,7 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
         usage.reasoning,
         sum(found.reply.seconds for found in one.evidence),
         *(shared.prompt, shared.cached, shared.completion, shared.reasoning),
+        condition.task.scale.nominal,
     )
 
 

@@ -104,17 +104,19 @@ class TaskEntry(Strict):
     low: str
     high: str
     criteria: list[str] = Field(default_factory=list)
+    nominal: bool = False
 
     @classmethod
     def of(cls, task: Task) -> TaskEntry:
         scale = task.scale
         words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
         poles = {"low": scale.low, "high": scale.high}
-        return cls(scale=list(scale.names), **words, **poles, criteria=list(task.criteria))
+        names, criteria = list(scale.names), list(task.criteria)
+        return cls(scale=names, **words, **poles, criteria=criteria, nominal=scale.nominal)
 
     @property
     def task(self) -> Task:
-        scale = Scale(tuple(self.scale), self.low, self.high)
+        scale = Scale(tuple(self.scale), self.low, self.high, self.nominal)
         return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria))
 
 

@@ -36,6 +36,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
             _refuse_without_demos(name, level)
             _refuse_in_blocks(study, level)
             _check_prompt(study, level, dataset)
+            _refuse_order(study, level, dataset)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
@@ -78,6 +79,23 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
             f"such as {template.name} goes with pipelines that ask about one item: pointwise"
         )
     template.check(dataset.test[0], study.criteria)
+
+
+def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
+    """Refuse what only makes sense if some classes are higher than others."""
+    if not dataset.task.scale.nominal:
+        return
+    asked = {
+        f"the pipeline '{level.pipeline}'": open_pipeline(level.pipeline).traits.needs_order,
+        "the clarity 'ordinal_explicit'": level.style.clarity == "ordinal_explicit",
+        "a `cardinality` without `merge`": bool(level.style.cardinality)
+        and study.groups(level.style) is None,
+    }
+    for what in (name for name, is_asked in asked.items() if is_asked):
+        raise Problem(
+            f"{what} needs classes in an order, and the scale of '{dataset.name}' is nominal; "
+            "leave it out, or list the classes from lowest to highest"
+        )
 
 
 def refuse_words(rater: Rater) -> None:

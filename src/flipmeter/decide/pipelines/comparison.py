@@ -224,6 +224,7 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
             "listwise",
             _WHOLE,
             needs_demos=True,
+            needs_order=True,
         ),
         mean_place,
     ),
@@ -233,6 +234,7 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
             "insertion",
             _WHOLE,
             needs_demos=True,
+            needs_order=True,
         ),
         mean_gap,
     ),
@@ -283,6 +285,7 @@ def _pairwise(
         _WHOLE,
         needs_demos=True,
         needs_scores=outcomes is fair_outcomes,
+        needs_order=True,
         calibration=calibration,
     )
     return lambda mode: Pairwise(traits, rule, orders, outcomes, mode)

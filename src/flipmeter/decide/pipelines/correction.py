@@ -230,6 +230,7 @@ def _averaged(
         consumes=frozenset({axis}),
         needs_demos=axis == "demo_order",
         needs_scores=middle == "probabilities",
+        needs_order=middle != "probabilities",
     )
     return lambda mode: Averaged(traits, views, middle, mode)
 

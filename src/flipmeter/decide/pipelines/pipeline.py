@@ -39,7 +39,8 @@ class Traits:
     """What must be known of a pipeline before it asks, `about` in a sentence for people.
 
     `paradigm` names the prompt of its questions; `consumes` the probes whose axis it averages away
-    or its prompt cannot express. One that `needs_scores` works on the probabilities of labels.
+    or its prompt cannot express. One that `needs_scores` works on the probabilities of labels, one
+    that `needs_order` on classes of which some are higher than others.
     `calibration` says on which items it learns a bias: some set apart, some test items, or
     the whole batch that it decides on.
     """
@@ -49,6 +50,7 @@ class Traits:
     consumes: frozenset[str] = frozenset()
     needs_demos: bool = False
     needs_scores: bool = False
+    needs_order: bool = False
     calibration: Calibration = ""
 
 

@@ -53,8 +53,15 @@ def measure_aspects(
         if name not in ASPECTS:
             raise Problem(f"no aspect named '{name}'{suggestion(name, list(ASPECTS))}")
     panel = read_panel(decisions, reproducible)
+    if tuple(names) == ("severity",) and panel.nominal.all():
+        raise Problem(
+            "there is no severity: the scale is nominal, so that no class is farther from another; "
+            "see --show matrix for which classes are exchanged"
+        )
     makers: dict[str, Aspect] = {**ASPECTS, "worst": partial(worst_rows, costs=costs)}
     return {
-        name: adjusted(as_frame(list(makers[name](panel, contrasts)), panel.keys, mode))
+        name: adjusted(
+            as_frame(list(makers[name](panel, contrasts)), panel.keys, mode, panel.nominal)
+        )
         for name in names
     }

@@ -143,12 +143,16 @@ def _alpha(together: Sums) -> Sums:
 
 
 def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
-    """Yield the severity of every contrast, pairs and aggregates in the same terms."""
+    """Yield the severity of every contrast, pairs and aggregates in the same terms.
+
+    Between classes without an order there is no distance.
+    """
     for contrast in contrasts:
         found = compared(panel, contrast)
-        if not found.items.any():
+        if not found.items.any() or panel.nominal.all():
             continue
         table = np.stack(conditions(panel, contrast, found.items), axis=1)
         groups = panel.groups.among(found.items)
         for one in severity_estimates(table, panel.n_classes[groups.of], groups).values():
-            yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
+            own = found.measured & ~panel.nominal & (one.n > 0)
+            yield rows_of(own, one, contrast.name, "complete")

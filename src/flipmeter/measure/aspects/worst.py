@@ -35,7 +35,8 @@ def worst_case(
     the accuracy of the worst condition and `spread` the best minus the worst, with intervals that
     hold although the condition was picked by looking. A failure is wrong. On items without a
     failure: `cost` is the mean cost of the classes given, `instability_cost` the mean cost between
-    two conditions. Costs are M x M, gold by given; by default the distance in ranks.
+    two conditions. Costs are M x M, gold by given; by default the distance in ranks, and 1 for
+    every wrong class where classes have no order.
     """
     truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
     same_length(gold=truth, matrix=table)
@@ -45,11 +46,12 @@ def worst_case(
     return {name: one.only() for name, one in found.items()}
 
 
-def cost_matrix(costs: npt.ArrayLike | None, n_classes: int) -> Floats:
-    """Return a checked matrix of costs, gold by given; the distance in ranks if none is named."""
+def cost_matrix(costs: npt.ArrayLike | None, n_classes: int, *, nominal: bool = False) -> Floats:
+    """A checked matrix of costs, gold by given; the distance in ranks if none is named."""
     places = np.arange(n_classes, dtype=np.float64)
     if costs is None:
-        return np.abs(places[:, None] - places)
+        apart = np.abs(places[:, None] - places)
+        return np.minimum(apart, 1) if nominal else apart
     table = np.asarray(costs, dtype=np.float64)
     if table.shape != (n_classes, n_classes):
         raise Problem(f"costs must be {n_classes} x {n_classes}, gold by given; got {table.shape}")
@@ -117,7 +119,7 @@ def worst_rows(
 ) -> Iterator[Rows]:
     """Yield the worst case over the views of every contrast, and over all views of the run."""
     for found in graded(panel, contrasts):
-        own_costs = cost_matrix(costs, found.n_classes)
+        own_costs = cost_matrix(costs, found.n_classes, nominal=found.nominal)
         some = worst_estimates(found.gold, found.table, found.groups, own_costs)
         for name, one in some.items():
             policy: Policy = "strict" if name in STRICT else "complete"

@@ -10,7 +10,7 @@ import polars as pl
 
 from flipmeter.measure.effects.baselines import LevelComparison, Pair
 from flipmeter.measure.effects.residuals import subtract
-from flipmeter.measure.panel.frame import checked, quoted
+from flipmeter.measure.panel.frame import any_nominal, checked, quoted
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
 from flipmeter.measure.statistics.resample import (
@@ -51,7 +51,8 @@ def compare(
     )
     keys, sides = read_sides(both, pairs, "recommended")
     found = _comparisons(keys)
-    resampler = Resampler("recommended", [contrast.name for contrast in pairs])
+    names = [contrast.name for contrast in pairs]
+    resampler = Resampler("recommended", names, any_nominal(both))
     table = subtract(sides, resampler, found).drop("factor", "mode", "against")
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
@@ -120,7 +121,7 @@ def _judged(
     counts: Mapping[tuple[str, str, str], _Counts],
     names: Sequence[str],
 ) -> pl.DataFrame:
-    tested = [BY_ITEM, *names[len(SCORES["recommended"]) :]]
+    tested = [BY_ITEM, *(name for name in names if name not in SCORES["recommended"])]
     rows: list[tuple[int | None, int | None, float | None]] = []
     for row in table.select("rater", "level", "dataset", "metric").iter_rows():
         n_seeds, found = counts[row[:3]]

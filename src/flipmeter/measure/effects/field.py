@@ -13,7 +13,7 @@ import polars as pl
 
 from flipmeter.measure.inference.chosen import PairCounts
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
-from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
@@ -79,6 +79,8 @@ def read_field(
     """
     _known(by, BY, "score")
     _known(cost, COSTS, "cost")
+    if by == "mae":
+        refuse_mae(decisions, "by mae")
     axes = [contrast for contrast in contrasts if contrast.is_pair]
     frame = checked(decisions).filter(repeat=0)
     panel = read_panel(frame)

@@ -17,6 +17,7 @@ from flipmeter.measure.effects.baselines import (
     transfers,
 )
 from flipmeter.measure.panel.checked import Floats
+from flipmeter.measure.panel.frame import any_nominal
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.means import (
     Mean,
@@ -124,7 +125,8 @@ def prepared(
         raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
     chosen = paper_contrasts(contrasts)
     keys, sides = read_sides(decisions, chosen, mode)
-    return keys, sides, Resampler(mode, [contrast.name for contrast in chosen])
+    names = [contrast.name for contrast in chosen]
+    return keys, sides, Resampler(mode, names, any_nominal(decisions))
 
 
 @dataclass(frozen=True)

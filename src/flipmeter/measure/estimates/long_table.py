@@ -39,6 +39,16 @@ SCHEMA = {
 }
 
 
+ORDINAL = frozenset(
+    {
+        *("spearman", "mae", "kendall_tau_b", "qwk", "mae_normalised", "excess_ordinal"),
+        *("up", "down", "shift", "preference", "primacy", "recency", "slot_bias"),
+        *("semantic_bias", "wilcoxon", "distance", "far", "polar", "alpha"),
+        *("abstention_area", "set_coverage", "set_size"),
+    }
+)
+"""Numbers that mean nothing unless classes have an order; nominal scales have none of them."""
+
 ESTIMATED = ("value", "low", "high", "n", "k", "failed")
 TESTED = {"p": np.nan, "b": NO_COUNT, "c": NO_COUNT, "statistic": np.nan}
 
@@ -76,8 +86,14 @@ def rows_of(
     return Rows(at, estimates.take(at), view, policy, picked)
 
 
-def as_frame(parts: Sequence[Rows], keys: pl.DataFrame, mode: Mode) -> pl.DataFrame:
-    """Put rows into one table, sorted by group and then in the order given; no number is null."""
+def as_frame(
+    parts: Sequence[Rows], keys: pl.DataFrame, mode: Mode, nominal: Booleans | None = None
+) -> pl.DataFrame:
+    """Put rows into one table, sorted by group and then in the order given; no number is null.
+
+    Groups marked `nominal` have no number that needs an order of classes.
+    """
+    parts = [part if nominal is None else _without_order(part, nominal) for part in parts]
     parts = [part for part in parts if len(part.group)]
     if not parts:
         return pl.DataFrame(schema=SCHEMA)
@@ -100,6 +116,14 @@ def as_frame(parts: Sequence[Rows], keys: pl.DataFrame, mode: Mode) -> pl.DataFr
     return pl.DataFrame({name: columns[name] for name in SCHEMA}, schema=SCHEMA).with_columns(
         pl.col(pl.Float64).fill_nan(None), pl.when(counts != NO_COUNT).then(counts)
     )
+
+
+def _without_order(part: Rows, nominal: Booleans) -> Rows:
+    if part.estimates.metric not in ORDINAL or not nominal[part.group].any():
+        return part
+    at = np.flatnonzero(~nominal[part.group])
+    picked = {name: column[at] for name, column in part.test.items()}
+    return Rows(part.group[at], part.estimates.take(at), part.view, part.policy, picked)
 
 
 def _joined(parts: Sequence[Rows], name: str) -> Column:

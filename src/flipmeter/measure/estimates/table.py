@@ -70,7 +70,7 @@ def measure(
     if mode not in ("recommended", "paper"):
         raise Problem(f"no mode named '{mode}'{suggestion(mode, ['recommended', 'paper'])}")
     panel = read_panel(decisions, reproducible)
-    return as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode)
+    return as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode, panel.nominal)
 
 
 def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[Rows]:

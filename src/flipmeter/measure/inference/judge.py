@@ -12,7 +12,7 @@ from flipmeter.measure.inference.blocks import NOT_ASKED, Row
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.conclude import verdicts as conclude
 from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
-from flipmeter.measure.panel.checked import Ints
+from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.panel import Panel, Status, compared, read_panel
 from flipmeter.types import ALPHA, Contrast
 
@@ -95,12 +95,20 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
             repeats[mine] if (repeats[mine] != NOT_ASKED).any() else None,
             panel.cluster[mine],
             bool(panel.reproducible[measured].all()),
+            nominal := bool(panel.nominal[measured].all()),
+            _slots(panel, contrast, mine) if nominal else None,
         )
         notes = "; ".join(dict.fromkeys(found.note[g] for g in measured if found.note[g]))
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
         known = mass[~np.isnan(mass)]
         share = float(known.mean()) if known.size else None
         yield replace(here, status="measured", note=notes, row=row, label_mass=share)
+
+
+def _slots(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | None:
+    """Where the answers of some items stood under each view; None where nobody says."""
+    places = np.stack([panel.slots[view, 0][items] for view in contrast.views], axis=1)
+    return places if places.any() else None
 
 
 def _replies(panel: Panel, view: str, repeat: int) -> Ints:

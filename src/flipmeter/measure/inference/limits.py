@@ -23,7 +23,7 @@ from flipmeter.measure.inference.bounds import (
 from flipmeter.measure.inference.judge import ContrastRow, judge
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
 from flipmeter.measure.inference.words import Verdict
-from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.types import ALPHA, NO_CLASS, Contrast
 
@@ -155,6 +155,9 @@ def hold_limits(
     rows: list[Row] = []
     for limit in dict.fromkeys(limit for some in limits.values() for limit in some):
         keys = [key for key, some in limits.items() if limit in some]
+        if limit.metric == "mae":
+            asked = pl.col("dataset").is_in([dataset for _, dataset, _ in keys])
+            refuse_mae(frame.filter(asked), "a limit on mae")
         if limit.is_drift:
             found = _drifts(reference, frame, known, limit, alpha)
         elif limit.metric in ABOUT_FLIPS:

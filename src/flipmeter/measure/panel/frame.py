@@ -33,6 +33,8 @@ OPTIONAL: Mapping[str, DataType] = {
     "cluster": pl.String,
     "fault": pl.String,
     "label_mass": pl.Float64,
+    "slot": pl.Int64,
+    "nominal": pl.Boolean,
 }
 
 
@@ -55,6 +57,20 @@ def checked(decisions: pl.DataFrame) -> pl.DataFrame:
                 f"{worst['n_classes']}"
             )
     return frame
+
+
+def any_nominal(decisions: pl.DataFrame) -> bool:
+    """Whether the classes of some dataset have no order."""
+    return "nominal" in decisions.columns and bool(decisions["nominal"].any())
+
+
+def refuse_mae(decisions: pl.DataFrame, what: str) -> None:
+    """Refuse a distance between classes that have no order."""
+    if any_nominal(decisions):
+        named = quoted(decisions.filter("nominal")["dataset"].unique(maintain_order=True).to_list())
+        raise Problem(
+            f"{what}: the classes of {named} have no order, so that there is no MAE; use accuracy"
+        )
 
 
 def _typed(decisions: pl.DataFrame) -> pl.DataFrame:

@@ -26,6 +26,7 @@ class Graded:
     table: Ranks
     groups: Groups
     own: Booleans
+    nominal: bool
 
 
 def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
@@ -38,9 +39,12 @@ def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
             continue
         table = np.stack(conditions(panel, contrast, items), axis=1)
         groups, gold = panel.groups.among(items), panel.gold[items]
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
+        scales = np.unique(np.stack([panel.n_classes, panel.nominal]), axis=1).T.tolist()
+        for n_classes, nominal in scales:
+            same_kind = panel.nominal == bool(nominal)
+            own = found.measured & (panel.n_classes == n_classes) & same_kind
             kept = own[groups.of]
             if kept.any():
                 among = groups.among(kept)
-                yield Graded(contrast.name, n_classes, gold[kept], table[kept], among, own)
+                scored = gold[kept], table[kept], among, own
+                yield Graded(contrast.name, n_classes, *scored, bool(nominal))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,24 +39,28 @@ class Panel:
 
     An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
     in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
-    `reproducible`: the rater is said to be. `gold` is 0 where there is none. Prompts are hashes:
-    equal hashes are equal prompts, 0 is none. `probabilities` are those of the classes
-    under the base view, null where there are none. The calls are those of single
-    decisions and the tokens those of single replies, grouped by `replies`. Items of one `cluster`
-    are not independent of each other: copies of a text, or what a study names. `errors` marks what
-    was never answered. `label_mass` is the probability that labels have together, NaN if unknown.
+    `reproducible`: the rater is said to be, and `nominal`: its classes have no order. `gold` is 0
+    where there is none. Prompts are hashes: equal hashes are equal prompts, 0 is none.
+    `probabilities` are those of the classes under the base view, null where there are none. The
+    calls are those of single decisions and the tokens those of single replies, grouped by
+    `replies`. Items of one `cluster` are not independent of each other: copies of a text, or what
+    a study names. `errors` marks what was never answered. `label_mass` is the probability that
+    labels have together, NaN if unknown.
+    `slots` say where answers stood in what the prompt offered, 0 where that is not known.
     """
 
     keys: pl.DataFrame
     n_classes: Ints
     labels: list[str]
     reproducible: Booleans
+    nominal: Booleans
     groups: Groups
     gold: Ranks
     cluster: Ints
     ranks: dict[Run, Ranks]
     errors: dict[Run, Booleans]
     label_mass: dict[Run, Floats]
+    slots: dict[Run, Ints]
     prompts: dict[Run, Hashes]
     probabilities: pl.Series
     replies: Groups
@@ -248,8 +252,11 @@ def read_panel(decisions: pl.DataFrame | Panel, reproducible: Collection[str] = 
     cluster[unit] = _places(frame["cluster"].fill_null(frame["item"]))[1]
     prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
     prompts.flat[cell] = _hashes(frame["prompt"])
+    slots = np.zeros(shape, dtype=np.int64)
+    slots.flat[cell] = frame["slot"].fill_null(0).to_numpy()
     return Panel(
         keys=keys,
+        nominal=np.array(_of_each(group, keys.height, frame["nominal"].fill_null(False))),
         reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
         n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
         labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
@@ -259,6 +266,7 @@ def read_panel(decisions: pl.DataFrame | Panel, reproducible: Collection[str] = 
         ranks=dict(zip(runs, ranks, strict=True)),
         errors=dict(zip(runs, errors, strict=True)),
         label_mass=dict(zip(runs, label_mass, strict=True)),
+        slots=dict(zip(runs, slots, strict=True)),
         prompts=dict(zip(runs, prompts, strict=True)),
         probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),
@@ -340,7 +348,7 @@ def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
     return n_classes
 
 
-def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[str]:
+def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[Any]:
     """Return what a column says of each group, in which it is everywhere the same."""
     somewhere = np.zeros(n_groups, dtype=np.int64)
     somewhere[group] = np.arange(len(group))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipmeter.measure.estimates.long_table import ORDINAL
 from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
@@ -232,12 +233,14 @@ class Resampler:
 
     mode: Mode
     contrasts: Sequence[str]
+    nominal: bool = False
     _known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
     _drawn: dict[tuple[str, int], Weights] = field(default_factory=dict)
 
     @property
     def scores(self) -> tuple[str, ...]:
-        return SCORES[self.mode]
+        """The scores of a mode; a dataset whose classes have no order leaves those without one."""
+        return tuple(n for n in SCORES[self.mode] if not (self.nominal and n in ORDINAL))
 
     @property
     def names(self) -> list[str]:

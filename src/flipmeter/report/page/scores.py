@@ -37,29 +37,33 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     """Return accuracy and the ordinal scores of every view, at the base."""
     estimates = found.estimates.filter(level="")
     keys = varying(estimates)
+    there = {*estimates["metric"]}
+    shown = [name for name in SCORES if name in there or name == "accuracy"]
     rows = []
     for group in estimates.partition_by(list(KEYS), maintain_order=True):
         scores = group.filter(pl.col("metric").is_in([*SCORES, "parse_failure"]), policy="complete")
         for view in views:
             by_metric = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
             if by_metric:
-                rows.append(_performance_row(view, keys, by_metric))
-    shown, left_out = capped(rows, "flipmeter measure RUN")
+                rows.append(_performance_row(view, keys, by_metric, shown))
+    listed, left_out = capped(rows, "flipmeter measure RUN")
     how = f"On answers that were read; Wilson 95 % interval of accuracy; mode {found.mode}."
-    titles = ["view", *heads(keys), *SCORES.values(), "no class"]
+    titles = ["view", *heads(keys), *(SCORES[name] for name in shown), "no class"]
     return Grid(
-        "How good the answers are, view by view", titles, [RowGroup(shown)], [how, *left_out]
+        "How good the answers are, view by view", titles, [RowGroup(listed)], [how, *left_out]
     )
 
 
-def _performance_row(view: str, keys: Sequence[str], rows: Mapping[str, Record]) -> list[Cell]:
+def _performance_row(
+    view: str, keys: Sequence[str], rows: Mapping[str, Record], shown: Sequence[str]
+) -> list[Cell]:
     first = next(iter(rows.values()))
     fails = rows.get("parse_failure")
     return [
         Cell(view, view),
         *(Cell(str(first[key]), first[key]) for key in keys),
         rate(rows["accuracy"]) if "accuracy" in rows else Cell("no gold", None, "why"),
-        *(number(rows[name]["value"] if name in rows else None) for name in list(SCORES)[1:]),
+        *(number(rows[name]["value"] if name in rows else None) for name in shown[1:]),
         Cell(f"{fails['k']} of {fails['n']}", fails["k"], "num") if fails else Cell(),
     ]
 
