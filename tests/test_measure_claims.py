@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from flipmeter.measure import Claim, certify, read_claim
-from flipmeter.measure.inference.claims import refuse_unreachable
+from flipmeter.measure.inference.sequential.power import refuse_unreachable
 from flipmeter.measure.statistics.multiplicity import adjusted, benjamini_hochberg
 from flipmeter.types import Contrast, Problem
 
@@ -72,8 +72,8 @@ def test_a_claim_beyond_noise_needs_repeats_of_both_views() -> None:
 
 def test_a_claim_that_cannot_be_shown_says_so_before_anything_is_asked() -> None:
     with pytest.raises(Problem, match=r"cannot be shown with 20 items.*at least 29"):
-        refuse_unreachable(Claim("P1", 0.10), [20])
-    refuse_unreachable(Claim("P1", 0.10), [29])
+        refuse_unreachable(Claim("P1", 0.10), 20)
+    refuse_unreachable(Claim("P1", 0.10), 29)
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,20 @@ class Study(StudyFile):
         speed: Speed | None = None,
         trust: bool = False,
         trust_hosts: Sequence[str] = (),
+        power: str | None = None,
     ) -> Preview:
-        """What the study would ask, what is stored, tokens, price range and time; asks no model."""
+        """What the study would ask, what is stored, tokens, price range and time; asks no model.
+
+        With `power`, a claim such as "P1<0.10", also when it would be looked at and settled.
+        """
         from flipmeter.model import Store
         from flipmeter.run.preview import preview
 
         place = Path(store) if Path(store).exists() else ":memory:"
         with trusting(trust, trust_hosts), Store(place) as replies:
-            return preview(self, replies, listed=prices, is_offline=is_offline, speed=speed)
+            return preview(
+                self, replies, listed=prices, is_offline=is_offline, speed=speed, power=power
+            )
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The views of one test item beside the base, differences marked; 1 is the first item."""
@@ -202,6 +208,12 @@ class Run(Printed):
     def stopped(self) -> str:
         """Why the run ended before all items were rated, "" if it did not."""
         return self.source.stopped
+
+    @property
+    def claim(self) -> Mapping[str, Any]:
+        """How the claim that the run was made for (`until`) ended; empty without one."""
+        found: Mapping[str, Any] = self.environment.get("claim", {})
+        return found
 
     @property
     def environment(self) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.api import Run, Study
-from flipmeter.cli.consoles import INCOMPLETE, fail, say
+from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say
 from flipmeter.model import Ledger
 
 
@@ -36,6 +36,8 @@ def ask(
             "them as errors: run again to ask only those",
             INCOMPLETE,
         )
+    if done.claim and not done.claim["is_decided"]:
+        fail(done.claim["text"], NOT_SETTLED)
 
 
 @contextmanager

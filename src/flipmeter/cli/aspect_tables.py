@@ -33,14 +33,16 @@ def _read_costs(path: Path) -> Floats:
         raise Problem(f"cannot read costs from {path}: {error}") from error
 
 
-def show_tables(done: Run, tables: Mapping[str, pl.DataFrame], output: Output) -> None:
+def show_tables(
+    done: Run, tables: Mapping[str, pl.DataFrame], output: Output, **about: str
+) -> None:
     """Print tables of one run, or write them; `certificates` is one of their names."""
 
     def people() -> None:
         for name, table in tables.items():
             _print(done, name, table)
 
-    output.show(heading(done), tables, people, rows=_in_one(tables))
+    output.show(heading(done) | about, tables, people, rows=_in_one(tables))
 
 
 def _print(done: Run, name: str, table: pl.DataFrame) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flipmeter.cli.consoles import say
+from flipmeter.cli.consoles import exit_by, say
 from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.report.claims import claims_junit, claims_markdown
 from flipmeter.run.generation import verify
@@ -17,8 +16,6 @@ from flipmeter.ship.gate import Checked
 from flipmeter.types import Problem
 
 app = verb()
-
-EXITS = {"stable": 0, "flips": 1, "unreadable": 1, "inconclusive": 3}
 
 
 @app.command("check")
@@ -58,7 +55,7 @@ def check_(
         typer.echo(json.dumps(_plain(done), ensure_ascii=False))
     else:
         say(*done.tables())
-    sys.exit(EXITS[done.word])
+    exit_by(done.word)
 
 
 def _plain(done: Checked) -> dict[str, object]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-ASKED_WRONGLY, INCOMPLETE = 2, 4
+ASKED_WRONGLY, NOT_SETTLED, INCOMPLETE = 2, 3, 4
+EXITS = {"stable": 0, "flips": 1, "unreadable": 1}
+"""Exit code by verdict, where one is asked for; what is not named is not settled."""
 
 
 def fail(message: str, code: int = ASKED_WRONGLY) -> NoReturn:
@@ -16,6 +18,11 @@ def fail(message: str, code: int = ASKED_WRONGLY) -> NoReturn:
 
     errors().print(f"[bold red]flipmeter:[/] {escape(message)}", highlight=False, soft_wrap=True)
     sys.exit(code)
+
+
+def exit_by(word: str) -> NoReturn:
+    """End with the code of a verdict."""
+    sys.exit(EXITS.get(word, NOT_SETTLED))
 
 
 def errors() -> Console:

@@ -12,11 +12,12 @@ import typer
 from flipmeter.api import Run
 from flipmeter.cli.aspect_tables import aspects_named, show_tables
 from flipmeter.cli.config_tables import show_choices, show_forecasts
-from flipmeter.cli.consoles import say
+from flipmeter.cli.consoles import exit_by, say
 from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure import ASPECTS, phase0_table
+from flipmeter.measure.inference.words import overall
 from flipmeter.report import (
     CANNOT_SEE,
     effect_notes,
@@ -82,7 +83,8 @@ def measure(
 ) -> None:
     """Print the estimates of a run or of a table of predictions, with their intervals and n.
 
-    Several run folders are one: raters, datasets, seeds and levels add up.
+    Several run folders are one: raters, datasets, seeds and levels add up. With --certify it exits
+    with 0 if all claims are shown, 1 if one is refuted, 3 if one is not settled.
     """
     spare(out, *folders, greedy, costs)
     done = open_run(folders, scale)
@@ -108,7 +110,7 @@ def measure(
     elif is_forecast:
         show_forecasts(done, output)
     elif show or certify:
-        show_tables(done, _tables(done, show, certify, costs), output)
+        _show_aspects(done, _tables(done, show, certify, costs), output)
     elif by_factor:
         _show_effects(done, output)
     elif by_level or reference is not None:
@@ -139,6 +141,16 @@ def _tables(
 ) -> dict[str, pl.DataFrame]:
     tables = aspects_named(done, show, costs) if show else {}
     return tables | ({"certificates": done.certify(*certify)} if certify else {})
+
+
+def _show_aspects(done: Run, tables: Mapping[str, pl.DataFrame], output: Output) -> None:
+    """Print tables; with certificates among them, end with the exit code of their word."""
+    if "certificates" not in tables:
+        show_tables(done, tables, output)
+        return
+    word = overall(tables["certificates"]["word"])
+    show_tables(done, tables, output, word=word)
+    exit_by(word)
 
 
 def _warnings(done: Run, greedy: Path | None) -> dict[str, str]:

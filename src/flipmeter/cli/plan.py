@@ -55,6 +55,10 @@ def plan(
         float | None,
         typer.Option(help="Prompt tokens per second that each model reads, without shared ones."),
     ] = None,
+    power: Annotated[
+        str | None,
+        typer.Option(help="A claim, 'P1<0.10': its looks, and how often it would be settled."),
+    ] = None,
     as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
@@ -66,6 +70,7 @@ def plan(
         prices=None if prices is None else read_prices(prices),
         is_offline=offline,
         speed=Speed(rate, tokens_per_second),
+        power=power,
     )
     if as_json:
         typer.echo(json.dumps(seen.as_dict(), ensure_ascii=False))

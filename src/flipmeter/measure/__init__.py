@@ -28,17 +28,16 @@ from flipmeter.measure.estimates.flips import flip_rate
 from flipmeter.measure.estimates.phase0 import phase0_table
 from flipmeter.measure.estimates.table import measure
 from flipmeter.measure.inference import Finding, Verdict, verdict
-from flipmeter.measure.inference.claims import (
-    Claim,
-    certify,
-    claimed,
-    read_claim,
-    refuse_unreachable,
-)
+from flipmeter.measure.inference.claims import Claim, certify, claimed, read_claim
 from flipmeter.measure.inference.judge import judge, verdicts
 from flipmeter.measure.inference.limits import Limit, hold_limits
 from flipmeter.measure.inference.sequential.boundaries import looks_of
-from flipmeter.measure.inference.sequential.watch import Watch
+from flipmeter.measure.inference.sequential.power import (
+    PowerPlan,
+    plan_power,
+    refuse_unreachable,
+)
+from flipmeter.measure.inference.sequential.watch import Watch, Watched
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.measure.statistics.formulas import mcnemar, paper_round, wilson
 
@@ -52,10 +51,12 @@ __all__ = [
     "LevelChoice",
     "Limit",
     "Panel",
+    "PowerPlan",
     "Proposal",
     "Standing",
     "Verdict",
     "Watch",
+    "Watched",
     "abstention_curve",
     "agreement",
     "bowker",
@@ -85,6 +86,7 @@ __all__ = [
     "objectives",
     "paper_round",
     "phase0_table",
+    "plan_power",
     "propose",
     "read_claim",
     "read_field",

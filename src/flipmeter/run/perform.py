@@ -19,7 +19,6 @@ import yaml
 
 from flipmeter.base.atomic import write_text
 from flipmeter.base.run_sync import wait_for
-from flipmeter.measure import Watch, claimed, looks_of, read_claim, refuse_unreachable
 from flipmeter.model import (
     Asked,
     Backend,
@@ -60,6 +59,7 @@ from flipmeter.run.rows import (
     in_grid_order,
 )
 from flipmeter.run.spill import Spill, room_for, scratch
+from flipmeter.run.until import Until, watch_claim
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, draw_sample, is_settled, merged_for, worlds
@@ -90,7 +90,7 @@ def perform(
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
     grid = conditions(study, datasets) if laid_out is None else list(laid_out[1])
-    is_known = _until(study, grid)
+    until = watch_claim(study, grid)
     _claim(folder)
     known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(grid, known)
@@ -107,13 +107,15 @@ def perform(
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
             lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
-            return await _gather(lots, identities, is_known, pulse, spills)
+            return await _gather(lots, identities, until, pulse, spills)
 
     with pulse, scratch(folder) as spills:
         with _collecting_seldom():
             found = wait_for(ask())
         facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
         facts |= {"capabilities": _listed(known), "fallbacks": fallbacks}
+        if until is not None:
+            facts["claim"] = until.record()
         if origin is not None:
             facts["origin"] = dict(origin)
         _record(folder, spills, study, grid, found, facts)
@@ -171,7 +173,7 @@ class _Harvest:
 async def _gather(
     lots: AsyncIterator[list[Rated]],
     identities: Mapping[Seat, str],
-    is_known: Callable[[pl.DataFrame], str],
+    until: Until | None,
     pulse: Heartbeat,
     folder: Path,
 ) -> _Harvest:
@@ -196,57 +198,14 @@ async def _gather(
             found.prompts.add(prompts.rows(scripts))
             found.items.add_asked(rated)
             pulse.settle(table)
-            found.stopped = is_known(table)
-            if found.stopped:
-                found.is_settled = True
+            if until is not None and (stopped := until.look(table)):
+                found.stopped, found.is_settled = stopped, True
                 break
     except OutOfBudget as stop:
         if not found.decisions.n_rows:
             raise
         found.stopped = str(stop)
     return found
-
-
-def _until(study: Study, grid: Sequence[Condition]) -> Callable[[pl.DataFrame], str]:
-    """What says, lot by lot, why no more decisions are needed, "" if they are."""
-    if study.until is None:
-        return lambda lot: ""
-    claim = read_claim(study.until)
-    contrast = claimed(claim.contrast, study.contrasts)
-    sizes = {
-        view: max((len(c.items) for c in grid if c.view.name == view), default=0)
-        for view in contrast.views
-    }
-    n_items = min(sizes.values())
-    if not n_items:
-        raise Problem(
-            f"nobody is asked under both views of {contrast.name}, so that '{claim}' cannot be "
-            "settled; the pipeline cannot express it, or there are no demonstrations"
-        )
-    looks = looks_of(study.block_size, n_items)
-    if not claim.beyond_noise:
-        refuse_unreachable(claim, looks)
-    reproducible = sorted({c.rater.name for c in grid if is_settled(c.rater)})
-    watch = Watch(claim, contrast, looks, reproducible)
-    seen: list[pl.DataFrame] = []
-    n_decisions = sum(len(condition.items) for condition in grid)
-
-    def is_known(lot: pl.DataFrame) -> str:
-        seen.append(lot)
-        if len(seen) > len(looks):
-            return ""
-        decisions = pl.concat(seen)
-        found = watch.look(decisions)
-        if len(decisions) >= n_decisions or not all(one.is_final for one in found):
-            return ""
-        return (
-            f"{claim} was settled after {looks[len(seen) - 1]} of {n_items} items "
-            f"(group-sequential, 95 %): {'; '.join(map(str, found))}; "
-            f"{n_decisions - len(decisions):,} of {n_decisions:,} decisions were not needed; other "
-            "intervals are not made for stopping"
-        )
-
-    return is_known
 
 
 def _refuse_other_limits(model: Model, backends: Mapping[Seat, Backend], mine: Backend) -> None:

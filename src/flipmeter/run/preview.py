@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
@@ -24,6 +25,9 @@ from flipmeter.study.file import Study
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
 from flipmeter.study.grid import conditions, worlds
 from flipmeter.types import Condition, Model
+
+if TYPE_CHECKING:
+    from flipmeter.measure import PowerPlan
 
 Sharers = dict[tuple[Model, ...], list[str]]
 """Identities by the models behind them.
@@ -73,9 +77,14 @@ def preview(
     listed: PriceList | None = None,
     is_offline: bool = False,
     speed: Speed | None = None,
+    power: str | None = None,
 ) -> Preview:
-    """Return what a study would take. No model is asked; at most a provider, for its prices."""
+    """Return what a study would take. No model is asked; at most a provider, for its prices.
+
+    `power` is a claim such as P1<0.10, to plan when it is looked at.
+    """
     first = plan_first_round(study, store)
+    plans = () if power is None else tuple(_power(study, power, first.grid))
     stored = stored_among(store, [request.key for request in first.plan.requests])
     costs, worst = price(first.plan, stored), _worst(first.plan, stored)
     sharers = first.sharers
@@ -91,7 +100,13 @@ def preview(
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
-    return Preview(len(first.grid), tuple(forecasts), study.name)
+    return Preview(len(first.grid), tuple(forecasts), study.name, plans)
+
+
+def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:
+    from flipmeter.run.until import power_plans  # what is measured takes a while to import
+
+    return power_plans(study, claim, grid)
 
 
 def _worst(plan: Plan, stored: Collection[str]) -> dict[str, Spent]:

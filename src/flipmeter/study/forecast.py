@@ -14,6 +14,8 @@ from flipmeter.types import Model, Problem
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from flipmeter.measure import PowerPlan
+
 CHARS_PER_TOKEN = 4.0
 """A rule of thumb for English, where no reply of the model is stored."""
 MOST_CHARS_PER_TOKEN = 4.5
@@ -122,6 +124,7 @@ class Preview(Printed):
     n_conditions: int
     forecasts: tuple[Forecast, ...]
     name: str = "study"
+    power: tuple[PowerPlan, ...] = ()
 
     def tables(self) -> Iterator[RenderableType]:
         from flipmeter.study.forecast_tables import plan_tables
@@ -193,6 +196,7 @@ class Preview(Printed):
             "usd_high": self.usd_high,
             **_timed(self.duration),
             "models": [forecast.as_dict() for forecast in self.forecasts],
+            **({"power": [plan.as_dict() for plan in self.power]} if self.power else {}),
         }
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from flipmeter.study.forecast import Duration, Forecast, Preview
+
+if TYPE_CHECKING:
+    from flipmeter.measure import PowerPlan
 
 CENT = 0.01
 COLUMNS = (
@@ -26,6 +30,8 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     yield _size_table(seen.name, seen)
     yield _model_table(seen)
     yield from _notes(seen)
+    for plan in seen.power:
+        yield from power_tables(plan)
 
 
 def _size_table(name: str, seen: Preview) -> Table:
@@ -139,3 +145,48 @@ def _price_words(forecast: Forecast) -> str:
 
 def _time_words(forecast: Forecast) -> str:
     return forecast.duration.source if forecast.duration else ""
+
+
+# --- power of a claim -------------------------------------------------------------------------
+
+
+def power_tables(plan: PowerPlan) -> Iterator[RenderableType]:
+    """When a claim is looked at on a dataset, what settles it, and how often it does."""
+    yield ""
+    if not plan.is_reachable:
+        yield (
+            f"! '{plan.claim}' cannot be shown with the {plan.n_items} items of {plan.dataset}, "
+            f"even if none flips; it takes at least {plan.fewest}: raise test_size, or the margin"
+        )
+    yield _looks_table(plan)
+    yield _rates_table(plan)
+    yield (
+        "settled: shown if the true rate is below the margin, refuted if above; all items taken to "
+        "be readable; a run with several raters or levels stops when all are settled"
+    )
+    yield from (f"! {note}" for note in plan.notes)
+
+
+def _looks_table(plan: PowerPlan) -> Table:
+    title = Text(f"{plan.claim} on {plan.dataset}: looks, each side wrong in at most 5 %")
+    table = Table(title=title, title_justify="left")
+    table.add_column("items asked", justify="right")
+    table.add_column("shown if flips are\nat most", justify="right")
+    table.add_column("refuted if flips are\nat least", justify="right")
+    for n, below, above in zip(plan.looks, plan.below, plan.above, strict=True):
+        ends = (str(below) if below >= 0 else "-", str(above) if above <= n else "-")
+        table.add_row(f"{n:,}", *ends)
+    return table
+
+
+def _rates_table(plan: PowerPlan) -> Table:
+    table = Table()
+    headers = ("true rate", "shown", "refuted", "not settled", "items asked\non average")
+    needed = ("items for\n80 % power", "items for\n90 % power")
+    for name in (*headers, *needed):
+        table.add_column(name, justify="right")
+    for at in plan.rates:
+        shares = (at.rate, at.below, at.above, at.not_settled)
+        most = ("-" if n is None else f"{n:,}" for n in at.needed)
+        table.add_row(*(f"{100 * x:.1f} %" for x in shares), f"{at.mean_n:,.0f}", *most)
+    return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ import polars as pl
 
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.judge import as_table, judge
-from flipmeter.measure.inference.sequential.boundaries import boundaries
 from flipmeter.measure.panel.checked import share
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.registry import suggestion
@@ -57,16 +55,6 @@ def claimed(contrast: str, contrasts: Sequence[Contrast]) -> Contrast:
         near = suggestion(contrast, list(known)) if known else "; the run has no pair of views"
         raise Problem(f"no contrast named '{contrast}'{near}")
     return known[contrast]
-
-
-def refuse_unreachable(claim: Claim, looks: Sequence[int], alpha: float = ALPHA) -> None:
-    """Refuse a claim that could not be shown even if nothing flipped, before anything is asked."""
-    if not boundaries(looks, claim.margin, alpha=alpha).is_reachable:
-        needed = math.ceil(math.log(alpha) / math.log1p(-claim.margin))
-        raise Problem(
-            f"'{claim}' cannot be shown with {looks[-1]} items, even if none flips; it takes at "
-            f"least {needed}: raise test_size, or the margin"
-        )
 
 
 def certify(

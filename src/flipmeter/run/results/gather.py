@@ -58,7 +58,8 @@ def sentences(run: Run) -> list[Sentence]:
 
 def notes(run: Run) -> list[str]:
     """Return what a reader must know of the decisions and the data."""
-    lines = [failures_line(run.decisions)]
+    claim = run.environment.get("claim", {})
+    lines = [failures_line(run.decisions), "" if run.stopped else claim.get("text", "")]
     for name, about in run.environment["datasets"].items():
         lines += [f"{name}: {note}" for note in about["notes"]]
     return [line for line in lines if line]

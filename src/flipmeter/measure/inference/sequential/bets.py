@@ -56,10 +56,22 @@ def mean_evidence(
         raise Problem(f"a margin must lie between {bottom} and {top}; got {margin}")
     if ((x < bottom - 1e-9) | (x > top + 1e-9)).any():
         raise Problem(f"values must lie between {bottom} and {top}")
-    gain = margin - x if side == "below" else x - margin
+    logs = np.cumsum(growth(x, margin, side, bottom=bottom, top=top), axis=1)
+    return capital(logs)
+
+
+def growth(
+    values: Floats, margin: float, side: Side, *, bottom: float = LOWEST_EXCESS, top: float = 1.0
+) -> Floats:
+    """Logarithm of what every stake (rows) gains by every value."""
+    gain = margin - values if side == "below" else values - margin
     most = top - margin if side == "below" else margin - bottom
-    logs = np.cumsum(np.log1p(STAKES[:, None] / most * gain), axis=1)
-    return np.asarray(np.exp(special.logsumexp(logs, axis=0)) / len(STAKES))
+    return np.asarray(np.log1p(STAKES[:, None] / most * gain))
+
+
+def capital(logs: Floats) -> Floats:
+    """Capital over all stakes (rows), which start alike and add up to 1; at most e^700."""
+    return np.asarray(np.exp(np.minimum(special.logsumexp(logs, axis=0), 700)) / len(STAKES))
 
 
 def mean_bounds(

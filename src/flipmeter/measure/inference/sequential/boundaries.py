@@ -23,6 +23,9 @@ from flipmeter.types import Problem
 
 StopWord = Literal["below", "above", "futile", "undecided"]
 
+MOST_LOOKS = 400
+"""Looks up to which a plan is searched for."""
+
 
 @dataclass(frozen=True)
 class Boundaries:
@@ -307,18 +310,23 @@ def operating(
 def needed_most(
     margin: float, rate: float, *, block: int = 50, power: float = 0.8, alpha: float = 0.05
 ) -> int | None:
-    """Fewest items, in whole blocks, with which a plan shows this rate to be below the margin.
+    """Fewest items, in whole blocks, with which a plan settles a claim if this is the true rate.
 
-    None if more than 20,000 items would be needed.
+    None if it would take more than 20,000 items or 400 blocks.
     """
-    if not 0 <= rate < margin:
-        raise Problem(f"a rate of {rate} cannot be shown to be below {margin}; name a smaller one")
+    if not 0 <= rate <= 1 or rate == margin:
+        raise Problem(
+            f"a rate of {rate} cannot be shown to be below or above {margin}; name another"
+        )
 
     def suffices(blocks: int) -> bool:
-        return operating(looks_of(block, block * blocks), margin, rate, alpha=alpha).below >= power
+        if blocks > MOST_LOOKS:
+            return True
+        found = operating(looks_of(block, block * blocks), margin, rate, alpha=alpha)
+        return (found.below if rate < margin else found.above) >= power
 
-    found = fewest(suffices)
-    return None if found is None or found * block > MOST else found * block
+    blocks = fewest(suffices) or MOST
+    return None if blocks > MOST_LOOKS or blocks * block > MOST else blocks * block
 
 
 def one_pair_each(clusters: npt.ArrayLike, *, seed: int = 0) -> Ints:

@@ -6,86 +6,125 @@ claim beyond noise is settled by betting, which needs no plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
 from flipmeter.measure.inference.blocks import Blocks, count_pairs, read_blocks
-from flipmeter.measure.inference.bounds import LOWEST_EXCESS
+from flipmeter.measure.inference.bounds import LOWEST_EXCESS, bounded_share
 from flipmeter.measure.inference.claims import Claim
-from flipmeter.measure.inference.judge import ContrastRow, contrast_rows
+from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, ContrastRow, contrast_rows
 from flipmeter.measure.inference.sequential import boundaries
 from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence
-from flipmeter.measure.inference.sizes import block_excess
+from flipmeter.measure.inference.sizes import block_excess, noise
 from flipmeter.measure.inference.words import percent
 from flipmeter.measure.panel.panel import read_panel
 from flipmeter.types import ALPHA, Contrast
 
-StopWord = Literal["below", "above", "futile", "undecided", "not identified"]
+StopWord = Literal["below", "above", "futile", "undecided", "unreadable", "not identified"]
+Key = tuple[str, str, str]
+"""Rater, dataset and level."""
 
 
 @dataclass(frozen=True)
 class Watched:
     """What is known of a claim about one rater, dataset and level: k of n readable pairs differ.
 
-    `low` and `high` each hold at 95 % at this stop; they agree with the word.
+    `low` and `high` each hold at 95 % at this stop; they agree with the word. `is_last` says that
+    all items have been looked at.
     """
 
-    key: tuple[str, str, str]
+    key: Key
     word: StopWord
     k: int
     n: int
     low: float
     high: float
+    unreadable: float = 0.0
+    is_last: bool = False
+    note: str = ""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the claim is shown or refuted."""
+        return self.word in ("below", "above")
 
     @property
     def is_final(self) -> bool:
-        return self.word != "undecided"
+        return self.word != "undecided" or self.is_last
+
+    def record(self) -> dict[str, Any]:
+        """Every field by name, the key taken apart."""
+        of = dict(zip(("rater", "dataset", "level"), self.key, strict=True))
+        return of | {name: x for name, x in asdict(self).items() if name != "key"}
 
     def __str__(self) -> str:
         name = " · ".join(part for part in self.key if part)
         if self.word == "not identified":
-            return f"{name}: not identified (the prompts are byte-equal)"
+            return f"{name}: not identified ({self.note})"
+        if self.word == "unreadable":
+            return f"{name}: unreadable ({percent(self.unreadable)} of pairs)"
         counted = f"{self.k} of {self.n} pairs differ" if self.n else "no readable pair"
         return f"{name}: {self.word} ({counted}, {percent(self.low)} to {percent(self.high)})"
 
 
 @dataclass
 class Watch:
-    """Looks at a claim after every block of items; `looks` are the items asked by each look."""
+    """Looks at a claim after every block of items.
+
+    `looks` are, by dataset, the independent items asked by each look.
+    """
 
     claim: Claim
     contrast: Contrast
-    looks: tuple[int, ...]
+    looks: Mapping[str, tuple[int, ...]]
     reproducible: Sequence[str] = ()
     alpha: float = ALPHA
-    _counts: dict[tuple[str, str, str], list[tuple[int, int]]] = field(default_factory=dict)
+    unreadable_limit: float = UNREADABLE_LIMIT
+    _counts: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
 
     def look(self, decisions: pl.DataFrame) -> list[Watched]:
         """Look once more, at all decisions so far."""
         rows = contrast_rows(read_panel(decisions, self.reproducible), self.contrast)
-        return [self._watched(row) for row in rows]
+        return [self._watched(row) for row in rows if row.status != "not applicable"]
 
     def _watched(self, row: ContrastRow) -> Watched:
         if row.row is None:
-            return Watched(row.key, "not identified", 0, 0, 0.0, 1.0)
-        blocks = read_blocks(row.row)
-        if self.claim.beyond_noise:
-            return self._beyond(row, blocks)
-        k, n = _one_each(blocks)
+            return Watched(row.key, "not identified", 0, 0, 0.0, 1.0, note=row.note)
+        looks, blocks = self.looks[row.key[1]], read_blocks(row.row)
         seen = self._counts.setdefault(row.key, [])
-        seen.append((k, n))
+        if len(seen) < len(looks):
+            seen.append(_one_each(blocks))
+        if self.claim.beyond_noise and not _never_differs(row, blocks):
+            found = self._beyond(row, blocks)
+        else:
+            found = self._counted(row.key, seen, looks)
+        return self._readable(replace(found, is_last=len(seen) == len(looks)), blocks, len(looks))
+
+    def _counted(
+        self, key: Key, seen: Sequence[tuple[int, int]], looks: tuple[int, ...]
+    ) -> Watched:
         stop = boundaries.watch(
             [k for k, _ in seen],
             [n for _, n in seen],
-            looks=self.looks,
+            looks=looks,
             margin=self.claim.margin,
             alpha=self.alpha,
         )
-        return Watched(row.key, stop.word, stop.k, stop.n, stop.low, stop.high)
+        return Watched(key, stop.word, stop.k, stop.n, stop.low, stop.high)
+
+    def _readable(self, found: Watched, blocks: Blocks, n_looks: int) -> Watched:
+        """Keep a claim open while too many pairs cannot be read, as a verdict does."""
+        counts = count_pairs(blocks)
+        share = bounded_share(counts.asked - counts.read, counts.asked, self.alpha / n_looks)
+        found = replace(found, unreadable=share.value)
+        if share.lower > self.unreadable_limit:
+            return replace(found, word="unreadable")
+        is_open = found.word == "below" and share.value > self.unreadable_limit
+        return replace(found, word="undecided") if is_open else found
 
     def _beyond(self, row: ContrastRow, blocks: Blocks) -> Watched:
         values, counted = block_excess(blocks)
@@ -99,6 +138,12 @@ class Watch:
         word: StopWord = "below" if below else "above" if above else "undecided"
         counts = count_pairs(blocks)
         return Watched(row.key, word, int(counts.differ.sum()), int(counts.read.sum()), low, high)
+
+
+def _never_differs(row: ContrastRow, blocks: Blocks) -> bool:
+    """Whether all flips are beyond noise: the engine is reproducible and no repeat differs."""
+    assert row.row is not None
+    return row.row.reproducible and not noise(blocks, ALPHA).value > 0
 
 
 def _one_each(blocks: Blocks) -> tuple[int, int]:

@@ -1,0 +1,143 @@
+"""Study, claim -> when to look at it, what power that has, and when a run may stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from flipmeter.measure import (
+    Claim,
+    PowerPlan,
+    Watch,
+    Watched,
+    claimed,
+    looks_of,
+    plan_power,
+    read_claim,
+    refuse_unreachable,
+)
+from flipmeter.study.file import Study
+from flipmeter.study.grid import is_settled
+from flipmeter.types import Condition, Contrast, Item, Problem
+
+
+@dataclass
+class Until:
+    """A claim that is looked at lot by lot while a run goes on."""
+
+    claim: Claim
+    watch: Watch
+    block: int
+    n_items: int
+    n_decisions: int
+    seen: list[pl.DataFrame] = field(default_factory=list)
+    found: list[Watched] = field(default_factory=list)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the claim is shown or refuted for every rater, dataset and level."""
+        return bool(self.found) and all(one.is_decided for one in self.found)
+
+    def look(self, lot: pl.DataFrame) -> str:
+        """Look at the claim after one more lot; why no more decisions are needed, "" if they are.
+
+        A run that has asked everything does not stop early.
+        """
+        self.seen.append(lot)
+        decisions = pl.concat(self.seen)
+        self.found = self.watch.look(decisions)
+        n_left = self.n_decisions - len(decisions)
+        if not n_left or not all(one.is_final for one in self.found):
+            return ""
+        return (
+            f"{self}; {n_left:,} of {self.n_decisions:,} decisions were not needed; other "
+            "intervals are not made for stopping"
+        )
+
+    def __str__(self) -> str:
+        n = min(self.block * len(self.seen), self.n_items)
+        end = "settled" if self.is_decided else "not settled"
+        how = "anytime-valid" if self.claim.beyond_noise else "group-sequential"
+        rows = "; ".join(map(str, self.found))
+        return f"{self.claim} was {end} after {n} of {self.n_items} items ({how}, 95 %): {rows}"
+
+    def record(self) -> dict[str, Any]:
+        """The outcome as the run folder keeps it."""
+        return {
+            "claim": str(self.claim),
+            "is_decided": self.is_decided,
+            "text": str(self) if self.found else "",
+            "rows": [one.record() for one in self.found],
+        }
+
+
+def watch_claim(study: Study, grid: Sequence[Condition]) -> Until | None:
+    """What looks at the claim of a study; one that cannot be shown is refused."""
+    if study.until is None:
+        return None
+    claim = read_claim(study.until)
+    contrast = claimed(claim.contrast, study.contrasts)
+    shared = _shared_items(claim, contrast, grid)
+    looks = {name: _looks(items, study.block_size) for name, items in shared.items()}
+    for name, sizes in looks.items():
+        refuse_unreachable(claim, sizes[-1], name if len(looks) > 1 else "")
+    reproducible = sorted({c.rater.name for c in grid if is_settled(c.rater)})
+    return Until(
+        claim,
+        Watch(claim, contrast, looks, reproducible),
+        study.block_size,
+        max(map(len, shared.values())),
+        sum(len(condition.items) for condition in grid),
+    )
+
+
+def power_plans(study: Study, text: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:
+    """Plan a claim on every dataset of a study."""
+    claim = read_claim(text)
+    contrast = claimed(claim.contrast, study.contrasts)
+    for name, items in _shared_items(claim, contrast, grid).items():
+        looks = _looks(items, study.block_size)
+        notes = tuple(_notes(study, claim, items, looks))
+        yield plan_power(claim, looks, block=study.block_size, dataset=name, notes=notes)
+
+
+def _shared_items(
+    claim: Claim, contrast: Contrast, grid: Sequence[Condition]
+) -> dict[str, tuple[Item, ...]]:
+    """The items of every dataset that are asked under both views of a contrast."""
+    shared = {}
+    for name in dict.fromkeys(condition.dataset for condition in grid):
+        here = [condition for condition in grid if condition.dataset == name]
+        asked = [
+            max((c.items for c in here if c.view.name == view), key=len, default=())
+            for view in contrast.views
+        ]
+        shared[name] = min(asked, key=len)
+    if not any(shared.values()):
+        raise Problem(
+            f"nobody is asked under both views of {contrast.name}, so that '{claim}' cannot be "
+            "settled; the pipeline cannot express it, or there are no demonstrations"
+        )
+    return {name: items for name, items in shared.items() if items}
+
+
+def _looks(items: Sequence[Item], block: int) -> tuple[int, ...]:
+    """How many clusters the items have by the end of each block."""
+    clusters = [item.cluster or item.id for item in items]
+    return tuple(len(set(clusters[:end])) for end in looks_of(block, len(items)))
+
+
+def _notes(
+    study: Study, claim: Claim, items: Sequence[Item], looks: Sequence[int]
+) -> Iterator[str]:
+    if len(items) < study.block_size:
+        yield f"{len(items)} items are fewer than a block of {study.block_size}: one look at all"
+    if looks[-1] < len(items):
+        yield f"{len(items)} items in {looks[-1]} clusters: one pair of each cluster counts"
+    if len(study.seeds) > 1:
+        yield "one pair of each item counts, so that more seeds add no power"
+    if claim.beyond_noise:
+        yield "power beyond noise is that of a rater without noise; a noisy one needs more items"
