@@ -272,7 +272,7 @@ def test_a_gate_that_would_guard_nothing_is_refused(
         ("rules:\n- {rater: a, faults: 0.1, rater: b}\n", "line 2: 'rater' stands twice"),
         ("flips: {P1: 0.1,\n  'P1': 0.9}\n", "line 2: 'P1' stands twice"),
         ("alpha: 2024-13-45\n", "is not valid YAML"),
-        ("[" * 5000, "is not valid YAML"),
+        ("[" * 5000, "nested more than"),
     ],
 )
 def test_a_gate_file_that_says_a_thing_twice_is_refused(

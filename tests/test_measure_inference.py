@@ -176,7 +176,7 @@ def test_the_paper_rounds_twice() -> None:
         (lambda: wilson(-1, 4), "between 0 and n"),
         (lambda: wilson([1, 2], [3, 1]), "between 0 and n"),
         (lambda: wilson([1, 2], [3, 4, 5]), "pair them"),
-        (lambda: wilson(1, 4, level=95), "level must lie between 0 and 1"),
+        (lambda: wilson(1, 4, level=95), "level is 95: it is a confidence"),
         (lambda: clopper_upper(5, 4), "between 0 and n"),
         (lambda: mcnemar(-1, 4), "negative"),
         (lambda: mcnemar(1, 4, "midp"), "did you mean 'mid-p'"),  # type: ignore[arg-type]

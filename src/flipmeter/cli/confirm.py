@@ -35,7 +35,8 @@ EXITS = {"stable": 0, "flips": 1, "unreadable": 1, "inconclusive": 3, "not ident
 def confirm_(
     card: Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")],
     items: Annotated[
-        int, typer.Option("--items", "-n", help="How many items that the choice did not see.")
+        int,
+        typer.Option("--items", "-n", help="How many items that the choice did not see.", min=1),
     ],
     data_dir: DataDir = None,
     out: Out = None,

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from flipmeter.api import Run, Study, read_study
 from flipmeter.base.atomic import is_same_file
 from flipmeter.base.consent import trusting
+from flipmeter.base.documents import read_yaml
 from flipmeter.run.generation import MANIFEST
 from flipmeter.types import Problem
 
@@ -106,10 +106,7 @@ def _change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise Problem(f"--set {text!r} changes nothing; write KEY=VALUE")
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise Problem(f"--set {key}: {value!r} is not valid YAML ({error})") from error
+    return key, read_yaml(value, f"--set {key}: {value[:80]!r}")
 
 
 def spare(out: Path | None, *sources: Path | None) -> None:

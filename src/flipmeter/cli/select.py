@@ -82,7 +82,7 @@ def _limit(text: str) -> tuple[str, float]:
         limit = float(value)
     except ValueError:
         limit = math.nan
-    if not (name and equals and 0 < limit <= 1):
+    if not (name and equals) or math.isnan(limit):
         raise Problem(f"--max-flip {text!r} is no limit; write CONTRAST=SHARE, as in P1=0.10")
     return name, limit
 

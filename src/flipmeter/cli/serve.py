@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.base.checks import at_least
 from flipmeter.cli.consoles import errors
 from flipmeter.cli.options import (
     DataDir,
@@ -32,12 +33,15 @@ def serve(
         str, typer.Option(help="The dataset that simulated raters know.")
     ] = "reviews",
     data_dir: DataDir = None,
-    port: Annotated[int, typer.Option(help="The port on the loopback address.")] = 8080,
+    port: Annotated[
+        int, typer.Option(help="The port on the loopback address.", min=0, max=65535)
+    ] = 8080,
     delay: Annotated[float, typer.Option(help="Seconds that every answer is held back.")] = 0.0,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
     """Serve embedded or simulated models as an OpenAI-compatible endpoint on loopback."""
+    at_least(delay, 0, "--delay")
     named = dict(_served(text) for text in model)
     has_sim = any(address.startswith("sim/") for address in named.values())
     known = world(load(dataset, data_dir=data_dir)) if has_sim else None

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
+from flipmeter.base.documents import read_json, read_yaml
+from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import Endpoint
 from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import endpoint_of, is_in_process
@@ -207,9 +208,11 @@ def _content(path: Path) -> dict[Any, Any]:
     if not path.is_file():
         raise Problem(f"no price file {path}; name a YAML or JSON file that exists")
     try:
-        content = _parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Problem(f"the price file {path} is neither YAML nor JSON: {error}") from error
+        content = _parsed(read_limited(path, JSON_BYTES).decode("utf-8-sig"), str(path))
+    except OSError as error:
+        raise Problem(f"the price file {path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"the price file {path} is not UTF-8 ({error}); save it as UTF-8") from error
     if not isinstance(content, dict):
         raise Problem(
             f"the price file {path} holds no prices; write "
@@ -218,11 +221,15 @@ def _content(path: Path) -> dict[Any, Any]:
     return content
 
 
-def _parsed(text: str) -> object:
+def _parsed(text: str, where: str) -> object:
     try:
-        return json.loads(text)  # a provider's list is long, and YAML is slow
-    except (ValueError, RecursionError):
-        return yaml.safe_load(text)
+        return read_json(text, where)  # a provider's list is long, and YAML is slow
+    except Problem:
+        pass
+    try:
+        return read_yaml(text, where)
+    except Problem as problem:
+        raise Problem(f"the price file {where} is neither YAML nor JSON: {problem}") from problem
 
 
 def _price(path: Path, address: str, entry: object) -> Price:

@@ -21,6 +21,8 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from flipmeter.base.atomic import write_text
+from flipmeter.base.documents import read_json
+from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.base.lock import lock, locked
 from flipmeter.types import Problem
 
@@ -105,10 +107,10 @@ def read_manifest(folder: Path) -> Manifest:
     """Read what a run folder says of itself; anything else is refused by name."""
     path = folder / MANIFEST
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(read_limited(path, JSON_BYTES), MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         raise _no_run(folder) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, Problem) as error:
         raise damaged(path, error) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         version = found.get("format") if isinstance(found, dict) else None

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from flipmeter.base.checks import ordered
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By
@@ -63,14 +64,22 @@ UNCONFIRMED = (
 CONFIRMED = "# Confirmed on {n} items that the choice did not see ({date}).\n"
 
 
+FlipLimit = Annotated[float, Field(gt=0, le=1)]
+
+
 class EstimateEntry(Strict):
     """A number with its interval; without a value, the note says why there is none."""
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
-    n: int = 0
+    n: int = Field(0, ge=0)
     note: str = ""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> EstimateEntry:
+        ordered(self.low, self.value, self.high, "an estimate")
+        return self
 
     @classmethod
     def of(cls, one: Estimate) -> EstimateEntry:
@@ -99,23 +108,23 @@ class SelectedOn(BaseModel):
     digest: str
     level: str
     seeds: list[int]
-    n_items: int
-    n_candidates: int
+    n_items: int = Field(ge=0)
+    n_candidates: int = Field(ge=1)
     by: By
-    max_flip: dict[str, float] = {}
-    max_unreadable: float = UNREADABLE_LIMIT
-    limits: dict[str, float] = {}
+    max_flip: dict[str, FlipLimit] = {}
+    max_unreadable: FlipLimit = UNREADABLE_LIMIT
+    limits: dict[str, FlipLimit] = {}
     probes: list[str] = []
     balance: Balance = "equal"
     merge: dict[str, list[int | str]] | list[list[int | str]] | None = None
     estimates: dict[str, EstimateEntry]
     held_out: dict[str, EstimateEntry] = {}
     held_out_chosen: list[str] = []
-    cost_per_item: float
+    cost_per_item: float = Field(ge=0)
     cost_unit: str
     is_on_front: bool
-    chance_on_front: float
-    chance_chosen: float
+    chance_on_front: float = Field(ge=0, le=1)
+    chance_chosen: float = Field(ge=0, le=1)
     warning: str = ""
     seen: str = ""
 
@@ -127,7 +136,7 @@ class SelectedOn(BaseModel):
 class ConfirmedContrast(Strict):
     """The verdict on one contrast, on items that the choice did not see."""
 
-    limit: float
+    limit: FlipLimit
     word: Word
     reason: str
     value: float | None = None
@@ -150,7 +159,7 @@ class ConfirmedOn(Strict):
     flipmeter: str
     run: str
     n_items: int
-    attempt: int = 1
+    attempt: int = Field(1, ge=1)
     rater: str
     identity: str = ""
     contrasts: dict[str, ConfirmedContrast]

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.base.atomic import is_same_file
+from flipmeter.base.documents import read_json
+from flipmeter.base.limits import read_limited
 from flipmeter.data.items import joined, text_fault
 from flipmeter.data.tables import Record, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
@@ -289,8 +291,8 @@ class LabelFile:
 
     def _check(self, about: Mapping[str, Any]) -> None:
         try:
-            known = json.loads(self.about.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            known = read_json(read_limited(self.about), self.about.name)
+        except (OSError, Problem):
             known = None
         if known != about:
             before = known if isinstance(known, dict) else {}

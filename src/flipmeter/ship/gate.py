@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 from rich.console import RenderableType
 
+from flipmeter.base.checks import error_rate
+from flipmeter.base.documents import check_values
 from flipmeter.base.printed import Printed
 from flipmeter.measure import Limit, hold_limits
 from flipmeter.measure.inference.limits import Key, Metric
@@ -94,7 +96,7 @@ class Rule(Limits):
 class Gate(Rule):
     """A whole gate file: limits for all, and rules, of which the last that matches decides."""
 
-    alpha: Share = ALPHA
+    alpha: Annotated[float, AfterValidator(error_rate)] = ALPHA
     rules: list[Rule] = Field(default_factory=list)
 
     @property
@@ -108,9 +110,13 @@ def read_gate(source: Path | Mapping[str, Any]) -> Gate:
     """Read a gate file, or its content."""
     where = str(source) if isinstance(source, Path) else "the gate"
     try:
-        gate = Gate(**(_content(source) if isinstance(source, Path) else source))
+        content = _content(source) if isinstance(source, Path) else source
+        check_values(content, "a limit")
+        gate = Gate(**content)
     except ValidationError as error:
         raise Problem(explained(error, where, (Gate,))) from error
+    except Problem as problem:
+        raise Problem(f"{where}: {problem}") from problem
     empty = [rule for rule in gate.each if rule.is_empty and rule.drift.is_empty]
     if empty or not gate.each:
         raise Problem(

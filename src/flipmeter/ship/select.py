@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import polars as pl
 
+from flipmeter.base.checks import share
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
 from flipmeter.design import cell_name, levels_of
@@ -154,7 +155,8 @@ def select(
         if one not in own["level"].unique()
     ]
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
-    limits = dict(max_flip or {})
+    limits = {name: _flip_limit(name, limit) for name, limit in (max_flip or {}).items()}
+    share(max_unreadable, "max_unreadable", can_be_all=True)
     place = int(choose(field, as_is(field.n_clusters), limits, unreadable_limit=max_unreadable)[0])
     found = tuple(standings(field, limits, dataset=name, unreadable_limit=max_unreadable))
     if level is not None:
@@ -166,6 +168,10 @@ def select(
     return Selection(
         *(run, name, by, cost, limits, field, found, chosen, kept, tuple(left_out), max_unreadable)
     )
+
+
+def _flip_limit(name: str, limit: float) -> float:
+    return share(limit, f"the limit on the flips of {name}", can_be_all=True)
 
 
 def _dataset(run: Run, dataset: str | None) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from flipmeter.base.documents import read_yaml
+from flipmeter.base.limits import read_limited
 from flipmeter.model import Price
 from flipmeter.registry import suggestion
 from flipmeter.types import Actors, Interface, Model, Problem, Scale, Task
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Strict(BaseModel):
@@ -23,9 +24,9 @@ class Strict(BaseModel):
 class PriceEntry(Strict):
     """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
 
-    prompt: float = Field(ge=0, allow_inf_nan=False)
-    completion: float = Field(ge=0, allow_inf_nan=False)
-    cached: float | None = Field(None, ge=0, allow_inf_nan=False)
+    prompt: float = Field(ge=0)
+    completion: float = Field(ge=0)
+    cached: float | None = Field(None, ge=0)
 
     @property
     def price(self) -> Price:
@@ -36,8 +37,8 @@ class ActorsEntry(Strict):
     """What `--on ray` makes of a model: so many actors, each with resources of its own."""
 
     replicas: int = Field(1, ge=1)
-    num_cpus: float = Field(1.0, ge=0, allow_inf_nan=False)
-    num_gpus: float = Field(0.0, ge=0, allow_inf_nan=False)
+    num_cpus: float = Field(1.0, ge=0)
+    num_gpus: float = Field(0.0, ge=0)
     resources: dict[str, float] = {}
     patience: float = Field(120.0, gt=0)
 
@@ -141,41 +142,17 @@ class BudgetEntry(Strict):
 
 
 def read_mapping(path: Path, missing: str, otherwise: str) -> dict[str, Any]:
-    """Read a YAML file that holds keys and values; both texts name the file and the way out.
-
-    A key that stands twice is a problem: YAML takes the last and does not say so.
-    """
+    """Read a YAML file that holds keys and values; both texts name the file and the way out."""
     try:
-        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
-        node = loader.get_single_node()
-        for key in _repeated(node):
-            line = key.start_mark.line + 1
-            raise Problem(f"{path}, line {line}: '{key.value}' stands twice; leave one of them")
-        content = None if node is None else loader.construct_document(node)
+        text = read_limited(path).decode()
     except OSError as error:
         raise Problem(f"{missing} ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Problem(f"{path} is not valid YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is not valid YAML: {error}; save it as UTF-8") from error
+    content = read_yaml(text, str(path))
     if not isinstance(content, dict):
         raise Problem(otherwise)
     return content
-
-
-def _repeated(root: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    """Yield every key that stands in its mapping before; a node may be reached by two ways."""
-    waiting, seen = [root], set[int]()
-    while waiting:
-        node = waiting.pop()
-        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-            continue
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        names = [(key.tag, key.value) for key in keys]
-        yield from (key for at, key in enumerate(keys) if names[at] in names[:at])
-        waiting += [value for _, value in node.value]
 
 
 def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseModel]]) -> str:

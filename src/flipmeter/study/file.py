@@ -13,12 +13,15 @@ from typing import Any, Literal, Self
 from pydantic import (
     BaseModel,
     Field,
+    NonNegativeInt,
     PositiveInt,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from flipmeter.base.documents import check_values
+from flipmeter.base.limits import read_limited
 from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
@@ -80,7 +83,7 @@ class Study(BaseModel):
     models: list[str | ModelEntry] = Field(min_length=1)
     datasets: list[str | dict[str, Any]] = Field(min_length=1)
     demos: DemosEntry | None = None
-    seeds: list[int] = Field([0], min_length=1)
+    seeds: list[NonNegativeInt] = Field([0], min_length=1)
     test_size: int = Field(200, ge=1)
     balance: Balance = "equal"
     probes: list[str] = ["label_order", "demo_order", "placement"]
@@ -462,14 +465,18 @@ def check_level(factor: str, value: Any) -> None:
         factors[factor][str(value)]
     elif factor == _PROMPT and not (isinstance(value, str) and value):
         raise Problem(f"prompt is {value!r}; name a prompt file, or {BUILT_IN}")
-    elif factor == "shots" and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+    elif factor == "shots" and not _is_whole(value, 0):
         raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
-    elif factor == "cardinality" and value is not None and not isinstance(value, int):
+    elif factor == "cardinality" and not (value is None or _is_whole(value, 2)):
         raise Problem(f"cardinality is {value!r}; it is a whole number of classes, 2 or more")
     elif factor == "layout" and value not in ("cued", "paper"):
         raise Problem(f"no layout named '{value}'; there are: cued, paper")
     elif factor == "word_reversal" and value not in ("header", "flipped"):
         raise Problem(f"no word_reversal named '{value}'; there are: header, flipped")
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def find_study(name: str) -> Path:
@@ -503,6 +510,7 @@ def study_keys(
     content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
+    check_values(content, "the study" if folder == Path() else str(source))
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
@@ -572,7 +580,7 @@ def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
 
 def _prompt(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_limited(path).decode("utf-8-sig")
     except OSError as error:
         raise Problem(
             f"cannot read the prompt file {path} ({error.strerror}); check the path"

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from flipmeter.base.checks import above
 from flipmeter.base.printed import Printed
 from flipmeter.model import Observed, Quote, Spent, is_in_process
 from flipmeter.plan import Cost
-from flipmeter.types import Model, Problem
+from flipmeter.types import Model
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,9 +33,8 @@ class Speed:
 
     def __post_init__(self) -> None:
         for name, speed in asdict(self).items():
-            if speed is not None and not speed > 0:
-                words = name.replace("_", " ")
-                raise Problem(f"{speed:g} {words} per second never end; give a number above 0")
+            if speed is not None:
+                above(speed, 0, f"{name.replace('_', ' ')} per second")
 
     @property
     def is_known(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from flipmeter.base.checks import error_rate
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import (
     Booleans,
@@ -21,7 +22,6 @@ from flipmeter.measure.panel.checked import (
     ranks,
     ratio,
     same_length,
-    share,
 )
 from flipmeter.measure.panel.graded import graded
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
@@ -192,7 +192,7 @@ def conformal_sets(
 
 def conformal_limit(scores: Floats, alpha: float = MISCOVERAGE) -> float:
     """Return the score that a new item stays below with chance 1 - alpha or more."""
-    place = math.ceil((len(scores) + 1) * (1 - share(alpha, "alpha")))
+    place = math.ceil((len(scores) + 1) * (1 - error_rate(alpha)))
     return math.inf if place > len(scores) else float(np.sort(scores)[place - 1]) + 1e-12
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from flipmeter.base.checks import error_rate
 from flipmeter.measure.panel.panel import KEY
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.types import ALPHA, Policy
@@ -25,6 +26,7 @@ def phase0_table(
     stochastic one, or from the same run if there is only one. Dataset, level and seed become
     columns where they vary. `sig` follows p in paper mode, p after Holm over the rows otherwise.
     """
+    error_rate(alpha)
     runs = greedy if stochastic is None else stochastic
     keys = ["rater", *(name for name in KEY[1:] if _varies(name, greedy, runs))]
     cells = [_cells(greedy, name, name, policy, keys) for name in ("P1", "P2", "P3")]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from flipmeter.base.checks import share
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.judge import as_table, judge
-from flipmeter.measure.panel.checked import share
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, Contrast, Problem

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy.typing as npt
 
+from flipmeter.base.checks import error_rate, share
 from flipmeter.measure.inference.blocks import Blocks, Row, read_blocks
 from flipmeter.measure.inference.bounds import Bounded
 from flipmeter.measure.inference.needed import (
@@ -44,9 +45,8 @@ class Margins:
     on: On = ""
 
     def __post_init__(self) -> None:
-        for name, value in (("margin", self.margin), ("alpha", self.alpha)):
-            if not 0 < value < 1:
-                raise Problem(f"{name} must lie between 0 and 1; got {value}")
+        share(self.margin, "margin")
+        error_rate(self.alpha)
         if not 0 <= self.unreadable <= 1:
             raise Problem(f"unreadable_limit must lie between 0 and 1; got {self.unreadable}")
 

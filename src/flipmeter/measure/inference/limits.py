@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
+from flipmeter.base.checks import error_rate
 from flipmeter.measure.effects.compare import same_raters
 from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.bounds import (
@@ -150,6 +151,7 @@ def hold_limits(
     by item. `word` is that of the verdict for flips, and `met`, `missed` or `inconclusive` for
     scores.
     """
+    error_rate(alpha)
     known = {contrast.name: contrast for contrast in contrasts}
     panel, frame = read_panel(decisions, reproducible), checked(decisions)
     rows: list[Row] = []

@@ -50,13 +50,6 @@ def ratio(part: npt.ArrayLike, whole: npt.ArrayLike) -> Floats:
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
 
 
-def share(value: float, what: str) -> float:
-    """Return a number strictly between 0 and 1."""
-    if not 0 < value < 1:
-        raise Problem(f"{what} must lie between 0 and 1; got {value}")
-    return float(value)
-
-
 def _checked(values: npt.ArrayLike, what: str, n_axes: int, n_classes: int | None) -> Ranks:
     array = _whole(_shaped(values, what, n_axes), what)
     if array.min() < 0:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.panel.checked import Floats, Ints, booleans, same_length, share
+from flipmeter.base.checks import interval_level
+from flipmeter.measure.panel.checked import Floats, Ints, booleans, same_length
 from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, LEVEL, Problem
 
@@ -33,7 +34,7 @@ def wilson(
 
     The lower bound is above 0 as soon as k is: "the interval excludes 0" says only "at least one".
     """
-    z = float(special.ndtri(0.5 + share(level, "level") / 2))
+    z = float(special.ndtri(0.5 + interval_level(level) / 2))
     if isinstance(k, int) and isinstance(n, int):
         _check_count(k, n)
         low, high = _wilson_ends(float(k), float(max(n, 1)), z**2)
@@ -46,7 +47,7 @@ def wilson(
 def clopper_upper(k: int, n: int, level: float = LEVEL) -> float:
     """One-sided Clopper-Pearson bound: the rate is below it with at least this confidence."""
     _check_count(k, n)
-    share(level, "level")
+    interval_level(level)
     return 1.0 if k == n else float(special.betaincinv(k + 1, n - k, level))
 
 

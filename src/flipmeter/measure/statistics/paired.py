@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.panel.checked import Floats, share
+from flipmeter.base.checks import interval_level
+from flipmeter.measure.panel.checked import Floats
 from flipmeter.types import LEVEL, Problem
 
 STEPS = 48
@@ -24,7 +25,7 @@ def tango(
     b items hold only in the first way, c only in the second (Tango 1998). Nothing seen gives
     (-1, 1). One end alone has confidence (1 + level) / 2.
     """
-    z = float(special.ndtri(0.5 + share(level, "level") / 2))
+    z = float(special.ndtri(0.5 + interval_level(level) / 2))
     first, second, size = np.broadcast_arrays(*(np.asarray(x, dtype=np.float64) for x in (b, c, n)))
     if (np.minimum(first, second) < 0).any() or (first + second > size).any():
         raise Problem("b and c count some of n items: none may be negative, nor both exceed n")

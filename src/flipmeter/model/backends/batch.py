@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flipmeter.base.documents import read_json, text_lines
+from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import PATHS, body_of, moderated
 from flipmeter.model.backends.response import Trouble, reply_in, shortened, trouble_in
 from flipmeter.types import Head, Message, Problem, Reply, Request, Script
@@ -263,34 +265,31 @@ def _refuse(ids: Mapping[str, str], why: str) -> None:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(read_limited(path, JSON_BYTES), str(path))
         return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
     except FileNotFoundError:
         raise Problem(
             f"{folder} holds no batch (no {MANIFEST}); name its folder with --batch"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, Problem, LookupError, TypeError) as error:
         raise Problem(f"{path} is damaged ({error}); export the batch again") from error
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every line of a file of JSON objects, and where it stands."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", _object(path, number, line)
+        for number, line in enumerate(text_lines(path), 1):
+            if line.strip():
+                yield f"{path}, line {number}", _object(path, number, line)
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read ({error}); name a file of JSON lines") from error
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise Problem(
-            f"{path}, line {number} is not JSON ({error}); if it is cut off, download it again"
-        ) from error
+        row = read_json(line, f"{path}, line {number}")
+    except Problem as problem:
+        raise Problem(f"{problem}; if it is cut off, download it again") from problem
     if not isinstance(row, dict):
         raise Problem(f"{path}, line {number} is no JSON object; is this a result file?")
     return row

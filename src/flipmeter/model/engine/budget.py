@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from flipmeter.base.checks import above
 from flipmeter.types import Head, Problem, Request, Usage
 
 BYTES_PER_TOKEN = 3
@@ -39,8 +40,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name in ("calls", "tokens", "usd"):
-            if (limit := getattr(self, name)) is not None and not limit > 0:
-                raise Problem(f"the budget's {name} is {limit!r}; it must be more than 0")
+            if (limit := getattr(self, name)) is not None:
+                above(limit, 0, f"the budget's {name}")
         if self.usd is not None and self.price is None:
             raise Problem(f"a budget of ${self.usd:g} needs `price`: dollars per million tokens")
 

@@ -1,0 +1,58 @@
+"""What a number must be to mean what its name says: one function for each check."""
+
+from __future__ import annotations
+
+import math
+
+from flipmeter.base.problem import Problem
+
+
+def share(value: float, what: str, *, can_be_all: bool = False) -> float:
+    """A number strictly between 0 and 1; one that may be all of them can be 1."""
+    if not (0 < value < 1 or (can_be_all and value == 1)):
+        end = "at most 1" if can_be_all else "below 1"
+        raise Problem(f"{what} must lie above 0 and {end}; got {value}")
+    return float(value)
+
+
+def error_rate(value: float, what: str = "alpha") -> float:
+    """The error that a test or a bound allows itself: above 0, at most 0.5.
+
+    A confidence given as alpha would let everything pass.
+    """
+    if 0 < value <= 0.5:
+        return float(value)
+    meant = f"; did you mean {1 - value:.4g}?" if 0.5 < value < 1 else ""
+    raise Problem(
+        f"{what} is {value}: it is the chance of an error, above 0 and at most 0.5, and not the "
+        f"confidence{meant or ', as in 0.05'}"
+    )
+
+
+def interval_level(value: float, what: str = "level") -> float:
+    """The confidence of an interval: at least 0.5, below 1."""
+    if 0.5 <= value < 1:
+        return float(value)
+    meant = f"; did you mean {1 - value:.4g}?" if 0 < value < 0.5 else ", as in 0.95"
+    raise Problem(f"{what} is {value}: it is a confidence, at least 0.5 and below 1{meant}")
+
+
+def at_least(value: float, least: float, what: str) -> float:
+    """A finite number that is not below another."""
+    if not (math.isfinite(value) and value >= least):
+        raise Problem(f"{what} must be a finite number, {least:g} or more; got {value}")
+    return value
+
+
+def above(value: float, least: float, what: str) -> float:
+    """A finite number above another."""
+    if not (math.isfinite(value) and value > least):
+        raise Problem(f"{what} must be a finite number above {least:g}; got {value}")
+    return value
+
+
+def ordered(low: float | None, value: float | None, high: float | None, what: str) -> None:
+    """Refuse an interval whose ends are the wrong way round, or that its value lies outside of."""
+    known = [number for number in (low, value, high) if number is not None]
+    if known != sorted(known):
+        raise Problem(f"{what} has the ends {low} and {high} around {value}; order them")
