@@ -150,7 +150,7 @@ def test_instructions_move_to_the_user_word_for_word() -> None:
         (PLAIN, {"criterion_order"}),
         (TURNS, {"placement", "criterion_order"}),
         (JUDGE, {"demo_order", "placement"}),
-        ("{{ text }}", {*probes}),
+        ("{{ text }}", {name for name in probes if probes[name].moves is None}),
     ],
 )
 def test_a_prompt_has_no_place_for_some_probes(source: str, missing: set[str]) -> None:
@@ -199,7 +199,7 @@ def test_where_the_item_comes_first_nothing_is_shared() -> None:
 )
 def test_errors_name_the_file_the_line_and_the_place(source: str, complaint: str) -> None:
     with pytest.raises(Problem) as error:
-        read_template(source, "a.md").check(QUERY)
+        read_template(source, "a.md").check(QUERY, Task(Scale(("low", "high"))))
     assert complaint in str(error.value)
 
 
@@ -231,7 +231,8 @@ def test_prompts_are_levels_with_the_names_of_their_files(write: Write) -> None:
 
 
 def test_views_that_a_prompt_cannot_show_are_not_asked(write: Write) -> None:
-    everything = {"probes": list(probes), "repeats": 1}
+    unmoved = [name for name in probes if probes[name].moves is None]
+    everything = {"probes": unmoved, "repeats": 1}
     by_level: dict[str, set[str]] = {}
     for one in conditions(study_with(write, vary={"prompt": ["a.md", "b.md"]}, **everything)):
         by_level.setdefault(one.level, set()).add(one.view.name)

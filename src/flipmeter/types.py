@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
@@ -39,6 +39,8 @@ Placement = Literal["before", "after", "split"]
 Layout = Literal["cued", "paper"]
 Interface = Literal["chat", "completions"]
 Speaker = Literal["system", "user", "assistant"]
+PlaceKind = Literal["pair", "candidates", "options"]
+"""What changes places in an item: two answers, more than two, or the options of a question."""
 LabelKind = Literal["identifiers", "words", "flipped words", "passages"]
 """What is chosen from: labels that are identifiers or words, or two passages that are compared.
 Flipped words stand under demonstrations of the mirrored class, on purpose."""
@@ -86,11 +88,57 @@ class Scale:
         return self.names[rank - 1]
 
 
+_PLACE = re.compile(r"\{(\d+)\}")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Fields of an item that may change places, and what each class says about them.
+
+    `forms[rank - 1]` is the name of a class with `{p}` where it names place p: "{0}", "{1}>>{0}". A
+    class whose form with moved places is no class ("tie", "{0}={1}") keeps its meaning. `words` is
+    what classes call the places, `noun` what a prompt calls each of them.
+    """
+
+    fields: tuple[str, ...]
+    forms: tuple[str, ...]
+    words: tuple[str, ...]
+    kind: PlaceKind = "pair"
+    noun: str = "Answer"
+
+    def n_filled(self, item: Item) -> int:
+        """How many places an item fills; questions may differ in their number of options."""
+        if item.role == "null":  # a text without content stands in all of them
+            return len(self.fields)
+        return sum(bool(item.fields.get(name)) for name in self.fields)
+
+    def named(self, rank: Rank) -> tuple[int, ...]:
+        """The places that a class names, in the order of its name."""
+        return tuple(int(place) for place in _PLACE.findall(self.forms[rank - 1]))
+
+    def written(self, rank: Rank, words: Sequence[str]) -> str:
+        """The form of a class with a word for each place."""
+        return _PLACE.sub(lambda place: words[int(place[1])], self.forms[rank - 1])
+
+    def offered(self, n_filled: int) -> tuple[Rank, ...]:
+        """The classes that name no place beyond those that an item fills."""
+        ranks = range(1, len(self.forms) + 1)
+        return tuple(rank for rank in ranks if max(self.named(rank), default=-1) < n_filled)
+
+    def meanings(self, order: Sequence[int]) -> tuple[Rank, ...]:
+        """What each class means where place p shows field `order[p]`."""
+        places = [*order, *range(len(order), len(self.fields))]
+        moved = [f"{{{place}}}" for place in places]
+        ranks = {form: rank for rank, form in enumerate(self.forms, 1)}
+        return tuple(ranks.get(self.written(own, moved), own) for own in ranks.values())
+
+
 @dataclass(frozen=True)
 class Task:
     """The vocabulary of a prompt: what is done, to what, by which aspect, on which scale.
 
-    `criteria` are those of a judge's rubric, in the order in which it is written.
+    `criteria` are those of a judge's rubric, in the order in which it is written. `places` are the
+    fields that may be exchanged, None where an item has no such fields.
     """
 
     scale: Scale
@@ -98,6 +146,12 @@ class Task:
     noun: str = "Sentence"
     aspect: str = "sentiment"
     criteria: tuple[str, ...] = ()
+    places: Places | None = None
+
+
+def joined(fields: Mapping[str, str]) -> str:
+    """The text of an item that has none of its own: its fields with their names."""
+    return "\n\n".join(f"{name}: {value}" for name, value in fields.items())
 
 
 @dataclass(frozen=True)
@@ -122,6 +176,18 @@ class Item:
         """Return the class of a demonstration, which must have one."""
         assert self.gold is not None, f"demonstration {self.id} has no class"
         return self.gold
+
+    def exchanged(self, places: Places, order: Sequence[int]) -> Item:
+        """The item as it is shown where place p has field `order[p]`; its text follows."""
+        names = places.fields
+        if self.role == "null":
+            return self
+        moved = {names[p]: self.fields[names[field]] for p, field in enumerate(order)}
+        others = {name: value for name, value in self.fields.items() if name != "text"}
+        shown = {**self.fields, **moved}
+        if self.fields.get("text") == joined(others):
+            shown["text"] = joined({**others, **moved})
+        return replace(self, fields=shown)
 
 
 @dataclass(frozen=True)
@@ -169,9 +235,9 @@ class Style:
 class View:
     """Positions only: nothing in a view changes what a prompt means.
 
-    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The last
+    `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The next
     two are for prompt files: the order of a rubric's criteria, and who says what stands in the
-    system message.
+    system message. `place_order` names the order of the fields that may be exchanged.
     """
 
     name: str
@@ -181,6 +247,7 @@ class View:
     repeat: int = 0
     criterion_order: str = "base"
     instructions: Literal["system", "user"] = "system"
+    place_order: str = "base"
 
     @property
     def is_natural(self) -> bool:
@@ -593,13 +660,17 @@ class Reply:
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply as read: the slot, the class it means, or a named fault."""
+    """A reply as read: the slot, the class it means, or a named fault.
+
+    Probabilities are by slot; `ranks` is what each slot meant, () for the view's own label order.
+    """
 
     slot: Slot = 0
     rank: Rank = NO_CLASS
     fault: Fault | None = None
     probabilities: tuple[float, ...] | None = None
     label_mass: float | None = None
+    ranks: tuple[Rank, ...] = ()
 
 
 @dataclass(frozen=True)

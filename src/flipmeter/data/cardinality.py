@@ -32,6 +32,11 @@ def merge(dataset: Dataset, n_classes: int, groups: Groups | None = None) -> Dat
     scale = dataset.task.scale
     if n_classes == len(scale):
         return dataset
+    if dataset.task.places is not None:
+        raise Problem(
+            f"{dataset.name} compares {', '.join(dataset.task.places.fields)}; merging its classes "
+            "would lose which of them is meant, so leave out cardinality"
+        )
     merging = merging_of(scale, n_classes, groups)
     pool, test = (_relabelled(items, merging.ranks) for items in (dataset.pool, dataset.test))
     dropped = len(dataset.pool) + len(dataset.test) - len(pool) - len(test)

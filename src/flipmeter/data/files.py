@@ -17,6 +17,7 @@ from flipmeter.data.items import (
     without_leaks,
 )
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
+from flipmeter.data.places import Exchange, read_exchange, with_places
 from flipmeter.data.tables import Table, read_table
 from flipmeter.types import Dataset
 
@@ -31,6 +32,7 @@ def load_file(
     id: str | None = None,
     fields: Mapping[str, str] | None = None,
     cluster: str | None = None,
+    exchange: Exchange | None = None,
     demos: str | Path | None = None,
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
@@ -42,14 +44,18 @@ def load_file(
 
     Without `demos` the pool is empty and the sampler sets part of the file aside. `fields` maps
     further fields of an item to columns; without a column `text` these are its text. Rows with the
-    same value in the column `cluster` are not independent (many pairs of one question). Outer
-    white space of a text is cut.
+    same value in the column `cluster` are not independent (many pairs of one question).
+    `exchange` names fields that may change places: the answers that a judge compares. Outer white
+    space of a text is cut.
     """
     path = Path(path)
     found = _labels_in(label, quotes, path, demos) if scale == NOMINAL else ()
     reader = read_labels(scale, labels, task, label, found)
     test = read_table(path, quotes)
     columns = Columns(text, label, id, fields or {}, cluster).of(test)
+    if exchange is not None:
+        places = read_exchange(exchange, reader.task.scale, columns.texts)
+        reader = with_places(reader, places, task)
     pool = read_table(Path(demos), quotes) if demos else None
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence

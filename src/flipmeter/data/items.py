@@ -9,9 +9,10 @@ from typing import Literal
 
 from flipmeter.data.digest import content_key, is_blank
 from flipmeter.data.labels import Labels, shorten
+from flipmeter.data.places import place_fault
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
-from flipmeter.types import Item, Problem, Role
+from flipmeter.types import Item, Problem, Role, joined
 
 OnBad = Literal["error", "drop"]
 ON_BAD: tuple[OnBad, ...] = ("error", "drop")
@@ -97,8 +98,11 @@ def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] 
     """Return the reason and the message for the first thing wrong with a row, if any."""
     if record.fault:
         return "malformed", record.fault
-    for column in columns.texts.values():
-        fault = text_fault(column, record.values.get(column))
+    places = labels.task.places
+    may_be_empty = places.fields if places and places.kind == "options" else ()
+    for name, column in columns.texts.items():
+        value = record.values.get(column)
+        fault = None if name in may_be_empty and value in (None, "") else text_fault(column, value)
         if fault:
             return fault
     raw = record.values.get(columns.label)
@@ -106,6 +110,10 @@ def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] 
         return "no label", f"the field '{columns.label}' is empty; every row needs a label"
     if not labels.rank(raw):
         return "unknown label", labels.complaint(raw)
+    if places and places.kind == "options":
+        fault = place_fault(record.values, columns.texts, places, labels.rank(raw))
+        if fault:
+            return fault
     if columns.id and record.values.get(columns.id) in (None, ""):
         return "no id", f"the field '{columns.id}' is empty; every row needs an id of its own"
     return None
@@ -138,16 +146,12 @@ def _is_encodable(text: str) -> bool:
 
 def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     name = record.values[columns.id] if columns.id else f"{role}-{record.row}"
-    fields = {key: str(record.values[column]).strip() for key, column in columns.texts.items()}
+    told = {key: record.values.get(column) for key, column in columns.texts.items()}
+    fields = {key: "" if value is None else str(value).strip() for key, value in told.items()}
     if not columns.text:
         fields["text"] = joined(fields)
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
     return Item(str(name), fields, labels.rank(record.values[columns.label]), role, cluster)
-
-
-def joined(fields: Mapping[str, str]) -> str:
-    """Return the text of an item that has none of its own: its fields with their names."""
-    return "\n\n".join(f"{key}: {value}" for key, value in fields.items())
 
 
 def _without_repeats(reading: ReadItems) -> ReadItems:

@@ -97,6 +97,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "scale": ((list, tuple, Mapping, Scale, str), "a list of classes, lowest first"),
     "labels": (Mapping, "a mapping {value: class}"),
     "fields": (Mapping, "a mapping {field: column}"),
+    "exchange": ((list, tuple, Mapping), "a list of fields that may change places"),
     "task": ((Mapping, Task), "a mapping with title, noun, aspect, low, high"),
     "demos": ((str, Path), "the path of a file"),
     "quotes": (bool, "true or false"),

@@ -3,6 +3,7 @@
 from flipmeter.model.backends.backend import Backend, Capability
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.ray import RayBackend, ray_cluster
+from flipmeter.model.backends.sim.judge_reader import worth_of
 from flipmeter.model.backends.sim.sim import latents
 from flipmeter.model.backends.sim.tilts import SIMS
 from flipmeter.model.capabilities import (
@@ -93,4 +94,5 @@ __all__ = [
     "stored_among",
     "without_logprobs",
     "worst_case",
+    "worth_of",
 ]

@@ -17,6 +17,7 @@ from flipmeter.model.backends.http import Endpoint, HttpBackend
 from flipmeter.model.backends.llama import LlamaBackend, engine, file_digest
 from flipmeter.model.backends.logged import LoggedBackend
 from flipmeter.model.backends.python import PythonBackend, is_said_reproducible, python_identity
+from flipmeter.model.backends.sim.judge_reader import Worth
 from flipmeter.model.backends.sim.sim import SimRater, sim_spec
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.backends.weights import local_models as local_models
@@ -65,11 +66,15 @@ FAMILIES = ("local", "llamacpp", "hf", "sim", "python", "inspect", *providers)
 
 @dataclass(frozen=True)
 class World:
-    """What simulated raters know: the latent score of every text, and the words of the scale."""
+    """What simulated raters know: the latent score of every text, and the words of the scale.
+
+    `worth` is how good every answer or option is, where items have some to choose from.
+    """
 
     latents: Mapping[str, float]
     names: tuple[str, ...]
     poles: tuple[str, str] = ("negative", "positive")
+    worth: Worth | None = None
 
 
 def family(model: Model) -> str:
@@ -252,7 +257,7 @@ def _sim(model: Model, world: World | None) -> SimRater:
     spec = sim_spec(model.address)
     if world is None:
         raise Problem(f"{model.address} needs a dataset whose classes are known")
-    return SimRater(spec, world.latents, world.names, world.poles)
+    return SimRater(spec, world.latents, world.names, world.poles, world.worth)
 
 
 def _each(model: Model) -> list[Model]:

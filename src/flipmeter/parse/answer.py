@@ -44,8 +44,9 @@ def parse(reply: Reply, prompt: Prompt, how: Extract | None = None) -> Answer:
     slot, fault = _read(reply, prompt, how)
     rank = prompt.ranks[slot - 1] if slot else NO_CLASS
     if reply.error or reply.scores is None or how is not None:
-        return Answer(slot, rank, fault)
-    return Answer(slot, rank, fault, *_weighed(reply.scores, prompt.answers))
+        return Answer(slot, rank, fault, ranks=prompt.ranks)
+    weighed = _weighed(reply.scores, prompt.answers)
+    return Answer(slot, rank, fault, *weighed, ranks=prompt.ranks)
 
 
 def counted(answer: Answer, drawn: Sequence[Answer], prompt: Prompt) -> Answer:
@@ -170,12 +171,26 @@ def _pattern(answers: tuple[str, ...]) -> re.Pattern[str]:
     """Compile the labels, longest first, as whole words; group s3 is the label of slot 3.
 
     "very negative" must win over "negative", "non-hate" over "hate", "10" over "1"; "4.5" is no
-    label; a lower-case "a" in a sentence is an article.
+    label; a lower-case "a" in a sentence is an article, also where "tie" is a label beside it.
     """
     longest_first = sorted(enumerate(answers, 1), key=lambda pair: len(pair[1]), reverse=True)
-    body = "|".join(f"(?P<s{slot}>{_flexible(answer)})" for slot, answer in longest_first)
-    flags = 0 if all(len(a) == 1 and a.isalpha() for a in answers) else re.IGNORECASE
+    are_letters = all(map(_is_letter, answers))
+    write = _flexible if are_letters else _worded
+    body = "|".join(f"(?P<s{slot}>{write(answer)})" for slot, answer in longest_first)
+    flags = 0 if are_letters else re.IGNORECASE
     return re.compile(rf"(?<![\w-])(?<!\d[.,])(?:{body})(?![\w-]|[.,]\d)", flags)
+
+
+def _is_letter(answer: str) -> bool:
+    return len(answer) == 1 and answer.isalpha()
+
+
+def _worded(answer: str) -> str:
+    """The pattern of a label that stands beside words: a letter is a capital, or in brackets."""
+    if not _is_letter(answer) or answer.upper() == answer.lower():
+        return _flexible(answer)
+    upper, lower = map(re.escape, (answer.upper(), answer.lower()))
+    return rf"(?-i:{upper}|(?<=[(\['\"`*]){lower}(?=[)\]'\"`*]))"
 
 
 def _flexible(answer: str) -> str:

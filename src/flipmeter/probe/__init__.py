@@ -1,6 +1,6 @@
 """Item -> View: the positions that a rater must not care about."""
 
-from flipmeter.probe.orders import demo_orders, order_demos
+from flipmeter.probe.orders import demo_orders, order_demos, show
 from flipmeter.probe.probes import Probe, contrasts_of, expand, probes
 
 __all__ = [
@@ -10,4 +10,5 @@ __all__ = [
     "expand",
     "order_demos",
     "probes",
+    "show",
 ]

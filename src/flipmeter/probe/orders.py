@@ -1,4 +1,4 @@
-"""The orders in which the same demonstrations can be shown."""
+"""The orders in which the same demonstrations, and the same fields of an item, can be shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from flipmeter.base.chance import shuffled
 from flipmeter.registry import Registry
-from flipmeter.types import Item
+from flipmeter.types import Item, Rank, Task
 
 Demos = tuple[Item, ...]
 Order = Callable[[Demos, int], Demos]
@@ -16,6 +16,36 @@ RANDOM_OFFSET = 1_000
 TRIES = 64
 
 demo_orders: Registry[Order] = Registry("demo order")
+
+PlaceOrder = Callable[[int], tuple[int, ...]]
+"""A number of places -> which field, counted from 0, each of them shows."""
+
+place_orders: Registry[PlaceOrder] = Registry("place order")
+MOST_PLACES = 26
+"""As many places as there are letters."""
+
+
+@place_orders.register("base")
+def as_given(n_places: int) -> tuple[int, ...]:
+    """Show every field where it stands."""
+    return tuple(range(n_places))
+
+
+@place_orders.register("swapped")
+def swapped(n_places: int) -> tuple[int, ...]:
+    """Show the fields from the last to the first: two of them change places."""
+    return tuple(range(n_places))[::-1]
+
+
+def _rotation(turn: int) -> PlaceOrder:
+    def rotated(n_places: int) -> tuple[int, ...]:
+        return tuple((place + turn) % n_places for place in range(n_places))
+
+    return rotated
+
+
+for _turn in range(1, MOST_PLACES):
+    place_orders.add(f"rotated_{_turn}", _rotation(_turn))
 
 
 @demo_orders.register("base")
@@ -57,3 +87,12 @@ def random(demos: Demos, seed: int) -> Demos:
 def order_demos(demos: Sequence[Item], order: str, seed: int) -> Demos:
     """Return the demonstrations in a named order."""
     return demo_orders[order](tuple(demos), seed)
+
+
+def show(item: Item, task: Task, order: str) -> tuple[Item, tuple[Rank, ...]]:
+    """An item with its fields in a named order of places, and what each class means in it."""
+    places = task.places
+    if places is None or order == "base":
+        return item, tuple(task.scale.ranks)
+    fields = place_orders[order](places.n_filled(item))
+    return item.exchanged(places, fields), places.meanings(fields)

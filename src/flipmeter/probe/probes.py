@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from flipmeter.registry import Registry
-from flipmeter.types import Contrast, Rank, View
+from flipmeter.types import Contrast, PlaceKind, Rank, View
 
 LabelOrder = tuple[Rank, ...]
 
@@ -21,13 +21,17 @@ def reversed_order(n_classes: int) -> LabelOrder:
 
 @dataclass(frozen=True)
 class Probe:
-    """A positional axis: its views, the base first, and the contrasts that they make."""
+    """A positional axis: its views, the base first, and the contrasts that they make.
+
+    One that `moves` fields of an item needs a dataset that declares such fields.
+    """
 
     name: str
     about: str
     views: Callable[[int], tuple[View, ...]]
     contrasts: tuple[Contrast, ...]
     needs_demos: bool = True
+    moves: PlaceKind | None = None
 
 
 probes: Registry[Probe] = Registry("probe")
@@ -140,6 +144,23 @@ probes.add(
         _system_user,
         (Contrast("P5", ("base", "in_user"), "instructions by the user", "system_user"),),
         needs_demos=False,
+    ),
+)
+
+
+def _pair_order(n_classes: int) -> tuple[View, ...]:
+    return base_view(n_classes), View("swapped", natural(n_classes), place_order="swapped")
+
+
+probes.add(
+    "pair_order",
+    Probe(
+        "pair_order",
+        "the two answers that a judge compares as given, and swapped",
+        _pair_order,
+        (Contrast("P6", ("base", "swapped"), "answers swapped", "pair_order"),),
+        needs_demos=False,
+        moves="pair",
     ),
 )
 

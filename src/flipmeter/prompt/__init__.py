@@ -10,7 +10,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
-from flipmeter.prompt.pointwise import Write, paradigms, unshown
+from flipmeter.prompt.pointwise import Write, paradigms, shows_places, unshown
 from flipmeter.prompt.template import Template, read_template
 
 __all__ = [
@@ -25,5 +25,6 @@ __all__ = [
     "paradigms",
     "read_template",
     "separators",
+    "shows_places",
     "unshown",
 ]

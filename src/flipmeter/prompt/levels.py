@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from flipmeter.registry import Registry
-from flipmeter.types import Problem, Scale, Slot, Task
+from flipmeter.types import Label, Problem, Scale, Slot, Task
 
 RETURN_ONLY = "Return label only without any other text."
+REASON_FIRST = (
+    "Explain your reasoning first. Then write the label in a last line that begins with 'Label: '."
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,14 @@ class HeaderParts:
     ranks: tuple[int, ...]
     listing: str
     is_words: bool
+
+
+def listed_labels(shown: HeaderParts) -> tuple[Label, ...]:
+    """The labels as they are offered, each with the class it stands for."""
+    return tuple(
+        Label(slot, text, shown.task.scale.name(rank), rank)
+        for slot, (text, rank) in enumerate(zip(shown.answers, shown.ranks, strict=True), 1)
+    )
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,12 @@ def explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
 def ordinal_explicit(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
     """Say in the first line that the labels are ordered, and which way they run as shown."""
     return mood.ordered(shown.task, _direction(shown)), mood.ask(shown), RETURN_ONLY
+
+
+@clarities.register("reasoned")
+def reasoned(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
+    """Name the task and the label space, and ask for reasons before the label."""
+    return mood.title(shown.task), mood.ask(shown), REASON_FIRST
 
 
 def _direction(shown: HeaderParts) -> str:

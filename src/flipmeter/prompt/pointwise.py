@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flipmeter.prompt.exchange import by_size, mood_of, offer, offered, shown_fields
 from flipmeter.prompt.levels import (
     HeaderParts,
     clarities,
@@ -25,37 +26,50 @@ Paradigm = Callable[[Task, Style, View, Sequence[Item]], Write]
 paradigms: Registry[Paradigm] = Registry("paradigm")
 
 FIELD = "Label"
+REASONS = "Reasoning"
+"""What a query ends in that wants reasons before the label."""
 BREAK = "\n\n"
 
 
 def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """Return what puts an item under a view: the header, the demonstrations and one query."""
-    form, ranks = label_formats[style.label_format], view.label_order
-    answers = form.answers(task.scale, ranks)
-    shown = HeaderParts(task, answers, ranks, form.listing(task.scale, ranks), form.is_words)
-    labels = [label_of(task, style, view, answers, demo) for demo in demos]
-    kind = kind_of(style, has_demos=bool(demos))
+    labels = [label_of(task, style, view, demo) for demo in demos]
+    kind = kind_of(task, style, has_demos=bool(demos))
+
+    def for_size(size: int | None) -> Callable[[Item], Prompt]:
+        shown = offer(task, style.label_format, offered(task, view.label_order, size))
+        script = _scripts(style, view, shown, demos, labels)
+        return lambda item: Prompt(script(item), shown.answers, shown.ranks, kind)
+
+    find = by_size(task.places, for_size)
+    return lambda item, part: find(item)(item)
+
+
+def _scripts(
+    style: Style, view: View, shown: HeaderParts, demos: Sequence[Item], labels: Sequence[str]
+) -> Callable[[Item], Script]:
+    """Return what writes the messages about an item: a prompt file's, or our own."""
     if style.prompt:
-        own = fill(read_template(style.prompt), shown, view, demos, labels)
-        return lambda item, part: Prompt(own.script(item), answers, ranks, kind)
-    header = "\n".join(clarities[style.clarity](shown, moods[style.mood]))
-    blocks = [
-        _block(task, style, demo.text, label) for demo, label in zip(demos, labels, strict=True)
-    ]
+        return fill(read_template(style.prompt), shown, style, view, demos, labels).script
+    task = shown.task
+    header = "\n".join(
+        clarities[style.clarity](shown, mood_of(task, moods[style.mood], style.mood))
+    )
+    blocks = [_block(task, style, demo, label) for demo, label in zip(demos, labels, strict=True)]
     n_before = {"before": len(blocks), "after": 0, "split": len(blocks) // 2}[view.placement]
     # The head ends before the blank line, never after it: a tokenizer that joins the blank line
     # with what follows would end the shared part in other tokens than the whole prompt has there.
     head = Head(start=BREAK.join([header, *blocks[:n_before]]))
     after = blocks[n_before:]
 
-    def write(item: Item, part: str = "") -> Prompt:
-        query = _block(task, style, item.text, "")
+    def script(item: Item) -> Script:
+        query = _block(task, style, item, "")
         rest = [query, *after]
         if after and style.layout == "cued":
             rest.append(query)  # asked again, so that the prompt ends where an answer belongs
-        return Prompt(Script(head, BREAK + BREAK.join(rest)), answers, ranks, kind)
+        return Script(head, BREAK + BREAK.join(rest))
 
-    return write
+    return script
 
 
 paradigms.add("pointwise", pointwise)
@@ -66,27 +80,49 @@ def render(task: Task, style: Style, view: View, demos: Sequence[Item], item: It
     return pointwise(task, style, view, demos)(item, "")
 
 
-def unshown(style: Style) -> frozenset[str]:
-    """Return the probes that prompts of a style have no place for."""
-    if not style.prompt:
-        return frozenset({"criterion_order", "system_user"})
-    return read_template(style.prompt).unshown
+def unshown(style: Style, task: Task) -> frozenset[str]:
+    """Return the probes that prompts of a style about a task have no place for."""
+    if style.prompt:
+        return read_template(style.prompt).unshown
+    lists_nothing = task.places is not None and task.places.kind == "options"
+    return frozenset(
+        {"criterion_order", "system_user", *(["label_order"] if lists_nothing else [])}
+    )
 
 
-def _block(task: Task, style: Style, text: str, label: str) -> str:
+def shows_places(style: Style, task: Task) -> bool:
+    """Say whether prompts of a style show the fields of a task that may change places."""
+    if task.places is None or not style.prompt:
+        return task.places is not None
+    return read_template(style.prompt).shows_places(task.places)
+
+
+def _block(task: Task, style: Style, item: Item, label: str) -> str:
     separator, connector = separators[style.separator], connectors[style.connector]
-    block = f"{task.noun}{separator}{text}{connector}{FIELD}{separator}{label}"
-    return block if label else block.rstrip()
+    fields = shown_fields(task, style.label_format, item)
+    shown = connector.join(f"{head}{separator}{text}" for head, text in fields)
+    if label:
+        return f"{shown}{connector}{FIELD}{separator}{label}"
+    wanted = REASONS if style.clarity == "reasoned" else FIELD
+    return f"{shown}{connector}{wanted}{separator}".rstrip()
 
 
-def kind_of(style: Style, *, has_demos: bool) -> LabelKind:
-    """Say what the labels are; without demonstrations there is no word to flip."""
+def kind_of(task: Task, style: Style, *, has_demos: bool) -> LabelKind:
+    """Say what the labels are; without demonstrations there is no word to flip.
+
+    A label that names a place of the item keeps its meaning wherever it is listed, as a word does.
+    """
+    if task.places is not None:
+        return "words"
     if not label_formats[style.label_format].is_words:
         return "identifiers"
     return "flipped words" if style.word_reversal == "flipped" and has_demos else "words"
 
 
-def label_of(task: Task, style: Style, view: View, answers: tuple[str, ...], demo: Item) -> str:
-    if label_formats[style.label_format].is_words and style.word_reversal == "flipped":
+def label_of(task: Task, style: Style, view: View, demo: Item) -> str:
+    """The label under a demonstration, whose own fields are never exchanged."""
+    is_flipped = label_formats[style.label_format].is_words and style.word_reversal == "flipped"
+    if is_flipped and task.places is None:
         return task.scale.name(view.label_order[demo.rank - 1])
-    return answers[view.slot_of(demo.rank) - 1]
+    shown = offer(task, style.label_format, view.label_order)
+    return shown.answers[view.slot_of(demo.rank) - 1]

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from flipmeter.prompt.levels import label_formats
+from flipmeter.prompt.exchange import by_size, offer, offered
+from flipmeter.prompt.levels import listed_labels
 from flipmeter.prompt.pointwise import Write, kind_of, label_of, paradigms
-from flipmeter.types import (
-    Example,
-    Item,
-    Label,
-    Prompt,
-    Question,
-    Style,
-    Task,
-    View,
-)
+from flipmeter.types import Example, Item, Prompt, Question, Style, Task, View
 
 
 def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """Return what puts an item under a view: its fields, the labels and the demonstrations."""
-    ranks = view.label_order
-    answers = label_formats[style.label_format].answers(task.scale, ranks)
-    labels = tuple(
-        Label(slot, text, task.scale.name(rank), rank)
-        for slot, (text, rank) in enumerate(zip(answers, ranks, strict=True), 1)
+    examples = tuple(
+        Example(dict(demo.fields), label_of(task, style, view, demo)) for demo in demos
     )
-    shown = tuple(
-        Example(dict(demo.fields), label_of(task, style, view, answers, demo)) for demo in demos
-    )
-    kind = kind_of(style, has_demos=bool(demos))
-    shared = Question({}, labels, shown, view.placement)
+    kind = kind_of(task, style, has_demos=bool(demos))
 
-    def write(item: Item, part: str) -> Prompt:
-        return Prompt(shared.script(item.fields), answers, ranks, kind)
+    def for_size(size: int | None) -> Callable[[Item], Prompt]:
+        shown = offer(task, style.label_format, offered(task, view.label_order, size))
+        shared = Question({}, listed_labels(shown), examples, view.placement)
+        return lambda item: Prompt(shared.script(item.fields), shown.answers, shown.ranks, kind)
 
-    return write
+    find = by_size(task.places, for_size)
+    return lambda item, part: find(item)(item)
 
 
 paradigms.add("question", question)

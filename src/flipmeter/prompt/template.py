@@ -17,13 +17,27 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, no
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.prompt.levels import HeaderParts
+from flipmeter.prompt.exchange import placed
+from flipmeter.prompt.levels import HeaderParts, listed_labels
 from flipmeter.registry import suggestion
-from flipmeter.types import Head, Item, Label, Message, Problem, Script, Speaker, View
+from flipmeter.types import (
+    Head,
+    Item,
+    Label,
+    Message,
+    Places,
+    Problem,
+    Script,
+    Speaker,
+    Style,
+    Task,
+    View,
+)
 
 LABELS, CRITERIA = "labels", "criteria"
 DEMOS, BEFORE, AFTER = "demos", "demos_before", "demos_after"
-PLACES = (LABELS, DEMOS, BEFORE, AFTER, CRITERIA)
+OPTIONS = "options"
+PLACES = (LABELS, DEMOS, BEFORE, AFTER, CRITERIA, OPTIONS)
 """What a view fills in; every other place is a field of the item."""
 
 # No text holds a NUL, so none can begin a message of its own.
@@ -101,6 +115,11 @@ class Template:
     def has_demos(self) -> bool:
         return any(place in self.places for place in (DEMOS, BEFORE, AFTER))
 
+    def shows_places(self, places: Places) -> bool:
+        """Say whether every field that may change places stands in the prompt."""
+        shown = self.places.keys()
+        return OPTIONS in shown or "text" in shown or shown >= {*places.fields}
+
     @property
     def unshown(self) -> frozenset[str]:
         """Return the probes that the prompt has no place for."""
@@ -113,10 +132,11 @@ class Template:
         }
         return frozenset(probe for probe, is_shown in shows.items() if not is_shown)
 
-    def check(self, example: Item, criteria: Sequence[str] = ()) -> None:
+    def check(self, example: Item, task: Task) -> None:
         """Refuse places that items like this cannot fill, or a prompt that shows no item."""
         fields = example.fields
-        known = [*fields, *(place for place in PLACES if place != CRITERIA or criteria)]
+        absent = {CRITERIA: not task.criteria, OPTIONS: task.places is None}
+        known = [*fields, *(place for place in PLACES if not absent.get(place))]
         for place, line in self.places.items():
             if place == CRITERIA and place not in known:
                 raise Problem(
@@ -127,10 +147,10 @@ class Template:
                 raise Problem(
                     f"{self.name}, line {line}: no place named '{place}'{suggestion(place, known)}"
                 )
-        if not any(field in self.places for field in fields):
+        if not any(field in self.places for field in fields) and OPTIONS not in self.places:
             some = ", ".join(f"{{{{ {field} }}}}" for field in fields)
             raise Problem(f"{self.name} shows nothing of an item; it needs a place: {some}")
-        taken = [field for field in fields if field in PLACES and field != CRITERIA]
+        taken = [field for field in fields if field in PLACES and field not in (CRITERIA, OPTIONS)]
         if taken:
             raise Problem(
                 f"a field of the items is called '{taken[0]}', which is a place; rename it"
@@ -142,7 +162,8 @@ class Template:
         labels = Listed("1", (Label(1, "1", "one", 1),))
         demos = (_demo(example.fields, "1"),)
         values = {LABELS: labels, **dict.fromkeys((DEMOS, BEFORE, AFTER), demos)}
-        found = self.messages({**example.fields, **values, CRITERIA: listed_criteria("x")})
+        values |= {CRITERIA: listed_criteria("x"), OPTIONS: Listed[Label]("x", ())}
+        found = self.messages({**values, **example.fields})
         if not any(message.role == "user" for message in found):
             raise Problem(f"{self.name} has no user message; begin one with the line --- user")
 
@@ -200,6 +221,8 @@ class Filled:
     shared: Mapping[str, Any]
     view: View
     criteria: str
+    label_format: str = "numeric"
+    places: Places | None = None
 
     def script(self, item: Item) -> Script:
         """Return the messages about an item, split where items begin to differ."""
@@ -238,8 +261,14 @@ class Filled:
             known = {**dict.fromkeys(self._own_places, item.text), **known}
         own = known.get(CRITERIA, self.criteria)
         criteria = {CRITERIA: listed_criteria(own, self.view.criterion_order)}
-        messages = self.template.messages({**known, **self.shared, **criteria})
+        options = {} if self.places is None else {OPTIONS: self._options(known, self.places)}
+        messages = self.template.messages({**options, **known, **self.shared, **criteria})
         return _in_user(messages) if self.view.instructions == "user" else messages
+
+    def _options(self, known: Mapping[str, str], places: Places) -> Listed[tuple[str, str]]:
+        """The fields that may change places, one a line under its heading."""
+        parts = tuple(placed(places, self.label_format, known, known.get("text", "")))
+        return Listed("\n".join(f"{head}: {text}" for head, text in parts), parts)
 
 
 def _in_user(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -252,20 +281,21 @@ def _in_user(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def fill(
-    template: Template, shown: HeaderParts, view: View, demos: Sequence[Item], labels: Sequence[str]
+    template: Template,
+    shown: HeaderParts,
+    style: Style,
+    view: View,
+    demos: Sequence[Item],
+    labels: Sequence[str],
 ) -> Filled:
     """Fill in the labels and the demonstrations, each with its label, as a view shows them."""
-    scale = shown.task.scale
-    options = tuple(
-        Label(slot, text, scale.name(rank), rank)
-        for slot, (text, rank) in enumerate(zip(shown.answers, shown.ranks, strict=True), 1)
-    )
     all_demos = tuple(_demo(demo.fields, label) for demo, label in zip(demos, labels, strict=True))
     n_before = {"before": len(demos), "after": 0, "split": len(demos) // 2}[view.placement]
     shared = {
-        LABELS: Listed(shown.listing, options),
+        LABELS: Listed(shown.listing, listed_labels(shown)),
         DEMOS: all_demos,
         BEFORE: all_demos[:n_before],
         AFTER: all_demos[n_before:],
     }
-    return Filled(template, shared, view, "\n".join(shown.task.criteria))
+    criteria = "\n".join(shown.task.criteria)
+    return Filled(template, shared, view, criteria, style.label_format, shown.task.places)

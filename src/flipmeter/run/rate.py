@@ -10,7 +10,7 @@ from flipmeter.decide import Asked, open_pipeline
 from flipmeter.model import Engine, is_callable, request_for
 from flipmeter.parse import counted, parse
 from flipmeter.plan import Plan, plan
-from flipmeter.probe import order_demos
+from flipmeter.probe import order_demos, show
 from flipmeter.prompt import Write, paradigms
 from flipmeter.types import (
     Answer,
@@ -148,7 +148,11 @@ def writer(condition: Condition) -> Callable[[Ask], Prompt]:
         if ask.view not in writes:
             demos = order_demos(condition.demos, ask.view.demo_order, condition.seed)
             writes[ask.view] = paradigm(condition.task, condition.rater.style, ask.view, demos)
-        return writes[ask.view](ask.item, ask.part)
+        if ask.view.place_order == "base":
+            return writes[ask.view](ask.item, ask.part)
+        item, meanings = show(ask.item, condition.task, ask.view.place_order)
+        prompt = writes[ask.view](item, ask.part)
+        return replace(prompt, ranks=tuple(meanings[rank - 1] for rank in prompt.ranks))
 
     return write
 

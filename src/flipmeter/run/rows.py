@@ -90,6 +90,7 @@ CONDITION_SCHEMA = pl.Schema(
         "label_order": pl.List(pl.Int64),
         "demo_order": pl.String,
         "placement": pl.String,
+        "place_order": pl.String,
         "demos": pl.List(pl.String),
         "calibration": pl.List(pl.String),
     }
@@ -339,6 +340,7 @@ def condition_table(grid: Sequence[Condition]) -> pl.DataFrame:
             list(one.view.label_order),
             one.view.demo_order,
             one.view.placement,
+            one.view.place_order,
             [item.id for item in one.demos],
             [item.id for item in one.calibration],
         )

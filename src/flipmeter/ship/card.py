@@ -19,11 +19,11 @@ from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.inference.words import Word
-from flipmeter.model import World, identity_of, interface_of
+from flipmeter.model import World, identity_of
 from flipmeter.model.backends.user_code import beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
-from flipmeter.prompt import read_template, unshown
+from flipmeter.prompt import read_template
 from flipmeter.registry import suggestion
 from flipmeter.study.entries import (
     STRICT,
@@ -35,7 +35,7 @@ from flipmeter.study.entries import (
     read_mapping,
 )
 from flipmeter.study.file import BUILT_IN, check_level
-from flipmeter.study.grid import world
+from flipmeter.study.grid import applicable, world
 from flipmeter.study.raters import make_rater
 from flipmeter.types import (
     Condition,
@@ -271,11 +271,7 @@ class Card(BaseModel):
 
     def views(self) -> tuple[View, ...]:
         """Return the views that are put together, the base first; the pipeline may have its own."""
-        rater = self.rater
-        fixed = open_pipeline(self.pipeline).traits.consumes | unshown(rater.style)
-        if interface_of(rater.model) == "completions":
-            fixed |= {"system_user"}
-        names = [name for name in self.average if name not in fixed]
+        names = applicable(self.average, self.rater, self.task.task)
         return expand(names, len(self.task.scale), shots=len(self.demos))
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:

@@ -110,7 +110,7 @@ def _check_prompt(condition: Condition, items: Sequence[Item]) -> None:
     """Refuse a prompt file that these items cannot fill."""
     prompt = condition.rater.style.prompt
     if prompt and items:
-        read_template(prompt, "the prompt of the rater").check(items[0], condition.task.criteria)
+        read_template(prompt, "the prompt of the rater").check(items[0], condition.task)
 
 
 def _starts(found: Sequence[Rated], items: Sequence[Item]) -> range:

@@ -385,7 +385,7 @@ def _parameters(card: Card) -> dict[str, Any]:
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),
-        "task": card.task.model_dump(exclude={"scale", "criteria", "nominal"}),
+        "task": card.task.model_dump(exclude={"scale", "criteria", "nominal", "places"}),
         "criteria": card.task.criteria,
         "shots": style.pop("shots", Style.shots),
         "style": style,

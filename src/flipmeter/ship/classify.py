@@ -17,13 +17,13 @@ from typing import Any
 from flipmeter.base.atomic import is_same_file
 from flipmeter.base.documents import read_json
 from flipmeter.base.limits import read_limited
-from flipmeter.data.items import joined, text_fault
+from flipmeter.data.items import text_fault
 from flipmeter.data.tables import Record, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.ship.card import Card
 from flipmeter.ship.card_rater import Label, Labelled, at_work, check_abstention, refuse_in_parts
-from flipmeter.types import Item, Problem, Usage
+from flipmeter.types import Item, Problem, Usage, joined
 
 CHUNK = 500
 """Rows that are asked together and written together."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from flipmeter.base.documents import read_yaml
 from flipmeter.base.limits import read_limited
 from flipmeter.model import Price
 from flipmeter.registry import suggestion
-from flipmeter.types import Actors, Interface, Model, Problem, Scale, Task
+from flipmeter.types import Actors, Interface, Model, PlaceKind, Places, Problem, Scale, Task
 
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -95,6 +103,21 @@ class DecodingEntry(Strict):
     stop: tuple[str, ...] | None = None
 
 
+class PlacesEntry(Strict):
+    """The fields that may change places, and what each class says of them."""
+
+    fields: list[str] = Field(min_length=2)
+    forms: list[str] = Field(min_length=2)
+    words: list[str] = Field(min_length=2)
+    kind: PlaceKind
+    noun: str
+
+    @property
+    def places(self) -> Places:
+        parts = tuple(self.fields), tuple(self.forms), tuple(self.words)
+        return Places(*parts, self.kind, self.noun)
+
+
 class TaskEntry(Strict):
     """The words of the prompt, and the classes, lowest first."""
 
@@ -106,19 +129,28 @@ class TaskEntry(Strict):
     high: str
     criteria: list[str] = Field(default_factory=list)
     nominal: bool = False
+    places: PlacesEntry | None = None
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a task does not have: a card keeps the digest it was confirmed under."""
+        absent = {"places": not self.places, "nominal": not self.nominal}
+        return {key: value for key, value in write(self).items() if not absent.get(key)}
 
     @classmethod
     def of(cls, task: Task) -> TaskEntry:
         scale = task.scale
         words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
         poles = {"low": scale.low, "high": scale.high}
-        names, criteria = list(scale.names), list(task.criteria)
-        return cls(scale=names, **words, **poles, criteria=criteria, nominal=scale.nominal)
+        places = None if task.places is None else PlacesEntry(**asdict(task.places))
+        told = {"criteria": list(task.criteria), "nominal": scale.nominal, "places": places}
+        return cls(scale=list(scale.names), **words, **poles, **told)
 
     @property
     def task(self) -> Task:
         scale = Scale(tuple(self.scale), self.low, self.high, self.nominal)
-        return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria))
+        places = self.places.places if self.places else None
+        return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria), places)
 
 
 class DemosEntry(Strict):

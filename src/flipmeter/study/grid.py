@@ -8,12 +8,19 @@ from functools import cache
 from flipmeter.base.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
-from flipmeter.model import World, interface_of, is_callable, is_reproducible, latents
+from flipmeter.model import (
+    World,
+    interface_of,
+    is_callable,
+    is_reproducible,
+    latents,
+    worth_of,
+)
 from flipmeter.probe import expand, probes
-from flipmeter.prompt import unshown
+from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
 from flipmeter.study.file import Level, Study
-from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style
+from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style, Task
 
 REPEATED_ITEMS = 20
 """How many items a rater repeats that is reproducible by construction: enough to show it."""
@@ -30,6 +37,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
     _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
     _refuse_repeats(study.seeds, "seeds", "name each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
+    _refuse_unmoved(study, datasets)
     for dataset in datasets:
         draw = _drawer(study, dataset)
         for name, level in study.levels_on(dataset.name).items():
@@ -37,6 +45,7 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
             _refuse_in_blocks(study, level)
             _check_prompt(study, level, dataset)
             _refuse_order(study, level, dataset)
+            _refuse_places(level, dataset)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
@@ -49,6 +58,22 @@ def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
         raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
+
+
+def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
+    """Refuse a probe that moves fields which no dataset declares."""
+    kinds = {dataset.task.places.kind for dataset in datasets if dataset.task.places}
+    for name in study.probes:
+        kind = probes[name].moves
+        if kind and kind not in kinds:
+            raise Problem(f"the probe '{name}' {_DECLARED[kind]}, and no dataset of the study does")
+
+
+_DECLARED = {
+    "pair": "swaps two fields that a dataset declares (exchange: [a, b])",
+    "candidates": "moves three or more fields that a dataset declares (exchange: [a, b, c])",
+    "options": "moves the options that a dataset declares (options: [a, b, c, d])",
+}
 
 
 def _refuse_without_demos(name: str, level: Level) -> None:
@@ -78,7 +103,18 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
             f"the pipeline '{level.pipeline}' asks in words of its own ({paradigm}); a prompt file "
             f"such as {template.name} goes with pipelines that ask about one item: pointwise"
         )
-    template.check(dataset.test[0], study.criteria)
+    template.check(dataset.test[0], dataset.task)
+
+
+def _refuse_places(level: Level, dataset: Dataset) -> None:
+    """Refuse to hold a pair of answers against demonstrations as if it were one text."""
+    paradigm = open_pipeline(level.pipeline).traits.paradigm
+    if dataset.task.places and paradigm not in POINTWISE:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' compares single texts with demonstrations, and "
+            f"{dataset.name} has {', '.join(dataset.task.places.fields)} to choose from; use "
+            "pointwise, or one of the pair pipelines"
+        )
 
 
 def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
@@ -178,12 +214,9 @@ def _views(
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
-    left_out = traits.consumes | unshown(rater.style)
-    if interface_of(rater.model) == "completions":
-        left_out |= {"system_user"}  # raw text has no speakers: both views would be one prompt
     settled = is_settled(rater)
     views = expand(
-        [name for name in study.probes if name not in left_out],
+        applicable(study.probes, rater, dataset.task),
         n_classes,
         shots=rater.style.shots,
         repeats=study.repeats,
@@ -202,6 +235,16 @@ def _views(
         yield Condition(
             rater, dataset.name, dataset.task, seed, view, drawn.demos, items, level, calibration
         )
+
+
+def applicable(names: Iterable[str], rater: Rater, task: Task) -> list[str]:
+    """Return the probes whose axis a rater's prompts about a task show and no pipeline averages."""
+    places = task.places
+    moved = places.kind if places and shows_places(rater.style, task) else None
+    fixed = open_pipeline(rater.pipeline).traits.consumes | unshown(rater.style, task)
+    if interface_of(rater.model) == "completions":
+        fixed |= {"system_user"}  # raw text has no speakers: both views would be one prompt
+    return [name for name in names if name not in fixed and probes[name].moves in (None, moved)]
 
 
 def _repeated(study: Study, *, settled: bool) -> list[str]:
@@ -259,8 +302,9 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
     known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
     items = [item for item in known if item.gold and item.text.strip()]
     nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
-    scale = dataset.task.scale
-    return World(latents([*items, *nulls], scale), scale.names, (scale.low, scale.high))
+    scale, poles = dataset.task.scale, (dataset.task.scale.low, dataset.task.scale.high)
+    worth = worth_of([*known, *nulls], dataset.task) if dataset.task.places else None
+    return World(latents([*items, *nulls], scale), scale.names, poles, worth)
 
 
 def base_conditions(grid: Sequence[Condition]) -> list[Condition]:

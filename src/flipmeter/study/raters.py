@@ -5,7 +5,7 @@ from __future__ import annotations
 from flipmeter.decide import open_pipeline
 from flipmeter.model import interface_of, is_callable
 from flipmeter.study.entries import DecodingEntry
-from flipmeter.types import Decoding, Extract, Mode, Model, Rater, Style
+from flipmeter.types import Decoding, Extract, Mode, Model, Problem, Rater, Style
 
 
 def make_rater(
@@ -24,21 +24,41 @@ def make_rater(
     A callable gives its label itself: nothing is extracted from what it says.
     """
     needs_scores = has_scores or open_pipeline(pipeline).traits.needs_scores
+    if is_reasoned(style) and needs_scores and not n_draws:
+        raise Problem(
+            "clarity 'reasoned': a reply does not begin with its label, so that labels have no "
+            "probabilities; leave out `scores` and pipelines that need them, or ask for the label "
+            "alone (clarity: explicit)"
+        )
+    how = extract or (LAST_LABEL if is_reasoned(style) else None)
     return Rater(
-        *(model, style, pipeline, _decoding(decoding, model, mode)),
+        *(model, style, pipeline, _decoding(decoding, model, style, mode)),
         is_scored=needs_scores and not n_draws,
         n_draws=n_draws,
-        extract=None if is_callable(model) else extract,
+        extract=None if is_callable(model) else how,
     )
 
 
-def _decoding(entry: DecodingEntry, model: Model, mode: Mode) -> Decoding:
+LAST_LABEL = Extract(regex=r"(?is).*\blabel\b\W*?[:=]\s*(?P<label>[^\n]+)")
+"""Where a reply has its label that gives its reasons first."""
+LONGEST_REASONS = 1024
+"""Tokens of a reply with reasons, unless a study says how many."""
+
+
+def is_reasoned(style: Style) -> bool:
+    """Say whether the built-in prompt asks for reasons before the label."""
+    return style.clarity == "reasoned" and not style.prompt
+
+
+def _decoding(entry: DecodingEntry, model: Model, style: Style, mode: Mode) -> Decoding:
     """Stop raw text at the end of its line unless told otherwise or the paper is followed.
 
     A raw-text model goes on after its label with one more example.
     """
     told = entry.model_dump()
+    if is_reasoned(style) and told["max_tokens"] == DecodingEntry().max_tokens:
+        told["max_tokens"] = LONGEST_REASONS
     if told["stop"] is None:
-        is_raw = interface_of(model) == "completions"
+        is_raw = interface_of(model) == "completions" and not is_reasoned(style)
         told["stop"] = ("\n",) if is_raw and mode == "recommended" else ()
     return Decoding(**{**told, "stop": tuple(told["stop"])})

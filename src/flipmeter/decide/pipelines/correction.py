@@ -34,6 +34,8 @@ from flipmeter.decide.pipelines.pipeline import (
     Open,
     Pipeline,
     Traits,
+    by_slot,
+    meant,
     pipelines,
     unheard,
 )
@@ -85,7 +87,11 @@ class Averaged:
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
         if self.middle == "probabilities":
-            orders = [view.label_order for view in self.views(panel.view)]
+            shown = [view.label_order for view in self.views(panel.view)]
+            orders = [
+                [meant(answer, order) for answer, order in zip(some, shown, strict=True)]
+                for some in answers
+            ]
             p = np.array([[_row(answer, panel.n_classes) for answer in some] for some in answers])
             averaged = average_probabilities(p, orders)
             return _decisions(choose(averaged, mode=self.mode), answers, averaged)
@@ -100,7 +106,7 @@ class Averaged:
 
 def _row(answer: Answer, n_classes: int) -> tuple[float, ...]:
     """Return the probabilities of slots, NaN where a reply had none."""
-    return answer.probabilities or (np.nan,) * n_classes
+    return by_slot(answer, n_classes) or (np.nan,) * n_classes
 
 
 def _decisions(
@@ -153,14 +159,14 @@ class Corrected:
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [heard[ask] for ask in self._own(panel)]
-        order = panel.view.label_order
+        orders = [meant(answer, panel.view.label_order) for answer in answers]
         prior = self.bias.prior(panel, heard)
         if prior is None:
             asked = [heard[ask] for ask in self.bias.asks(panel)] or answers
             return [Decision(NO_CLASS, fault=_fault(asked)) for _ in answers]
         corrected = divide(_table(answers, panel.n_classes), prior)
-        choice = choose(corrected, order, mode=self.mode)
-        return _decisions(choice, [[answer] for answer in answers], by_class(corrected, order))
+        choice = choose(corrected, orders, mode=self.mode)
+        return _decisions(choice, [[answer] for answer in answers], by_class(corrected, orders))
 
     def _own(self, panel: Asked) -> list[Ask]:
         return [Ask(item, panel.view) for item in panel.items]

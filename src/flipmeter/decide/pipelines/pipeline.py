@@ -97,13 +97,26 @@ def unheard(asks: Iterable[Ask], heard: Heard) -> list[Ask]:
     return [ask for ask in dict.fromkeys(asks) if ask not in heard]
 
 
+def meant(answer: Answer, order: Sequence[Rank]) -> tuple[Rank, ...]:
+    """What each slot meant, then the classes that were not offered; `order` is the view's own."""
+    ranks = answer.ranks or tuple(order)
+    return *ranks, *(rank for rank in sorted(order) if rank not in ranks)
+
+
+def by_slot(answer: Answer, n_classes: int) -> tuple[float, ...] | None:
+    """The probabilities of slots, 0 at those that were not offered."""
+    if answer.probabilities is None:
+        return None
+    return *answer.probabilities, *(0.0,) * (n_classes - len(answer.probabilities))
+
+
 def decided(answer: Answer, order: Sequence[Rank]) -> Decision:
     """Take one answer for the decision, its probabilities by class instead of by slot."""
     return Decision(
         answer.rank,
         answer.slot,
         answer.fault,
-        probabilities=_by_class(answer.probabilities, order),
+        probabilities=_by_class(by_slot(answer, len(order)), meant(answer, order)),
         label_mass=answer.label_mass,
     )
 

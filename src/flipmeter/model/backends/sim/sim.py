@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,13 @@ from statistics import NormalDist, fmean
 
 from flipmeter.model.backends.backend import Spoken, n_alternatives
 from flipmeter.model.backends.sim.comparison_reader import ComparisonPrompt, read_comparison
+from flipmeter.model.backends.sim.judge_reader import (
+    JudgePrompt,
+    Worth,
+    length_lean,
+    read_judge,
+    squeeze,
+)
 from flipmeter.model.backends.sim.prompt_reader import (
     LabelledText,
     ReadPrompt,
@@ -54,6 +62,8 @@ CONTENT_FREE = math.nan
 """The latent score of a text that says nothing ("N/A"): only the tilt decides."""
 
 UNKNOWN = math.inf
+WANTS_REASONS = "Explain your reasoning first."
+REASONS = re.compile(r"(\s)Reasoning(:?)(?=\s*(?:\n\n|\Z))")
 JOINED = 4
 """How many apparent blocks may turn out to be one text."""
 CLEAR = 3.0
@@ -111,6 +121,7 @@ class _Question:
 
     In a prompt that compares, `anchors` are the latent scores of what stands in each slot; with a
     `direction` up or down the scale one of these is chosen, without one the nearest to the query.
+    `content` are the log-odds of the slots of a judge, before any preference for slots.
     """
 
     text: str
@@ -120,6 +131,7 @@ class _Question:
     demo_slot: Slot
     anchors: tuple[float, ...] = ()
     direction: int = 0
+    content: tuple[float, ...] = ()
 
 
 class SimRater:
@@ -135,14 +147,19 @@ class SimRater:
         table: Mapping[str, float],
         scale_names: Sequence[str],
         poles: tuple[str, str] = ("negative", "positive"),
+        worth: Worth | None = None,
     ) -> None:
         self.spec = spec
+        self.worth = worth
         self.names = tuple(scale_names)
         self.poles = poles
         self.is_reproducible = spec.noise == 0
         self.table = dict(table)
-        self._squeezed = {_squeeze(text): score for text, score in table.items()}
+        self._squeezed = {squeeze(text): score for text, score in table.items()}
         rows = sorted((text, float(score).hex()) for text, score in table.items())
+        if worth is not None:
+            valued = (each for some in worth.by_key.values() for each in some.items())
+            rows += sorted((text, value.hex()) for text, value in valued)
         digest = hashlib.sha256(canonical_json([self.names, rows]).encode("utf-8", "surrogatepass"))
         self.identity = f"{spec}@{digest.hexdigest()[:16]}"
 
@@ -155,7 +172,7 @@ class SimRater:
             question = self._understand(text)
         except Problem as problem:
             return Reply(error=str(problem), model=self.identity)
-        answer = self._answer(question, text, request.repeat, params.get("seed"))
+        answer = self._said(question, text, request.repeat, params.get("seed"))
         reply = self._reply(question, text, answer, params.get("max_tokens"), request.answers)
         if n_shown is None:
             return reply
@@ -174,7 +191,13 @@ class SimRater:
 
     def reply(self, text: str, repeat: int = 0, seed: int | None = None) -> str:
         """Return the words that answer a prompt."""
-        return self._answer(self._understand(text), text, repeat, seed)
+        return self._said(self._understand(text), text, repeat, seed)
+
+    def _said(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
+        """Say the answer, after a reason where the prompt asks for one."""
+        answer = self._answer(question, text, repeat, seed)
+        is_plain = answer == REFUSAL or WANTS_REASONS not in text
+        return answer if is_plain else f"I weighed what it says.\nLabel: {answer}"
 
     def _answer(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
         if self.spec.refuse and _uniform("refuse", question.text) < self.spec.refuse:
@@ -193,6 +216,8 @@ class SimRater:
 
     def _odds(self, question: _Question) -> list[float]:
         tilt = self.spec.tilt(len(question.ranks), question.demo_slot)
+        if question.content:
+            return [bonus + odds for bonus, odds in zip(tilt, question.content, strict=True)]
         if question.direction:
             # As steep as choosing between two classes is: the difference of two squares.
             slope = 2 * self.spec.sharpness * question.direction
@@ -240,6 +265,10 @@ class SimRater:
 
     def _understand(self, text: str) -> _Question:
         """Return what a prompt asks, read in the first way that leads to a text in the table."""
+        if WANTS_REASONS in text:
+            text = REASONS.sub(r"\1Label\2", text)
+        if self.worth is not None:
+            return self._judged(read_judge(text, self.worth), self.worth)
         comparison = read_comparison(text, lambda one: self._latent(one) != UNKNOWN)
         if comparison is not None:
             return self._compared(comparison)
@@ -272,6 +301,31 @@ class SimRater:
         query = self._known(found.query)
         return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
 
+    def _judged(self, found: JudgePrompt, worth: Worth) -> _Question:
+        """Return what a judge is asked: which of some texts is best, as they are shown."""
+        values = [worth.by_key[found.key][text] for text in found.texts]
+        longer = length_lean(found.texts)
+        odds = [self._class_odds(rank, values, longer, worth) for rank in found.ranks]
+        everything = " | ".join(found.key)
+        return _Question(everything, math.nan, found.labels, found.ranks, 0, content=tuple(odds))
+
+    def _class_odds(
+        self, rank: Rank, values: Sequence[float], longer: Sequence[float], worth: Worth
+    ) -> float:
+        """Return the log-odds of a class: the better text, and what the rater likes besides."""
+        spec, named = self.spec, worth.places.named(rank)
+        if worth.places.kind == "pair":
+            lean = worth.leans[rank - 1]
+            n_steps = (len(worth.places.forms) - 1) / 2
+            far = n_steps * (values[0] - values[1] - lean)
+            return lean * (spec.place + spec.length * longer[0]) - spec.sharpness * far**2
+        return sum(
+            2 * spec.sharpness * values[place]
+            + spec.place * (place == 0)
+            + spec.length * longer[place]
+            for place in named
+        )
+
     def _known(self, text: str) -> float:
         latent = self._latent(text)
         if latent == UNKNOWN:
@@ -298,7 +352,7 @@ class SimRater:
     def _latent(self, text: str) -> float:
         """Return the latent score of a text, infinite for one that is not in the table."""
         score = self.table.get(text)
-        return self._squeezed.get(_squeeze(text), UNKNOWN) if score is None else score
+        return self._squeezed.get(squeeze(text), UNKNOWN) if score is None else score
 
     def _mended(self, sheet: ReadPrompt) -> list[LabelledText]:
         """Return the blocks, joined where only the whole is a text of the table.
@@ -380,11 +434,6 @@ def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tup
 
     usual = min(natural, natural[::-1], key=misfit)
     return free if misfit(free) + CLEAR < misfit(usual) else usual
-
-
-def _squeeze(text: str) -> str:
-    """Return the text with its white space made plain, for prompts that tidy it."""
-    return " ".join(text.split())
 
 
 def _log_softmax(odds: list[float]) -> list[float]:

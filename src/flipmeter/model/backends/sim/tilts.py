@@ -50,6 +50,10 @@ class SimSpec:
 
     Neither factor does anything by itself on average, only both together.
     """
+    place: float = 0.0
+    """Bonus for the answer or option that is shown first, whatever the order of the labels."""
+    length: float = 0.0
+    """Bonus for a longer answer, per logarithm of how much longer: a taste, not a position."""
     noise: float = 0.0
     """Temperature of a fresh draw for each prompt, repeat and seed; the request's is ignored."""
     refuse: float = 0.0
@@ -124,6 +128,8 @@ _preset("recency", "recency", "2 log-odds for the label of the last demonstratio
 _preset("joint", "joint", "reads one rank too high under letters or tabs, not both", joint=1.0)
 _preset("noisy", "noise", "no tilt; every request draws at temperature 1", noise=1.0)
 _preset("refusing", "refuse", "no tilt; one text in five is refused, whatever the view", refuse=0.2)
+_preset("first-answer", "place", "1.5 log-odds for the answer that is shown first", place=1.5)
+_preset("longer-answer", "length", "1.5 log-odds for longer answers, wherever they are", length=1.5)
 _preset("biased-noisy", "first", "1.5 log-odds for slot 1, temperature 0.5", first=1.5, noise=0.5)
 
 

@@ -1,0 +1,190 @@
+"""Declared fields and class names -> Places: what may change places, and what each class says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from string import ascii_lowercase
+from typing import Any
+
+from flipmeter.base.common_prefix import n_shared
+from flipmeter.data.labels import Labels, TaskSpec, label_key, shorten
+from flipmeter.data.tables import Record, Table
+from flipmeter.registry import suggestion
+from flipmeter.types import PlaceKind, Places, Problem, Rank, Scale, Task
+
+Exchange = Sequence[str] | Mapping[str, Any]
+"""Fields that may change places, or `{fields: [a, b], labels: {left wins: a}, noun: Response}`."""
+
+_KEYS = ["fields", "labels", "noun"]
+_PREFERS = re.compile(
+    r"[<>]|\b(better|best|worse|worst|over|beats?|wins?|won|than|preferr?ed|stronger|weaker)\b",
+    re.IGNORECASE,
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+_TITLES = {"pair": "Pairwise Comparison", "candidates": "Comparison", "options": "Multiple Choice"}
+
+
+def read_exchange(exchange: Exchange, scale: Scale, known: Collection[str]) -> Places:
+    """Read which fields of an item may change places, and find them in the names of the classes."""
+    told: Mapping[str, Any] = (
+        exchange if isinstance(exchange, Mapping) else {"fields": list(exchange)}
+    )
+    for key in told:
+        if key not in _KEYS:
+            raise Problem(f"exchange has no '{key}'{suggestion(str(key), _KEYS)}")
+    fields = tuple(map(str, told.get("fields") or ()))
+    _check_fields(fields, known)
+    kind: PlaceKind = "pair" if len(fields) == 2 else "candidates"
+    noun = str(told.get("noun") or Places.noun)
+    return replace(_found(fields, scale, told.get("labels") or {}), kind=kind, noun=noun)
+
+
+def _check_fields(fields: Sequence[str], known: Collection[str]) -> None:
+    if len(fields) < 2 or len(set(fields)) < len(fields):
+        raise Problem(f"exchange names {list(fields)}; it needs two or more fields, each once")
+    for name in fields:
+        if name not in known or name == "text":
+            others = [field for field in known if field != "text"]
+            raise Problem(
+                f"exchange: no field named '{name}'{suggestion(name, others)} (name the columns: "
+                "fields: {a: COLUMN, b: COLUMN})"
+            )
+
+
+def _found(fields: tuple[str, ...], scale: Scale, labels: Mapping[object, object]) -> Places:
+    """Find the places in the names of the classes, in the first vocabulary in which all is said."""
+    told = {label_key(name): str(form) for name, form in labels.items()}
+    for name in told:
+        if name not in map(label_key, scale.names):
+            raise Problem(f"exchange: no class named '{name}'{suggestion(name, [*scale.names])}")
+    said = [told.get(label_key(name), name) for name in scale.names]
+    for words in _vocabularies(fields):
+        forms = tuple(_marked(name, words) for name in said)
+        places = Places(fields, forms, tuple(_as_written(word, said) for word in words))
+        if _is_closed(places):
+            return places
+    raise Problem(
+        f"cannot tell what the classes {', '.join(scale.names)} mean when {' and '.join(fields)} "
+        "change places; say which field each of them is for: "
+        f"exchange: {{fields: [{', '.join(fields)}], labels: {{CLASS: {fields[0]}, ...}}}}"
+    )
+
+
+def _vocabularies(fields: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield what classes may call the places: fields, what differs in them, letters, numbers."""
+    yield fields
+    parts = _without_start([name[::-1] for name in _without_start(fields)])
+    if all(parts):
+        yield tuple(part[::-1] for part in parts)
+    n = len(fields)
+    yield tuple(ascii_lowercase[:n])
+    yield tuple(str(place) for place in range(1, n + 1))
+    yield _ORDINALS[:n]
+    yield ("left", "right")[:n]
+
+
+def _without_start(names: Sequence[str]) -> list[str]:
+    """Cut off what all names begin with."""
+    start = min(n_shared(names[0], name) for name in names)
+    return [name[start:] for name in names]
+
+
+def _marked(name: str, words: tuple[str, ...]) -> str:
+    """Put `{p}` for every word of a place."""
+    places = {word.casefold(): place for place, word in enumerate(words)}
+    return _any_of(words).sub(lambda found: f"{{{places[found[0].casefold()]}}}", name)
+
+
+def _any_of(words: Sequence[str]) -> re.Pattern[str]:
+    """Match words by themselves; letters and digits around one make another word."""
+    listed = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
+
+
+def _as_written(word: str, names: Sequence[str]) -> str:
+    found = (match for name in names if (match := _any_of([word]).search(name)))
+    return next((match[0] for match in found), word)
+
+
+def _is_closed(places: Places) -> bool:
+    """Say whether every place is named, and every exchange of two turns classes into classes."""
+    n, ranks = len(places.fields), range(1, len(places.forms) + 1)
+    named = {place for rank in ranks for place in places.named(rank)}
+    if named != set(range(n)) or len(set(places.forms)) < len(places.forms):
+        return False
+    swaps = [[*range(p), p + 1, p, *range(p + 2, n)] for p in range(n - 1)]
+    moved = ((r, places.written(r, [f"{{{p}}}" for p in swap])) for swap in swaps for r in ranks)
+    return all(form in places.forms or _is_even(places, rank) for rank, form in moved)
+
+
+def _is_even(places: Places, rank: Rank) -> bool:
+    """Say whether a class names all places and prefers none, as "A=B" does."""
+    names_all = len(places.named(rank)) == len(places.fields)
+    return names_all and not _PREFERS.search(places.forms[rank - 1])
+
+
+def option_places(fields: Sequence[str]) -> Places:
+    """Places whose classes are the fields themselves: the options of a question."""
+    if len(fields) < 2 or len(set(fields)) < len(fields):
+        raise Problem(f"options names {list(fields)}; it needs two or more columns, each once")
+    forms = tuple(f"{{{place}}}" for place in range(len(fields)))
+    return Places(tuple(fields), forms, tuple(fields), "options", "")
+
+
+def with_places(labels: Labels, places: Places, words: TaskSpec | None) -> Labels:
+    """Tell a task its places, and word it for them but for what the study words itself."""
+    task = labels.task
+    if not isinstance(words, Task):
+        own = {"title": _TITLES[places.kind], "noun": "Question", "aspect": "quality"}
+        said = {**own, **{key: text for key, text in (words or {}).items() if key in own}}
+        task = Task(task.scale, said["title"], said["noun"], said["aspect"], task.criteria)
+    ranks = dict(labels.ranks)
+    if places.kind == "options":
+        letters = zip(ascii_lowercase, range(1, len(places.fields) + 1), strict=False)
+        ranks = {**dict(letters), **ranks}
+    return Labels(replace(task, places=places), ranks)
+
+
+def spread_options(table: Table, column: str) -> tuple[Table, tuple[str, ...]]:
+    """Give each option of a column of lists a column of its own, called by a letter."""
+    lists = [record.values.get(column) for record in table.records]
+    longest = max((len(one) for one in lists if isinstance(one, list)), default=0)
+    if not 2 <= longest <= len(ascii_lowercase):
+        raise Problem(
+            f"options: the column '{column}' of {table.file} holds no list of 2 to 26 options; "
+            "name one column for each option: options: [a, b, c, d]"
+        )
+    names = tuple(ascii_lowercase[:longest])
+    taken = [name for name in names if name in table.columns]
+    if taken:
+        raise Problem(f"{table.file} has a column '{taken[0]}' already; rename it")
+    records = tuple(_spread(record, column, names) for record in table.records)
+    return replace(table, columns=(*table.columns, *names), records=records), names
+
+
+def _spread(record: Record, column: str, names: Sequence[str]) -> Record:
+    listed = record.values.get(column)
+    if not isinstance(listed, list):
+        return replace(record, fault=record.fault or f"the field '{column}' is no list of options")
+    return replace(record, values={**record.values, **dict(zip(names, listed, strict=False))})
+
+
+def place_fault(
+    values: Mapping[str, object], columns: Mapping[str, str], places: Places, gold: Rank
+) -> tuple[str, str] | None:
+    """The reason and the message if a row leaves out an option that it needs."""
+    filled = [not _is_empty(values.get(columns[name])) for name in places.fields]
+    n_filled = sum(filled)
+    if n_filled < 2 or not all(filled[:n_filled]):
+        gap = columns[places.fields[filled.index(False)]]
+        return "empty", f"the option '{gap}' is empty; only the last options may be, after two"
+    if any(place >= n_filled for place in places.named(gold)):
+        name = columns[places.fields[places.named(gold)[0]]]
+        return "no such option", f"the label names {shorten(name)}, and this option is empty"
+    return None
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or not str(value).strip()

@@ -1,0 +1,172 @@
+"""Fields that may change places, in words: what a judge compares, and the options of a question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from flipmeter.prompt.levels import HeaderParts, Mood, label_formats
+from flipmeter.types import Item, Places, Rank, Task, joined
+
+T = TypeVar("T")
+
+
+def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts:
+    """The labels of some classes as a prompt offers them, in the order of their slots.
+
+    A class that names a place is written with the word for that place ("A", "B>>A"); words are
+    those of the scale.
+    """
+    form, places, scale = label_formats[label_format], task.places, task.scale
+    if places is None:
+        answers = form.answers(scale, ranks)
+        return HeaderParts(task, answers, ranks, form.listing(scale, ranks), form.is_words)
+    words = place_words(places, label_format)
+    answers = tuple(
+        scale.name(rank) if form.is_words else places.written(rank, words) for rank in ranks
+    )
+    return HeaderParts(task, answers, ranks, ", ".join(answers), is_words=True)
+
+
+def place_words(places: Places, label_format: str) -> tuple[str, ...]:
+    """What a label format calls each place."""
+    form = label_formats[label_format]
+    return tuple(form.write(slot, word) for slot, word in enumerate(places.words, 1))
+
+
+def by_size(places: Places | None, make: Callable[[int | None], T]) -> Callable[[Item], T]:
+    """Make one for each number of places that items fill, when the first such item comes."""
+    made: dict[int | None, T] = {}
+
+    def find(item: Item) -> T:
+        size = None if places is None else places.n_filled(item)
+        if size not in made:
+            made[size] = make(size)
+        return made[size]
+
+    return find
+
+
+def offered(task: Task, ranks: tuple[Rank, ...], size: int | None) -> tuple[Rank, ...]:
+    """Of the classes in slots those that an item with this many filled places can have."""
+    if task.places is None or size is None:
+        return ranks
+    known = task.places.offered(size)
+    return tuple(rank for rank in ranks if rank in known)
+
+
+def shown_fields(task: Task, label_format: str, item: Item) -> Iterator[tuple[str, str]]:
+    """What a prompt shows of an item: the heading and the text of each field."""
+    places = task.places
+    if places is None or ("text" in item.fields and not _is_joined(item)):
+        yield task.noun, item.text
+    if places is None:
+        return
+    for name, value in item.fields.items():
+        if name != "text" and name not in places.fields:
+            yield name.replace("_", " ").capitalize(), value
+    yield from placed(places, label_format, item.fields, item.fields.get("text", ""))
+
+
+def placed(
+    places: Places, label_format: str, fields: Mapping[str, str], otherwise: str = ""
+) -> Iterator[tuple[str, str]]:
+    """The fields that may change places, in the order of the places, headed by their words.
+
+    A text without content has no such fields and stands in every place.
+    """
+    known = {name: fields.get(name, otherwise) for name in places.fields}
+    words = place_words(places, label_format)
+    for word, value in zip(words, known.values(), strict=True):
+        if value:
+            yield f"{places.noun} {word}".strip(), value
+
+
+def _is_joined(item: Item) -> bool:
+    others = {name: value for name, value in item.fields.items() if name != "text"}
+    return bool(others) and item.text == joined(others)
+
+
+# --- the header -------------------------------------------------------------------------------
+
+
+def mood_of(task: Task, mood: Mood, name: str) -> Mood:
+    """A mood in the words of a judge or of a question with options; others stay as they are."""
+    if task.places is None:
+        return mood
+    return (_CHOOSING if task.places.kind == "options" else _JUDGING).get(name, mood)
+
+
+def _all(task: Task) -> str:
+    """The fields that are compared, with their number: "two answers"."""
+    assert task.places is not None
+    n, noun = len(task.places.fields), task.places.noun.lower()
+    return f"{'two' if n == 2 else n} {noun}s"
+
+
+def _better(task: Task) -> str:
+    assert task.places is not None
+    return "better" if len(task.places.fields) == 2 else "best"
+
+
+def _each(task: Task) -> str:
+    assert task.places is not None
+    return task.places.noun.lower()
+
+
+_JUDGING = {
+    "imperative": Mood(
+        title=lambda task: (
+            f"Compare the {task.aspect} of the {_all(task)} and decide which one is "
+            f"{_better(task)}."
+        ),
+        ask=lambda shown: f"Choose a label from [{shown.listing}].",
+        minimal=lambda task: f"Choose the {_better(task)} {_each(task)}:",
+        ordered=lambda task, which: (
+            f"Choose the {_better(task)} {_each(task)} by one of the following ordered labels, "
+            f"{which}:"
+        ),
+    ),
+    "interrogative": Mood(
+        title=lambda task: f"Which of the {_all(task)} has the {_better(task)} {task.aspect}?",
+        ask=lambda shown: f"Which label from [{shown.listing}] do you choose?",
+        minimal=lambda task: f"Which {_each(task)} is {_better(task)}?",
+        ordered=lambda task, which: (
+            f"Which of the following ordered labels, {which}, says which {_each(task)} is "
+            f"{_better(task)}?"
+        ),
+    ),
+    "indicative": Mood(
+        title=lambda task: (
+            f"You are comparing the {task.aspect} of {_all(task)} to decide which one is "
+            f"{_better(task)}."
+        ),
+        ask=lambda shown: f"You choose a label from [{shown.listing}].",
+        minimal=lambda task: f"You are choosing the {_better(task)} {_each(task)}:",
+        ordered=lambda task, which: (
+            f"You are choosing the {_better(task)} {_each(task)} by one of the following ordered "
+            f"labels, {which}:"
+        ),
+    ),
+}
+# Questions may differ in their number of options, so that the header lists no labels.
+_CHOOSING = {
+    "imperative": Mood(
+        title=lambda task: "Answer the question with one of its options.",
+        ask=lambda shown: "Choose the label of the right option.",
+        minimal=lambda task: "Choose the right option:",
+        ordered=lambda task, which: "Choose the right option:",
+    ),
+    "interrogative": Mood(
+        title=lambda task: "Which of its options answers the question?",
+        ask=lambda shown: "Which label has the right option?",
+        minimal=lambda task: "Which option is right?",
+        ordered=lambda task, which: "Which option is right?",
+    ),
+    "indicative": Mood(
+        title=lambda task: "You are answering a question with one of its options.",
+        ask=lambda shown: "You choose the label of the right option.",
+        minimal=lambda task: "You are choosing the right option:",
+        ordered=lambda task, which: "You are choosing the right option:",
+    ),
+}

@@ -1,0 +1,337 @@
+"""Pair order: two answers change places, and what a verdict means changes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pytest
+
+from flipmeter.data import load_file
+from flipmeter.data.places import read_exchange
+from flipmeter.model import Store
+from flipmeter.parse import parse
+from flipmeter.probe import show
+from flipmeter.probe.orders import place_orders
+from flipmeter.run.perform import perform
+from flipmeter.run.rate import writer
+from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
+from flipmeter.types import Ask, Condition, Item, Problem, Prompt, Reply, Scale, Task
+from test_prompt import compare
+
+Write = Callable[[str, str], Path]
+WORDS = [
+    "river",
+    "stone",
+    "lamp",
+    "green",
+    "quick",
+    "market",
+    "winter",
+    "paper",
+    "cloud",
+    "engine",
+    "garden",
+    "silver",
+    "bread",
+]
+PAIR = {"question": "prompt", "a": "answer_1", "b": "answer_2"}
+
+
+def rows(n: int = 180, seed: int = 1, verdicts: tuple[str, ...] = ("a", "tie", "b")) -> str:
+    """Pairs of answers of different lengths; the gold says nothing of place or length."""
+    chance = Random(seed)
+
+    def words() -> str:
+        return " ".join(chance.choices(WORDS, k=chance.randint(3, 18)))
+
+    lines = [
+        f"{k},What about {k}?,{words()} {k},{words()} {k}.,{verdicts[k % len(verdicts)]}"
+        for k in range(n)
+    ]
+    return "id,prompt,answer_1,answer_2,preferred\n" + "\n".join(lines) + "\n"
+
+
+def judge(write: Write, *, verdicts: tuple[str, ...] = ("a", "tie", "b"), **keys: Any) -> Study:
+    write("pairs.csv", rows(verdicts=verdicts))
+    dataset = {
+        "file": "pairs.csv",
+        "fields": PAIR,
+        "exchange": ["a", "b"],
+        "label": "preferred",
+        "scale": ["b", "tie", "a"],
+        **keys.pop("dataset", {}),
+    }
+    content: dict[str, Any] = {
+        "models": "sim/honest",
+        "datasets": [dataset],
+        "probes": ["pair_order"],
+        "base": {"label_format": "letter", "shots": 0},
+        "test_size": 90,
+    }
+    return read_study(write("study.yaml", "{}"), {**content, **keys})
+
+
+def done(study: Study, tmp_path: Path) -> Any:
+    with Store() as store:
+        return perform(study, tmp_path / "run", store=store)
+
+
+def prompts(condition: Condition) -> list[Prompt]:
+    write = writer(condition)
+    return [write(Ask(item, condition.view)) for item in condition.items]
+
+
+# --- what a class says of places ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "names", "swapped"),
+    [
+        (("a", "b"), ("b", "tie", "a"), (3, 2, 1)),
+        (("a", "b"), ("a", "b", "tie", "both bad"), (2, 1, 3, 4)),
+        (("a", "b"), ("B>>A", "B>A", "A=B", "A>B", "A>>B"), (5, 4, 3, 2, 1)),
+        (("a", "b"), ("B>A", "tie", "A>>B"), None),
+        (("a", "b"), ("b", "a tie", "a"), None),
+        (("a", "b"), ("B>>A", "B>A", "tie", "A>B", "A>>B"), (5, 4, 3, 2, 1)),
+        (("answer_1", "answer_2"), ("2", "1"), (2, 1)),
+        (("answer_1", "answer_2"), ("B", "A"), (2, 1)),
+        (("model_a", "model_b"), ("model_b", "tie (both bad)", "model_a"), (3, 2, 1)),
+        (("x", "y"), ("second is better", "equal", "first is better"), (3, 2, 1)),
+        (("x", "y"), ("right", "left"), (2, 1)),
+    ],
+)
+def test_classes_are_exchanged_by_name(
+    fields: tuple[str, ...], names: tuple[str, ...], swapped: tuple[int, ...] | None
+) -> None:
+    if swapped is None:
+        with pytest.raises(Problem, match="cannot tell what the classes"):
+            read_exchange(fields, Scale(names), fields)
+        return
+    places = read_exchange(fields, Scale(names), fields)
+    assert places.meanings((1, 0)) == swapped
+    assert places.meanings((0, 1)) == tuple(range(1, len(names) + 1))
+
+
+def test_odd_names_are_declared() -> None:
+    told = {"fields": ["x", "y"], "labels": {"win": "x", "loss": "y"}, "noun": "Reply"}
+    places = read_exchange(told, Scale(("loss", "draw", "win")), ("x", "y", "q"))
+    assert places.meanings((1, 0)) == (3, 2, 1)
+    assert (places.noun, places.kind) == ("Reply", "pair")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "complaint"),
+    [
+        (["a", "c"], "no field named 'c'"),
+        (["a"], "two or more fields"),
+        (["a", "a"], "each once"),
+        ({"field": ["a", "b"]}, "exchange has no 'field'; did you mean 'fields'?"),
+        ({"fields": ["a", "b"], "labels": {"win": "a"}}, "no class named 'win'"),
+    ],
+)
+def test_what_is_wrong_with_an_exchange_is_said(exchange: Any, complaint: str) -> None:
+    with pytest.raises(Problem, match=complaint.replace("?", r"\?")):
+        read_exchange(exchange, Scale(("b", "tie", "a")), ("question", "a", "b"))
+
+
+@pytest.mark.parametrize("order", list(place_orders))
+@pytest.mark.parametrize("n_places", [2, 3, 5])
+def test_an_order_of_places_is_a_permutation(order: str, n_places: int) -> None:
+    assert sorted(place_orders[order](n_places)) == [*range(n_places)]
+
+
+def test_swapping_twice_shows_the_item_as_it_was(write: Write) -> None:
+    (dataset,) = judge(write).load()
+    item = dataset.test[0]
+    once, meanings = show(item, dataset.task, "swapped")
+    twice, _ = show(once, dataset.task, "swapped")
+    assert twice.fields == item.fields
+    assert (once.fields["a"], once.fields["b"]) == (item.fields["b"], item.fields["a"])
+    assert once.text.index(item.fields["b"]) < once.text.index(item.fields["a"])
+    assert tuple(meanings[rank - 1] for rank in meanings) == (1, 2, 3)
+
+
+# --- prompts -----------------------------------------------------------------------------------
+
+SKY = Item(
+    "q",
+    {
+        "question": "Why is the sky blue?",
+        "a": "Air scatters blue light most.",
+        "b": "It mirrors the sea.",
+    },
+)
+GRADES = ("B>>A", "B>A", "tie", "A>B", "A>>B")
+
+
+def sky_task(names: tuple[str, ...]) -> Task:
+    scale = Scale(names)
+    places = read_exchange(("a", "b"), scale, ("a", "b"))
+    return Task(scale, "Pairwise Comparison", "Question", "quality", places=places)
+
+
+@pytest.mark.parametrize("view", ["base", "swapped"])
+@pytest.mark.parametrize(
+    ("name", "names", "style"),
+    [
+        ("tie", ("b", "tie", "a"), {}),
+        ("no-tie", ("b", "a"), {}),
+        ("grades", GRADES, {}),
+        ("reasoned", ("b", "tie", "a"), {"clarity": "reasoned"}),
+        (
+            "numeric-question",
+            ("b", "tie", "a"),
+            {"label_format": "numeric", "mood": "interrogative"},
+        ),
+        ("minimal", ("b", "tie", "a"), {"clarity": "minimal", "mood": "indicative"}),
+        ("ordered", GRADES, {"clarity": "ordinal_explicit"}),
+    ],
+)
+def test_the_judges_prompt_is_as_written(
+    name: str, names: tuple[str, ...], style: dict[str, str], view: str
+) -> None:
+    from flipmeter.probe import expand
+    from flipmeter.prompt.pointwise import render
+    from flipmeter.types import Style
+
+    task = sky_task(names)
+    views = {one.name: one for one in expand(["pair_order"], len(names))}
+    item, _ = show(SKY, task, views[view].place_order)
+    demo = Item("d", {"question": "Why?", "a": "So.", "b": "Thus."}, len(names), "demo")
+    levels: dict[str, Any] = {"label_format": "letter", **style}
+    prompt = render(task, Style(**levels), views[view], [demo], item)
+    compare(f"judges/{name}-{view}", prompt.text)
+
+
+def test_a_slot_means_the_field_that_stands_there(write: Write) -> None:
+    grid = conditions(judge(write, repeats=1))
+    by_view = {one.view.name: prompts(one)[0] for one in grid}
+    base, swapped = by_view["base"], by_view["swapped"]
+    assert base.answers == swapped.answers == ("B", "tie", "A")
+    assert (base.ranks, swapped.ranks) == ((1, 2, 3), (3, 2, 1))
+    first = parse(Reply("A"), base), parse(Reply("A"), swapped)
+    assert [(one.slot, one.rank) for one in first] == [(3, 3), (3, 1)]
+
+
+def test_demonstrations_are_not_swapped(write: Write) -> None:
+    grid = conditions(judge(write, base={"shots": 2}, repeats=1))
+    base, swapped = (prompts(one)[0].script for one in grid)
+    assert base.head == swapped.head
+    assert base.rest != swapped.rest
+
+
+def test_a_prompt_file_shows_the_fields_of_a_view(write: Write) -> None:
+    write("own.md", "Q: {{ question }}\n(a) {{ a }}\n(b) {{ b }}\nWhich? Say Output (a) or (b).")
+    study = judge(
+        write,
+        prompt="own.md",
+        answer={"regex": r"Output \((a|b)\)"},
+        dataset={"scale": ["b", "a"]},
+        verdicts=("a", "b"),
+        repeats=1,
+    )
+    base, swapped = (prompts(one)[0] for one in conditions(study))
+    _, shown, *_ = swapped.text.splitlines()
+    assert f"(b) {shown.removeprefix('(a) ')}" in base.text
+    said = parse(Reply("Because. Output (a)"), swapped, study.extract)
+    assert (said.fault, said.rank) == (None, 1)
+
+
+def test_graded_verdicts_are_read_from_brackets(write: Write) -> None:
+    verdicts = ("A>>B", "A>B", "tie", "B>A", "B>>A")
+    study = judge(
+        write,
+        verdicts=verdicts,
+        dataset={"scale": list(verdicts[::-1])},
+        answer={"regex": r"\[\[(.+?)\]\]"},
+        repeats=1,
+    )
+    base, swapped = (prompts(one)[0] for one in conditions(study))
+    reply = Reply("A is wordy, B is short. My verdict: [[A>>B]]")
+    assert [parse(reply, one, study.extract).rank for one in (base, swapped)] == [5, 1]
+
+
+def test_a_prompt_that_shows_one_answer_is_not_swapped(write: Write) -> None:
+    write("one.md", "{{ question }}\n{{ a }}\n{{ labels }}")
+    grid = conditions(judge(write, prompt="one.md", repeats=1))
+    assert {one.view.name for one in grid} == {"base"}
+
+
+def test_a_probe_that_moves_nothing_is_refused() -> None:
+    with pytest.raises(Problem, match="'pair_order' swaps two fields that a dataset declares"):
+        conditions(Study(models=["sim/honest"], datasets=["reviews"], probes=["pair_order"]))
+
+
+def test_a_pipeline_that_compares_with_demonstrations_is_refused(write: Write) -> None:
+    with pytest.raises(Problem, match="compares single texts with demonstrations"):
+        conditions(judge(write, pipeline="pairwise", base={"shots": 1}))
+
+
+# --- planted judges ----------------------------------------------------------------------------
+
+
+def words_of(run: Any) -> dict[str, str]:
+    table = run.verdicts.filter(contrast="P6")
+    return dict(table.select("rater", "word").rows())
+
+
+@pytest.mark.parametrize("clarity", ["explicit", "reasoned", "minimal"])
+@pytest.mark.parametrize("label_format", ["letter", "numeric"])
+def test_a_planted_preference_for_the_first_answer_is_found(
+    write: Write, tmp_path: Path, clarity: str, label_format: str
+) -> None:
+    names = ["sim/honest", "sim/first-answer", "sim/longer-answer", "sim/noisy?noise=0.2"]
+    base = {"label_format": label_format, "clarity": clarity, "shots": 0}
+    run = done(judge(write, models=names, base=base), tmp_path)
+    found = words_of(run)
+    assert found["sim/first-answer"] == "flips"
+    assert found["sim/honest"] == found["sim/longer-answer"] == "stable"
+    assert found["sim/noisy?noise=0.2"] != "flips"
+
+
+def test_an_honest_judge_is_right_in_both_orders(write: Write, tmp_path: Path) -> None:
+    decisions = done(judge(write, models="sim/honest?sharpness=9"), tmp_path).decisions
+    right = (
+        decisions.filter(repeat=0).group_by("view").agg((pl.col("rank") == pl.col("gold")).mean())
+    )
+    shares = dict(right.rows())
+    assert shares["base"] == shares["swapped"] > 0.5
+
+
+def test_the_first_answer_wins_where_a_judge_sees_no_difference(
+    write: Write, tmp_path: Path
+) -> None:
+    decisions = done(judge(write, models="sim/first-answer?strength=50"), tmp_path).decisions
+    assert decisions.filter(view="base")["rank"].unique().to_list() == [3]
+    assert decisions.filter(view="swapped")["rank"].unique().to_list() == [1]
+    assert decisions["slot"].unique().to_list() == [3]
+
+
+def test_probabilities_are_those_of_classes_under_every_view(write: Write, tmp_path: Path) -> None:
+    decisions = done(judge(write, models="sim/honest", scores=True), tmp_path).decisions
+    both = decisions.filter(repeat=0).pivot("view", index="item", values="probabilities")
+    for base, swapped in both.select("base", "swapped").iter_rows():
+        assert base == pytest.approx(swapped)
+
+
+def test_equal_answers_are_not_identified(write: Write, tmp_path: Path) -> None:
+    text = "id,prompt,answer_1,answer_2,preferred\n" + "".join(
+        f"{k},Q {k}?,Same {k}.,Same {k}.,{'ab'[k % 2]}\n" for k in range(40)
+    )
+    study = judge(write, dataset={"scale": ["b", "a"]}, test_size=20)
+    write("pairs.csv", text)
+    (note,) = done(study, tmp_path).estimates.filter(metric="P6")["note"].unique()
+    assert "not identified" in note
+
+
+def test_columns_of_pairs_are_checked(write: Write) -> None:
+    path = write("pairs.csv", rows())
+    with pytest.raises(Problem, match="no field named 'c'"):
+        load_file(
+            path, fields=PAIR, exchange=["a", "c"], label="preferred", scale=["b", "tie", "a"]
+        )
