@@ -196,6 +196,7 @@ class Dataset:
 
     `left_out` counts the rows that were dropped while reading or must not be sampled, by reason.
     `demos` are shown to every seed as they are, in this order; None draws them from the pool.
+    `weights` are the frequencies of the classes in production, lowest first; empty if not known.
     """
 
     name: str
@@ -207,6 +208,7 @@ class Dataset:
     digest: str = ""
     left_out: Mapping[str, int] = field(default_factory=dict)
     demos: tuple[Item, ...] | None = None
+    weights: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,23 @@ def merge(dataset: Dataset, n_classes: int, groups: Groups | None = None) -> Dat
         test=test,
         demos=demos,
         left_out=dict(dataset.left_out) | ({merging.left_out: dropped} if dropped else {}),
+        weights=_merged_weights(dataset, merging),
     )
+
+
+def _merged_weights(dataset: Dataset, merging: Merging) -> tuple[float, ...]:
+    """Frequencies of the merged classes among the items that are kept."""
+    if not dataset.weights:
+        return ()
+    sums = [0.0] * len(merging.names)
+    for old, new in merging.ranks.items():
+        sums[new - 1] += dataset.weights[old - 1]
+    if not sum(sums):
+        raise Problem(
+            f"weights: all classes of {dataset.name} that {len(sums)} classes keep have the "
+            "weight 0; give one of them more"
+        )
+    return tuple(one / sum(sums) for one in sums)
 
 
 def merge_sample(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -190,3 +191,30 @@ def shorten(value: object, width: int = 60) -> str:
     """Return a value as an error shows it: quoted and never longer than a line."""
     shown = repr(value)
     return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"
+
+
+# --- frequencies of classes -------------------------------------------------------------------
+
+
+def read_weights(weights: object, scale: Scale, source: str) -> tuple[float, ...]:
+    """Frequencies of all classes of a scale, lowest first, from a mapping; they add up to 1."""
+    where = f"weights of {source}"
+    if not isinstance(weights, Mapping):
+        raise Problem(f"{where}: {weights!r} is no mapping; write {{{scale.name(1)}: 0.9, ...}}")
+    by_name = {str(name): value for name, value in weights.items()}
+    if len(by_name) < len(weights):
+        raise Problem(f"{where}: a class has two weights; name each class once")
+    for name, value in by_name.items():
+        if name not in scale.names:
+            raise Problem(f"{where}: no class named '{name}'{suggestion(name, list(scale.names))}")
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Problem(f"{where}: '{name}' has {value!r}; a weight is a number from 0")
+        if not (math.isfinite(value) and value >= 0):
+            raise Problem(f"{where}: '{name}' has {value}; a weight is a finite number from 0")
+    missing = [name for name in scale.names if name not in by_name]
+    if missing:
+        raise Problem(f"{where}: no weight for '{missing[0]}'; write 0 if it does not occur")
+    total = float(sum(by_name.values()))
+    if not 0 < total < math.inf:
+        raise Problem(f"{where}: they add up to {total:g}; give one class more than 0")
+    return tuple(by_name[name] / total for name in scale.names)

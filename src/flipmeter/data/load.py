@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import flipmeter.data.bundled  # noqa: F401 - registers its datasets
 from flipmeter.data.catalog import CatalogEntry, datasets, load_entry
 from flipmeter.data.files import load_file
 from flipmeter.data.hub import load_hub
+from flipmeter.data.labels import read_weights
 from flipmeter.data.tables import ENDINGS
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem, Scale, Task
@@ -24,7 +26,8 @@ def load(
     """Load a dataset by its name in the catalog, or as a study file describes it.
 
     A description has one of `file`, `hub` or `catalog`, and the options of `load_file`, `load_hub`
-    or `load_entry`. Relative paths count from `folder`, which is the study file's.
+    or `load_entry`; `weights` are the frequencies of the classes in production, by their names.
+    Relative paths count from `folder`, which is the study file's.
     """
     if isinstance(spec, Dataset):
         return spec
@@ -42,8 +45,12 @@ def load(
     source = options.pop(kind)
     if not isinstance(source, str | Path) or not str(source):
         raise Problem(f"{kind}: {source!r} is no name; write {kind}: followed by one")
+    weights = options.pop("weights", None)
     _check_options(kind, source, options)
-    return _LOADERS[kind](str(source), options, data_dir, Path(folder or ""))
+    found = _LOADERS[kind](str(source), options, data_dir, Path(folder or ""))
+    if weights is None:
+        return found
+    return replace(found, weights=read_weights(weights, found.task.scale, str(source)))
 
 
 def _entry(name: str) -> CatalogEntry:
@@ -56,7 +63,7 @@ def _entry(name: str) -> CatalogEntry:
 
 
 def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) -> None:
-    known = [*inspect.signature(_OPTIONS[kind]).parameters][1:]
+    known = [*inspect.signature(_OPTIONS[kind]).parameters, "weights"][1:]
     if kind == "catalog":
         known.remove("data_dir")
     for name, value in options.items():

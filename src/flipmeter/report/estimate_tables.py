@@ -44,7 +44,9 @@ def flip_table(
     title = f"How often the answer changes when only positions change{_about(estimates)}"
     table = Table(title=title, title_justify="left")
     keys = [key for key in KEYS[:3] if verdicts[key].n_unique() > 1]
-    for name in (*keys, "what moves", "flips [95 %]", "noise", "items", "unreadable", "p"):
+    has_weights = verdicts["weighted"].count() > 0
+    rates = ("flips [95 %]", *([WEIGHTED] if has_weights else []), "noise")
+    for name in (*keys, "what moves", *rates, "items", "unreadable", "p"):
         table.add_column(name, justify="right" if name in ("items", "unreadable") else "left")
     table.add_column("verdict")
     rows = {(*_key(row, KEYS[:3]), row["contrast"]): row for row in verdicts.to_dicts()}
@@ -58,10 +60,24 @@ def flip_table(
                 if contrast.is_pair
                 else _aggregate_cells(own, contrast)
             )
+            if has_weights:
+                row = rows.get((*group, contrast.name))
+                cells.insert(2, weighted_interval(row) if row else "")
             table.add_row(*(Text(str(parts[key])) for key in keys), *cells)
         if len(contrasts) > 1:
             table.add_section()
     return table
+
+
+WEIGHTED = "in production [95 %]"
+
+
+def weighted_interval(row: Record) -> str:
+    """The flip rate with classes at their frequency in production, "" if that is not known."""
+    if row["weighted"] is None:
+        return ""
+    ends = {"value": row["weighted"], "low": row["weighted_low"], "high": row["weighted_high"]}
+    return interval(ends)
 
 
 def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[str | Text]:
@@ -112,13 +128,15 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     keys = varying(estimates)
     titles = {"macro_f1": "macro F1", "spearman": "Spearman", "mae": "MAE"}
     shown = {name: title for name, title in titles.items() if _is_in(estimates, name)}
-    metrics = ("accuracy", *shown, "parse_failure")
-    for name in (*keys, "view", "accuracy [95 %]", *shown.values(), "parse failures"):
+    metrics = ("accuracy", *shown, "parse_failure", "weighted:accuracy")
+    has_weights = _is_in(estimates, metrics[-1])
+    accuracy = ("accuracy [95 %]", *([WEIGHTED] if has_weights else []))
+    for name in (*keys, "view", *accuracy, *shown.values(), "parse failures"):
         table.add_column(name)
     for group in _groups(estimates):
-        scores = group.filter(pl.col("metric").is_in(metrics), policy="complete")
+        scored = group.filter(pl.col("metric").is_in(metrics), policy="complete")
         for view in views:
-            rows = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
+            rows = {row["metric"]: row for row in scored.filter(view=view).to_dicts()}
             if not rows:
                 continue
             first = rows["accuracy"]
@@ -128,11 +146,16 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
                 *(Text(str(first[key])) for key in keys),
                 view,
                 interval(first),
+                *([_if_there(rows.get(metrics[-1]))] if has_weights else []),
                 *plain,
                 f"{fails['k']} of {fails['n']}" if fails["k"] is not None else interval(fails),
             )
         table.add_section()
     return table
+
+
+def _if_there(row: Record | None) -> str:
+    return "" if row is None else interval(row)
 
 
 def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:

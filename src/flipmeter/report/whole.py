@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.report.estimate_tables import KEYS, interval, p_value
+from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, weighted_interval
 from flipmeter.report.findings import Findings
 from flipmeter.report.latex import (
     LATEX_HEAD,
@@ -90,8 +90,9 @@ def _markdown(found: Findings) -> Iterator[str]:
     yield ""
     yield from _table(_phase0_rows(found))
     yield (
-        f"\nMode {_plain(found.mode)}. Verdicts: strict policy, seeds pooled. Second table: "
-        "complete pairs. Wilson 95 % intervals; p is McNemar's against the noise floor."
+        f"\nMode {_plain(found.mode)}. First table: readable pairs, an item counts once with its "
+        "seeds and repeats; p: exact randomisation test. Second table: complete pairs of every "
+        "seed, Wilson 95 % intervals; p is McNemar's against the noise floor."
     )
     if found.residuals is not None:
         yield f"\n{residuals_markdown(found.residuals)}"
@@ -113,6 +114,9 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def _contrast_rows(found: Findings) -> list[list[str]]:
     heads = ["model", "dataset", "contrast", "flips [95 %]", "items", "unreadable", "p", "verdict"]
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
+    has_weights = found.verdicts["weighted"].count() > 0
+    if has_weights:
+        heads.insert(4, WEIGHTED)
     rows = [heads]
     for row in found.verdicts.filter(level="").to_dicts():
         is_measured = row["status"] == "measured"
@@ -127,6 +131,8 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
                 row["word"] if is_measured else "",
             ]
         )
+        if has_weights:
+            rows[-1].insert(4, weighted_interval(row))
     return rows
 
 

@@ -116,7 +116,14 @@ class Run:
     @cached_property
     def panel(self) -> Panel:
         """The decisions laid out by item and view, read once for all that is measured."""
-        return read_panel(self.decisions, self.environment["reproducible"])
+        reproducible = self.environment["reproducible"]
+        return read_panel(self.decisions, reproducible, self.weights, self.scales)
+
+    @property
+    def weights(self) -> dict[str, list[float]]:
+        """Frequencies of the classes in production by dataset, where the study names them."""
+        told = self.environment["datasets"].items()
+        return {name: about["weights"] for name, about in told if about.get("weights")}
 
     @cached_property
     def estimates(self) -> pl.DataFrame:

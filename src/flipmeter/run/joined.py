@@ -266,6 +266,7 @@ def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
             name: one for each in told for name, one in each.get("capabilities", {}).items()
         },
         "reproducible": _reproducible(runs),
+        "claim": {},
         "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),
     }
 

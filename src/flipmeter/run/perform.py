@@ -315,6 +315,7 @@ def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, 
             "source": dataset.source,
             "licence": dataset.licence,
             "n_items": len(drawn.test),
+            **({"weights": list(merged.weights)} if merged.weights else {}),
             "left_out": dict(source.left_out) | dict(drawn.left_out),
             "notes": [note for note in drawn.notes if note not in said],
         }

@@ -25,7 +25,9 @@ from flipmeter.measure.estimates.scores import (
     score_estimates,
 )
 from flipmeter.measure.estimates.tokens import calls_made, hidden_estimates, output_tokens
+from flipmeter.measure.inference.blocks import Strata
 from flipmeter.measure.inference.sizes import grouped_excess
+from flipmeter.measure.inference.weighted import weighted_estimate, weighted_mean
 from flipmeter.measure.panel.checked import Booleans, Floats, ratio
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (
@@ -47,7 +49,7 @@ from flipmeter.measure.statistics.formulas import (
     wilson,
 )
 from flipmeter.registry import suggestion
-from flipmeter.types import Contrast, Mode, Problem
+from flipmeter.types import ALPHA, Contrast, Mode, Problem
 
 TESTED: tuple[ScorePolicy, ...] = ("complete", "strict")
 GRADED = tuple(name for name in SCORES if name != "parse_failure")
@@ -80,6 +82,8 @@ def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[R
         found = compared(panel, contrast)
         yield from flip_rows(panel, contrast, found, mode)
         if contrast.is_pair:
+            differs = _differs(panel, contrast, found)
+            yield from _weighted_rows(panel, contrast.name, found.measured, differs)
             yield from _noise_test_rows(panel, contrast, found, mode)
             yield from _excess_rows(panel, contrast, found)
         yield from _accuracy_test_rows(panel, contrast, found, mode)
@@ -101,6 +105,7 @@ def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
         yield rows_of(asked, _parse_failure(panel, view), view, "complete")
         ungraded, note = asked & ~_graded(panel, view), ["no gold classes"] * panel.groups.n
         yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
+        yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
     for n_classes in np.unique(panel.n_classes).tolist() if panel.views else ():
         yield from _graded_rows(panel, n_classes, mode)
 
@@ -138,6 +143,39 @@ def _parse_failure(panel: Panel, view: str) -> Estimates:
     n = panel.groups.count(panel.asked((view, 0)))
     value, ends = ratio(failed, n), wilson(failed, n)
     return estimates("parse_failure", value, ends, n=n, k=failed, failed=failed)
+
+
+# --- classes at their frequency in production ---------------------------------------------------
+
+PerItem = tuple[Floats, Booleans]
+"""A number of every item, and the items that have one."""
+
+
+def _is_right(panel: Panel, view: str) -> PerItem:
+    ranks = panel.classes((view, 0))
+    return (ranks == panel.gold).astype(np.float64), ranks > 0
+
+
+def _differs(panel: Panel, contrast: Contrast, found: Compared) -> PerItem:
+    first, second = (panel.classes((view, 0)) for view in contrast.views)
+    return (first != second).astype(np.float64), found.items & (first > 0) & (second > 0)
+
+
+def _weighted_rows(
+    panel: Panel, name: str, groups: Booleans, per_item: PerItem, view: str = ""
+) -> Iterator[Rows]:
+    """Yield a share over readable items with every class at its frequency in production."""
+    for group in np.flatnonzero(groups).tolist():
+        weights = panel.weights.get(panel.keys["dataset"][group])
+        if weights is None:
+            continue
+        mine = panel.groups.of == group
+        values, counted = (of[mine] for of in per_item)
+        strata = Strata(panel.gold[mine], weights)
+        mean = weighted_mean(values, counted, panel.cluster[mine], strata, ALPHA)
+        failed = int((mine & (panel.classes((view, 0)) == 0)).sum()) if view else 0
+        found = weighted_estimate(f"weighted:{name}", mean, failed)
+        yield Rows(np.array([group]), found, view, "complete")
 
 
 # --- noise ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, permutations
@@ -22,7 +23,11 @@ UNREADABLE, NOT_ASKED = 0, -1
 
 @dataclass(frozen=True)
 class Row:
-    """One contrast as `verdict` takes it, for `verdicts` over many of them."""
+    """One contrast as `verdict` takes it, for `verdicts` over many of them.
+
+    `gold` is the class of every row of pairs, `weights` the frequency of every class in production
+    and `names` what classes are called, both from class 1.
+    """
 
     pairs: npt.ArrayLike
     repeats: npt.ArrayLike | None = None
@@ -30,6 +35,17 @@ class Row:
     reproducible: bool = False
     nominal: bool = False
     slots: npt.ArrayLike | None = None
+    gold: npt.ArrayLike | None = None
+    weights: npt.ArrayLike | None = None
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The class of every block (0 if unknown) and the frequency of every class, from class 1."""
+
+    gold: Ints
+    weights: Floats
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,13 @@ class Blocks:
     n_clusters: int
     nominal: bool = False
     slots: Ints | None = None
+    strata: Strata | None = None
+    names: Sequence[str] = ()
+
+    def name(self, of_class: int) -> str:
+        """A class as a reader knows it."""
+        named = 0 < of_class <= len(self.names)
+        return f"'{self.names[of_class - 1]}'" if named else f"class {of_class}"
 
     @property
     def n_views(self) -> int:
@@ -97,11 +120,36 @@ def read_blocks(row: Row) -> Blocks:
     replies = np.stack([first, np.where(first == NOT_ASKED, NOT_ASKED, again)], axis=2)
     cluster, n_clusters = _numbered(row.clusters, len(first))
     slots = None if row.slots is None else _placed(np.asarray(row.slots), first, again)
-    return Blocks(replies, cluster, n_clusters, row.nominal, slots if row.nominal else None)
+    strata = None if row.weights is None else _strata(row, len(first))
+    kept = slots if row.nominal else None
+    return Blocks(replies, cluster, n_clusters, row.nominal, kept, strata, tuple(row.names))
+
+
+def _strata(row: Row, n: int) -> Strata:
+    """Check the classes of rows and the frequencies of classes."""
+    weights = np.asarray(row.weights, dtype=np.float64)
+    if weights.ndim != 1 or not np.isfinite(weights).all() or (weights < 0).any():
+        raise Problem(f"weights must be one finite number from 0 per class; got {row.weights}")
+    if not weights.sum() > 0:
+        raise Problem("weights must not all be 0")
+    if row.gold is None:
+        raise Problem("weights need the class of every row of pairs; give gold")
+    gold = _whole(row.gold, "gold")
+    if gold.shape != (n,) or gold.max(initial=0) > len(weights):
+        raise Problem(
+            f"gold must hold one class from 1 to {len(weights)} per row of pairs ({n}); "
+            f"got shape {gold.shape}, largest {gold.max(initial=0)}"
+        )
+    return Strata(np.maximum(gold, 0), weights / weights.sum())
 
 
 def count_pairs(blocks: Blocks) -> Counts:
     """Count the pairs of first replies in every cluster."""
+    return Counts(*map(blocks.totals, block_pairs(blocks)))
+
+
+def block_pairs(blocks: Blocks) -> tuple[Ints, Ints, Ints]:
+    """Pairs of first replies in every block: compared, readable and different."""
     asked, read, differ = np.zeros((3, len(blocks.replies)), dtype=np.int64)
     first = blocks.replies[:, :, 0]
     for one, other in combinations(range(blocks.n_views), 2):
@@ -110,7 +158,7 @@ def count_pairs(blocks: Blocks) -> Counts:
         asked += (a != NOT_ASKED) & (b != NOT_ASKED)
         read += is_read
         differ += is_read & (a != b)
-    return Counts(blocks.totals(asked), blocks.totals(read), blocks.totals(differ))
+    return asked, read, differ
 
 
 def _whole(values: npt.ArrayLike, what: str) -> Ints:

@@ -127,15 +127,18 @@ def verdict(
     on: On = "",
     draws: int = 2000,
     seed: int = 0,
+    gold: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
 ) -> Verdict:
     """Say whether a rater changes its answers between views, beyond its noise and by how much.
 
     `pairs` holds items x views of classes from 1, with 0 for unreadable and -1 for a view that an
     item does not have; `repeats` second replies in the same shape (-1 = not repeated). Rows of one
     cluster (seeds, copies) are not independent. `slots` says where nominal answers lay, in the
-    shape of pairs or as items x views x classes.
+    shape of pairs or as items x views x classes. `weights` are the frequencies of the classes in
+    production, of which `gold` names one for each row of pairs.
     """
-    row = Row(pairs, repeats, clusters, reproducible, nominal, slots)
+    row = Row(pairs, repeats, clusters, reproducible, nominal, slots, gold, weights)
     limits = Margins(margin, alpha, unreadable_limit, on)
     return _verdict(row, limits, draws=draws, seed=seed, enough=0.0)
 
@@ -319,7 +322,7 @@ def find(blocks: Blocks, case: Case, word: Word, claimed: bool) -> Iterator[Find
     sizes, limits = case.sizes, case.limits
     read = blocks.replies[blocks.replies > 0]
     if len(read) > blocks.n_views and read.min() == read.max():
-        yield Finding("constant answers", f"always answers class {read[0]}")
+        yield Finding("constant answers", f"always answers {blocks.name(int(read[0]))}")
     if sizes.noise is not None and sizes.noise.lower > limits.margin:
         yield Finding("noisy", f"{percent(sizes.noise.value)} of repeats differ")
     if word == "stable" and case.is_real:
@@ -331,8 +334,27 @@ def find(blocks: Blocks, case: Case, word: Word, claimed: bool) -> Iterator[Find
     if readability_p(blocks) < limits.alpha:
         shares = ", ".join(percent(share) for share in sizes.unreadable_by_view)
         yield Finding("readability differs between views", f"unreadable by view: {shares}")
+    yield from _weighted(blocks, case, word)
     if claimed and not case.reproducible:
         yield _failed(blocks)
+
+
+def _weighted(blocks: Blocks, case: Case, word: Word) -> Iterator[Finding]:
+    """Say where the frequencies of production would tell another story than the test set."""
+    sizes, margin = case.sizes, case.limits.margin
+    if blocks.strata is not None and sizes.uncovered:
+        share = percent(float(blocks.strata.weights[sizes.uncovered - 1]))
+        name = blocks.name(sizes.uncovered)
+        yield Finding("not weighted", f"no readable pair of {name}, {share} of production")
+    found = sizes.weighted if case.floor is None else sizes.weighted_excess
+    if found is None:
+        return
+    what = "of pairs differ" if case.floor is None else "of pairs differ beyond noise"
+    told = f"weighted to production, {percent(found.value)} {what}, at most {percent(found.upper)}"
+    if word == "stable" and found.upper >= margin:
+        yield Finding("not settled for production", told)
+    if word == "flips" and found.value <= margin:
+        yield Finding("fewer flips in production", told)
 
 
 def _small(case: Case) -> str:
@@ -385,7 +407,22 @@ def _filled(
         margin=case.limits.margin,
         alpha=case.limits.alpha,
     )
-    return _with_evidence(_with_excess(_with_noise(found, case), case), case)
+    return _with_evidence(_with_excess(_with_noise(_with_weights(found, case), case), case), case)
+
+
+def _with_weights(verdict: Verdict, case: Case) -> Verdict:
+    rate, excess = case.sizes.weighted, case.sizes.weighted_excess
+    if rate is not None:
+        verdict = replace(
+            verdict,
+            weighted=rate.value,
+            weighted_low=rate.low,
+            weighted_high=rate.high,
+            weighted_upper=rate.upper,
+        )
+    if excess is not None and case.floor is not None:
+        verdict = replace(verdict, weighted_excess=excess.value, weighted_excess_upper=excess.upper)
+    return verdict
 
 
 def _with_noise(verdict: Verdict, case: Case) -> Verdict:

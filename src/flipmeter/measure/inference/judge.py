@@ -29,6 +29,8 @@ NUMBERS = (
     *("unreadable", "unreadable_low", "unreadable_high", "size", "upper", "lower", "rate_upper"),
     *("shift", "excess_low", "excess_high", "noise_low", "noise_high", "if_same", "if_different"),
     *("p_excess", "p_direction", "direction", "margin", "alpha"),
+    *("weighted", "weighted_low", "weighted_high", "weighted_upper"),
+    *("weighted_excess", "weighted_excess_upper"),
 )
 COUNTS = ("n_clusters", "n_needed", "n_pairs", "moved_up", "moved_down")
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -97,6 +99,9 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
             bool(panel.reproducible[measured].all()),
             nominal := bool(panel.nominal[measured].all()),
             _slots(panel, contrast, mine) if nominal else None,
+            gold=panel.gold[mine],
+            weights=panel.weights.get(dataset),
+            names=panel.scales.get(dataset, ()),
         )
         notes = "; ".join(dict.fromkeys(found.note[g] for g in measured if found.note[g]))
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints, count_pairs
+from flipmeter.measure.inference.blocks import (
+    Blocks,
+    Booleans,
+    Floats,
+    Ints,
+    block_pairs,
+    count_pairs,
+)
 from flipmeter.measure.inference.bounds import (
     LOWEST_EXCESS,
     Bounded,
@@ -18,6 +26,7 @@ from flipmeter.measure.inference.bounds import (
     mean_upper,
 )
 from flipmeter.measure.inference.randomisation.shapes import excess, readable_code, shape_of
+from flipmeter.measure.inference.weighted import uncovered, weighted_mean
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.types import ALPHA
 
@@ -44,6 +53,9 @@ class Sizes:
     shift: Shift
     direction: float | None
     moves: tuple[int, int] | None
+    weighted: Bounded | None = None
+    weighted_excess: Bounded | None = None
+    uncovered: int = 0
 
 
 def measure_sizes(blocks: Blocks, alpha: float) -> Sizes:
@@ -65,7 +77,24 @@ def measure_sizes(blocks: Blocks, alpha: float) -> Sizes:
         shift=shift(blocks, alpha),
         direction=direction(blocks),
         moves=moves(blocks),
+        **_weighted(blocks, alpha, has_noise=has_noise),
     )
+
+
+def _weighted(blocks: Blocks, alpha: float, *, has_noise: bool) -> dict[str, Any]:
+    """Rate and excess with every class at its frequency in production."""
+    if blocks.strata is None:
+        return {}
+    _, read, differ = block_pairs(blocks)
+    share, strata = differ / np.maximum(read, 1), blocks.strata
+    found: dict[str, Any] = {"uncovered": uncovered(read > 0, strata)}
+    found["weighted"] = weighted_mean(share, read > 0, blocks.cluster, strata, alpha)
+    if has_noise:
+        values, counted = block_excess(blocks)
+        found["weighted_excess"] = weighted_mean(
+            values, counted, blocks.cluster, strata, alpha, reach=(LOWEST_EXCESS, 1.0)
+        )
+    return found
 
 
 def unreadable_by_view(blocks: Blocks) -> tuple[float, ...]:

@@ -25,8 +25,8 @@ class Verdict:
 
     `leans` says where answers go from the first view to the second, by rank, if that is shown.
     `value`, `low` and `high` are the flip rate over clusters and its interval. `bound_on` names the
-    size that decides, `size` its estimate and `upper` its one-sided bound. Numbers that were not
-    measured are None.
+    size that decides, `size` its estimate and `upper` its one-sided bound. `weighted` is the rate
+    with every class at its frequency in production. Numbers that were not measured are None.
     """
 
     word: Word
@@ -68,6 +68,12 @@ class Verdict:
     n_pairs: int = 0
     margin: float | None = None
     alpha: float | None = None
+    weighted: float | None = None
+    weighted_low: float | None = None
+    weighted_high: float | None = None
+    weighted_upper: float | None = None
+    weighted_excess: float | None = None
+    weighted_excess_upper: float | None = None
 
     def has(self, name: str) -> bool:
         """Whether a finding of this name stands beside the word."""

@@ -5,8 +5,8 @@ A group is one rater on one dataset, level and seed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Panel:
     a study names. `errors` marks what was never answered. `label_mass` is the probability that
     labels have together, NaN if unknown.
     `slots` say where answers stood in what the prompt offered, 0 where that is not known.
+    `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
     """
 
     keys: pl.DataFrame
@@ -67,6 +68,8 @@ class Panel:
     calls: Floats
     completion: Floats
     reasoning: Floats
+    weights: Mapping[str, Floats] = field(default_factory=dict)
+    scales: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def has_list(self) -> Booleans:
@@ -224,7 +227,12 @@ def discordant(
 # --- reading ----------------------------------------------------------------------------------
 
 
-def read_panel(decisions: pl.DataFrame | Panel, reproducible: Collection[str] = ()) -> Panel:
+def read_panel(
+    decisions: pl.DataFrame | Panel,
+    reproducible: Collection[str] = (),
+    weights: Mapping[str, Sequence[float]] | None = None,
+    scales: Mapping[str, Sequence[str]] | None = None,
+) -> Panel:
     """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed.
 
     A panel is one already: who measures a frame several times reads it once.
@@ -273,6 +281,8 @@ def read_panel(decisions: pl.DataFrame | Panel, reproducible: Collection[str] = 
         calls=_calls(frame, group * len(runs) + run),
         completion=_tokens(frame["completion_tokens"] / n_replies),
         reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
+        weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
+        scales=scales or {},
     )
 
 

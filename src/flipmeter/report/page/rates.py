@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import KEYS, p_value, varying
+from flipmeter.report.estimate_tables import KEYS, WEIGHTED, p_value, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.markup import (
@@ -23,6 +23,10 @@ from flipmeter.report.page.markup import (
     word,
 )
 
+IN_PRODUCTION = (
+    "In production: every class at the frequency that the study names (`weights:`); a mean over "
+    "items with weights, with bounded-mean 95 % intervals. The verdict is on the test set."
+)
 RATES = ("P1", "P2", "P3", "noise", "total")
 
 
@@ -72,20 +76,29 @@ def forest_grid(found: Findings) -> Grid:
     axis = _forest_axis(rows)
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     groups: dict[str, list[Sequence[Cell]]] = {}
+    has_weights = any(row["weighted"] is not None for row in rows)
     for row in rows[:MOST_ROWS]:
         where = f"{row['rater']} · {row['dataset']}"
-        groups.setdefault(where, []).append(_forest_row(row, abouts, axis))
+        cells = _forest_row(row, abouts, axis)
+        if has_weights and len(cells) > 2:
+            cells.insert(3, _weighted_cell(row))
+        groups.setdefault(where, []).append(cells)
     notes = [
         "Readable pairs; an item counts once, with its seeds, repeats and copies; 95 % intervals "
         "over items. The band is the noise of the same two views, asked twice; p: exact "
         "randomisation test of an effect beyond noise. A full dot flips, a ring is stable (below "
         f"{100 * found.margin:.0f} %, one-sided 95 %), a grey dot is open."
     ]
+    if has_weights:
+        notes.append(IN_PRODUCTION)
     if len(rows) > MOST_ROWS:
         notes.append(f"{len(rows) - MOST_ROWS:,} more rows are left out: flipmeter measure RUN")
     return Grid(
         "Flip rates with 95 % intervals against the noise floor",
-        ["what moves", scale(axis), "flips [95 %]", "noise", "items", "unreadable", "p", "verdict"],
+        [
+            *("what moves", scale(axis), "flips [95 %]", *([WEIGHTED] if has_weights else [])),
+            *("noise", "items", "unreadable", "p", "verdict"),
+        ],
         [RowGroup(cells, title) for title, cells in groups.items()],
         notes,
         "forest",
@@ -114,6 +127,13 @@ def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell
         Cell(p_value(row["p"]), row["p"], "num"),
         word(row["word"]),
     ]
+
+
+def _weighted_cell(row: Record) -> Cell:
+    if row["weighted"] is None:
+        return Cell("", None, "num")
+    ends = {"value": row["weighted"], "low": row["weighted_low"], "high": row["weighted_high"]}
+    return rate(ends)
 
 
 def _band(row: Record) -> tuple[float, float, float] | None:
