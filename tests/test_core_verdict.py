@@ -417,7 +417,7 @@ def test_many_rows_give_what_each_gives_alone() -> None:
         ({"repeats": [[1, 1, 1]]}, "repeats has shape"),
         ({"clusters": [1, 2]}, "one cluster per row"),
         ({"margin": 0.0}, "margin must lie"),
-        ({"alpha": 1.5}, "alpha must lie"),
+        ({"alpha": 1.5}, "alpha is 1.5"),
         ({"unreadable_limit": -1}, "unreadable_limit"),
         ({"draws": 0}, "draws must be"),
         ({"nominal": True, "slots": [[1]]}, "slots must have the shape"),
