@@ -239,7 +239,7 @@ def test_a_damaged_page_never_passes_for_a_whole_store(
         with suppress(Problem):
             assert look_up_all(path) == [REPLY] * 200
             n_silent += 1
-    assert n_silent <= 3  # pages that no look-up needs
+    assert n_silent <= 5  # pages that no look-up needs: a table without rows has one
 
 
 def test_a_store_of_a_newer_version_keeps_every_byte(tmp_path: Path, whole: bytes) -> None:

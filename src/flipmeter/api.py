@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flipmeter.base.consent import trusting
+from flipmeter.base.drain import Drained, Stopped, draining
 from flipmeter.base.printed import Printed
 from flipmeter.study.file import Study as StudyFile
 from flipmeter.study.file import explaining, find_study, spelled_out
@@ -122,8 +123,18 @@ class Study(StudyFile):
             return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
 
     async def arun(self, folder: StrPath | None = None, **options: Any) -> Run:
-        """Do what `run` does while this event loop goes on."""
-        return await asyncio.to_thread(self.run, folder, **options)
+        """Do what `run` does while this event loop goes on; cancelled, it drains first."""
+        with draining() as drain:
+            running = asyncio.create_task(asyncio.to_thread(self.run, folder, **options))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                drain.begin()
+                await asyncio.wait([running])
+                running.exception()  # it is known why
+                raise
+            except Drained as drained:
+                raise Stopped(str(drained)) from drained
 
 
 def _in_store(path: StrPath, go: Any) -> RunFolder:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from flipmeter.base.drain import Drained, Stopped, draining
 
 T = TypeVar("T")
 
@@ -30,12 +33,27 @@ class Bell:
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, also where a loop is running already, as in a notebook."""
+    """Run a coroutine to its end, also where a loop is running already, as in a notebook.
+
+    A signal drains it first: what is under way is heard, then Stopped is raised; a thread beside
+    the main one, where no signal comes, says that it was drained.
+    """
+    try:
+        with draining():
+            return asyncio.run(work) if _is_free() else _wait_in_thread(work)
+    except Drained as drained:
+        if threading.current_thread() is not threading.main_thread():
+            raise
+        raise Stopped(str(drained)) from drained
+
+
+def _is_free() -> bool:
+    """Say whether this thread has no loop running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
-    return _wait_in_thread(work)
+        return True
+    return False
 
 
 def _wait_in_thread(work: Coroutine[Any, Any, T]) -> T:

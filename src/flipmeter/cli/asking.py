@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.api import Run, Study
+from flipmeter.base.drain import draining
 from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say
 from flipmeter.model import Ledger
 
@@ -42,9 +43,10 @@ def ask(
 
 @contextmanager
 def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
-    """Say at an interrupt that nothing is lost, and how to go on."""
+    """Drain at a signal, then say what is kept and how to go on."""
     try:
-        yield
+        with draining(is_for_a_command=True):
+            yield
     except KeyboardInterrupt:
         fail(
             f"stopped; {ledger.asked - ledger.failed} new replies are kept in {store}: "

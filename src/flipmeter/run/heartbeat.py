@@ -17,6 +17,7 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from flipmeter.base.atomic import write_text
+from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
 from flipmeter.types import canonical_json
 
@@ -85,17 +86,6 @@ def read_beat(folder: Path) -> Beat | None:
         return _BEAT.validate_json((folder / PROGRESS).read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def is_running(pid: int) -> bool:
-    """Say whether a process of this machine is there still."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's, but there
-        return True
-    return True
 
 
 @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.run.heartbeat import is_running
+from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 
 MANY = 50_000

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from flipmeter.base.drain import current_drain
 from flipmeter.model.backends.backend import Backend
+from flipmeter.model.engine.breaker import Outage
 from flipmeter.model.engine.budget import Budget, Purse
+from flipmeter.model.engine.claims import Claims
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.pool import (
     PERSISTENCE,
     GiveUp,
-    Keep,
     Persistence,
     Pool,
     ServerGate,
     Till,
 )
 from flipmeter.model.engine.replicas import Rota, fleet_of
-from flipmeter.model.store.store import Store
+from flipmeter.model.store.leases import BEAT, Leases
+from flipmeter.model.store.store import BATCH, Store
 from flipmeter.types import Problem, Reply, Request
 
 Asked = Callable[[Request, Reply], None]
+NEARLY_ALL = 0.8
+"""The share of replies with which an outage ends in tables with errors, not in a stop."""
+FIRST_WAIT, LONGEST_WAIT = 0.05, 1.0
+"""Seconds between two looks at what other processes ask."""
 
 
 async def ask_all(
@@ -54,6 +63,8 @@ class Engine:
         self._till = Till(Purse(self.budget or Budget(), self.ledger.spent))
         self._gates: dict[str, ServerGate] = {}
         self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
+        self._leases = Leases(self.store)
+        self._n_sending = 0
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """Return a reply for every request, by key; what fails for good is a reply with an error.
@@ -67,16 +78,44 @@ class Engine:
         replies = self.store.get(distinct)
         self.ledger.wanted += len(distinct)
         self.ledger.stored += len(replies)
+        stop = GiveUp()
+        tell = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.drain)
+        try:
+            with current_drain().telling(tell):
+                await self._ask_missing(distinct, replies, stop)
+        except Outage as outage:
+            if len(replies) < NEARLY_ALL * len(distinct):
+                raise
+            replies |= self._failed(outage, [key for key in distinct if key not in replies])
+        return replies
+
+    def _failed(self, outage: Outage, keys: Iterable[str]) -> dict[str, Reply]:
+        """A run that has nearly all replies goes on to its tables without the rest."""
+        failed = {key: Reply(error=str(outage)) for key in keys}
+        for reply in failed.values():
+            self.ledger.note(reply)
+        return failed
+
+    async def _ask_missing(
+        self, distinct: Mapping[str, Request], replies: dict[str, Reply], stop: GiveUp
+    ) -> None:
+        pause = 0.0
         while missing := [distinct[key] for key in distinct if key not in replies]:
+            if pause:
+                missing = missing[:BATCH]  # enough to see that there is something new
+            n_before = len(replies)
             others = {r.key: self._arrival(r.key) for r in missing if r.key in self._under_way}
-            await self._send([r for r in missing if r.key not in others], replies)
+            await self._send([r for r in missing if r.key not in others], replies, stop)
             for key, arrival in others.items():
                 # Shielded: one who stops waiting does not stop the others.
                 if reply := await asyncio.shield(arrival):
                     replies[key] = reply
             # What a sender failed to get is sent next time round, unless it has come meanwhile.
             replies |= self.store.get(key for key in others if key not in replies)
-        return replies
+            is_idle = len(replies) == n_before and not others
+            pause = min(LONGEST_WAIT, 2 * pause or FIRST_WAIT) if is_idle else 0.0
+            if pause:
+                await stop.sleep(pause)  # other processes ask what is left
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
         """Return what somebody else's request under way will bring."""
@@ -90,30 +129,57 @@ class Engine:
         if arrival is not None and not arrival.done():
             arrival.set_result(reply)
 
-    async def _send(self, requests: Sequence[Request], replies: dict[str, Reply]) -> None:
+    async def _send(
+        self, requests: Sequence[Request], replies: dict[str, Reply], stop: GiveUp
+    ) -> None:
+        """Send what no other process asks; what one does is missing afterwards."""
         self._under_way |= dict.fromkeys(request.key for request in requests)
-        journal, stop = _Journal(self, replies), GiveUp()
+        journal = _Journal(self, replies)
         pools = [
             pool
             for identity, some in _by_model(requests).items()
-            for pool in self._pools(identity, some, journal.keep, stop)
+            for pool in self._pools(identity, some, journal, stop)
         ]
+        beating = asyncio.create_task(self._beat())
+        self._n_sending += 1
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for pool in pools:
-                    pool.hire(tasks)
-        except BaseExceptionGroup as group:
-            raise _first_problem(group) or group from None
+            await self._work(pools, stop)
         finally:
-            try:
-                journal.flush()
-            finally:
-                for request in requests:
-                    self.land(request.key, None)
+            beating.cancel()
+            self._n_sending -= 1
+            self._settle(journal, requests)
         if stop.problem is not None:
             raise stop.problem
         if any(pool.is_out for pool in pools):
             raise self._till.purse.out()
+
+    async def _work(self, pools: Iterable[Pool], stop: GiveUp) -> None:
+        """Let the workers of all pools work until nothing is left, or until a drain has lasted."""
+        try:
+            async with asyncio.timeout(None) as stop.limit, asyncio.TaskGroup() as tasks:
+                for pool in pools:
+                    pool.hire(tasks)
+        except BaseExceptionGroup as group:
+            raise _first_problem(group) or group from None
+        except TimeoutError:
+            raise stop.problem or TimeoutError from None
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            with suppress(Problem):  # who cannot store says so
+                self._leases.beat()
+
+    def _settle(self, journal: _Journal, requests: Iterable[Request]) -> None:
+        """Store what came last, then let others ask what got no reply."""
+        try:
+            journal.flush()
+        finally:
+            if not self._n_sending:
+                with suppress(Problem):
+                    self._leases.release()
+            for request in requests:
+                self.land(request.key, None)
 
     @property
     def gates(self) -> Mapping[str, ServerGate]:
@@ -121,15 +187,16 @@ class Engine:
         return self._gates
 
     def _pools(
-        self, identity: str, requests: Sequence[Request], keep: Keep, stop: GiveUp
+        self, identity: str, requests: Sequence[Request], journal: _Journal, stop: GiveUp
     ) -> list[Pool]:
         """Return the workers of a backend, or of each of its replicas."""
         fleet = fleet_of(self.backends[identity])
         rota = Rota(requests, fleet)
         stop.rotas.append(rota)
+        claims = Claims(self._leases, journal.found, requests)
         shared = self._till, stop, self.ledger, self.persistence
         return [
-            Pool(one, rota, place, keep, self._gate(identity, one), *shared)
+            Pool(one, rota, place, claims, journal.keep, self._gate(identity, one), *shared)
             for place, one in enumerate(fleet.replicas)
         ]
 
@@ -176,6 +243,12 @@ class _Journal:
             # The first waits until all workers whose answers are there have had their turn.
             await asyncio.sleep(0)
             self.flush()
+
+    def found(self, key: str, reply: Reply) -> None:
+        """Hand on what another process has stored."""
+        self.replies[key] = reply
+        self.engine.ledger.stored += 1
+        self.engine.land(key, reply)
 
     def flush(self) -> None:
         pending, self.pending = self.pending, []

@@ -7,10 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from flipmeter.base.drain import GRACE, Drained
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.engine.breaker import Breaker, Outage
 from flipmeter.model.engine.budget import Purse, Spent, taken
+from flipmeter.model.engine.claims import Claims
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Place, Rota
@@ -62,12 +65,19 @@ class GiveUp:
     problem: Problem | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
     rotas: list[Rota] = field(default_factory=list)
+    limit: asyncio.Timeout | None = None
 
     def because(self, problem: Problem) -> None:
         self.problem = self.problem or problem
         self.event.set()
         for rota in self.rotas:
             rota.end()
+
+    def drain(self) -> None:
+        """Stop sending on request, and wait for what is under way no longer than is decent."""
+        self.because(Drained("stopped; what was answered is stored"))
+        if self.limit is not None:
+            self.limit.reschedule(_now() + GRACE)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some time, or until the run is to end."""
@@ -86,6 +96,11 @@ class ServerGate:
     n_answered: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     freed: Bell = field(default_factory=Bell)
+    breaker: Breaker = field(default_factory=Breaker)
+
+    @property
+    def is_full(self) -> bool:
+        return self.limiter.is_full or (self.breaker.is_open and self.limiter.in_use > 0)
 
     def hold(self, pause: float) -> None:
         """Let nobody start for a while: what one is told holds for all."""
@@ -103,7 +118,7 @@ class ServerGate:
                 wait = self.next_start - _now()
                 if wait > 0:
                     await stop.sleep(wait)
-                elif self.limiter.is_full:
+                elif self.is_full:
                     await self.freed.wait()
                 elif worst := till.purse.reserve(request):
                     self.next_start = _now() + self.min_interval
@@ -119,6 +134,10 @@ class _Gone(Exception):
     """Who was asked is not there any more, and another may answer."""
 
 
+class _Later(Exception):
+    """The server fails: whether it does so for everything is seen from other requests."""
+
+
 @dataclass
 class Pool:
     """Workers of one backend, which may be one of several that share a rota."""
@@ -126,6 +145,7 @@ class Pool:
     backend: Backend
     rota: Rota
     place: Place
+    claims: Claims
     keep: Keep
     gate: ServerGate
     till: Till
@@ -145,11 +165,18 @@ class Pool:
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         try:
             while (request := await self.rota.take(self.place)) is not None:
+                if not self.claims.take(request):
+                    self.rota.done()
+                    await asyncio.sleep(0)
+                    continue
                 try:
                     reply = await self._persist(request)
                 except _Gone:
                     self.ledger.retried += 1
                     self.rota.put_back(request)
+                    continue
+                except _Later:
+                    self.rota.put_off(request)
                     continue
                 if reply is None:
                     self.is_out = True
@@ -164,28 +191,44 @@ class Pool:
     async def _persist(self, request: Request) -> Reply | None:
         """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
         attempts, failure = self.persistence.attempts, Retry("not asked")
-        n_before = self.gate.n_answered
-        for attempt in range(attempts):
+        n_before, breaker, rota = self.gate.n_answered, self.gate.breaker, self.rota
+        for attempt in range(rota.n_tried[request.key], attempts):
+            if breaker.is_open and rota.has_others(request):
+                raise _Later
+            if breaker.outage and attempt:
+                failure = Retry(str(breaker.outage))
+                break
             worst = None if self.is_out else await self.gate.enter(request, self.till, self.stop)
             if worst is None:
                 return None
             self.ledger.retried += bool(attempt)
+            is_probe = breaker.is_open and not rota.has_others(request)
             try:
                 return await self._attempt(request, worst)
             except Retry as retry:
                 failure = retry
-            if self.rota.fleet.lose(self.place, failure):
-                if self.rota.n_returned[request.key] + 1 < attempts:
+            if rota.fleet.lose(self.place, failure):
+                if rota.n_returned[request.key] + 1 < attempts:
                     raise _Gone
                 break
-            pause = self._checked_pause(attempt, failure.after, str(failure))
-            if failure.after is not None:
-                self.gate.hold(pause)
-            elif attempt + 1 < attempts:
-                await self.stop.sleep(pause)
+            rota.n_tried[request.key] = attempt + 1
+            breaker.failed(failure, is_probe=is_probe, attempts=attempts)
+            if breaker.outage and self._is_hopeless(request, breaker.outage):
+                break
+            await self._pause(attempt, failure)
+        return self._given_up(request, failure, n_before)
+
+    def _is_hopeless(self, request: Request, outage: Outage) -> bool:
+        """End the run in an outage; what is left of it by then has failed by itself."""
+        if self.rota.has_others(request) or not self.gate.breaker.has_answered:
+            raise outage
+        return True
+
+    def _given_up(self, request: Request, failure: Retry, n_before: int) -> Reply:
+        n_tried = self.rota.n_tried[request.key]
         if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
-            raise Problem(f"{failure} ({attempts} attempts); {_remedy(n_before)}")
-        return Reply(error=f"{failure} (given up after {attempts} attempts)")
+            raise Problem(f"{failure} ({n_tried} attempts); {_remedy(n_before)}")
+        return Reply(error=f"{failure} (given up after {n_tried} attempts)")
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
         """Ask once, and tell the gate and the purse how it went."""
@@ -196,6 +239,7 @@ class Pool:
             took = Spent(1) if reply.error else taken(reply.usage, worst)
             gate.limiter.answered(window)
             gate.n_answered += 1
+            gate.breaker.answered()
             return reply
         except Retry as retry:
             took = Spent(1) if retry.is_free else worst
@@ -210,6 +254,16 @@ class Pool:
         finally:
             self.till.settle(worst, took)
             gate.freed.ring()
+
+    async def _pause(self, attempt: int, failure: Retry) -> None:
+        """Wait before another attempt; what the endpoint tells, or an outage, holds for all."""
+        breaker, last = self.gate.breaker, self.persistence.attempts - 1
+        n_before = breaker.n_probes if breaker.is_open else attempt
+        pause = self._checked_pause(n_before, failure.after, str(failure))
+        if failure.after is not None or breaker.is_open:
+            self.gate.hold(pause)
+        elif attempt < last:
+            await self.stop.sleep(pause)
 
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
         if (told or 0.0) > self.persistence.patience:

@@ -87,6 +87,8 @@ class Rota:
         self.fleet = fleet
         self.n_open = len(requests)
         self.n_returned: Counter[str] = Counter()
+        self.n_tried: Counter[str] = Counter()
+        self._late: Share = deque()
         self._begun: list[Share] = [deque() for _ in fleet.replicas]
         self._own: list[deque[Share]] = [deque() for _ in fleet.replicas]
         self._free: deque[Share] = deque()
@@ -111,7 +113,19 @@ class Rota:
         if not self._begun[place] and (share := self._found(place)):
             self._begun[place] = share
             self.fleet.settle(share[0].script.head, place)
-        return self._begun[place].popleft() if self._begun[place] else None
+        share = self._begun[place] or self._late
+        return share.popleft() if share else None
+
+    def has_others(self, request: Request) -> bool:
+        """Say whether a request has failed and there are some that have not been tried."""
+        if not self.n_tried[request.key]:
+            return False
+        return any((*self._begun, self._free, *self._own))
+
+    def put_off(self, request: Request) -> None:
+        """Try others first: a request may fail by itself."""
+        self._late.append(request)
+        self.fleet.changed.ring()
 
     def put_back(self, request: Request) -> None:
         """Hand on what was asked of one that is gone, to who has its group by now."""

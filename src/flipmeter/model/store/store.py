@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 from flipmeter.model.backends.backend import Capability
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
-SCHEMA = 2
+SCHEMA = 3
 BATCH = 900
 """SQLite takes at most 999 variables in one statement on old builds."""
 
@@ -47,6 +48,15 @@ CREATE TABLE capabilities (
     PRIMARY KEY (model, asked, name)
 ) WITHOUT ROWID;
 """,
+    """
+CREATE TABLE owners (
+    id INTEGER PRIMARY KEY,
+    node TEXT NOT NULL, boot TEXT NOT NULL, space TEXT NOT NULL,
+    pid INTEGER NOT NULL, started TEXT NOT NULL,
+    beats INTEGER NOT NULL       -- counted, not timed: clocks of two machines differ
+);
+CREATE TABLE leases (key BLOB PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
+""",
 )
 """What each version of the schema adds to the one before it."""
 
@@ -71,6 +81,7 @@ class Store:
                 self._db.close()
                 raise
         self._texts: dict[str, int] = {}
+        self._turn = threading.RLock()
 
     def _open(self) -> None:
         self._switch_to_wal()
@@ -147,13 +158,28 @@ class Store:
             raise ValueError("an error is not a reply; it must be asked again")
         if not answered:
             return {}
-        with _explained(self.path):
+        with self.transaction() as db:
+            rows = [self._row(request, reply) for request, reply in answered]
+            inserted = db.executemany(
+                f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})", rows
+            )
+            # A lease goes with its reply, whoever holds it.
+            db.executemany("DELETE FROM leases WHERE key = ?", [row[:1] for row in rows])
+        if inserted.rowcount == len(answered):
+            return {}
+        return self.get(request.key for request, _ in answered)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write all or nothing, one at a time; whoever is inside one joins it."""
+        with self._turn, _explained(self.path):
+            is_inside = self._db.in_transaction
+            if is_inside:
+                yield self._db
+                return
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                inserted = self._db.executemany(
-                    f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})",
-                    [self._row(request, reply) for request, reply in answered],
-                )
+                yield self._db
                 self._db.execute("COMMIT")
             except BaseException:
                 # SQLite itself rolls back when a disk is full: a second time would hide the reason.
@@ -161,9 +187,6 @@ class Store:
                     self._db.execute("ROLLBACK")
                 self._texts.clear()
                 raise
-        if inserted.rowcount == len(answered):
-            return {}
-        return self.get(request.key for request, _ in answered)
 
     def _row(self, request: Request, reply: Reply) -> Row:
         script = request.script
@@ -203,8 +226,8 @@ class Store:
     def note_capabilities(self, model: str, asked: str, found: Iterable[Capability]) -> None:
         """Record what an examination found, in the place of what was known before."""
         rows = [(model, asked, c.name, c.is_there, c.how, c.seen) for c in found]
-        with _explained(self.path):
-            self._db.executemany("INSERT OR REPLACE INTO capabilities VALUES (?,?,?,?,?,?)", rows)
+        with self.transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO capabilities VALUES (?,?,?,?,?,?)", rows)
 
     def read(self, sql: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, for verbs that look at the whole store."""

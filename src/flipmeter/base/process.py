@@ -1,0 +1,82 @@
+"""A process by its machine, number and start: whether that one is still there."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+ENDED = ("Z", "X")
+"""States of a process that only waits to be forgotten."""
+
+
+@dataclass(frozen=True)
+class ProcessName:
+    """Which process; numbers are given anew, so that its start belongs to its name.
+
+    `boot` and `space` say where a number means the same: one start of a machine, one container.
+    """
+
+    node: str
+    boot: str
+    space: str
+    pid: int
+    started: str
+
+    @property
+    def is_gone(self) -> bool:
+        """Say whether it is known to have ended; of another machine nothing is known."""
+        here = this_process()
+        if self.node == here.node and self.boot != here.boot:
+            return True  # this machine has been started since
+        if (self.node, self.space) != (here.node, here.space):
+            return False
+        return not is_running(self.pid) or _started(self.pid) != self.started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.node}"
+
+
+def this_process() -> ProcessName:
+    return _named(os.getpid())
+
+
+@lru_cache(maxsize=8)
+def _named(pid: int) -> ProcessName:
+    boot = _read("/proc/sys/kernel/random/boot_id")
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return ProcessName(platform.node(), boot, space, pid, _started(pid))
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks of its machine; "ended" for one that only waits, "" unknown.
+
+    Its name may hold anything, also brackets: what counts stands behind the last one.
+    """
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if not fields:
+        return ""
+    return "ended" if fields[0] in ENDED else fields[19]
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process of this machine is there still."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's, but there
+        return True
+    return True

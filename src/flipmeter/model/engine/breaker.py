@@ -1,0 +1,71 @@
+"""A server that only fails: one request at a time sees whether it is back, then the run ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from flipmeter.model.backends.backend import Retry
+from flipmeter.types import Problem
+
+ROW = 20
+"""Failures in a row after which one request is sent at a time."""
+PROBES = 3
+"""How many of these a server gets that has answered nothing yet; any other gets all attempts."""
+SHOWN = 3
+MOST_KINDS = 50
+
+
+class Outage(Problem):
+    """A server that only fails; what it answered before is stored."""
+
+
+@dataclass
+class Breaker:
+    """Failures of one server since it last answered; one that answers now and then goes on."""
+
+    has_answered: bool = False
+    n_row: int = 0
+    n_probes: int = 0
+    outage: Outage | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_open(self) -> bool:
+        return self.n_row >= ROW
+
+    def answered(self) -> None:
+        self.has_answered = True
+        if self.n_row:
+            self.n_row = self.n_probes = 0
+            self.outage = None
+            self.seen.clear()
+
+    def failed(self, failure: Retry, *, is_probe: bool, attempts: int) -> None:
+        """Count a failure; one too many is an outage.
+
+        A server that asks for a pause is there, and gets as many tries as one that has answered.
+        What was under way with many others is no probe, whenever it fails.
+        """
+        self.n_probes += is_probe
+        self.n_row += 1
+        if len(self.seen) < MOST_KINDS or str(failure) in self.seen:
+            self.seen[str(failure)] += 1
+        is_known = self.has_answered or failure.after is not None
+        if self.n_probes >= (attempts if is_known else PROBES):
+            self.outage = self._said()
+
+    def _said(self) -> Outage:
+        way_out = (
+            "run again when the endpoint answers: what was answered is stored and not asked again"
+            if self.has_answered
+            else "is the server running? what is stored is kept"
+        )
+        return Outage(
+            f"{self.n_row} attempts in a row failed and none was answered: {self._told()}; "
+            f"{way_out}"
+        )
+
+    def _told(self) -> str:
+        told = [f"{n} x {what}" for what, n in self.seen.most_common(SHOWN)]
+        return "; ".join([*told, *(["and others"] if len(self.seen) > SHOWN else [])])

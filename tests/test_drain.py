@@ -1,0 +1,201 @@
+"""A signal stops the sending: what is under way is heard and stored, the rest asked later."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import flipmeter as fm
+from flipmeter.model import Store
+from flipmeter.run.folder import Run
+from misbehaving import Behaviour, Server, never_ends, rates, serving
+from misbehaving import tidy as tidy
+from test_faults import asked, performed, receipts, study_at, table
+
+pytestmark = pytest.mark.usefixtures("tidy")
+
+COMMAND = "from flipmeter.cli import main; main()"
+RUN = ("run", "study.yaml", "--store", "replies.sqlite", "--out", "run")
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def late(body: Any) -> Behaviour:
+    """Answer after a while, so that some requests are under way at any time."""
+
+    async def behave(request: Any) -> Any:
+        await asyncio.sleep(0.2)
+        return await rates(body)(request)
+
+    return behave
+
+
+def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *command],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(server: Server, n_asked: int) -> None:
+    while len(server.bodies) < n_asked:
+        time.sleep(0.005)
+
+
+def study_in(folder: Path, url: str) -> Any:
+    study = study_at(url, {"seeds": [0], "test_size": 30})
+    (folder / "study.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+    return study
+
+
+@pytest.mark.parametrize("stop", SIGNALS)
+def test_a_signal_loses_nothing_and_the_rest_is_asked_once(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
+    with serving(late) as server:
+        study = study_in(tmp_path, server.url)
+        run = start(tmp_path, *RUN)
+        wait_for(server, 40)
+        run.send_signal(stop)
+        said = run.communicate()[1]
+        assert run.returncode == 4, said
+        assert f"{stop.name}: nothing more is sent" in said
+        assert "run the same command again" in said
+        assert sorted(receipts(tmp_path)) == sorted(asked(server))
+        assert 40 <= len(server.bodies) < 120
+        assert not (tmp_path / "run" / "run.json").exists()
+        server.rule = rates
+        again = start(tmp_path, *RUN)
+        assert (again.communicate()[1], again.returncode) == ("", 0)
+        assert set(Counter(asked(server)).values()) == {1}
+        clean = performed(study, tmp_path / "clean")
+    assert table(Run(tmp_path / "run")) == table(clean)
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    def hangs(body: Any) -> Behaviour:
+        return rates(body) if len(server.bodies) < 30 else never_ends
+
+    with serving(hangs) as server:
+        study = study_in(tmp_path, server.url)
+        slow = study.model_dump(mode="json")
+        slow["models"][0]["timeout"] = 600
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(slow))
+        run = start(tmp_path, *RUN)
+        wait_for(server, 40)
+        run.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert run.poll() is None
+        run.send_signal(signal.SIGTERM)
+        assert "ended at once" in run.communicate()[1]
+        assert run.returncode == 128 + signal.SIGTERM
+        with Store(tmp_path / "replies.sqlite") as store:
+            assert len(store) == 29
+
+
+def test_what_is_under_way_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    hurry = f"import flipmeter.model.engine.pool as p; p.GRACE = 0.3; {COMMAND}"
+    with serving(lambda body: rates(body) if len(server.bodies) < 30 else never_ends) as server:
+        slow = study_in(tmp_path, server.url).model_dump(mode="json")
+        slow["models"][0]["timeout"] = 600
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(slow))
+        run = start(tmp_path, *RUN, script=hurry)
+        wait_for(server, 40)
+        run.send_signal(signal.SIGINT)
+        run.communicate()
+        assert run.returncode == 4
+
+
+PROGRAM = """
+import asyncio, sys
+import flipmeter as fm
+study = fm.read_study("study.yaml")
+async def main():
+    await study.arun("run", store="replies.sqlite")
+if sys.argv[1] == "arun":
+    asyncio.run(main())
+else:
+    study.run("run", store="replies.sqlite")
+"""
+
+
+@pytest.mark.parametrize("how", ["run", "arun"])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_program_drains_too(tmp_path: Path, how: str, stop: signal.Signals) -> None:
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        program = start(tmp_path, how, script=PROGRAM)
+        wait_for(server, 40)
+        program.send_signal(stop)
+        said = program.communicate()[1]
+        assert program.returncode != 0
+        assert "KeyboardInterrupt" in said or "Stopped" in said
+        assert sorted(receipts(tmp_path)) == sorted(asked(server))
+        assert len(server.bodies) < 120
+
+
+def test_a_cancelled_run_stores_what_is_under_way_and_stops(tmp_path: Path) -> None:
+    async def go() -> None:
+        study = fm.read_study(tmp_path / "study.yaml")
+        running = asyncio.create_task(
+            study.arun(tmp_path / "run", store=tmp_path / "replies.sqlite")
+        )
+        await asyncio.to_thread(wait_for, server, 40)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        asyncio.run(go())
+        assert sorted(receipts(tmp_path)) == sorted(asked(server))
+        assert len(server.bodies) < 120
+
+
+def test_handlers_of_the_program_stay_its_own(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    study = fm.Study(
+        models=["sim/honest"], datasets=["reviews"], test_size=5, probes=["label_order"]
+    )
+    study.run(tmp_path / "run", store=tmp_path / "replies.sqlite")
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+EMBEDDED = """
+name: embedded
+models: [local/smollm2-135m]
+datasets: [reviews]
+test_size: 40
+probes: [label_order]
+base: {shots: 1}
+"""
+
+
+@pytest.mark.real
+def test_the_embedded_engine_drains(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(EMBEDDED)
+    run = start(tmp_path, *RUN)
+    path = tmp_path / "replies.sqlite"
+    n_stored = 0
+    while n_stored < 3 and run.poll() is None:
+        time.sleep(0.05)
+        if path.exists():
+            with Store(path) as store:
+                n_stored = len(store)
+    os.kill(run.pid, signal.SIGTERM)
+    said = run.communicate()[1]
+    assert (run.returncode, "new replies are kept" in said) == (4, True)
+    with Store(path) as store:
+        assert next(store.read("SELECT count(*) FROM leases")) == (0,)
