@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from flipmeter.measure.inference import Finding, Row, Verdict, not_identified, verdict, verdicts
 from flipmeter.measure.inference.blocks import Ints
@@ -406,6 +407,37 @@ def test_many_rows_give_what_each_gives_alone() -> None:
     alone = [verdict(pairs, repeats=repeats) for pairs, repeats in several]
     assert [one.word for one in together] == [one.word for one in alone]
     assert together[0] == alone[0]
+
+
+def test_at_the_margin_the_estimate_decides() -> None:
+    called: dict[int, dict[str, float]] = {}
+    for n in (50, 100, 200):
+        words: dict[str, float] = {}
+        for k in range(n + 1):
+            pairs = np.array([[1, 2]] * k + [[1, 1]] * (n - k))
+            word = verdict(pairs, reproducible=True).word
+            words[word] = words.get(word, 0.0) + float(binom.pmf(k, n, 0.10))
+        called[n] = words
+    assert [round(called[n]["flips"], 2) for n in called] == [0.38, 0.42, 0.44]
+    assert all(words["stable"] <= 0.05 for words in called.values())
+
+
+def test_a_lower_bound_would_call_half_as_many_rates_above_the_margin_flips() -> None:
+    by_estimate = by_bound = 0.0
+    for k in range(101):
+        chance = float(binom.pmf(k, 100, 0.15))
+        found = verdict(np.array([[1, 2]] * k + [[1, 1]] * (100 - k)), reproducible=True)
+        by_estimate += chance * (found.word == "flips")
+        by_bound += chance * (found.lower is not None and found.lower > 0.10)
+    assert (round(by_estimate, 2), round(by_bound, 2)) == (0.90, 0.43)
+
+
+def test_a_claim_on_all_flips_says_that_noise_counts() -> None:
+    rng = np.random.default_rng(2)
+    pairs, repeats = rng.integers(1, 4, (2, 120, 2))
+    claim = verdict(pairs, repeats=repeats, on="rate")
+    assert (claim.word, "those by noise too" in claim.reason) == ("flips", True)
+    assert verdict(pairs, repeats=repeats).word != "flips"
 
 
 # --- errors -----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from flipmeter.report.estimate_tables import (
 )
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
+from flipmeter.report.sentences import finding_lines
 from flipmeter.report.table_files import safe_csv, write_residuals, write_table
 from flipmeter.report.whole import check_ending, write_report
 
@@ -37,6 +38,7 @@ __all__ = [
     "effect_notes",
     "effect_table",
     "failures_line",
+    "finding_lines",
     "flip_table",
     "forecast_notes",
     "forecast_table",

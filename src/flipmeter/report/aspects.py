@@ -146,7 +146,7 @@ def certificate_table(certificates: pl.DataFrame, level: float = LEVEL) -> Table
         table.add_column(name)
     for row in certificates.to_dicts():
         word = Text(row["word"], style=WORD_STYLE.get(row["word"], "yellow"))
-        word.append(f" ({row['reason']})")
+        word.append(f" ({'; '.join([row['reason'], *row['notes']])})")
         needed = row["n_needed"]
         table.add_row(
             *(Text(_where(row)), row["claim"], _percent(row["size"]), _percent(row["upper"])),

@@ -63,8 +63,10 @@ def claims_junit(claims: pl.DataFrame, name: str) -> str:
     for row in claims.iter_rows(named=True):
         about = {"classname": _clean(f"flipmeter.{_whose(row)}"), "name": _clean(claim_of(row))}
         case = ET.SubElement(suite, "testcase", about | {"time": "0"})
+        *_, word = cells = _cells(row)
+        if row["word"] in GOOD and row["notes"]:
+            ET.SubElement(case, "system-out").text = _clean(word)
         if row["word"] not in GOOD:
-            *_, word = cells = _cells(row)
             kind = "failure" if row["word"] in BAD else "error"
             told = ET.SubElement(case, kind, {"message": _clean(word), "type": row["word"]})
             shown = zip(HEAD, cells, strict=True)
@@ -81,7 +83,7 @@ def _cells(row: Record) -> list[str]:
     elif row["high"] is not None:
         span = f"at most {_number(row, row['high'])}"
     more = row["n_more"]
-    why = [row["note"]] if row["note"] else []
+    why = [part for part in (row["note"], *row["notes"]) if part]
     is_told = row["metric"] in ("flips", "excess")  # its reason says so already
     if more and not is_told:
         why.append(f"about {more:,} more item{'s' * (more > 1)} would settle it")

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.sentences import Sentence
+from flipmeter.report.sentences import Sentence, finding_lines
 from flipmeter.types import Contrast
 
 GAP = "\ue000"
@@ -90,6 +90,11 @@ class Findings:
     costs: Mapping[str, float]
     spent: pl.DataFrame
     browser: Browser = field(default_factory=Browser)
+
+    @property
+    def beside(self) -> list[str]:
+        """What stands beside the verdicts at the base."""
+        return finding_lines(self.verdicts.filter(level=""))
 
     def class_name(self, dataset: str, rank: int) -> str:
         return class_name(self.scales, dataset, rank)

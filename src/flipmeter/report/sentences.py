@@ -101,6 +101,22 @@ def _clauses(
     yield from (note for note in head["notes"] if note)
 
 
+def finding_lines(verdicts: pl.DataFrame) -> list[str]:
+    """What stands beside the words, a line for each rater, dataset, level and finding.
+
+    Every surface that shows verdicts shows these lines; contrasts with the same finding share one.
+    """
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in verdicts.filter(pl.col("status") != "not applicable").to_dicts():
+        where = " · ".join(str(row[key]) for key in ("rater", "dataset", "level") if row[key])
+        for name, note in zip(row["findings"], row["notes"], strict=True):
+            found.setdefault((where, name, note), []).append(row["contrast"])
+    return [
+        f"{where} · {', '.join(contrasts)}: {name}" + (f" ({note})" if note != name else "")
+        for (where, name, note), contrasts in found.items()
+    ]
+
+
 def _worst(
     head: Record, measured: Sequence[Record], known: Mapping[str, Contrast]
 ) -> Iterator[str]:

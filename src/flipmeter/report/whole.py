@@ -81,6 +81,8 @@ def _markdown(found: Findings) -> Iterator[str]:
     for sentence in found.sentences:
         yield f"- **{sentence.word}**: {_plain(str(sentence))}"
     yield ""
+    for line in found.beside:
+        yield f"> {_plain(line)}\n"
     for rater, warning in found.warnings.items():
         yield f"> {_plain(rater)}: {_plain(warning)}\n"
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
@@ -124,7 +126,7 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
             [
                 *(row["rater"], row["dataset"]),
                 f"{row['contrast']} {abouts.get(row['contrast'], '')}",
-                interval(row) if is_measured else row["reason"],
+                interval(row) if row["value"] is not None else row["reason"],
                 str(row["n_clusters"]) if is_measured else "",
                 f"{100 * (row['unreadable'] or 0):.1f} %" if is_measured else "",
                 p_value(row["p"]),
@@ -170,6 +172,7 @@ def report_latex(found: Findings) -> str:
     largest = max(known, default=0.0)
     titles = [*keys, *RATES, "McNemar p", "Sig."]
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
+    lines += [f"% {' '.join(line.split())}" for line in found.beside]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
     lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
     heads = [" & ".join(escape_latex(title) for title in titles) + r" \\"]

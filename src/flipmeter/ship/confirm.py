@@ -55,7 +55,7 @@ class Confirmation(Printed):
             unreadable = "-" if found.unreadable is None else f"{100 * found.unreadable:.1f} %"
             n = f"{found.n_clusters:,}"
             limit = f"{_selected(self.card).limits[name]:g}"
-            table.add_row(name, found.word, rate, limit, n, unreadable, found.reason)
+            table.add_row(name, found.word, rate, limit, n, unreadable, found.why)
         yield table
         told = self.card.confirmed
         if told is not None and told.attempt > 1:

@@ -179,7 +179,7 @@ def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> C
         run.decisions,
         contrasts,
         {key: [*named[key], *wild[key]] for key in named},
-        reproducible=run.environment["reproducible"],
+        panel=run.panel,
         reference=None if reference is None else reference.decisions,
         alpha=gate.alpha,
     )
@@ -287,7 +287,8 @@ def _applicable(held: pl.DataFrame, named: _Wanted) -> tuple[pl.DataFrame, list[
     for row in held.iter_rows(named=True):
         key = row["rater"], row["dataset"], row["level"]
         limit = Limit(row["metric"], row["where"], row["limit"], row["is_drift"])
-        if row["value"] is not None or limit in named[key]:
+        # Pairs that were compared and could not be read have no rate, and are never left out.
+        if row["value"] is not None or row["n"] or limit in named[key]:
             kept.append(row)
         else:
             notes.append(f"{key[0]}, {row['where']}: {row['note']}")

@@ -225,7 +225,7 @@ def _flips(case: Case) -> str:
     margin = f"above the margin of {percent(case.limits.margin)}"
     rate = f"{percent(case.sizes.rate.value)} of pairs differ"
     if case.limits.on == "rate":
-        return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}"
+        return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}{_own_noise(case)}"
     if case.reproducible:
         return f"{rate} and replies are reproducible; {margin}"
     if case.sizes.excess is not None:
@@ -233,6 +233,14 @@ def _flips(case: Case) -> str:
     if case.sizes.rate.lower > case.limits.margin:
         return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}; no noise floor"
     return f"{rate}, more in one direction ({p_text(case.found.p)}), {margin}; no noise floor"
+
+
+def _own_noise(case: Case) -> str:
+    """Say that a claim about all flips counts noise too, which a verdict does not."""
+    noise = case.sizes.noise
+    if case.reproducible or noise is None or not noise.n:
+        return ""
+    return f"; all flips count, those by noise too: {percent(noise.value)} of repeats differ"
 
 
 def _beyond(case: Case) -> str:

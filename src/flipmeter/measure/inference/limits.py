@@ -38,7 +38,7 @@ KEY = ("rater", "dataset", "level")
 Key = tuple[str, str, str]
 """Rater, dataset and level."""
 
-SCHEMA: dict[str, type[pl.DataType]] = {
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "rater": pl.String,
     "dataset": pl.String,
     "level": pl.String,
@@ -55,7 +55,11 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "n_more": pl.Int64,
     "word": pl.String,
     "note": pl.String,
+    "findings": pl.List(pl.String),
+    "notes": pl.List(pl.String),
 }
+"""`note` is the reason of a word, `notes` are the sentences of the findings beside it."""
+
 Row = dict[str, Any]
 NOTHING = "nothing to hold it against: no such items"
 
@@ -142,10 +146,13 @@ def hold_limits(
     limits: Mapping[Key, Sequence[Limit]],
     *,
     reproducible: Sequence[str] = (),
+    panel: Panel | None = None,
     reference: pl.DataFrame | None = None,
     alpha: float = ALPHA,
 ) -> pl.DataFrame:
     """Hold every rater, dataset and level to its limits.
+
+    `panel` are the same decisions laid out already.
 
     `reference` are the decisions of an earlier run, which limits on drift are held against, item
     by item. `word` is that of the verdict for flips, and `met`, `missed` or `inconclusive` for
@@ -153,7 +160,7 @@ def hold_limits(
     """
     error_rate(alpha)
     known = {contrast.name: contrast for contrast in contrasts}
-    panel, frame = read_panel(decisions, reproducible), checked(decisions)
+    panel, frame = panel or read_panel(decisions, reproducible), checked(decisions)
     rows: list[Row] = []
     for limit in dict.fromkeys(limit for some in limits.values() for limit in some):
         keys = [key for key, some in limits.items() if limit in some]
@@ -175,7 +182,8 @@ def hold_limits(
 def _row(key: Sequence[object], limit: Limit, held: Held, n: int, failed: int, note: str) -> Row:
     about = {"metric": limit.metric, "where": limit.where, "is_drift": limit.is_drift}
     counts = {"limit": limit.bound, "n": n, "failed": failed, "note": note, "p": None}
-    return dict(zip(KEY, key, strict=True)) | about | counts | vars(held)
+    beside: Row = {"findings": [], "notes": []}
+    return dict(zip(KEY, key, strict=True)) | about | counts | beside | vars(held)
 
 
 def _flips(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Iterator[Row]:
@@ -194,7 +202,9 @@ def _flip_row(row: ContrastRow, found: Verdict, limit: Limit) -> Row:
     more = None if found.n_needed is None else max(1, found.n_needed - found.n_clusters)
     held = Held(found.word, *ends, more)
     failed = round((found.unreadable or 0.0) * found.n_pairs)
-    return _row(row.key, limit, held, found.n_clusters, failed, found.reason) | {"p": found.p}
+    beside = {"p": found.p, "findings": [one.name for one in found.findings]}
+    beside["notes"] = [one.text for one in found.findings]
+    return _row(row.key, limit, held, found.n_clusters, failed, found.reason) | beside
 
 
 # --- scores -----------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ class Verdict:
         """Whether a finding of this name stands beside the word."""
         return any(finding.name == name for finding in self.findings)
 
+    @property
+    def why(self) -> str:
+        """The reason of the word and the findings beside it."""
+        return "; ".join([self.reason, *(finding.text for finding in self.findings)])
+
     def with_findings(self, *more: Finding) -> Verdict:
         """The same verdict with findings that only its caller can know."""
         return replace(self, findings=(*self.findings, *more))

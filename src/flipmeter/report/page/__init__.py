@@ -92,6 +92,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "sentences": found.sentences,
         "several_datasets": found.decisions["dataset"].n_unique() > 1,
         "warnings": _warnings(found),
+        "beside": found.beside,
         "notes": found.notes,
         "readings": reading_lines(found.estimates.filter(level="")),
         "phase0": phase0_grid(found),

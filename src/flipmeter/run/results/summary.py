@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from flipmeter.report import (
     accuracy_tests_table,
     calls_table,
+    finding_lines,
     flip_table,
     performance_table,
     reading_lines,
@@ -49,6 +50,7 @@ def summary(run: Run) -> Iterator[RenderableType]:
             yield warned(table, run.warnings)
     yield ""
     yield from verdict_lines(judged)
+    yield from (f"! {line}" for line in finding_lines(judged))
     yield from reading_lines(estimates)
     if levels:
         which = "" if is_whole else "the tables are of the base alone; "
