@@ -120,6 +120,14 @@ class Places:
         """The form of a class with a word for each place."""
         return _PLACE.sub(lambda place: words[int(place[1])], self.forms[rank - 1])
 
+    def favoured(self, rank: Rank) -> int | None:
+        """The place that a class chooses, None where it prefers none."""
+        named = self.named(rank)
+        if len(named) == 1:
+            return named[0]
+        is_even = not named or self.meanings((1, 0))[rank - 1] == rank
+        return None if is_even else named[0]
+
     def offered(self, n_filled: int) -> tuple[Rank, ...]:
         """The classes that name no place beyond those that an item fills."""
         ranks = range(1, len(self.forms) + 1)
@@ -159,6 +167,7 @@ class Item:
     """One thing to be rated. `text` is the main field; a judge has a question and an answer.
 
     Items of one `cluster` are not independent of each other; without one an item is its own.
+    `systems` wrote the fields that may change places, in the order of the fields.
     """
 
     id: str
@@ -166,6 +175,7 @@ class Item:
     gold: Rank | None = None
     role: Role = "test"
     cluster: str = ""
+    systems: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -264,16 +274,28 @@ class View:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The views that must agree. Two are a pair, more are an aggregate."""
+    """The views that must agree. Two are a pair, more are an aggregate.
+
+    One that `is_open` names all views that there may be: a study asks those that differ.
+    """
 
     name: str
     views: tuple[str, ...]
     about: str = ""
     probe: str = ""
+    is_open: bool = False
 
     @property
     def is_pair(self) -> bool:
         return len(self.views) == 2
+
+    @property
+    def is_judged(self) -> bool:
+        """Say whether it gets a verdict: "any view differs" grows with the number of views.
+
+        An open contrast is judged by how often two of its views differ.
+        """
+        return self.is_pair or self.is_open
 
     @property
     def reverses_labels(self) -> bool:

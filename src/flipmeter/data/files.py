@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase
 
 from flipmeter.data.digest import content_key, dataset_digest
 from flipmeter.data.items import (
@@ -17,9 +18,16 @@ from flipmeter.data.items import (
     without_leaks,
 )
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
-from flipmeter.data.places import Exchange, read_exchange, with_places
+from flipmeter.data.places import (
+    Exchange,
+    Options,
+    option_places,
+    read_exchange,
+    spread_options,
+    with_places,
+)
 from flipmeter.data.tables import Table, read_table
-from flipmeter.types import Dataset
+from flipmeter.types import Dataset, Places, Problem
 
 
 def load_file(
@@ -33,6 +41,8 @@ def load_file(
     fields: Mapping[str, str] | None = None,
     cluster: str | None = None,
     exchange: Exchange | None = None,
+    options: Options | None = None,
+    systems: Sequence[str] | None = None,
     demos: str | Path | None = None,
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
@@ -45,27 +55,63 @@ def load_file(
     Without `demos` the pool is empty and the sampler sets part of the file aside. `fields` maps
     further fields of an item to columns; without a column `text` these are its text. Rows with the
     same value in the column `cluster` are not independent (many pairs of one question).
-    `exchange` names fields that may change places: the answers that a judge compares. Outer white
-    space of a text is cut.
+    `exchange` names fields that may change places: the answers that a judge compares; `systems` the
+    columns that say who wrote them (`system_a` and `system_b` where there are such). `options`
+    names the columns with the options of a question, or one with a list of them. Outer white space
+    of a text is cut.
     """
     path = Path(path)
-    found = _labels_in(label, quotes, path, demos) if scale == NOMINAL else ()
-    reader = read_labels(scale, labels, task, label, found)
+    if options is None and scale != NOMINAL:
+        read_labels(scale, labels, task, label)  # a scale that is none is told before a file
     test = read_table(path, quotes)
+    pool = read_table(Path(demos), quotes) if demos else None
+    if options is not None:
+        if exchange is not None:
+            raise Problem("a dataset has `exchange` or `options`, not both")
+        names, test, pool = _with_options(options, test, pool)
+        fields = {**(fields or {}), **dict(zip(names, names, strict=True))}
+        scale = {NOMINAL: list(names)} if scale is None else scale
+    found = _labels_in(label, test, pool) if scale == NOMINAL else ()
+    reader = read_labels(scale, labels, task, label, found)
     columns = Columns(text, label, id, fields or {}, cluster).of(test)
-    if exchange is not None:
+    if options is not None:
+        reader = with_places(reader, option_places(names, reader.task.scale), task)
+    elif exchange is not None:
         places = read_exchange(exchange, reader.task.scale, columns.texts)
         reader = with_places(reader, places, task)
-    pool = read_table(Path(demos), quotes) if demos else None
+        columns = replace(columns, systems=_systems(systems, places, test))
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
     )
 
 
-def _labels_in(column: str, quotes: bool | None, *paths: str | Path | None) -> list[object]:
-    """Every label of some files."""
-    tables = [read_table(Path(path), quotes) for path in paths if path]
-    return [record.values.get(column) for table in tables for record in table.records]
+def _with_options(
+    options: Options, test: Table, pool: Table | None
+) -> tuple[tuple[str, ...], Table, Table | None]:
+    """The columns of the options, and the tables with a column for each."""
+    if not isinstance(options, str):
+        names = tuple(map(str, options))
+        if len(names) < 2 or len(set(names)) < len(names):
+            raise Problem(f"options names {[*names]}; it needs two or more columns, each once")
+        return names, test, pool
+    tables = [table for table in (test, pool) if table is not None]
+    names, spread = spread_options(tables, options)
+    return names, spread[0], spread[1] if pool is not None else None
+
+
+def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple[str, ...]:
+    """The columns that say who wrote each of the fields that may change places."""
+    usual = tuple(f"system_{letter}" for letter in ascii_lowercase[: len(places.fields)])
+    if named is None:
+        return usual if {*usual} <= {*table.columns} else ()
+    if len(named) != len(places.fields):
+        raise Problem(f"systems names {list(named)}; give a column for each of {places.fields}")
+    return tuple(map(str, named))
+
+
+def _labels_in(column: str, *tables: Table | None) -> list[object]:
+    """Every label of some tables."""
+    return [record.values.get(column) for table in tables if table for record in table.records]
 
 
 def with_demos(

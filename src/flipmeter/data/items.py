@@ -30,6 +30,7 @@ class Columns:
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
+    systems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
@@ -46,7 +47,7 @@ class Columns:
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        named = [name for name in (self.id, self.cluster) if name]
+        named = [name for name in (self.id, self.cluster, *self.systems) if name]
         for column in [*self.texts.values(), self.label, *named]:
             if column not in table.columns:
                 raise Problem(_missing_column(table, column))
@@ -151,7 +152,9 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     if not columns.text:
         fields["text"] = joined(fields)
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
-    return Item(str(name), fields, labels.rank(record.values[columns.label]), role, cluster)
+    systems = tuple(str(record.values[column]).strip() for column in columns.systems)
+    gold = labels.rank(record.values[columns.label])
+    return Item(str(name), fields, gold, role, cluster, systems)
 
 
 def _without_repeats(reading: ReadItems) -> ReadItems:

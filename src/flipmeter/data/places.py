@@ -17,6 +17,9 @@ from flipmeter.types import PlaceKind, Places, Problem, Rank, Scale, Task
 Exchange = Sequence[str] | Mapping[str, Any]
 """Fields that may change places, or `{fields: [a, b], labels: {left wins: a}, noun: Response}`."""
 
+Options = str | Sequence[str]
+"""The columns with the options of a question, or the one with a list of them."""
+
 _KEYS = ["fields", "labels", "noun"]
 _PREFERS = re.compile(
     r"[<>]|\b(better|best|worse|worst|over|beats?|wins?|won|than|preferr?ed|stronger|weaker)\b",
@@ -125,10 +128,13 @@ def _is_even(places: Places, rank: Rank) -> bool:
     return names_all and not _PREFERS.search(places.forms[rank - 1])
 
 
-def option_places(fields: Sequence[str]) -> Places:
+def option_places(fields: Sequence[str], scale: Scale) -> Places:
     """Places whose classes are the fields themselves: the options of a question."""
-    if len(fields) < 2 or len(set(fields)) < len(fields):
-        raise Problem(f"options names {list(fields)}; it needs two or more columns, each once")
+    if [label_key(name) for name in scale.names] != [label_key(name) for name in fields]:
+        raise Problem(
+            f"options: the classes are {', '.join(scale.names)} and the options "
+            f"{', '.join(fields)}; leave out `scale`, or map the labels: labels: {{1: {fields[0]}}}"
+        )
     forms = tuple(f"{{{place}}}" for place in range(len(fields)))
     return Places(tuple(fields), forms, tuple(fields), "options", "")
 
@@ -147,28 +153,34 @@ def with_places(labels: Labels, places: Places, words: TaskSpec | None) -> Label
     return Labels(replace(task, places=places), ranks)
 
 
-def spread_options(table: Table, column: str) -> tuple[Table, tuple[str, ...]]:
+def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...], list[Table]]:
     """Give each option of a column of lists a column of its own, called by a letter."""
-    lists = [record.values.get(column) for record in table.records]
+    lists = [record.values.get(column) for table in tables for record in table.records]
     longest = max((len(one) for one in lists if isinstance(one, list)), default=0)
     if not 2 <= longest <= len(ascii_lowercase):
         raise Problem(
-            f"options: the column '{column}' of {table.file} holds no list of 2 to 26 options; "
+            f"options: the column '{column}' of {tables[0].file} holds no list of 2 to 26 options; "
             "name one column for each option: options: [a, b, c, d]"
         )
     names = tuple(ascii_lowercase[:longest])
-    taken = [name for name in names if name in table.columns]
-    if taken:
-        raise Problem(f"{table.file} has a column '{taken[0]}' already; rename it")
+    for table in tables:
+        taken = [name for name in names if name in table.columns]
+        if taken:
+            raise Problem(f"{table.file} has a column '{taken[0]}' already; rename it")
+    return names, [_with_columns(table, column, names) for table in tables]
+
+
+def _with_columns(table: Table, column: str, names: tuple[str, ...]) -> Table:
     records = tuple(_spread(record, column, names) for record in table.records)
-    return replace(table, columns=(*table.columns, *names), records=records), names
+    return replace(table, columns=(*table.columns, *names), records=records)
 
 
 def _spread(record: Record, column: str, names: Sequence[str]) -> Record:
     listed = record.values.get(column)
     if not isinstance(listed, list):
         return replace(record, fault=record.fault or f"the field '{column}' is no list of options")
-    return replace(record, values={**record.values, **dict(zip(names, listed, strict=False))})
+    texts = (str(one) if isinstance(one, int | float) else one for one in listed)
+    return replace(record, values={**record.values, **dict(zip(names, texts, strict=False))})
 
 
 def place_fault(

@@ -1,7 +1,7 @@
 """Item -> View: the positions that a rater must not care about."""
 
-from flipmeter.probe.orders import demo_orders, order_demos, show
-from flipmeter.probe.probes import Probe, contrasts_of, expand, probes
+from flipmeter.probe.orders import demo_orders, order_demos, place_order, show
+from flipmeter.probe.probes import Probe, contrasts_of, expand, probes, shown_in
 
 __all__ = [
     "Probe",
@@ -9,6 +9,8 @@ __all__ = [
     "demo_orders",
     "expand",
     "order_demos",
+    "place_order",
     "probes",
     "show",
+    "shown_in",
 ]

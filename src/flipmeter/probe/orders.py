@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import permutations
+from math import factorial
 
 from flipmeter.base.chance import shuffled
 from flipmeter.registry import Registry
-from flipmeter.types import Item, Rank, Task
+from flipmeter.types import Item, Places, Rank, Task, View
 
 Demos = tuple[Item, ...]
 Order = Callable[[Demos, int], Demos]
@@ -23,6 +26,8 @@ PlaceOrder = Callable[[int], tuple[int, ...]]
 place_orders: Registry[PlaceOrder] = Registry("place order")
 MOST_PLACES = 26
 """As many places as there are letters."""
+MOST_PERMUTED = 4
+"""Up to so many places all orders are shown, of more a seeded sample as large."""
 
 
 @place_orders.register("base")
@@ -44,8 +49,29 @@ def _rotation(turn: int) -> PlaceOrder:
     return rotated
 
 
+def _permutation(number: int) -> PlaceOrder:
+    def permuted(n_places: int) -> tuple[int, ...]:
+        if n_places <= MOST_PERMUTED:
+            orders = list(permutations(range(n_places)))
+            return orders[number % len(orders)]
+        return shuffled(range(n_places), "place order", number, name=str)
+
+    return permuted
+
+
 for _turn in range(1, MOST_PLACES):
     place_orders.add(f"rotated_{_turn}", _rotation(_turn))
+for _number in range(1, factorial(MOST_PERMUTED)):
+    place_orders.add(f"permuted_{_number}", _permutation(_number))
+
+
+def distinct(views: Sequence[View], n_places: int) -> list[View]:
+    """The views that differ when this many fields may change places: 4 have only 4 rotations."""
+    found: dict[View, View] = {}
+    for view in views:
+        fields = "-".join(map(str, place_orders[view.place_order](n_places)))
+        found.setdefault(replace(view, name="", place_order=fields), view)
+    return list(found.values())
 
 
 @demo_orders.register("base")
@@ -94,5 +120,10 @@ def show(item: Item, task: Task, order: str) -> tuple[Item, tuple[Rank, ...]]:
     places = task.places
     if places is None or order == "base":
         return item, tuple(task.scale.ranks)
-    fields = place_orders[order](places.n_filled(item))
+    fields = place_order(item, places, order)
     return item.exchanged(places, fields), places.meanings(fields)
+
+
+def place_order(item: Item, places: Places, order: str) -> tuple[int, ...]:
+    """Which field of an item each place shows in a named order."""
+    return place_orders[order](places.n_filled(item))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from flipmeter.probe.orders import distinct, place_orders
 from flipmeter.registry import Registry
 from flipmeter.types import Contrast, PlaceKind, Rank, View
 
@@ -165,6 +166,49 @@ probes.add(
 )
 
 
+def _moved(names: Sequence[str], orders: Sequence[str]) -> Callable[[int], tuple[View, ...]]:
+    """Views that show the fields of an item in some orders of places."""
+
+    def views(n_classes: int) -> tuple[View, ...]:
+        order, pairs = natural(n_classes), zip(names, orders, strict=True)
+        return base_view(n_classes), *(View(name, order, place_order=one) for name, one in pairs)
+
+    return views
+
+
+def _add_moving(
+    name: str, about: str, contrast: str, moves: PlaceKind, orders: Sequence[str], prefix: str = ""
+) -> None:
+    """Add a probe that moves more than two fields, as many ways as differ."""
+    names = [f"{prefix}{order}" for order in orders]
+    said = f"any order of the {moves}"
+    made = Contrast(contrast, ("base", *names), said, name, is_open=True)
+    views = _moved(names, orders)
+    probes.add(name, Probe(name, about, views, (made,), needs_demos=False, moves=moves))
+
+
+_ROTATIONS = [order for order in place_orders if order.startswith("rotated_")]
+_PERMUTATIONS = [order for order in place_orders if order.startswith("permuted_")]
+_add_moving(
+    "option_order", "the options of a question in all rotations", "P7", "options", _ROTATIONS
+)
+_add_moving(
+    "option_permutations",
+    "the options of a question in all orders, of more than 4 in 24 of them",
+    "P7x",
+    "options",
+    _PERMUTATIONS,
+)
+_add_moving(
+    "candidate_order",
+    "three or more answers in all rotations",
+    "P8",
+    "candidates",
+    _ROTATIONS,
+    "candidates_",
+)
+
+
 def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[Contrast, ...]:
     """Return the contrasts of some probes; an aggregate of orders may leave the base order out.
 
@@ -172,7 +216,18 @@ def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[C
     "before".
     """
     found = (contrast for name in names for contrast in probes[name].contrasts)
-    return tuple(c if includes_base or len(c.views) < 4 else _without_base(c) for c in found)
+    return tuple(
+        c if includes_base or c.is_open or len(c.views) < 4 else _without_base(c) for c in found
+    )
+
+
+def shown_in(contrasts: Iterable[Contrast], views: Collection[str]) -> tuple[Contrast, ...]:
+    """Contrasts about the views that there are, where they name all that there may be."""
+    found = (
+        replace(c, views=tuple(view for view in c.views if view in views)) if c.is_open else c
+        for c in contrasts
+    )
+    return tuple(c for c in found if len(c.views) > 1)
 
 
 def _without_base(contrast: Contrast) -> Contrast:
@@ -187,13 +242,20 @@ def expand(
     shots: int = 1,
     repeats: int = 1,
     repeated: Sequence[str] = ("base", "reversed"),
+    n_places: int | None = None,
 ) -> tuple[View, ...]:
-    """Return the distinct views of some probes, the base first, repeats of a view after it."""
+    """Return the distinct views of some probes, the base first, repeats of a view after it.
+
+    `n_places` is how many fields may change places; without it all orders of places count.
+    """
     views = {"base": base_view(n_classes)}
     for name in names:
         probe = probes[name]
         if shots or not probe.needs_demos:
-            views.update((view.name, view) for view in probe.views(n_classes))
+            found = probe.views(n_classes)
+            is_counted = probe.moves and n_places is not None
+            kept = distinct(found, n_places or 0) if is_counted else found
+            views.update((view.name, view) for view in kept)
     return tuple(
         replace(view, repeat=repeat)
         for view in views.values()

@@ -228,9 +228,8 @@ class Run:
 
     @cached_property
     def verdicts(self) -> pl.DataFrame:
-        # "Any view differs" grows with the number of views and with noise: it gets no verdict.
-        pairs = [contrast for contrast in self.contrasts if contrast.is_pair]
-        judged = verdicts(self.panel, pairs, margin=self.study.margin)
+        contrasts = [contrast for contrast in self.contrasts if contrast.is_judged]
+        judged = verdicts(self.panel, contrasts, margin=self.study.margin)
         return in_order(judged, self.decisions)
 
     @property

@@ -62,7 +62,14 @@ from flipmeter.run.spill import Spill, room_for, scratch
 from flipmeter.run.until import Until, watch_claim
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
-from flipmeter.study.grid import conditions, draw_sample, is_settled, merged_for, worlds
+from flipmeter.study.grid import (
+    conditions,
+    contrasts_in,
+    draw_sample,
+    is_settled,
+    merged_for,
+    worlds,
+)
 from flipmeter.types import Condition, Dataset, Model, Problem
 
 
@@ -278,7 +285,7 @@ def describe(
         "reproducible": sorted(
             {condition.rater.name for condition in grid if is_settled(condition.rater)}
         ),
-        "contrasts": [asdict(contrast) for contrast in study.contrasts],
+        "contrasts": [asdict(contrast) for contrast in contrasts_in(study, grid)],
         "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in grid},
         "datasets": {
             name: {"spec": spec, **about}

@@ -12,7 +12,7 @@ import polars as pl
 import yaml
 
 from flipmeter.data.tables import read_table
-from flipmeter.probe import contrasts_of, expand, probes
+from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.folder import Run
 from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.run.prediction_rows import PredictionRows
@@ -124,7 +124,8 @@ def read_predictions(path: str | Path, scale: Sequence[str] = ()) -> Predictions
 def contrasts_between(conditions: Sequence[str]) -> tuple[Contrast, ...]:
     """Return our contrasts where conditions are our views; any other is held against the first."""
     known = {view.name for view in expand(list(probes), 2)}
-    ours = [c for c in contrasts_of(list(probes)) if set(c.views) <= {*conditions}]
+    made = shown_in(contrasts_of(list(probes)), conditions)
+    ours = [contrast for contrast in made if set(contrast.views) <= {*conditions}]
     first = BASE if BASE in conditions else conditions[0]
     theirs = [
         Contrast(name, (first, name), f"{first} / {name}")

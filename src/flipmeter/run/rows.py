@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from flipmeter.probe import place_order
 from flipmeter.run.rate import Evidence, Rated
 from flipmeter.types import Condition, Head, Item, Role, Script, Usage, canonical_json
 
@@ -43,7 +44,14 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "seconds": pl.Float64,
     **{f"shared_{name}": pl.Int64 for name in TOKENS},
     "nominal": pl.Boolean,
+    "place": pl.Int64,
+    "gold_place": pl.Int64,
+    "n_places": pl.Int64,
+    "system_a": pl.String,
+    "system_b": pl.String,
 }
+"""`place` is where the field stood that an answer chose, counted from 1, and `gold_place` where the
+right one did; 0 for neither. `system_a` and `system_b` wrote the fields as they are given."""
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
     "item": pl.String,
@@ -159,7 +167,22 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
         sum(found.reply.seconds for found in one.evidence),
         *(shared.prompt, shared.cached, shared.completion, shared.reasoning),
         condition.task.scale.nominal,
+        *_placed(one),
     )
+
+
+def _placed(one: Rated) -> tuple[object, ...]:
+    """Where the chosen field and the right one stood, of how many, and who wrote the first two."""
+    places, item = one.condition.task.places, one.item
+    systems = (*item.systems, "", "")[:2]
+    if places is None:
+        return 0, 0, 0, *systems
+    order = place_order(item, places, one.condition.view.place_order)
+    at = [
+        0 if not rank or (field := places.favoured(rank)) is None else order.index(field) + 1
+        for rank in (one.decision.rank, item.gold)
+    ]
+    return *at, len(order), *systems
 
 
 def spent(decisions: pl.DataFrame) -> pl.DataFrame:

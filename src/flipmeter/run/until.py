@@ -20,7 +20,7 @@ from flipmeter.measure import (
     refuse_unreachable,
 )
 from flipmeter.study.file import Study
-from flipmeter.study.grid import is_settled
+from flipmeter.study.grid import contrasts_in, is_settled
 from flipmeter.types import Condition, Contrast, Item, Problem
 
 
@@ -79,7 +79,7 @@ def watch_claim(study: Study, grid: Sequence[Condition]) -> Until | None:
     if study.until is None:
         return None
     claim = read_claim(study.until)
-    contrast = claimed(claim.contrast, study.contrasts)
+    contrast = claimed(claim.contrast, contrasts_in(study, grid))
     shared = _shared_items(claim, contrast, grid)
     looks = {name: _looks(items, study.block_size) for name, items in shared.items()}
     for name, sizes in looks.items():
@@ -97,7 +97,7 @@ def watch_claim(study: Study, grid: Sequence[Condition]) -> Until | None:
 def power_plans(study: Study, text: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:
     """Plan a claim on every dataset of a study."""
     claim = read_claim(text)
-    contrast = claimed(claim.contrast, study.contrasts)
+    contrast = claimed(claim.contrast, contrasts_in(study, grid))
     for name, items in _shared_items(claim, contrast, grid).items():
         looks = _looks(items, study.block_size)
         notes = tuple(_notes(study, claim, items, looks))

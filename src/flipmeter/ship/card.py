@@ -271,8 +271,10 @@ class Card(BaseModel):
 
     def views(self) -> tuple[View, ...]:
         """Return the views that are put together, the base first; the pipeline may have its own."""
-        names = applicable(self.average, self.rater, self.task.task)
-        return expand(names, len(self.task.scale), shots=len(self.demos))
+        task = self.task.task
+        names = applicable(self.average, self.rater, task)
+        n_places = len(task.places.fields) if task.places else None
+        return expand(names, len(task.scale), shots=len(self.demos), n_places=n_places)
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
         """Return what a simulated rater knows: the dataset that it was selected on."""

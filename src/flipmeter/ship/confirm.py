@@ -22,7 +22,7 @@ from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.ship.card import Card, ConfirmedContrast, ConfirmedOn, EstimateEntry, SelectedOn
 from flipmeter.study.file import Study
-from flipmeter.study.grid import conditions
+from flipmeter.study.grid import conditions, contrasts_in
 from flipmeter.types import Condition, Contrast, Dataset, Problem
 
 PROMPT = "card.md"
@@ -92,7 +92,7 @@ def confirm(
     _refuse_too_few(dataset, n_items, _selected(card).balance)
     study = _study(asked, n_items)
     grid = _grid(asked, study, dataset)
-    _refuse_fixed(grid, study.contrasts, limits)
+    _refuse_fixed(grid, contrasts_in(study, grid), limits)
     run = perform(
         study,
         folder,

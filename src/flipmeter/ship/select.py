@@ -194,7 +194,7 @@ def _known(name: str, names: Sequence[str], what: str) -> None:
 
 
 def _axes(run: Run, names: Sequence[str] | None) -> list[Contrast]:
-    pairs = [contrast for contrast in run.study.contrasts if contrast.is_pair]
+    pairs = [contrast for contrast in run.contrasts if contrast.is_pair]
     for name in names or ():
         _known(name, [pair.name for pair in pairs], "pair of views")
     return [pair for pair in pairs if names is None or pair.name in names]
@@ -266,7 +266,7 @@ def _evidence(run: Run, selection: Selection, chosen: Standing) -> SelectedOn:
     kept = selection.held_out
     written = (run.folder / MANIFEST).stat().st_mtime
     limits = dict(selection.limits) or dict.fromkeys(selection.field.contrasts, study.margin)
-    asked = {contrast.probe for contrast in study.contrasts if contrast.name in limits}
+    asked = {contrast.probe for contrast in run.contrasts if contrast.name in limits}
     return SelectedOn(
         run=str(run.folder),
         study=study.name,
@@ -367,7 +367,7 @@ def _greedy(run: Run, rater: str) -> dict[str, dict[str, Any]]:
     own = run.decisions.filter(rater=rater)
     if own["level"].n_unique() < 2:
         return {}
-    table = residuals(own, run.study.contrasts, mode=run.study.mode)
+    table = residuals(own, run.contrasts, mode=run.study.mode)
     varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
     found = {}
     for metric in objectives(varied) if len(varied) else ():

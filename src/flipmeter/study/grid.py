@@ -16,11 +16,11 @@ from flipmeter.model import (
     latents,
     worth_of,
 )
-from flipmeter.probe import expand, probes
+from flipmeter.probe import expand, probes, shown_in
 from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
 from flipmeter.study.file import Level, Study
-from flipmeter.types import Condition, Dataset, Item, Problem, Rater, Style, Task
+from flipmeter.types import Condition, Contrast, Dataset, Item, Problem, Rater, Style, Task
 
 REPEATED_ITEMS = 20
 """How many items a rater repeats that is reproducible by construction: enough to show it."""
@@ -38,6 +38,8 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
     _refuse_repeats(study.seeds, "seeds", "name each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     _refuse_unmoved(study, datasets)
+    # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
+    n_places = max((len(d.task.places.fields) for d in datasets if d.task.places), default=1)
     for dataset in datasets:
         draw = _drawer(study, dataset)
         for name, level in study.levels_on(dataset.name).items():
@@ -50,8 +52,13 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
                     refuse_words(rater)
-                    grid += _views(study, rater, merged, seed, drawn, name)
+                    grid += _views(study, rater, merged, seed, drawn, name, n_places)
     return grid
+
+
+def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...]:
+    """Return the contrasts of a study about the views that a grid has."""
+    return shown_in(study.contrasts, {condition.view.name for condition in grid})
 
 
 def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
@@ -210,7 +217,13 @@ def _n_calibration(study: Study, dataset: Dataset) -> int:
 
 
 def _views(
-    study: Study, rater: Rater, dataset: Dataset, seed: int, drawn: Sample, level: str
+    study: Study,
+    rater: Rater,
+    dataset: Dataset,
+    seed: int,
+    drawn: Sample,
+    level: str,
+    n_places: int,
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
@@ -221,6 +234,7 @@ def _views(
         shots=rater.style.shots,
         repeats=study.repeats,
         repeated=_repeated(study, settled=settled),
+        n_places=n_places,
     )
     limits = _limits(study, n_classes)
     calibration = drawn.calibration if traits.calibration == "apart" else ()
