@@ -36,15 +36,14 @@ from flipmeter.measure.aspects.excess import excess_estimates
 from flipmeter.measure.aspects.severity import severity_estimates
 from flipmeter.measure.aspects.slots import slot_estimates
 from flipmeter.measure.aspects.worst import cost_matrix, worst_estimates
+from flipmeter.measure.effects.measured_items import SCORES, MeasuredItems, Measurer, combined
 from flipmeter.measure.estimates.scores import scores
+from flipmeter.measure.inference.differences import influence_ends
 from flipmeter.measure.inference.sequential.bets import share_evidence
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
 from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.statistics.formulas import holm, mcnemar_p
-from flipmeter.measure.statistics.means import interval
 from flipmeter.measure.statistics.multiplicity import benjamini_hochberg
-from flipmeter.measure.statistics.paired import tango_p
-from flipmeter.measure.statistics.resample import SCORES, MeasuredItems, metrics, weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
 N_CLASSES, SIZES, DRIFTS = 5, (50, 200), (0.0, 0.1, 0.2, 0.3, 0.4)
@@ -143,7 +142,6 @@ def truths(world: World) -> dict[str, float]:
         "excess_ordinal": world.share @ (reach**2).sum(axis=1),
         "across": across,
         "within": noise,
-        "signal_ratio": across / noise,
         "primacy": table[step > 0].sum(),
         "recency": table[step < 0].sum(),
         "preference": table[step < 0].sum() - table[step > 0].sum(),
@@ -249,14 +247,14 @@ def measured(sample: Sample) -> dict[str, Estimates]:
     """Measure many studies at once, by the functions that a run is measured with."""
     pair, groups = sample.pair(), sample.groups
     repeated = [np.stack([sample.runs[view, run] for run in (0, 1)], axis=1) for view in VIEWS[:2]]
-    scale, table = np.full(len(sample.gold), N_CLASSES), sample.table()
+    table = sample.table()
     costs = cost_matrix(None, N_CLASSES)
     slots = slot_estimates(*pair, sample.gold, N_CLASSES, groups)
     return {
         **excess_estimates(repeated, np.full(groups.n, N_CLASSES), groups),
-        **moves(*pair, groups, True),
-        **outcomes(*pair, sample.gold, groups),
-        **severity_estimates(np.stack(pair, axis=1), scale, groups),
+        **moves(*pair, groups, True, N_CLASSES),
+        **outcomes(*pair, sample.gold, groups, N_CLASSES),
+        **severity_estimates(np.stack(pair, axis=1), N_CLASSES, groups),
         **{name: one for name, (one, _) in slots.items()},
         **worst_estimates(sample.gold, table, groups, costs),
         **confidence_estimates(sample.gold, table, N_CLASSES, groups),
@@ -292,19 +290,15 @@ def compared(n_draws: int) -> dict[str, Cover]:
         pairs = World.drifting(0.1), World.drifting(drift)
         exact = [_exact(world) for world in pairs]
         for n_items in SIZES:
-            weighted = weights(n_items, "calibration")
+            measurer = Measurer("recommended", ["P1"])
             ends: dict[str, list[tuple[float, float]]] = {}
             for _ in range(n_draws):
                 types = rng.integers(len(pairs[0].share), size=n_items)
                 sides = [_side(world, types, rng) for world in pairs]
-                drawn = [metrics(side, weighted, SCORES["recommended"]) for side in sides]
-                apart = drawn[1] - drawn[0]
-                for name, of in zip(exact[0], apart, strict=True):
-                    low, high, _ = interval(of[1:], float(of[0]))
-                    nothing = low is None or high is None
-                    ends.setdefault(name, []).append(
-                        (np.nan, np.nan) if nothing else (float(low or 0), float(high or 0))
-                    )
+                value, moved = combined([measurer.measure(side) for side in sides], [-1.0, 1.0])
+                low, high = influence_ends(value, moved)
+                for name, pair in zip(exact[0], zip(low, high, strict=True), strict=True):
+                    ends.setdefault(name, []).append(pair)
             for name, of_draws in ends.items():
                 low_high = np.array(of_draws)
                 truth = exact[1][name] - exact[0][name]
@@ -324,10 +318,8 @@ def _exact(world: World) -> dict[str, float]:
 def _side(world: World, types: npt.NDArray[np.int64], rng: np.random.Generator) -> MeasuredItems:
     base, turned = (world.answer(types, view, rng) for view in ("base", "reversed"))
     usable = np.ones((2, len(types)), dtype=np.bool_)
-    pairs = np.stack([base, turned])[None]
-    return MeasuredItems(
-        N_CLASSES, np.arange(len(types)), world.gold[types], base, pairs, usable, ("", "")
-    )
+    pairs, items = np.stack([base, turned])[None], np.arange(len(types))
+    return MeasuredItems(N_CLASSES, items, items, world.gold[types], base, pairs, usable, ("", ""))
 
 
 # --- false alarms -----------------------------------------------------------------------------
@@ -399,14 +391,6 @@ def certificate_errors(n_draws: int) -> Iterator[Alarm]:
     ]
     note = f"n = 50, 200, 500; margins 2 to 20 %; worst {100 * max(wrong):.2f}"
     yield Alarm("`certify`, Clopper-Pearson", float(np.mean(wrong)), 0.05, 0, note)
-    paired = [
-        _paired_error(n, margin, noise)
-        for n in SIZES
-        for margin in (0.05, 0.1, 0.2)
-        for noise in (0.02, 0.05, 0.1, 0.2)
-    ]
-    note = f"n = 50, 200; margins 5 to 20 %; noise 2 to 20 %; worst {100 * max(paired):.2f}"
-    yield Alarm("`certify_excess`, paired score", float(np.mean(paired)), 0.05, 0, note)
     yield from _sequential(n_draws)
 
 
@@ -414,17 +398,6 @@ def _most(n: int, margin: float) -> int:
     """Return the most flips with which n items certify a margin, -1 if none."""
     k = np.arange(n + 1)
     return int((stats.binom.cdf(k, n, margin) < 0.05).sum()) - 1
-
-
-def _paired_error(n: int, margin: float, noise: float) -> float:
-    """Add up the chances of all b and c that certify an excess equal to the margin."""
-    b, c = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
-    fits = b + c <= n
-    b, c = b[fits], c[fits]
-    pairs = np.stack([b, c, n - b - c], axis=1)
-    chances = [margin + noise, noise, 1 - margin - 2 * noise]
-    chance = np.asarray(stats.multinomial.pmf(pairs, n, chances))
-    return float(chance[tango_p(b, c, n, margin) < 0.05].sum())
 
 
 def _sequential(n_draws: int) -> Iterator[Alarm]:

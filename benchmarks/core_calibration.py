@@ -21,14 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from flipmeter.measure.effects.measured_items import MeasuredItems, Measurer, combined
+from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.inference import Row, Verdict, verdict
 from flipmeter.measure.inference.chosen import simultaneous
-from flipmeter.measure.inference.differences import (
-    Difference,
-    correlations,
-    mean_difference,
-    spearman_difference,
-)
+from flipmeter.measure.inference.differences import influence_ends
 from flipmeter.measure.inference.sequential.bets import mean_evidence
 from flipmeter.measure.inference.sequential.boundaries import looks_of, one_pair_each, watch
 
@@ -41,6 +38,8 @@ SEED = 20261117
 MARGIN = 0.10
 SIZES = (20, 30, 60, 200)
 N_CLASSES = 5
+FLIPPING = (0.02, 0.05)
+"""Flip rates of two raters that are compared; what flips the first flips the second."""
 
 
 @dataclass(frozen=True)
@@ -289,40 +288,45 @@ def selected(rng: np.random.Generator, *, n: int, candidates: int, alike: float)
 def compared(rng: np.random.Generator, *, n: int, chances: Floats) -> Outcomes:
     """Two raters on the same items: gold, first and second answer have these joint chances."""
     picked = rng.choice(chances.size, n, p=chances.ravel())
-    gold, first, second = np.unravel_index(picked, chances.shape)
-    found = {
-        "accuracy": mean_difference(first == gold, second == gold),
-        "error": mean_difference(abs(first - gold), abs(second - gold), most=N_CLASSES - 1),
-        "spearman": spearman_difference(gold + 1, first + 1, second + 1, n_classes=N_CLASSES),
-    }
-    truth = true_differences(chances)
+    gold, *answers = (np.asarray(of) + 1 for of in np.unravel_index(picked, chances.shape))
+    alike = rng.random(n)
+    sides = [
+        _side(gold, answer, alike < rate) for answer, rate in zip(answers, FLIPPING, strict=True)
+    ]
+    measurer = Measurer("recommended", ["P1"])
+    value, influences = combined([measurer.measure(side) for side in sides], [1.0, -1.0])
+    low, high = influence_ends(value, influences)
     out: dict[str, float] = {}
-    for name, one in found.items():
-        out |= _compared(name, one, truth[name])
+    truths = true_differences(chances, measurer.scores)
+    for name, truth, ends in zip(measurer.names, truths, zip(low, high, strict=True), strict=True):
+        out |= _compared(name, truth, *ends)
     return out
 
 
-def _compared(name: str, found: Difference, truth: float) -> Outcomes:
-    if found.low is None or found.high is None:
+def _side(gold: Ints, answer: Ints, flips: npt.NDArray[np.bool_]) -> MeasuredItems:
+    """One rater, which answers another class in the second view where it flips."""
+    n, turned = len(gold), np.where(flips, answer % N_CLASSES + 1, answer)
+    pairs, usable = np.stack([answer, turned])[None], np.ones((2, n), dtype=np.bool_)
+    items = np.arange(n)
+    return MeasuredItems(N_CLASSES, items, items, gold, answer, pairs, usable, ("", ""))
+
+
+def _compared(name: str, truth: float, low: float, high: float) -> Outcomes:
+    if np.isnan(low):
         return {f"{name} given": 0.0}
     return {
         f"{name} given": 1.0,
-        f"{name} covered": _covers(found.low, truth, found.high),
-        f"{name} width": found.high - found.low,
+        f"{name} covered": _covers(low - 1e-12, truth, high + 1e-12),
+        f"{name} width": high - low,
     }
 
 
-def true_differences(chances: Floats) -> dict[str, float]:
-    """Differences of accuracy, absolute error and rank correlation that joint chances imply."""
-    gold, first, second = np.indices(chances.shape)
-    right = ((first == gold) * 1.0 - (second == gold)) * chances
-    error = (abs(first - gold) - abs(second - gold)) * chances
-    one, other = (correlations(chances.sum(axis=axis)) for axis in (2, 1))
-    return {
-        "accuracy": float(right.sum()),
-        "error": float(error.sum()),
-        "spearman": float(one - other),
-    }
+def true_differences(chances: Floats, names: Sequence[str]) -> Floats:
+    """Differences of scores that joint chances of gold and two answers imply, and of flips."""
+    tables = np.stack([1e9 * chances.sum(axis=axis) for axis in (2, 1)])
+    found = scores(np.concatenate([np.zeros((2, N_CLASSES, 1)), tables], axis=2), names=names)
+    gaps = [float(found[name][0] - found[name][1]) for name in names]
+    return np.array([*gaps, FLIPPING[0] - FLIPPING[1]])
 
 
 def errors(
@@ -444,11 +448,14 @@ def _compare_cells() -> Iterator[Cell]:
     designs = {
         "rare": errors(own=0.03, shared=0.03, step=1),
         "rare, large": errors(own=0.02, shared=0.03, step=3),
+        "rare, across": errors(own=0.02, shared=0.05, step=4),
+        "alike": errors(own=0.06, shared=0.3),
         "any class": errors(own=0.08, shared=0.1),
         "both ways": errors(own=0.1, shared=0.2, first_only=0.05, step=1),
         "weak": errors(own=0.2, shared=0.2, first_only=0.2),
     }
-    covered = {f"{name} covered": COVERS_SMALL for name in ("accuracy", "error", "spearman")}
+    names = Measurer("recommended", ["P1"]).names
+    covered = {f"{name} covered": COVERS_SMALL for name in names}
     for design, chances in designs.items():
         for n in SIZES:
             study = partial(compared, n=n, chances=chances)

@@ -183,7 +183,7 @@ def test_the_interaction_is_what_was_measured_minus_what_the_levels_add_up_to(mo
     found = [row[name] for name in ("baseline", "forecast", "measured", "interaction")]
     assert found == pytest.approx([0.5, 0.5, 1.0, 0.5])
     assert (row["config"], row["levels"], row["n"]) == ("A", "mood=indicative, shots=1", 4)
-    assert (row["interaction_low"] is None) == (mode == "paper")
+    assert ("at least 5 are needed" in row["note"]) == (mode == "recommended")
 
 
 def test_seeds_are_averaged_first_and_then_datasets() -> None:
@@ -264,7 +264,7 @@ def test_all_numbers_are_about_the_items_that_all_parts_have() -> None:
     fewer = frame.filter(~((pl.col("level") == MOOD) & (pl.col("item") == "i0")))
     row = one(forecasts(fewer, [], MINE), "accuracy")
     assert (row["measured"], row["baseline"]) == (1.0, pytest.approx(1 / 3))
-    assert row["note"] == "on the 3 items in common"
+    assert row["note"].startswith("on the 3 items in common; no interval: 3 items")
 
 
 def test_what_a_part_cannot_show_is_not_forecast() -> None:

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import optimize, stats
+from scipy import stats
 from statsmodels.stats.contingency_tables import SquareTable
 
 from flipmeter.measure import bowker, direction, stuart_maxwell, wilcoxon
 from flipmeter.measure.aspects.direction import flip_matrix
-from flipmeter.measure.statistics.paired import tango
 from flipmeter.types import Problem
 
 EXAMPLE = [[20, 5, 1], [2, 30, 6], [0, 3, 33]]
@@ -110,51 +109,11 @@ def test_the_semantic_bias_is_that_of_both_views() -> None:
     assert found["semantic_bias"].value == pytest.approx((1 + 1 + 0) / 3)
 
 
-# --- the score interval -----------------------------------------------------------------------
-
-
-def naive_score(b: int, c: int, n: int, difference: float) -> float:
-    """Standardise by the likeliest spread, found by trying."""
-
-    def unlikely(rarer: float) -> float:
-        both = rarer + difference
-        rest = 1 - rarer - both
-        terms = ((b, both), (c, rarer), (n - b - c, rest))
-        return -float(sum(k * np.log(max(p, 1e-300)) for k, p in terms if k))
-
-    low, high = max(0.0, -difference), (1 - difference) / 2
-    found = optimize.minimize_scalar(
-        unlikely, bounds=(low, high), method="bounded", options={"xatol": 1e-12}
-    )
-    spread = n * (2 * found.x + difference - difference**2)
-    return float((b - c - n * difference) / np.sqrt(spread))
-
-
-@pytest.mark.parametrize(("b", "c", "n"), [(15, 5, 200), (3, 9, 60), (1, 0, 44), (20, 20, 50)])
-def test_at_both_ends_of_the_score_interval_the_score_is_196(b: int, c: int, n: int) -> None:
-    low, high = (float(end) for end in tango(b, c, n))
-    assert naive_score(b, c, n, low) == pytest.approx(1.959964, abs=1e-3)
-    assert naive_score(b, c, n, high) == pytest.approx(-1.959964, abs=1e-3)
-
-
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60))
-def test_the_score_interval_holds_the_difference_and_turns_with_it(
-    b: int, c: int, rest: int
-) -> None:
-    n = b + c + rest
-    low, high = tango(b, c, n)
-    back = tango(c, b, n)
-    assert float(low) == pytest.approx(-float(back[1]), abs=1e-9)
-    assert n == 0 or low - 1e-9 <= (b - c) / n <= high + 1e-9
-    assert -1 <= low <= high <= 1
-
-
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
         (lambda: bowker([[1, 2, 3], [4, 5, 6]]), "M x M"),
         (lambda: wilcoxon([[1, -2], [0, 3]]), "counts"),
-        (lambda: tango(3, 4, 5), "exceed n"),
         (lambda: direction([1, 2], [1], 3), "first has 2, second has 1"),
     ],
 )

@@ -144,7 +144,7 @@ def test_every_table_says_how_its_numbers_were_made(rich: Findings) -> None:
         "Wilson 95 %",
         "mode recommended",
         "an item counts once",
-        "bootstrap",
+        "95 % interval over items",
         "Clopper-Pearson",
     ):
         assert words in text

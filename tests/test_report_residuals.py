@@ -16,7 +16,6 @@ from rich.console import Console
 
 from flipmeter.cli import main
 from flipmeter.measure.effects.residuals import SCHEMA
-from flipmeter.measure.statistics.means import NO_WIDTH
 from flipmeter.model import Store
 from flipmeter.report import (
     residual_notes,
@@ -156,13 +155,6 @@ def test_a_transfer_table_has_a_block_for_each_model() -> None:
     text = residuals_latex(table(*rows))
     assert r"one & baseline & " in text
     assert r" & my\_own & " in text
-
-
-def test_an_interval_without_width_is_explained_once_and_not_cell_by_cell() -> None:
-    rows = [row(metric=name, note=f"on 3; {NO_WIDTH}", low=None) for name in ("accuracy", "P1")]
-    _, legend, *notes = residual_notes(table(*rows))
-    assert legend.startswith("without [ ]: the same in every resample")
-    assert notes == ["label_format=natural_language: on 3"]
 
 
 # Files

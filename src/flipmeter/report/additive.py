@@ -9,11 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.residuals import GAPS, NO_WIDTH, WITHOUT, Record, bare_note, metric_title
+from flipmeter.report.residuals import GAPS, Record, metric_title
 
 IN_MODE = {
     "paper": "mode: paper; means over datasets",
-    "recommended": "mode: recommended; means over datasets [95 %, bootstrap over items, given "
+    "recommended": "mode: recommended; means over datasets [95 % over items, given "
     "these datasets and seeds]",
 }
 ADDITIVE = (
@@ -60,14 +60,13 @@ def number_text(row: Record, name: str) -> str:
 def forecast_notes(forecasts: pl.DataFrame) -> list[str]:
     """Return what a reader of the table must know: mode, what is added up, and every note."""
     levels = forecasts.select("config", "levels").unique(maintain_order=True).iter_rows()
-    legend = [WITHOUT] if forecasts["note"].str.contains(NO_WIDTH, literal=True).any() else []
     added = (f"{config}: {names}" for config, names in levels)
-    return [IN_MODE[forecasts["mode"][0]], ADDITIVE, *added, *legend, *_notes(forecasts)]
+    return [IN_MODE[forecasts["mode"][0]], ADDITIVE, *added, *_notes(forecasts)]
 
 
 def _notes(forecasts: pl.DataFrame) -> Iterator[str]:
     """Yield every note about a mean, once; the metrics are named where others have it not."""
-    means = forecasts.filter(dataset="").with_columns(bare_note())
+    means = forecasts.filter(dataset="")
     n_metrics = means["metric"].n_unique()
     noted = means.filter(pl.col("note") != "")
     for (note,), rows in noted.group_by("note", maintain_order=True):

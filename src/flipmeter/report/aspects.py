@@ -162,7 +162,7 @@ def _percent(x: float | None) -> str:
 
 def comparison_table(comparison: pl.DataFrame, names: Sequence[str]) -> Table:
     """Return the second run minus the first in points, with McNemar's counts and a word."""
-    title = f"{names[1]} minus {names[0]}, x 100 [95 %, bootstrap over items, given the datasets]"
+    title = f"{names[1]} minus {names[0]}, x 100 [95 % over items, given the datasets]"
     table = Table(title=title, title_justify="left")
     for name in ("rater", "level", "dataset", "metric", "difference", "only 2nd, only 1st"):
         table.add_column(name)

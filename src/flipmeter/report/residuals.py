@@ -46,12 +46,9 @@ GAPS = {
 IN_MODE = {
     "paper": "mode: paper; {what}, x 100, mean ± population SD over datasets (a spread, no "
     "uncertainty)",
-    "recommended": "mode: recommended; {what}, x 100 [95 %, bootstrap over items, given these "
+    "recommended": "mode: recommended; {what}, x 100 [95 % over items, given these "
     "datasets and seeds]",
 }
-NO_WIDTH = "no interval: the same in every resample"
-"""A note of many cells, said once."""
-WITHOUT = "without [ ]: the same in every resample, which is no proof of no difference"
 
 SPREADS = {"seed_sd": "SD over seeds", "dataset_sd": "SD over datasets"}
 ONE = 2
@@ -99,7 +96,7 @@ def lay_out(residuals: pl.DataFrame) -> ResidualTable:
     mode = str(residuals["mode"][0])
     lines = tuple(_lines(residuals, metrics))
     what = IN_MODE[mode].format(what=_subtraction(residuals))
-    notes = (what, *_legend(lines, residuals), *_notes(residuals))
+    notes = (what, *_legend(lines), *_notes(residuals))
     if _is_transfer(residuals):
         title = f"How models differ from {residuals['against'][0]} under the same config, in points"
         return ResidualTable(title, ("model", "config"), metrics, lines, notes, mode)
@@ -134,12 +131,10 @@ def _whose(factor: str, rater: str, raters: Sequence[str]) -> str:
     return f" · {rater}" if len(raters) > 1 and factor != "model" else ""
 
 
-def _legend(lines: Sequence[ResidualLine], residuals: pl.DataFrame) -> Iterator[str]:
+def _legend(lines: Sequence[ResidualLine]) -> Iterator[str]:
     """Yield what the words for a missing number mean, if there are any."""
     used = {text for line in lines for text in line.texts()}
     known = [f"{word}: {reason}" for reason, word in GAPS.items() if word in used]
-    if residuals["note"].str.contains(NO_WIDTH, literal=True).any():
-        known.append(WITHOUT)
     if known:
         yield "; ".join(known)
 
@@ -188,7 +183,7 @@ def _notes(residuals: pl.DataFrame) -> Iterator[str]:
     The metrics are named where a level has others without that note.
     """
     raters = _raters(residuals)
-    means = residuals.filter(dataset="").with_columns(bare_note())
+    means = residuals.filter(dataset="")
     of = ("factor", "level", "rater")
     n_metrics = {
         key: rows["metric"].n_unique() for key, rows in means.group_by(of, maintain_order=True)
@@ -203,11 +198,6 @@ def _notes(residuals: pl.DataFrame) -> Iterator[str]:
             whose = _whose(factor, rater, raters)
             about.append(level + whose + ("" if is_whole else f" ({', '.join(metrics)})"))
         yield f"{'; '.join(about)}: {text}"
-
-
-def bare_note() -> pl.Expr:
-    """Return the column of notes without what is said once for all cells."""
-    return pl.col("note").str.strip_suffix(NO_WIDTH).str.strip_suffix("; ")
 
 
 def factor_title(factor: str) -> str:

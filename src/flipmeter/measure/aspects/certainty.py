@@ -14,7 +14,7 @@ from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, booleans, ratio, same_length
 from flipmeter.measure.panel.groups import Groups, estimates, one_group, undefined
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Problem
 
 SCORES: Mapping[str, Callable[[npt.ArrayLike], Floats]] = {"margin": margins, "entropy": entropies}
@@ -130,10 +130,10 @@ def _sure_rows(sure: _Sure) -> Iterator[Rows]:
 
 def _bin_rows(sure: _Sure, metric: str, score: Floats, own: Booleans) -> Rows:
     among = sure.groups.among(own)
-    n, k = among.count(), among.count(sure.flips[own])
+    n, everything = among.count(), np.ones(int(own.sum()), dtype=np.bool_)
     least, most = np.full(among.n, np.inf), np.full(among.n, -np.inf)
     np.minimum.at(least, among.of, score[own])
     np.maximum.at(most, among.of, score[own])
     note = [f"{low:.3f} to {high:.3f}" for low, high in zip(least, most, strict=True)]
-    rate = estimates(metric, ratio(k, n), wilson(k, n), n=n, k=k, note=note)
+    rate = share_estimates(metric, sure.flips[own], everything, among, note=note)
     return rows_of(n > 0, rate, sure.contrast, "complete")

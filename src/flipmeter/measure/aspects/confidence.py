@@ -24,10 +24,10 @@ from flipmeter.measure.panel.checked import (
     same_length,
 )
 from flipmeter.measure.panel.graded import graded
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.panel.panel import Panel
-from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, jackknife, over
-from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.statistics.jackknife import jackknife, over
+from flipmeter.measure.statistics.shares import exact_ends, share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
 
 MISCOVERAGE = 0.1
@@ -63,8 +63,13 @@ def flips_by_confidence(
     for own in (place == bin_ for bin_ in range(place.max() + 1)):
         k, n = int(flips[own].sum()), int(own.sum())
         note = f"{score[own].min():.3f} to {score[own].max():.3f}"
-        found.append(Estimate(k / n, *wilson(k, n), n, k=k, metric="flips", note=note))
+        found.append(Estimate(k / n, *_exact(k, n), n, k=k, metric="flips", note=note))
     return found
+
+
+def _exact(k: int, n: int) -> tuple[float, float]:
+    low, high = exact_ends(np.array([k]), np.array([n]))
+    return float(low[0]), float(high[0])
 
 
 def confidence_bins(score: Floats, n_bins: int) -> Ints:
@@ -136,7 +141,7 @@ def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
     return np.where(votes > 0, winner, 0), votes
 
 
-def _area(sums: Sums) -> Sums:
+def _area(sums: Floats) -> Floats:
     """Return the area under selective accuracy along coverage, from items and right ones by step.
 
     Between two steps accuracy is taken to change evenly; before the first it is that of the first.
@@ -206,20 +211,29 @@ def confidence_estimates(
     winner, votes = consensus(table, n_classes)
     n_views, right = table.shape[1], winner == gold
     n, agree = groups.count(), votes == n_views
-    n_agree, k = groups.count(agree), groups.count(agree & right)
-    coverage = estimates("coverage", ratio(n_agree, n), wilson(n_agree, n), n=n, k=n_agree)
-    low, high = (np.where(n_agree > 0, end, np.nan) for end in wilson(k, n_agree))
+    n_agree = groups.count(agree)
+    coverage = share_estimates("coverage", agree, np.ones(len(gold), dtype=np.bool_), groups)
     why = ["" if size else "no item on which all agree" for size in n_agree.tolist()]
-    selective = estimates(
-        "selective_accuracy", ratio(k, n_agree), (low, high), n=n_agree, k=k, note=why
-    )
+    selective = share_estimates("selective_accuracy", right, agree, groups, note=why)
     steps = [votes == step for step in range(n_views, -1, -1)]
     adds = [*steps, *(step & right for step in steps)]
     area = jackknife(
-        ["abstention_area"], adds, groups, lambda sums: _area(sums)[..., None], n=n, scale="logit"
+        ["abstention_area"],
+        adds,
+        groups,
+        lambda sums: _area(sums)[..., None],
+        reach=[(0.0, 1.0)],
+        n=n,
+        unseen=_unseen(len(steps)),
     )
     found = {"coverage": coverage, "selective_accuracy": selective, **area}
     return found | _set_estimates(gold, table, n_classes, groups)
+
+
+def _unseen(n_steps: int) -> Floats:
+    """One more item at any step of agreement, wrong or right."""
+    steps = np.eye(n_steps)
+    return np.concatenate([np.hstack([steps, 0 * steps]), np.hstack([steps, steps])])
 
 
 def _set_estimates(
@@ -236,10 +250,11 @@ def _set_estimates(
     tried = groups.among(~is_kept)
     inside = own[~is_kept] <= limits[tried.of]
     widths = (scores[~is_kept] <= limits[tried.of][:, None]).sum(axis=1)
-    n, k = tried.count(), tried.count(inside)
+    n, everything = tried.count(), np.ones(len(inside), dtype=np.bool_)
     note = f"sets for {100 * (1 - MISCOVERAGE):.0f} %, calibrated on the other half of the items"
-    found = estimates("set_coverage", ratio(k, n), wilson(k, n), n=n, k=k, note=note)
-    sizes_of = bootstrap(["set_size"], [widths, np.ones_like(widths)], tried, n=n)
+    found = share_estimates("set_coverage", inside, everything, tried, note=note)
+    reach = [(0.0, float(n_classes))]
+    sizes_of = jackknife(["set_size"], [widths, np.ones_like(widths)], tried, reach=reach, n=n)
     return {"set_coverage": found, **sizes_of}
 
 

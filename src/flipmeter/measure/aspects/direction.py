@@ -11,11 +11,11 @@ from scipy import special
 
 from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.statistics.bootstrap import bootstrap
-from flipmeter.measure.statistics.formulas import mcnemar_p, wilson
-from flipmeter.measure.statistics.paired import tango
+from flipmeter.measure.statistics.formulas import mcnemar_p
+from flipmeter.measure.statistics.jackknife import jackknife
+from flipmeter.measure.statistics.shares import exact_ends, share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
 
 Test = tuple[Floats, Ints, Floats]
@@ -45,7 +45,9 @@ def direction(
     truth = np.zeros_like(a) if gold is None else ranks(gold, "gold", n_classes)
     same_length(first=a, second=b, gold=truth)
     groups = one_group(len(a))
-    found = moves(a, b, groups, reverses_labels) | outcomes(a, b, truth, groups)
+    found = moves(a, b, groups, reverses_labels, n_classes) | outcomes(
+        a, b, truth, groups, n_classes
+    )
     return {name: one.only() for name, one in found.items() if one.n[0]}
 
 
@@ -146,7 +148,7 @@ def _only(test: Test) -> tuple[float, int, float]:
 
 
 def moves(
-    first: Ranks, second: Ranks, groups: Groups, reverses_labels: bool
+    first: Ranks, second: Ranks, groups: Groups, reverses_labels: bool, n_classes: int | Ints
 ) -> dict[str, Estimates]:
     """Estimate the direction of moves in every group, named by what a move up means."""
     read = (first > 0) & (second > 0)
@@ -154,17 +156,15 @@ def moves(
     n, failed = groups.count(read), groups.count(~read)
     up, down = groups.count(step > 0), groups.count(step < 0)
     p = mcnemar_p(up, down, alternative="two-sided")
-    sides = {"up": up, "down": down}
     found = {
-        name: estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k, failed=failed)
-        for name, k in sides.items()
+        name: share_estimates(name, mark, read, groups, failed=failed)
+        for name, mark in (("up", step > 0), ("down", step < 0))
     }
     note = [f"up minus down, sign test p {value:.4f}" for value in p.tolist()]
-    ends = tango(up, down, n)
-    found["preference"] = estimates(
-        "preference", ratio(up - down, n), ends, n=n, failed=failed, note=note
-    )
-    found |= bootstrap(["shift"], [step, read], groups, n=n, failed=failed)
+    columns, reach = [np.sign(step), step, read], _reach(groups.n, 1, np.asarray(n_classes) - 1)
+    found |= jackknife(["preference", "shift"], columns, groups, reach=reach, n=n, failed=failed)
+    preference = found["preference"]
+    found["preference"] = replace(preference, note=joined_each(note, preference.note))
     return _turned(found) if reverses_labels else found
 
 
@@ -186,7 +186,15 @@ def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estima
     return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=note)
 
 
-def outcomes(first: Ranks, second: Ranks, gold: Ranks, groups: Groups) -> dict[str, Estimates]:
+def _reach(n_groups: int, *most: int | Ints) -> Floats:
+    """How far an item may lie from 0 in either direction: groups x metrics x 2."""
+    ends = np.stack([np.broadcast_to(one, (n_groups,)) for one in most], axis=-1)
+    return np.stack([-1.0 * ends, 1.0 * ends], axis=-1)
+
+
+def outcomes(
+    first: Ranks, second: Ranks, gold: Ranks, groups: Groups, n_classes: int | Ints
+) -> dict[str, Estimates]:
     """Estimate in every group what moving does to right and wrong, on items with gold."""
     graded = gold > 0
     first, second, gold, groups = first[graded], second[graded], gold[graded], groups.among(graded)
@@ -194,21 +202,17 @@ def outcomes(first: Ranks, second: Ranks, gold: Ranks, groups: Groups) -> dict[s
     n, failed = groups.count(read), groups.count(~read)
     was, now, moved = first == gold, second == gold, read & (first != second)
     marks = (moved & was, moved & now, moved & ~was & ~now)
-    counts = dict(zip(OUTCOMES, (groups.count(mark) for mark in marks), strict=True))
     found = {
-        name: estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k, failed=failed)
-        for name, k in counts.items()
+        name: share_estimates(name, mark, read, groups, failed=failed)
+        for name, mark in zip(OUTCOMES, marks, strict=True)
     }
-    gained, lost = counts["wrong_to_right"], counts["right_to_wrong"]
-    net = ratio(gained - lost, n)
-    found["net"] = estimates("net", net, tango(gained, lost, n), n=n, failed=failed)
+    net = np.where(read, now.astype(np.int64) - was, 0)
     away = np.where(read, (first + second) / 2 - gold, 0.0)
-    return found | bootstrap(["semantic_bias"], [away, read], groups, n=n, failed=failed)
-
-
-def _wilson(k: Ints, n: Ints) -> tuple[Floats, Floats]:
-    low, high = wilson(k, n)
-    return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
+    reach = _reach(groups.n, 1, np.asarray(n_classes) - 1)
+    columns = [net, away, read]
+    return found | jackknife(
+        ["net", "semantic_bias"], columns, groups, reach=reach, n=n, failed=failed
+    )
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -222,13 +226,13 @@ def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             continue
         first, second = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)
-        changed = outcomes(first, second, panel.gold[found.items], groups)
+        changed = outcomes(first, second, panel.gold[found.items], groups, panel.n_classes)
         for one in changed.values():
             yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
         # Where two passages are compared, no list is reversed: there is no slot to lean to.
         has_list = panel.has_list
         for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
-            for one in moves(first, second, groups, is_turned).values():
+            for one in moves(first, second, groups, is_turned, panel.n_classes).values():
                 yield rows_of(own & found.measured & (one.n > 0), one, contrast.name, "complete")
         for n_classes in np.unique(panel.n_classes).tolist():
             own = found.measured & (panel.n_classes == n_classes)
@@ -275,5 +279,5 @@ def matrix_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
             for here, there in np.ndindex(n_classes, n_classes):
                 k, n = tables[:, here, there], tables[:, here].sum(axis=-1)
                 name = f"{here + 1}>{there + 1}"
-                share = estimates(name, ratio(k, n), _wilson(k, n), n=n, k=k)
+                share = estimates(name, ratio(k, n), exact_ends(k, n), n=n, k=k)
                 yield rows_of(own & (n > 0), share, contrast.name, "complete")

@@ -11,12 +11,28 @@ import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.inference.bounds import LOWEST_EXCESS
 from flipmeter.measure.inference.sizes import grouped_excess
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, rank_table, same_length
+from flipmeter.measure.panel.checked import (
+    Booleans,
+    Floats,
+    Ints,
+    Ranks,
+    rank_table,
+    ratio,
+    same_length,
+)
 from flipmeter.measure.panel.frame import checked
-from flipmeter.measure.panel.groups import Estimates, Groups, joined_each, one_group, undefined
+from flipmeter.measure.panel.groups import (
+    Estimates,
+    Groups,
+    estimates,
+    joined_each,
+    one_group,
+    undefined,
+)
 from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
-from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, over
+from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import Contrast, Estimate
 
 EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
@@ -31,7 +47,7 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
     averaged over the pairs of views; its expectation is half the sum of (p - q)^2, 0 only if the
     views give the same answers with the same chances. `excess_ordinal` counts distances instead.
     `across` and `within` are the two sides of U, `signal_ratio` is one over the other. An item
-    counts if every view was read at least twice. The intervals are BCa bootstraps over items.
+    counts if every view was read at least twice. The ratio has no interval: its parts have.
     """
     tables = [rank_table(view, f"view {place}", n_classes) for place, view in enumerate(views, 1)]
     same_length(**{f"view {place}": table for place, table in enumerate(tables, 1)})
@@ -40,7 +56,7 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
 
 
 def excess_estimates(
-    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, clusters: Ints | None = None
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups
 ) -> dict[str, Estimates]:
     """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale.
 
@@ -52,26 +68,38 @@ def excess_estimates(
     asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
     columns = [across - within, far - wide, across, within, np.ones_like(across)]
     adds = [np.where(read, column, 0.0) for column in columns]
-    nothing = np.zeros(groups.n)
-    found = bootstrap(
-        EXCESSES,
+    n, failed = groups.count(read), groups.count(asked & ~read)
+    found = jackknife(
+        EXCESSES[:-1],
         [column[asked] for column in adds],
         groups.among(asked),
-        _excess,
-        n=groups.count(read),
-        failed=groups.count(asked & ~read),
-        spans=np.stack([nothing + 1, (n_classes - 1) / 2, nothing, nothing, nothing], axis=1),
+        reach=_reach(n_classes, groups.n),
+        n=n,
+        failed=failed,
+    )
+    found["signal_ratio"] = estimates(
+        "signal_ratio",
+        ratio(found["across"].value, found["within"].value),
+        n=n,
+        failed=failed,
+        note="no interval: a ratio of across and within, which have one",
     )
     if [table.shape[1] for table in tables] == [2, 2]:
         first, again = (np.stack([table[asked, k] for table in tables], axis=1) for k in (0, 1))
-        whose = np.arange(len(asked)) if clusters is None else clusters
-        found["excess"] = grouped_excess(first, again, whose[asked], groups.among(asked), "excess")
+        among = groups.among(asked)
+        whose = np.arange(len(among.of)) if among.cluster is None else among.cluster
+        found["excess"] = grouped_excess(first, again, whose, among, "excess")
     return found
 
 
-def _excess(sums: Sums) -> Sums:
-    means = over(sums[..., :4], sums[..., 4:])
-    return np.concatenate([means, over(sums[..., 2:3], sums[..., 3:4])], axis=-1)
+def _reach(n_classes: Ints, n_groups: int) -> Floats:
+    """Ends of what an item can add to excess, ordinal excess, across and within."""
+    far = np.broadcast_to(n_classes - 1.0, (n_groups,))
+    ends = np.zeros((n_groups, 4, 2))
+    ends[..., 1] = 1.0
+    ends[:, 0, 0] = LOWEST_EXCESS
+    ends[:, 1] = np.stack([LOWEST_EXCESS * far, far], axis=-1)
+    return ends
 
 
 def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> tuple[Floats, Floats]:
@@ -115,7 +143,7 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         settled = _settled(panel, contrast)
         tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
         groups = panel.groups.among(found.items)
-        excess = excess_estimates(tables, panel.n_classes, groups, panel.cluster[found.items])
+        excess = excess_estimates(tables, panel.n_classes, groups)
         repeated = excess["excess"].n + excess["excess"].failed > 0
         note = np.where(settled, "noise 0 by construction", "").tolist()
         for one in excess.values():

@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, rank_table, ratio
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.checked import Booleans, Floats, Ranks, rank_table
+from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.statistics.bootstrap import Sums, bootstrap, jackknife, over
-from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.statistics.jackknife import jackknife, over
+from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
 
 MEANS = ("distance", "disagreement")
 OF_PAIRS = ("kappa", "qwk", "alpha")
 OF_MANY = ("alpha",)
+LARGE_MOVE = 0.75
 
 
 def severity(matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
@@ -32,8 +33,7 @@ def severity(matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
     a failure are left out, except that alpha keeps those with two classes or more.
     """
     table = _checked(matrix, n_classes)
-    each = np.full(len(table), n_classes)
-    found = severity_estimates(table, each, one_group(len(table)))
+    found = severity_estimates(table, n_classes, one_group(len(table)))
     return {name: one.only() for name, one in found.items()}
 
 
@@ -50,8 +50,8 @@ def _checked(matrix: npt.ArrayLike, n_classes: int) -> Ranks:
     return rank_table(matrix, "matrix", n_classes)
 
 
-def severity_estimates(table: Ranks, n_classes: Ints, groups: Groups) -> dict[str, Estimates]:
-    """Estimate the severity in every group: items x conditions, and the scale of every item."""
+def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str, Estimates]:
+    """Estimate the severity in every group of one scale: items x conditions."""
     complete = table.min(axis=1) > 0
     lowest, highest = table.min(axis=1), table.max(axis=1)
     n, failed = groups.count(complete), groups.count(~complete)
@@ -60,32 +60,42 @@ def severity_estimates(table: Ranks, n_classes: Ints, groups: Groups) -> dict[st
         "far": complete & (highest - lowest >= 2),
         "polar": complete & (lowest < middle) & (highest > middle),
     }
-    found = {name: _share(name, mark, groups, n, failed) for name, mark in marks.items()}
-    scale = int(n_classes.max())
-    together = _coincidences(table, scale)
-    apart = np.abs(np.subtract.outer(np.arange(scale), np.arange(scale)))
+    found = {
+        name: share_estimates(name, mark, complete, groups, failed=failed)
+        for name, mark in marks.items()
+    }
+    together, places = _coincidences(table, n_classes), np.arange(n_classes)
+    apart = np.abs(np.subtract.outer(places, places))
     runs = np.where(complete, table.shape[1], 1)
-    distance = (together * apart).sum(axis=(1, 2)) / runs / np.maximum(n_classes - 1, 1)
+    distance = (together * apart).sum(axis=(1, 2)) / runs / (n_classes - 1)
     differ = (together * (apart > 0)).sum(axis=(1, 2)) / runs
     means = [np.where(complete, column, 0.0) for column in (distance, differ)]
     is_pair = table.shape[1] == 2
-    cells = _tables(table, complete, scale) if is_pair else together
-    found |= bootstrap(MEANS, [*means, complete], groups, n=n, failed=failed)
+    cells = _tables(table, complete, n_classes) if is_pair else together
+    shares = [(0.0, 1.0)] * len(MEANS)
+    found |= jackknife(MEANS, [*means, complete], groups, reach=shares, n=n, failed=failed)
+    names = OF_PAIRS if is_pair else OF_MANY
     return found | jackknife(
-        OF_PAIRS if is_pair else OF_MANY,
+        names,
         [*cells.reshape(len(table), -1).T],
         groups,
         _of_pairs if is_pair else _of_many,
         n=n,
         failed=failed,
-        scale="fisher",
+        reach=[(-1.0, 1.0)] * len(names),
+        unseen=_unseen(n_classes, 1 if is_pair else table.shape[1]),
     )
 
 
-def _share(name: str, mark: Booleans, groups: Groups, n: Ints, failed: Ints) -> Estimates:
-    k = groups.count(mark)
-    low, high = (np.where(n > 0, end, np.nan) for end in wilson(k, n))
-    return estimates(name, ratio(k, n), (low, high), n=n, k=k, failed=failed)
+def _unseen(n_classes: int, weight: int) -> Floats:
+    """One more item in any cell of the table, as far off as three quarters of the scale."""
+    most = math.ceil(LARGE_MOVE * (n_classes - 1))
+    cells = [(a, b) for a in range(n_classes) for b in range(n_classes) if abs(a - b) in (0, most)]
+    rows = np.zeros((len(cells), n_classes, n_classes))
+    for row, (a, b) in zip(rows, cells, strict=True):
+        row[a, b] += weight / 2
+        row[b, a] += weight / 2
+    return rows.reshape(len(cells), -1)
 
 
 def _coincidences(table: Ranks, n_classes: int) -> Floats:
@@ -105,22 +115,22 @@ def _tables(pair: Ranks, complete: Booleans, n_classes: int) -> Floats:
     return cells
 
 
-def _of_pairs(sums: Sums) -> Sums:
+def _of_pairs(sums: Floats) -> Floats:
     tables = _squares(sums)
     kappa, qwk = _kappas(tables)
     return np.stack([kappa, qwk, _alpha(tables + np.swapaxes(tables, -1, -2))], axis=-1)
 
 
-def _of_many(sums: Sums) -> Sums:
+def _of_many(sums: Floats) -> Floats:
     return np.asarray(_alpha(_squares(sums))[..., None])
 
 
-def _squares(sums: Sums) -> Sums:
+def _squares(sums: Floats) -> Floats:
     n_classes = math.isqrt(sums.shape[-1])
     return sums.reshape(*sums.shape[:-1], n_classes, n_classes)
 
 
-def _kappas(tables: Sums) -> tuple[Sums, Sums]:
+def _kappas(tables: Floats) -> tuple[Floats, Floats]:
     """Return Cohen's kappa and the quadratic-weighted one of every table."""
     rows, columns = tables.sum(axis=-1), tables.sum(axis=-2)
     n, places = rows.sum(axis=-1), np.arange(tables.shape[-1], dtype=tables.dtype)
@@ -132,7 +142,7 @@ def _kappas(tables: Sums) -> tuple[Sums, Sums]:
     return kappa, 1 - over(apart * n, expected)
 
 
-def _alpha(together: Sums) -> Sums:
+def _alpha(together: Floats) -> Floats:
     """Return ordinal alpha: distances between classes are those of their mid-ranks, squared."""
     sizes = together.sum(axis=-1)
     n = sizes.sum(axis=-1)
@@ -153,6 +163,10 @@ def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]
             continue
         table = np.stack(conditions(panel, contrast, found.items), axis=1)
         groups = panel.groups.among(found.items)
-        for one in severity_estimates(table, panel.n_classes[groups.of], groups).values():
-            own = found.measured & ~panel.nominal & (one.n > 0)
-            yield rows_of(own, one, contrast.name, "complete")
+        for n_classes in np.unique(panel.n_classes).tolist():
+            own = found.measured & ~panel.nominal & (panel.n_classes == n_classes)
+            kept = own[groups.of]
+            if not kept.any():
+                continue
+            for one in severity_estimates(table[kept], n_classes, groups.among(kept)).values():
+                yield rows_of(own & (one.n > 0), one, contrast.name, "complete")

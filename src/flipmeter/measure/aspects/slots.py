@@ -12,7 +12,7 @@ from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.statistics.bootstrap import bootstrap
+from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import Contrast, Estimate, Problem
 
 
@@ -75,8 +75,13 @@ def slot_estimates(
     wanted *= read[:, None]
     names = [f"slot:{slot}" for slot in range(1, n_classes + 1)]
     beyond = [f"slot_excess:{slot}" for slot in range(1, n_classes + 1)]
-    drawn = bootstrap(
-        [*names, *beyond], [*chosen.T, *(chosen - wanted).T, read], groups, n=n, failed=failed
+    drawn = jackknife(
+        [*names, *beyond],
+        [*chosen.T, *(chosen - wanted).T, read],
+        groups,
+        reach=[(0.0, 1.0)] * n_classes + [(-1.0, 1.0)] * n_classes,
+        n=n,
+        failed=failed,
     )
     found: dict[str, Tested] = {name: (one, None) for name, one in drawn.items()}
     shares = np.stack([drawn[name].value for name in names], axis=-1)

@@ -13,9 +13,8 @@ from flipmeter.measure.panel.checked import Floats, Ranks, rank_table, ranks, ra
 from flipmeter.measure.panel.graded import graded
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.panel.panel import Panel
-from flipmeter.measure.statistics.bootstrap import bootstrap
-from flipmeter.measure.statistics.formulas import wilson
-from flipmeter.measure.statistics.paired import tango
+from flipmeter.measure.statistics.jackknife import jackknife
+from flipmeter.measure.statistics.shares import share_ends, share_estimates
 from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem
 
 STRICT = ("robust_accuracy", "worst_accuracy", "spread")
@@ -67,11 +66,12 @@ def worst_estimates(
     right = (table == gold[:, None]).T
     n, failed = groups.count(), groups.count(table.min(axis=1) < 1)
     hits = np.stack([groups.count(of) for of in right])
-    k, n_views = groups.count(right.all(axis=0)), len(right)
-    robust = estimates("robust_accuracy", ratio(k, n), wilson(k, n), n=n, k=k, failed=failed)
+    all_right, everything, n_views = right.all(axis=0), np.ones(len(gold), bool), len(right)
+    robust = share_estimates("robust_accuracy", all_right, everything, groups, failed=failed)
     # The worst one may be any of them: the upper end must hold for all, the lower for its own.
-    low = wilson(hits, n[None])[0].min(axis=0)
-    high = wilson(hits, n[None], 1 - ALPHA / n_views)[1].min(axis=0)
+    low = np.min([share_ends(of, everything, groups)[0] for of in right], axis=0)
+    strict = ALPHA / n_views
+    high = np.min([share_ends(of, everything, groups, strict)[1] for of in right], axis=0)
     worst = estimates(
         "worst_accuracy",
         ratio(hits.min(axis=0), n),
@@ -93,12 +93,20 @@ def _spread(
 ) -> Estimates:
     n = groups.count()
     pairs = list(permutations(right, 2))
-    b = np.stack([groups.count(one & ~other) for one, other in pairs])
-    c = np.stack([groups.count(other & ~one) for one, other in pairs])
-    low = np.maximum(tango(b, c, n, 1 - ALPHA / len(pairs))[0].max(axis=0), 0)
-    high = tango(b, c, n)[1].max(axis=0)
+    lows = [_gap(*pair, groups, ALPHA / len(pairs)).low for pair in pairs]
+    highs = [_gap(*pair, groups, ALPHA).high for pair in pairs]
+    low, high = np.maximum(np.max(lows, axis=0), 0), np.max(highs, axis=0)
     value = ratio(hits.max(axis=0) - hits.min(axis=0), n)
     return estimates("spread", value, (low, high), n=n, failed=failed, note=GUARANTEED)
+
+
+def _gap(
+    one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups, alpha: float
+) -> Estimates:
+    """Difference between the accuracies of two conditions."""
+    columns = [one.astype(np.int64) - other, np.ones(len(one))]
+    reach = [(-1.0, 1.0)]
+    return jackknife(["gap"], columns, groups, reach=reach, n=groups.count(), alpha=alpha)["gap"]
 
 
 def _costs(gold: Ranks, table: Ranks, groups: Groups, costs: Floats) -> dict[str, Estimates]:
@@ -111,7 +119,8 @@ def _costs(gold: Ranks, table: Ranks, groups: Groups, costs: Floats) -> dict[str
     ]
     names, columns = ("cost", "instability_cost"), [cost, np.mean(between, axis=0) * complete]
     n, failed = groups.count(complete), groups.count(~complete)
-    return bootstrap(names, [*columns, complete], groups, n=n, failed=failed)
+    reach = [(float(costs.min()), float(costs.max()))] * 2
+    return jackknife(names, [*columns, complete], groups, reach=reach, n=n, failed=failed)
 
 
 def worst_rows(

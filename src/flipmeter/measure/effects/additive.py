@@ -9,10 +9,17 @@ import numpy as np
 import polars as pl
 
 from flipmeter.measure.effects.baselines import Joint, joints
+from flipmeter.measure.effects.measured_items import (
+    Measured,
+    MeasuredItems,
+    Measurer,
+    combined,
+    in_common,
+)
 from flipmeter.measure.effects.residuals import N, prepared, residual
-from flipmeter.measure.panel.groups import joined
-from flipmeter.measure.statistics.means import Mean, MeanCell, fewest, interval, mean_cell
-from flipmeter.measure.statistics.resample import MeasuredItems, Resampler, in_common
+from flipmeter.measure.inference.differences import Influences, stacked
+from flipmeter.measure.panel.checked import Floats
+from flipmeter.measure.statistics.means import Mean, MeanCell, fewest, over_datasets, over_seeds
 from flipmeter.types import Contrast, Mode, Problem
 
 NUMBERS = ("baseline", "forecast", "measured", "interaction")
@@ -48,11 +55,11 @@ def forecasts(
 
     `configs` says what a config changes of the base; its own level is "config=NAME". The
     interaction is measured minus forecast. A row is about one dataset, or about their mean where
-    `dataset` is empty. `recommended`: all groups on the items they share, and bootstrap intervals
-    over items; `paper`: each group on its own items. Where one of the numbers is undefined none is
-    given, and the note says why.
+    `dataset` is empty. `recommended`: all groups on the items they share, and intervals
+    over clusters of items; `paper`: each group on its own items. Where one of the numbers is
+    undefined none is given, and the note says why.
     """
-    keys, sides, resampler = prepared(decisions, contrasts, mode)
+    keys, sides, measurer = prepared(decisions, contrasts, mode)
     found = joints(decisions, keys, sides, configs)
     if all(joint.missing for joint in found):
         lacking = list(dict.fromkeys(level for joint in found for level in joint.missing))
@@ -60,7 +67,7 @@ def forecasts(
             f"no config can be forecast: {', '.join(lacking)} was not asked alone; "
             "add it to the study's `vary:`"
         )
-    maker = _ForecastRows(sides, resampler)
+    maker = _ForecastRows(sides, measurer)
     rows = [row for joint in found for row in maker.rows(joint)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -71,7 +78,7 @@ class _ForecastRows:
     """Makes the rows of a config: a cell has all metrics of each of the four numbers, in turn."""
 
     sides: Sequence[MeasuredItems]
-    resampler: Resampler
+    measurer: Measurer
 
     def rows(self, joint: Joint) -> Iterator[tuple[object, ...]]:
         """Yield the rows of the mean over datasets, then those of each dataset."""
@@ -82,42 +89,35 @@ class _ForecastRows:
         if not cells:
             yield from self._empty(joint)
             return
-        means = {dataset: mean_cell(of) for dataset, of in cells.items()}
-        over_all = mean_cell({dataset: mean.cell for dataset, mean in means.items()})
+        means = {dataset: over_seeds(of) for dataset, of in cells.items()}
+        over_all = over_datasets({dataset: mean.cell for dataset, mean in means.items()})
         n_seeds = fewest([mean.count for mean in means.values()])
         for dataset, mean in {"": over_all, **means}.items():
-            for place, metric in enumerate(self.resampler.names):
+            for place, metric in enumerate(self.measurer.names):
                 count = int(mean.count[place])
                 counts = (count, int(n_seeds[place])) if dataset == "" else (min(count, 1), count)
                 yield self._row(joint, (dataset, metric), mean, place, counts)
 
     def _cell(self, joint: Joint, dataset: str, groups: Sequence[int]) -> MeanCell:
         """Return the four numbers of a dataset and seed, none where one of them is undefined."""
-        sides, is_drawn, note = self._sides(groups)
+        sides, is_shared, note = self._sides(groups)
         found = [
-            self.resampler.remember(dataset, side, group, is_drawn=is_drawn)
-            for side, group in zip(sides, groups, strict=True)
+            self.measurer.remember(side, group) for side, group in zip(sides, groups, strict=True)
         ]
-        config, base, *alone = found
-        forecast = additive(base, [residual(level, base) for level in alone])
-        numbers = np.stack([base, forecast, config, config - forecast])
-        numbers = np.where(np.isnan(numbers).any(axis=0), np.nan, numbers)
-        drawn = numbers[:, :, 1:] if is_drawn else np.stack([self.resampler.nothing()] * 4)
         names = ("", "base: ", *(f"{level}: " for level in joint.levels))
-        whose = zip(sides, (values[:, 0] for values in found), strict=True)
-        notes = self.resampler.notes(dict(zip(names, whose, strict=True)), note)
-        is_read = np.logical_and.reduce([side.read for side in (sides if is_drawn else sides[:1])])
+        whose = zip(sides, (one.value for one in found), strict=True)
+        notes = self.measurer.notes(dict(zip(names, whose, strict=True)), note)
+        is_read = np.logical_and.reduce([side.read for side in (sides if is_shared else sides[:1])])
         usable = sides[0].usable
         counts = [usable.sum(axis=1), (usable & ~is_read).sum(axis=1)]
-        n, failed = (np.tile(self.resampler.by_metric(count), len(NUMBERS)) for count in counts)
-        return MeanCell(
-            numbers[:, :, 0].ravel(), np.concatenate(drawn), n, failed, notes * len(NUMBERS)
-        )
+        n, failed = (np.tile(self.measurer.by_metric(count), len(NUMBERS)) for count in counts)
+        influences = _influences(found) if is_shared else None
+        return MeanCell(_four(found).ravel(), n, failed, notes * len(NUMBERS), influences)
 
     def _sides(self, groups: Sequence[int]) -> tuple[list[MeasuredItems], bool, str]:
-        """Return the sides that are measured, whether they are resampled together, and a note."""
+        """Return the sides that are measured, whether they have the same items, and a note."""
         own = [self.sides[group] for group in groups]
-        if self.resampler.mode == "paper":
+        if self.measurer.mode == "paper":
             return own, False, ""
         shared = in_common(*own)
         n_items, most = len(shared[0].items), max(len(side.items) for side in own)
@@ -133,22 +133,42 @@ class _ForecastRows:
         place: int,
         counts: tuple[int, int],
     ) -> tuple[object, ...]:
-        cell, numbers, about = mean.cell, [], ""
+        cell, numbers = mean.cell, []
         for number in range(len(NUMBERS)):
-            at = number * len(self.resampler.names) + place
-            low, high, about = interval(cell.drawn[at], float(cell.value[at]))
-            numbers += [float(cell.value[at]), low, high]
+            at = number * len(self.measurer.names) + place
+            numbers += [float(of[at]) for of in (cell.value, cell.low, cell.high)]
         return (
             *(joint.config, joint.rater, *names, *numbers, *counts),
             *(int(cell.n[place]), int(cell.failed[place]), ", ".join(joint.levels)),
-            *(joined(cell.notes[place], about), self.resampler.mode),
+            *(cell.notes[place], self.measurer.mode),
         )
 
     def _empty(self, joint: Joint) -> Iterator[tuple[object, ...]]:
         missing = ", ".join(joint.missing)
         note = f"not asked alone: {missing}" if missing else "no dataset and seed in common"
         nothing = [None] * (3 * len(NUMBERS))
-        for metric in self.resampler.names:
+        for metric in self.measurer.names:
             counts, levels = (0, 0, 0, 0), ", ".join(joint.levels)
             names = (joint.config, joint.rater, "", metric)
-            yield (*names, *nothing, *counts, levels, note, self.resampler.mode)
+            yield (*names, *nothing, *counts, levels, note, self.measurer.mode)
+
+
+def _four(found: Sequence[Measured]) -> Floats:
+    """All metrics of each of the four numbers; undefined where one of them is."""
+    config, base, *alone = (one.value for one in found)
+    forecast = additive(base, [residual(level, base) for level in alone])
+    numbers = np.stack([base, forecast, config, config - forecast])
+    return np.where(np.isnan(numbers).any(axis=0), np.nan, numbers)
+
+
+def _influences(found: Sequence[Measured]) -> Influences:
+    """What clusters add to each of the four numbers, which are sums of the config's metrics, the
+    base's and those of each level alone."""
+    n_alone = len(found) - 2
+    factors = (
+        [0.0, 1.0, *[0.0] * n_alone],
+        [0.0, 1.0 - n_alone, *[1.0] * n_alone],
+        [1.0, 0.0, *[0.0] * n_alone],
+        [1.0, n_alone - 1.0, *[-1.0] * n_alone],
+    )
+    return stacked([combined(found, by)[1] for by in factors])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from flipmeter.measure.statistics.resample import MeasuredItems
+from flipmeter.measure.effects.measured_items import MeasuredItems
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
 

@@ -9,17 +9,17 @@ import numpy as np
 import polars as pl
 
 from flipmeter.measure.effects.baselines import LevelComparison, Pair
+from flipmeter.measure.effects.measured_items import (
+    SCORES,
+    MeasuredItems,
+    Measurer,
+    in_common,
+    read_sides,
+)
 from flipmeter.measure.effects.residuals import subtract
 from flipmeter.measure.panel.frame import any_nominal, checked, quoted
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.measure.statistics.resample import (
-    SCORES,
-    MeasuredItems,
-    Resampler,
-    in_common,
-    read_sides,
-)
 from flipmeter.types import Contrast, Problem
 
 FIRST, SECOND = "first", "second"
@@ -36,10 +36,11 @@ def compare(
     """Subtract a run from another, metric by metric, on the items that both have.
 
     Raters, datasets, levels and seeds are paired by name; where each run has one rater, these are
-    paired whatever their names. The interval is a bootstrap over items that holds datasets and
-    seeds fixed. `word` is `higher`, `lower` or `not distinguishable`, by that interval. `b` counts
-    the items that only the second run gets right (or flips), `c` those that only the first does;
-    McNemar's two-sided mid-p needs one seed, because seeds share their items.
+    paired whatever their names. The interval is over clusters of items (their copies and seeds),
+    and holds datasets and seeds fixed. `word` is `higher`, `lower` or `not distinguishable`, by
+    that interval. `b` counts the items that only the second run gets right (or flips), `c` those
+    that only the first does; McNemar's two-sided mid-p needs one seed and no copies of items,
+    which are not independent.
     """
     pairs = [contrast for contrast in contrasts if contrast.is_pair]
     frames = same_raters(checked(first), checked(second))
@@ -52,8 +53,8 @@ def compare(
     keys, sides = read_sides(both, pairs, "recommended")
     found = _comparisons(keys)
     names = [contrast.name for contrast in pairs]
-    resampler = Resampler("recommended", names, any_nominal(both))
-    table = subtract(sides, resampler, found).drop("factor", "mode", "against")
+    measurer = Measurer("recommended", names, any_nominal(both))
+    table = subtract(sides, measurer, found).drop("factor", "mode", "against")
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
     counts = {
@@ -61,7 +62,7 @@ def compare(
         for one in found
         for dataset, of in {**one.pairs, "": list(chain(*one.pairs.values()))}.items()
     }
-    return _judged(table, counts, resampler.names)
+    return _judged(table, counts, measurer.names)
 
 
 def same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -94,16 +95,18 @@ def _comparisons(keys: pl.DataFrame) -> list[LevelComparison]:
     return list(found.values())
 
 
-_Counts = tuple[int, list[tuple[int, int]]]
-"""How many seeds, and McNemar's b and c of accuracy and of each contrast."""
+_Counts = tuple[bool, list[tuple[int, int]]]
+"""Whether items are independent, and McNemar's b and c of accuracy and of each contrast."""
 
 
 def _discordant(sides: Sequence[MeasuredItems], pairs: Sequence[Pair]) -> _Counts:
     """Count the items that hold in one run only, added up over seeds and datasets."""
+    is_independent = len({seed for seed, _, _ in pairs}) == 1
     totals = np.zeros((1 + len(sides[0].pairs), 2), dtype=np.int64)
     for _, second, first in pairs:
         here, there = in_common(sides[second], sides[first])
         usable = here.usable & here.read & there.read
+        is_independent &= len(np.unique(here.cluster)) == len(here.cluster)
         marks = [
             np.concatenate(
                 [(side.classes == side.gold)[None], side.pairs[:, 0] != side.pairs[:, 1]]
@@ -113,7 +116,7 @@ def _discordant(sides: Sequence[MeasuredItems], pairs: Sequence[Pair]) -> _Count
         for place, (only, other) in enumerate(((0, 1), (1, 0))):
             totals[:, place] += (usable & marks[only] & ~marks[other]).sum(axis=1)
     counts = [(int(b), int(c)) for b, c in totals.tolist()]
-    return len({seed for seed, _, _ in pairs}), counts
+    return is_independent, counts
 
 
 def _judged(
@@ -124,10 +127,10 @@ def _judged(
     tested = [BY_ITEM, *(name for name in names if name not in SCORES["recommended"])]
     rows: list[tuple[int | None, int | None, float | None]] = []
     for row in table.select("rater", "level", "dataset", "metric").iter_rows():
-        n_seeds, found = counts[row[:3]]
+        is_independent, found = counts[row[:3]]
         if row[3] in tested:
             b, c = found[tested.index(row[3])]
-            p = mcnemar(b, c, alternative="two-sided") if n_seeds == 1 else None
+            p = mcnemar(b, c, alternative="two-sided") if is_independent else None
             rows.append((b, c, p))
         else:
             rows.append((None, None, None))

@@ -11,10 +11,10 @@ import polars as pl
 from flipmeter.design.cells import in_style_order, parse_cell
 from flipmeter.design.coding import Codes
 from flipmeter.measure.effects.gee import Outcomes
+from flipmeter.measure.effects.measured_items import contrasted
 from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.panel import KEY, Panel, read_panel
-from flipmeter.measure.statistics.resample import contrasted
 from flipmeter.types import Contrast, Mode, Problem
 
 BASE = ""

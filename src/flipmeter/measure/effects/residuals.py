@@ -16,6 +16,15 @@ from flipmeter.measure.effects.baselines import (
     paper_contrasts,
     transfers,
 )
+from flipmeter.measure.effects.measured_items import (
+    SCORES,
+    MeasuredItems,
+    Measurer,
+    combined,
+    in_common,
+    merged,
+    read_sides,
+)
 from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.panel.frame import any_nominal
 from flipmeter.measure.panel.groups import joined
@@ -24,18 +33,10 @@ from flipmeter.measure.statistics.means import (
     MeanCell,
     by_seed,
     fewest,
-    interval,
-    mean_cell,
+    over_datasets,
+    over_seeds,
     sd_of,
     spread_interval,
-)
-from flipmeter.measure.statistics.resample import (
-    SCORES,
-    MeasuredItems,
-    Resampler,
-    in_common,
-    merged,
-    read_sides,
 )
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Mode, Problem
@@ -78,10 +79,10 @@ def residuals(
 
     A row is about one dataset, or about their mean where `dataset` is empty. `paper`: seeds are
     averaged within a dataset, then mean and population SD are taken over datasets, each side on
-    its own items. `recommended`: both sides on the items they share, with a bootstrap interval
-    over items that holds datasets and seeds fixed, and sample SDs; `spread_low` and `spread_high`
-    are the t interval over three datasets or more. What is undefined is null, and its note says
-    why. `against` is the rater whose numbers are subtracted.
+    its own items. `recommended`: both sides on the items they share, with an interval
+    over clusters of items that holds datasets and seeds fixed, and sample SDs; `spread_low` and
+    `spread_high` are the t interval over three datasets or more. What is undefined is null, and
+    its note says why. `against` is the rater whose numbers are subtracted.
     """
     return _subtracted(decisions, contrasts, mode, comparisons)
 
@@ -103,15 +104,15 @@ def transfer(
 def _subtracted(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode, find: Find
 ) -> pl.DataFrame:
-    keys, sides, resampler = prepared(decisions, contrasts, mode)
-    return subtract(sides, resampler, find(decisions, keys, sides))
+    keys, sides, measurer = prepared(decisions, contrasts, mode)
+    return subtract(sides, measurer, find(decisions, keys, sides))
 
 
 def subtract(
-    sides: Sequence[MeasuredItems], resampler: Resampler, found: Sequence[LevelComparison]
+    sides: Sequence[MeasuredItems], measurer: Measurer, found: Sequence[LevelComparison]
 ) -> pl.DataFrame:
     """Make the rows of every comparison."""
-    maker = _ResidualRows(sides, resampler)
+    maker = _ResidualRows(sides, measurer)
     rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -119,14 +120,14 @@ def subtract(
 
 def prepared(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
-) -> tuple[pl.DataFrame, list[MeasuredItems], Resampler]:
+) -> tuple[pl.DataFrame, list[MeasuredItems], Measurer]:
     """Return the keys of all groups, the groups, and what measures them in a mode."""
     if mode not in SCORES:
         raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
     chosen = paper_contrasts(contrasts)
     keys, sides = read_sides(decisions, chosen, mode)
     names = [contrast.name for contrast in chosen]
-    return keys, sides, Resampler(mode, names, any_nominal(decisions))
+    return keys, sides, Measurer(mode, names, any_nominal(decisions))
 
 
 @dataclass(frozen=True)
@@ -134,15 +135,15 @@ class _ResidualRows:
     """Makes the rows of a comparison; the bases of many comparisons are measured once."""
 
     sides: Sequence[MeasuredItems]
-    resampler: Resampler
+    measurer: Measurer
 
     @property
     def mode(self) -> Mode:
-        return self.resampler.mode
+        return self.measurer.mode
 
     @property
     def names(self) -> list[str]:
-        return self.resampler.names
+        return self.measurer.names
 
     def rows(self, one: LevelComparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
@@ -150,7 +151,7 @@ class _ResidualRows:
         yield from self._table(one, one.level, self._cells(one, self._cell), note)
         if one.factor == "cardinality":
             about = "control: the base's own answers, merged; no call is made"
-            control, first = self._cells(one, self._control), len(self.resampler.scores)
+            control, first = self._cells(one, self._control), len(self.measurer.scores)
             yield from self._table(one, f"{one.level} {MERGED}", control, about, first=first)
 
     def _cells(
@@ -192,20 +193,20 @@ class _ResidualRows:
             level, base = here, there
         elif self.mode == "recommended":
             note = f"no interval: no item in common with {one.other}"
-        at_level = self.resampler.measure(dataset, level, is_drawn=has_common)
-        at_base = self.resampler.remember(dataset, base, key, is_drawn=has_common)
-        points = residual(at_level, at_base)
-        drawn = points[:, 1:] if has_common else self.resampler.nothing()
+        at_level, at_base = self.measurer.measure(level), self.measurer.remember(base, key)
+        value, influences = residual(at_level.value, at_base.value), None
+        if has_common:
+            value, influences = combined([at_level, at_base], [100.0, -100.0])
         is_short = ~(level.read & (base.read if has_common else True))
         n, failed = level.usable.sum(axis=1), (level.usable & is_short).sum(axis=1)
-        sides = {"": (level, at_level[:, 0]), f"{one.other}: ": (base, at_base[:, 0])}
-        notes, by_metric = self.resampler.notes(sides, note), self.resampler.by_metric
-        return MeanCell(points[:, 0], drawn, by_metric(n), by_metric(failed), notes)
+        sides = {"": (level, at_level.value), f"{one.other}: ": (base, at_base.value)}
+        notes, by_metric = self.measurer.notes(sides, note), self.measurer.by_metric
+        return MeanCell(value, by_metric(n), by_metric(failed), notes, influences)
 
     def _empty(self, note: str) -> MeanCell:
         size = len(self.names)
         nothing, none = np.full(size, np.nan), np.zeros(size, dtype=np.int64)
-        return MeanCell(nothing, self.resampler.nothing(), none, none, [note] * size)
+        return MeanCell(nothing, none, none, [note] * size)
 
     # --- all of them --------------------------------------------------------------------------
 
@@ -221,8 +222,8 @@ class _ResidualRows:
         if not cells:
             told = note or f"no dataset and seed in common with {one.other}"
             cells, note = {"": {"": self._empty(told)}}, ""
-        means = {dataset: mean_cell(of) for dataset, of in cells.items()}
-        over_all = mean_cell({dataset: mean.cell for dataset, mean in means.items()})
+        means = {dataset: over_seeds(of) for dataset, of in cells.items()}
+        over_all = over_datasets({dataset: mean.cell for dataset, mean in means.items()})
         ddof = 0 if self.mode == "paper" else 1
         seed_sd, dataset_sd = sd_of(by_seed(cells), ddof), over_all.sd(ddof)
         n_seeds = fewest([mean.count for mean in means.values()])
@@ -246,12 +247,12 @@ class _ResidualRows:
         note: str,
     ) -> tuple[object, ...]:
         cell, value = mean.cell, float(mean.cell.value[metric])
-        low, high, about = interval(cell.drawn[metric], value)
+        ends = float(cell.low[metric]), float(cell.high[metric])
         count = int(mean.count[metric])
         n_datasets = count if names[-1] == "" else min(count, 1)
         spread = spread_interval(value, sds[1], n_datasets if self.mode == "recommended" else 0)
         return (
-            *(*names, self.names[metric], value, low, high, *sds, *spread),
+            *(*names, self.names[metric], value, *ends, *sds, *spread),
             *(n_datasets, n_seeds, int(cell.n[metric]), int(cell.failed[metric])),
-            *(joined(note, cell.notes[metric], about), self.mode),
+            *(joined(note, cell.notes[metric]), self.mode),
         )

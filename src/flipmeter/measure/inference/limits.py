@@ -260,6 +260,7 @@ def _is_wrong(metric: str) -> pl.Expr:
 # --- drift ------------------------------------------------------------------------------------
 
 GROUP = (*KEY, "seed")
+CLUSTER = pl.col("cluster").fill_null(pl.col("item"))
 
 
 def _drifts(
@@ -278,7 +279,7 @@ def _drifts(
     both = before.join(now, on=[*GROUP, "item"], suffix="_now", maintain_order="right")
     for (rater, *rest), group in both.group_by(KEY, maintain_order=True):
         key = (names[0] if len(names) == 1 else rater, *rest)
-        change = group.group_by("item", maintain_order=True).agg(
+        change = group.group_by("cluster", maintain_order=True).agg(
             (pl.col("bad_now") - pl.col("bad")).mean().alias("change")
         )["change"]
         far = float(group["n_classes"][0] - 1) if limit.metric == "mae" else 1.0
@@ -296,7 +297,7 @@ def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> 
         runs = runs.drop_nulls("gold")
     bad = _distance() if limit.metric == "mae" else _is_wrong(limit.metric)
     failed = pl.col("rank") == NO_CLASS
-    return runs.select(*GROUP, "item", "n_classes", bad=bad.cast(pl.Int64), failed=failed)
+    return runs.select(*GROUP, "item", CLUSTER, "n_classes", bad=bad.cast(pl.Int64), failed=failed)
 
 
 def _flipped(frame: pl.DataFrame, views: Sequence[str]) -> pl.DataFrame:
@@ -308,6 +309,7 @@ def _flipped(frame: pl.DataFrame, views: Sequence[str]) -> pl.DataFrame:
         n_views=pl.len(),
         is_same=(pl.col("prompt").n_unique() == 1) & (pl.col("prompt").first() != ""),
         n_classes=pl.col("n_classes").first(),
+        cluster=CLUSTER.first(),
     )
     usable = found.filter(n_views=len(views)).filter(~pl.col("is_same").fill_null(False))
     return usable.filter(~pl.col("failed")).drop("n_views", "is_same")

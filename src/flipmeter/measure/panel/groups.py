@@ -16,14 +16,19 @@ NO_COUNT = -1
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group each item belongs to, and how many groups there are; a group may be empty."""
+    """Which group each item belongs to, and how many groups there are; a group may be empty.
+
+    Items of one `cluster` are not independent of each other; without it all items are.
+    """
 
     of: Ints
     n: int
+    cluster: Ints | None = None
 
     def among(self, items: Booleans) -> Groups:
         """Return the same groups with only these items."""
-        return Groups(self.of[items], self.n)
+        cluster = None if self.cluster is None else self.cluster[items]
+        return Groups(self.of[items], self.n, cluster)
 
     def count(self, items: Booleans | None = None) -> Ints:
         """Count the items of each group, or only the marked ones."""

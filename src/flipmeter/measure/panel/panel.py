@@ -268,7 +268,7 @@ def read_panel(
         reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
         n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
         labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
-        groups=Groups(units.to_numpy() // len(items), keys.height),
+        groups=Groups(units.to_numpy() // len(items), keys.height, cluster),
         gold=gold,
         cluster=cluster,
         ranks=dict(zip(runs, ranks, strict=True)),

@@ -1,33 +1,43 @@
-"""Cells of numbers -> their mean, their spread, and the interval of their resamples."""
+"""Cells of numbers -> their mean, its interval, and their spread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import special
 
+from flipmeter.measure.inference.differences import (
+    Influences,
+    average_ends,
+    influence_ends,
+    mean_influences,
+    reasons,
+)
 from flipmeter.measure.panel.checked import Floats, Ints, ratio
 from flipmeter.measure.panel.groups import joined
 from flipmeter.types import ALPHA
 
-ENDS = (2.5, 97.5)
 SAME = 1e-9
-NO_WIDTH = "no interval: the same in every resample"
 ENOUGH_DATASETS = 3
 """With two datasets, an interval over datasets would say nothing."""
 
 
 @dataclass(frozen=True)
 class MeanCell:
-    """Residuals by metric, their resamples (metrics x resamples), counts and notes."""
+    """Numbers by metric with their intervals, what clusters add to them, counts and notes.
+
+    Without `influences` there is no interval.
+    """
 
     value: Floats
-    drawn: Floats
     n: Ints
     failed: Ints
     notes: list[str]
+    influences: Influences | None = None
+    low: Floats = field(default_factory=lambda: np.array([]))
+    high: Floats = field(default_factory=lambda: np.array([]))
 
 
 @dataclass(frozen=True)
@@ -45,28 +55,43 @@ class Mean:
         return sd_of(self.parts, ddof)
 
 
-def mean_cell(cells: Mapping[str, MeanCell]) -> Mean:
+def over_seeds(cells: Mapping[str, MeanCell]) -> Mean:
+    """Average the seeds of a dataset that are defined; all seeds of a cluster count once."""
+    mean = _averaged(cells)
+    found = [cell.influences for cell in cells.values()]
+    known = [one for one in found if one is not None]
+    nothing = np.full(len(mean.cell.value), np.nan)
+    if len(known) < len(found):
+        return replace(mean, cell=replace(mean.cell, low=nothing, high=nothing))
+    together = mean_influences(known, ~np.isnan(mean.parts))
+    low, high = influence_ends(mean.cell.value, together)
+    why = reasons(mean.cell.value, together, low)
+    notes = [joined(*both) for both in zip(mean.cell.notes, why, strict=True)]
+    cell = replace(mean.cell, influences=together, low=low, high=high, notes=notes)
+    return replace(mean, cell=cell)
+
+
+def over_datasets(cells: Mapping[str, MeanCell]) -> Mean:
+    """Average the datasets that are defined, which are independent of each other."""
+    mean = _averaged(cells)
+    lows, highs = (
+        np.stack([getattr(cell, end) for cell in cells.values()]) for end in ("low", "high")
+    )
+    low, high = average_ends(mean.parts, lows, highs)
+    return replace(mean, cell=replace(mean.cell, low=low, high=high))
+
+
+def _averaged(cells: Mapping[str, MeanCell]) -> Mean:
     """Average the cells that are defined; a note that is not everywhere says where it is."""
     parts = np.stack([cell.value for cell in cells.values()])
-    counts = ~np.isnan(parts)
-    drawn = np.stack(
-        [
-            np.where(counted[:, None], cell.drawn, 0.0)
-            for counted, cell in zip(counts, cells.values(), strict=True)
-        ]
-    )
     notes = [
         _gathered({name: cell.notes[metric] for name, cell in cells.items()})
         for metric in range(parts.shape[1])
     ]
-    cell = MeanCell(
-        mean_of(parts),
-        ratio(drawn.sum(axis=0), counts.sum(axis=0)[:, None]),
-        np.sum([cell.n for cell in cells.values()], axis=0),
-        np.sum([cell.failed for cell in cells.values()], axis=0),
-        notes,
+    n, failed = (
+        np.sum([getattr(cell, name) for cell in cells.values()], axis=0) for name in ("n", "failed")
     )
-    return Mean(cell, parts)
+    return Mean(MeanCell(mean_of(parts), n, failed, notes), parts)
 
 
 def _gathered(notes: Mapping[str, str]) -> str:
@@ -110,20 +135,6 @@ def sd_of(values: Floats, ddof: int) -> Floats:
     n = (~np.isnan(values)).sum(axis=0)
     squares = np.nansum((values - mean_of(values)) ** 2, axis=0)
     return np.sqrt(ratio(squares, n - ddof))
-
-
-def interval(drawn: Floats, value: float) -> tuple[float | None, float | None, str]:
-    """Return the 95 % percentile interval, or why there is none."""
-    defined = drawn[~np.isnan(drawn)]
-    if np.isnan(value) or not len(defined):
-        return None, None, ""
-    lost = f"undefined in {len(drawn) - len(defined)} of {len(drawn)} resamples"
-    if len(defined) < len(drawn) / 2:
-        return None, None, f"no interval: {lost}"
-    low, high = np.percentile(defined, ENDS).tolist()
-    if high - low < SAME:
-        return None, None, NO_WIDTH
-    return low, high, lost if len(defined) < len(drawn) else ""
 
 
 def spread_interval(value: float, sd: float, n: int) -> tuple[float | None, float | None]:

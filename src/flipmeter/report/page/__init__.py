@@ -191,7 +191,7 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
         + (
             "mean and population SD over datasets, each side on its own items"
             if is_paper
-            else "both on the items they share, 95 % bootstrap interval over items"
+            else "both on the items they share, 95 % interval over items"
         ),
     )
     yield "Seeds", "pooled in verdicts and pictures as if independent; by themselves in the tables"

@@ -1,0 +1,355 @@
+"""One rater on one dataset, level and seed, item by item -> metrics, and what moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+
+from flipmeter.measure.estimates.long_table import ORDINAL
+from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
+from flipmeter.measure.estimates.scores import scores
+from flipmeter.measure.inference.differences import Influences
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.groups import joined
+from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.types import Contrast, Mode
+
+SCORES: dict[Mode, tuple[str, ...]] = {
+    "paper": ("accuracy", "macro_f1", "spearman", "mae"),
+    "recommended": ("accuracy", "macro_f1", "spearman", "mae_normalised"),
+}
+LARGE_ERROR = 0.75
+"""Share of the scale that an error not seen yet may have in a score that is no mean: with half of
+it, differences of Spearman's coefficient cover 57 % where errors are rare and large."""
+
+Rows = TypeVar("Rows", Ints, Booleans)
+
+HELD = 4_000_000
+"""How many numbers are held at once."""
+
+
+@dataclass(frozen=True)
+class MeasuredItems:
+    """One rater on one dataset, level and seed, item by item: what a residual subtracts.
+
+    `items` are numbers that say which items of two sides are the same, `cluster` which of them are
+    not independent. `pairs` has the classes under both views of every contrast (contrasts x 2 x
+    items). `usable` says what may be counted:
+    its first row is for the scores, the others for the contrasts; `notes` go with these rows.
+    """
+
+    n_classes: int
+    items: Ints
+    cluster: Ints
+    gold: Ranks
+    classes: Ranks
+    pairs: Ranks
+    usable: Booleans
+    notes: tuple[str, ...]
+
+    @property
+    def read(self) -> Booleans:
+        """Mark what has a class: under the base view, and under both views of each contrast."""
+        return np.concatenate([self.classes[None] > 0, self.pairs.min(axis=1) > 0])
+
+    def take(self, places: Ints) -> MeasuredItems:
+        """Return the side with only these of its items, in this order."""
+        return replace(
+            self,
+            items=self.items[places],
+            cluster=self.cluster[places],
+            gold=self.gold[places],
+            classes=self.classes[places],
+            pairs=self.pairs[:, :, places],
+            usable=self.usable[:, places],
+        )
+
+    def only(self, items: Ints) -> MeasuredItems:
+        """Return the side with only those of its items that are among these."""
+        return self.take(np.flatnonzero(np.isin(self.items, items)))
+
+    def why(self, row: int, value: float) -> str:
+        """Say why a row of metrics has no number, or what is said of the number it has."""
+        if self.notes[row] or not np.isnan(value) or not self.usable[row].any():
+            return self.notes[row]
+        if (self.usable[row] & self.read[row]).any():
+            return "undefined: gold or answers are constant"
+        return "undefined: nothing was read"
+
+
+def read_sides(
+    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
+) -> tuple[pl.DataFrame, list[MeasuredItems]]:
+    """Return the key of each group and the group itself; repeats of a view are left out."""
+    frame = checked(decisions).filter(repeat=0)
+    panel = read_panel(frame)
+    asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
+    items = asked["item"].rank("dense").cast(pl.Int64).to_numpy()
+    found = [contrasted(panel, contrast, mode) for contrast in contrasts]
+    reference = (reference_of(frame), 0)
+    classes = panel.classes(reference)
+    graded = panel.asked(reference) & (panel.gold > 0)
+    pairs = np.array([pair for pair, _, _ in found], dtype=np.int64)
+    pairs = pairs.reshape(len(contrasts), 2, len(items))
+    usable = np.stack([graded, *(items for _, items, _ in found)])
+    ends = np.cumsum(panel.groups.count())
+    sides = []
+    for group, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        own = slice(start, end)
+        ungraded = "" if graded[own].any() else "no gold classes"
+        sides.append(
+            MeasuredItems(
+                n_classes=int(panel.n_classes[group]),
+                items=items[own],
+                cluster=panel.cluster[own],
+                gold=panel.gold[own],
+                classes=classes[own],
+                pairs=pairs[:, :, own],
+                usable=usable[:, own],
+                notes=(ungraded, *(notes[group] for _, _, notes in found)),
+            )
+        )
+    return panel.keys, sides
+
+
+def contrasted(
+    panel: Panel, contrast: Contrast, mode: Mode
+) -> tuple[list[Ranks], Booleans, list[str]]:
+    """Return the classes under both views, the items that count, and a note for each group.
+
+    In paper mode the labels that are words are read by position, as the paper does.
+    """
+    found = compared(panel, contrast)
+    first, second = (panel.classes((view, 0)) for view in contrast.views)
+    usable, notes = found.items & found.measured[panel.groups.of], list(found.note)
+    by_position = worded(panel, contrast) if mode == "paper" else np.zeros(panel.groups.n, bool)
+    for group in np.flatnonzero(by_position).tolist():
+        notes[group] = joined("words read by position", NOT_COMPARABLE)
+    turned = by_position[panel.groups.of]
+    mirrored = panel.n_classes[panel.groups.of] + 1 - second
+    second = np.where(turned & (second > 0), mirrored, second)
+    asked = panel.asked(*((view, 0) for view in contrast.views))
+    return [first, second], np.where(turned, asked, usable), notes
+
+
+def in_common(*sides: MeasuredItems) -> list[MeasuredItems]:
+    """Keep the items that all sides have, in one order; what counts must count in all of them."""
+    items = reduce(np.intersect1d, [side.items for side in sides])
+    taken = [side.take(_places_of(items, side.items)) for side in sides]
+    usable = np.logical_and.reduce([side.usable for side in taken])
+    return [replace(side, usable=usable) for side in taken]
+
+
+def _places_of(wanted: Ints, items: Ints) -> Ints:
+    order = np.argsort(items)
+    return order[np.searchsorted(items, wanted, sorter=order)]
+
+
+def merged(base: MeasuredItems, level: MeasuredItems) -> MeasuredItems | None:
+    """Return the base's answers with its classes merged as the level's gold classes are.
+
+    Items of a class that the level has not (the middle of five, of two) are left out; answers of
+    it stay a class of their own, so that merging can only make flips fewer. None if the level's
+    classes are not the base's, merged.
+    """
+    here, there = in_common(level, base)
+    merging = np.arange(base.n_classes + 1) + level.n_classes
+    for rank in range(1, base.n_classes + 1):
+        known = np.unique(here.gold[(there.gold == rank) & (here.gold > 0)])
+        if len(known) > 1:
+            return None
+        if len(known) == 1:
+            merging[rank] = known[0]
+    if (merging[1:] > level.n_classes).all():
+        return None
+    kept = np.flatnonzero(merging[base.gold] <= level.n_classes)
+    pairs = np.where(base.pairs > 0, merging[np.maximum(base.pairs, 0)], base.pairs)
+    return replace(base, pairs=pairs).take(kept)
+
+
+# --- metrics ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Metrics of a side (rows), without each of its clusters (columns), and with one item more.
+
+    `right` is what one more item adds that is answered right in both views, `slip` what it adds on
+    top if it is not.
+    """
+
+    value: Floats
+    clusters: Ints
+    without: Floats
+    counted: Booleans
+    right: Floats
+    slip: Floats
+    reach: Floats
+
+
+def combined(parts: Sequence[Measured], factors: Sequence[float]) -> tuple[Floats, Influences]:
+    """Sum of metrics of sides with the same items, each times its factor, with its influences."""
+    terms = list(zip(factors, parts, strict=True))
+    value = np.sum([by * part.value for by, part in terms], axis=0)
+    left_out = np.sum([by * part.without for by, part in terms], axis=0)
+    right = np.sum([by * part.right for by, part in terms], axis=0)
+    slips = np.stack([0 * right, *(by * part.slip for by, part in terms)])
+    unseen = np.stack([right + slips.min(axis=0), right + slips.max(axis=0)], axis=-1)
+    reach = np.sum([np.sort(by * part.reach, axis=-1) for by, part in terms], axis=0)
+    counted = np.logical_or.reduce([part.counted for part in parts])
+    moves = np.where(counted, value[:, None] - left_out, 0.0)
+    return value, Influences(parts[0].clusters, moves, counted, unseen, reach)
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """Measures sides, and remembers what many are held against."""
+
+    mode: Mode
+    contrasts: Sequence[str]
+    nominal: bool = False
+    _known: dict[tuple[object, ...], Measured] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """The scores of a mode; a dataset whose classes have no order leaves those without one."""
+        return tuple(n for n in SCORES[self.mode] if not (self.nominal and n in ORDINAL))
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.scores, *self.contrasts]
+
+    def measure(self, side: MeasuredItems) -> Measured:
+        """Every metric of a side, as it is and with other items."""
+        adds = _adds(side)
+        total = adds.sum(axis=0)
+        value = self._metrics(total, side)
+        clusters, without, counted = self._left_out(side, adds, total)
+        right, slip = self._one_more(total, value, side)
+        return Measured(value, clusters, without, counted, right, slip, self._reach)
+
+    def _left_out(
+        self, side: MeasuredItems, adds: Floats, total: Floats
+    ) -> tuple[Ints, Floats, Booleans]:
+        """Clusters, the metrics without each of them, and which of them count."""
+        clusters, of = np.unique(side.cluster, return_inverse=True)
+        by_cluster = np.zeros((len(clusters), adds.shape[1]))
+        np.add.at(by_cluster, of, adds)
+        without = np.full((len(self.names), len(clusters)), np.nan)
+        for start in range(0, len(clusters), rows := max(1, HELD // adds.shape[1])):
+            some = slice(start, start + rows)
+            without[:, some] = self._metrics(total - by_cluster[some], side)
+        counted = np.zeros((len(side.usable), len(clusters)), dtype=np.bool_)
+        for row, marks in enumerate(side.usable & side.read):
+            counted[row, of[marks]] = True
+        return clusters, without, self.by_metric(counted)
+
+    def remember(self, side: MeasuredItems, group: int) -> Measured:
+        """Measure a side of a group, and keep that for the next time."""
+        which = (group, side.items.tobytes(), side.usable.tobytes())
+        if which not in self._known:
+            self._known[which] = self.measure(side)
+        return self._known[which]
+
+    def by_metric(self, rows: Rows) -> Rows:
+        """Repeat the row of the scores for each score."""
+        return np.concatenate([np.repeat(rows[:1], len(self.scores), axis=0), rows[1:]])
+
+    def notes(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], note: str) -> list[str]:
+        """Say for each metric why it has no number, with the side's name in front, and a note."""
+        return [joined(*self._whys(sides, metric), note) for metric in range(len(self.names))]
+
+    def _whys(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], metric: int) -> list[str]:
+        row = max(0, metric - len(self.scores) + 1)
+        whys = {name: side.why(row, values[metric]) for name, (side, values) in sides.items()}
+        found = [name + why for name, why in whys.items() if why]
+        is_shared = all(side.usable[row].any() for side, _ in sides.values())
+        return found if found or is_shared else ["not applicable: no item in common"]
+
+    def _metrics(self, sums: Floats, side: MeasuredItems) -> Floats:
+        """Every score and flip rate (rows) from sums of what items add."""
+        n_contrasts = len(self.contrasts)
+        flips = ratio(sums[..., :n_contrasts], sums[..., n_contrasts : 2 * n_contrasts])
+        found = scores(_tables(sums, side), names=self.scores)
+        return np.stack([*(found[name] for name in self.scores), *np.moveaxis(flips, -1, 0)])
+
+    @property
+    def _reach(self) -> Floats:
+        """Ends of what is possible, by metric; distances in ranks have no interval."""
+        return np.array([(-1.0 if name == "spearman" else 0.0, 1.0) for name in self.names])
+
+    def _one_more(self, total: Floats, value: Floats, side: MeasuredItems) -> tuple[Floats, Floats]:
+        """What one more item adds if it is right, and what on top if it is not."""
+        n_scores = len(self.scores)
+        right, slip = np.zeros(len(value)), np.ones(len(value))
+        table = _tables(total, side)
+        right[n_scores:] = -value[n_scores:]
+        right[:n_scores], slips = _one_more(table, value[:n_scores], self.scores)
+        is_distance = np.array([name.startswith("mae") for name in self.scores])
+        half, large, whole = slips
+        large = np.where(np.abs(half) > np.abs(large), half, large)
+        slip[:n_scores] = np.where(is_distance, whole, large)
+        return right, slip
+
+
+def _adds(side: MeasuredItems) -> Floats:
+    """What every item adds: flips, pairs that count, and a cell of the table of gold by class."""
+    counted = side.usable & side.read
+    n_contrasts, shape = len(side.pairs), (side.n_classes, side.n_classes + 1)
+    adds = np.zeros((len(side.items), 2 * n_contrasts + math.prod(shape)))
+    adds[:, :n_contrasts] = (counted[1:] & (side.pairs[:, 0] != side.pairs[:, 1])).T
+    adds[:, n_contrasts : 2 * n_contrasts] = counted[1:].T
+    scored = np.flatnonzero(counted[0])
+    cells = (side.gold[scored] - 1) * shape[1] + side.classes[scored]
+    adds[scored, 2 * n_contrasts + cells] = 1
+    return adds
+
+
+def _tables(sums: Floats, side: MeasuredItems) -> Floats:
+    shape = (side.n_classes, side.n_classes + 1)
+    return sums[..., 2 * len(side.pairs) :].reshape(*sums.shape[:-1], *shape)
+
+
+def _one_more(table: Floats, value: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    """What one more item adds to scores if it is right, and on top of that if it is wrong.
+
+    Classes are as frequent as gold. The second (rows) has the root mean square of errors by half of
+    the scale, by three quarters, and by all of it.
+    """
+    share = np.nan_to_num(ratio(table.sum(axis=1), table.sum()))
+    places = np.arange(len(table))
+    right = _with_one(table, value, names, (places, places))
+    slips = []
+    for step in _steps(len(table)):
+        gold = np.concatenate([places[step:], places[:-step]])
+        given = np.concatenate([places[:-step], places[step:]])
+        away = _with_one(table, value, names, (gold, given)) - right[:, gold]
+        weight = np.where(np.isnan(away), 0.0, share[gold])
+        away = np.nan_to_num(away)
+        size = np.sqrt(np.nan_to_num(ratio((weight * away**2).sum(axis=1), weight.sum(axis=1))))
+        slips.append(np.where((weight * away).sum(axis=1) > 0, size, -size))
+    return np.nan_to_num(right) @ share, np.stack(slips)
+
+
+def _steps(n_classes: int) -> tuple[int, int, int]:
+    most = n_classes - 1
+    return max(1, most // 2), math.ceil(LARGE_ERROR * most), most
+
+
+def _with_one(
+    table: Floats, value: Floats, names: Sequence[str], cells: tuple[Ints, Ints]
+) -> Floats:
+    """How far scores (rows) with one more item in a cell, gold by given, lie from their value."""
+    gold, given = cells
+    tables = np.repeat(table[None], len(gold), axis=0)
+    tables[np.arange(len(gold)), gold, given + 1] += 1
+    found = scores(tables, names=names)
+    moved = np.stack([found[name] for name in names]) - value[:, None]
+    return np.asarray((table.sum() + 1) * moved)

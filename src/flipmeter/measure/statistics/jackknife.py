@@ -1,0 +1,138 @@
+"""What items add to some sums -> a statistic of the sums, with its interval, by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.measure.inference.differences import (
+    DECISIVE,
+    squares_of,
+    student_ends,
+    too_few,
+)
+from flipmeter.measure.panel.checked import Floats, Ints
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates
+from flipmeter.types import ALPHA
+
+BLOCK = 4_000_000
+"""How many numbers are held at once."""
+
+Statistic = Callable[[Floats], Floats]
+"""From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
+
+Reach = Sequence[tuple[float, float]] | Floats
+"""Lowest and highest value that is possible: by metric, or groups x metrics x 2."""
+
+
+def means(sums: Floats) -> Floats:
+    """Divide all columns but the last by the last, which counts the items."""
+    return over(sums[..., :-1], sums[..., -1:])
+
+
+def over(part: Floats, whole: Floats) -> Floats:
+    """Divide, with NaN where there is nothing to divide by."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole > 0, part / whole, np.nan)
+
+
+def jackknife(
+    metrics: Sequence[str],
+    adds: Sequence[npt.NDArray[np.generic]],
+    groups: Groups,
+    statistic: Statistic = means,
+    *,
+    reach: Reach,
+    n: Ints,
+    failed: Ints | None = None,
+    unseen: Floats | None = None,
+    alpha: float = ALPHA,
+) -> dict[str, Estimates]:
+    """Estimate metrics that are functions of sums over items, with intervals for small samples.
+
+    `adds` are columns of numbers by item. Clusters of items are left out in turn. `unseen` (rows x
+    columns) are what one more item may add: the interval holds although rare items may not be in
+    the sample. By default it may have any mean within reach.
+    """
+    rows, within = _by_cluster(
+        np.stack([np.asarray(one, dtype=np.float64) for one in adds], 1), groups
+    )
+    shape = groups.n, len(metrics)
+    value, low, high = (np.full(shape, np.nan) for _ in range(3))
+    limits = np.broadcast_to(np.asarray(reach, dtype=np.float64), (*shape, 2))
+    for places, block in _blocks(rows, within, len(metrics)):
+        total = block.sum(axis=1)
+        value[places] = statistic(total)
+        without = np.moveaxis(statistic(total[:, None] - block), 1, -1)
+        moves = value[places][..., None] - without
+        away = limits[places] - value[places][..., None]
+        if unseen is not None:
+            away = _unseen(total, value[places], block.shape[1], unseen, statistic)
+        counted = np.ones(moves.shape, dtype=np.bool_)
+        size = np.full(moves.shape[:-1], moves.shape[-1])
+        low[places], high[places] = student_ends(
+            value[places], squares_of(moves, counted), size, away, alpha
+        )
+    low, high = np.maximum(low, limits[..., 0]), np.minimum(high, limits[..., 1])
+    return _named(metrics, value, (low, high), within.count(), n, failed)
+
+
+def _unseen(total: Floats, value: Floats, n: int, unseen: Floats, statistic: Statistic) -> Floats:
+    """How far below and above the value one more item may lie: groups x metrics x 2."""
+    moved = (n + 1) * (statistic(total[:, None] + unseen) - value[:, None])
+    moved = np.nan_to_num(moved)
+    return np.stack([moved.min(axis=1).clip(max=0), moved.max(axis=1).clip(min=0)], axis=-1)
+
+
+def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
+    """Add up the items of a cluster; clusters that add nothing do not count."""
+    if groups.cluster is not None:
+        pairs = np.stack([groups.of, groups.cluster], axis=1)
+        kept, of = np.unique(pairs, axis=0, return_inverse=True)
+        sums = np.zeros((len(kept), adds.shape[1]))
+        np.add.at(sums, of.ravel(), adds)
+        adds, groups = sums, Groups(kept[:, 0], groups.n)
+    counted = (adds != 0).any(axis=1)
+    return adds[counted], groups.among(counted)
+
+
+def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Floats]]:
+    """Yield groups of one size, some at a time: their places, and groups x items x columns."""
+    sizes = groups.count()
+    starts, in_order = np.cumsum(sizes) - sizes, np.argsort(groups.of, kind="stable")
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        same = np.flatnonzero(sizes == size)
+        at_once = max(1, BLOCK // (size * (table.shape[1] + n_metrics)))
+        for places in np.array_split(same, -(-len(same) // at_once)):
+            rows = in_order[starts[places][:, None] + np.arange(size)]
+            yield places, table[rows]
+
+
+def _named(
+    metrics: Sequence[str],
+    value: Floats,
+    ends: tuple[Floats, Floats],
+    n_clusters: Ints,
+    n: Ints,
+    failed: Ints | None,
+) -> dict[str, Estimates]:
+    """Put columns under their names; where there is no interval, say why."""
+    low, high = ends
+    few = [too_few(size) for size in n_clusters.tolist()]
+    none = ["" if size else "no complete item" for size in n.tolist()]
+
+    def why(at: int) -> list[str]:
+        lost = np.isnan(low[:, at]) & ~np.isnan(value[:, at])
+        return [
+            nothing or ((short or DECISIVE) if is_lost else "")
+            for nothing, short, is_lost in zip(none, few, lost.tolist(), strict=True)
+        ]
+
+    return {
+        metric: estimates(
+            *(metric, value[:, at], (low[:, at], high[:, at])), n=n, failed=failed, note=why(at)
+        )
+        for at, metric in enumerate(metrics)
+    }
