@@ -1,24 +1,14 @@
-"""Plant hard cases, conclude thousands of times, and count how often the core is wrong.
-
-    python benchmarks/core_calibration.py [--studies 2000] [--cells 'seeds*'] [--list]
-
-Every cell plants data whose truth is known and hands it to a surface: today the core's own
-functions. A surface is a function from planted data to a verdict, so that a verb of the command
-line can be added and held to the same limits. Each line gives a rate with its Monte Carlo error
-and what it may be at most or must be at least.
-"""
+"""Hard cases of verdicts, stops, choices and comparisons, through the functions of the core."""
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from calibration_cells import COVERS, COVERS_SMALL, RARE, Cell, Limit, Outcomes
 from scipy import special
 
 from flipmeter.measure.effects.measured_items import MeasuredItems, Measurer, combined
@@ -31,45 +21,12 @@ from flipmeter.measure.inference.sequential.boundaries import looks_of, one_pair
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Outcomes = Mapping[str, float]
-Study = Callable[[np.random.Generator], Outcomes]
 
-SEED = 20261117
 MARGIN = 0.10
 SIZES = (20, 30, 60, 200)
 N_CLASSES = 5
 FLIPPING = (0.02, 0.05)
 """Flip rates of two raters that are compared; what flips the first flips the second."""
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A rate that must hold: at most, or at least, up to Monte Carlo error."""
-
-    most: float | None = None
-    least: float | None = None
-
-    def holds(self, rate: float, error: float) -> bool:
-        above = self.most is not None and rate > self.most + 2 * error
-        below = self.least is not None and rate < self.least - 2 * error
-        return not above and not below
-
-    def __str__(self) -> str:
-        if self.most is not None:
-            return f"at most {self.most:g}"
-        return "" if self.least is None else f"at least {self.least:g}"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One hard case: a study that plants, concludes and says what came out."""
-
-    name: str
-    study: Study
-    limits: Mapping[str, Limit] = field(default_factory=dict)
-
-
-RARE, COVERS, COVERS_SMALL = Limit(most=0.05), Limit(least=0.95), Limit(least=0.93)
 
 
 # --- what is planted --------------------------------------------------------------------------
@@ -196,18 +153,14 @@ def by_core(planted: Planted) -> Verdict:
     )
 
 
-SURFACES: dict[str, Callable[[Planted], Verdict]] = {"core": by_core}
-
-
 def concluded(
     rng: np.random.Generator,
     *,
     plant: Callable[[np.random.Generator], Planted],
-    surface: Callable[[Planted], Verdict],
 ) -> Outcomes:
     """Words, the test and the coverage of one study."""
     planted = plant(rng)
-    found = surface(planted)
+    found = by_core(planted)
     out = {word: float(found.word == word) for word in ("stable", "flips", "unreadable")}
     if found.p is not None:
         out["p < .05"] = float(found.p < 0.05)
@@ -358,20 +311,20 @@ def _wrong(gold: int, step: int | None) -> dict[int, float]:
 # --- cells ------------------------------------------------------------------------------------
 
 
-def cells(surface: str = "core") -> Iterator[Cell]:
-    """All hard cases for one surface."""
-    yield from _verdict_cells(SURFACES[surface])
+def cells() -> Iterator[Cell]:
+    """All hard cases of the core."""
+    yield from _verdict_cells()
     yield from _stop_cells()
     yield from _choice_cells()
     yield from _compare_cells()
 
 
-def _verdict_cells(surface: Callable[[Planted], Verdict]) -> Iterator[Cell]:
+def _verdict_cells() -> Iterator[Cell]:
     def cell(
         name: str, plant: Callable[..., Planted], limits: dict[str, Limit], **how: object
     ) -> Cell:
-        study = partial(concluded, plant=partial(plant, **how), surface=surface)
-        return Cell(name, study, limits)
+        study = partial(concluded, plant=partial(plant, **how))
+        return Cell(f"verdict: {name}", study, limits)
 
     false_alarm = {"flips": RARE, "p < .05": RARE, "excess covered": COVERS}
     for n in SIZES:
@@ -429,10 +382,10 @@ def _stop_cells() -> Iterator[Cell]:
     for rate, limits in wrong.items():
         for unread in (0.0, 0.04):
             study = partial(stopped, rate=rate, looks=looks, unread=unread, seeds=3)
-            yield Cell(f"stop rate={rate:g} unread={unread:g}", study, limits | holds)
+            yield Cell(f"stop: rate={rate:g} unread={unread:g}", study, limits | holds)
     for share, limit in ((0.1 / 0.65, RARE), (0.0, Limit())):
         study = partial(betted, n=200, share=share)
-        yield Cell(f"stop on excess={0.65 * share:.2f}", study, {"below": limit, "above": RARE})
+        yield Cell(f"stop: on excess={0.65 * share:.2f}", study, {"below": limit, "above": RARE})
 
 
 def _choice_cells() -> Iterator[Cell]:
@@ -441,7 +394,7 @@ def _choice_cells() -> Iterator[Cell]:
             for alike in (0.0, 0.9):
                 study = partial(selected, n=n, candidates=candidates, alike=alike)
                 limits = {"one passes": RARE, "chosen covered": COVERS}
-                yield Cell(f"candidates={candidates} alike={alike:g} n={n}", study, limits)
+                yield Cell(f"select: candidates={candidates} alike={alike:g} n={n}", study, limits)
 
 
 def _compare_cells() -> Iterator[Cell]:
@@ -459,51 +412,4 @@ def _compare_cells() -> Iterator[Cell]:
     for design, chances in designs.items():
         for n in SIZES:
             study = partial(compared, n=n, chances=chances)
-            yield Cell(f"compare, {design} n={n}", study, covered)
-
-
-# --- running ----------------------------------------------------------------------------------
-
-
-def run(cell: Cell, studies: int) -> Iterator[tuple[str, float, float, bool]]:
-    """Every outcome of a cell: its name, mean, Monte Carlo error and whether its limit holds."""
-    rng = np.random.default_rng([SEED, *cell.name.encode()])
-    seen: dict[str, list[float]] = {name: [] for name in cell.limits}
-    for _ in range(studies):
-        for name, value in cell.study(rng).items():
-            seen.setdefault(name, []).append(value)
-    for name, values in seen.items():
-        if not values:
-            continue
-        rate = float(np.mean(values))
-        error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-        yield name, rate, error, cell.limits.get(name, Limit()).holds(rate, error)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--studies", type=int, default=2000)
-    parser.add_argument("--cells", default="*", help="names to run, as a file name pattern")
-    parser.add_argument("--surface", default="core", choices=sorted(SURFACES))
-    parser.add_argument("--list", action="store_true", help="only name the cells")
-    options = parser.parse_args()
-    start, broken = time.time(), 0
-    for cell in cells(options.surface):
-        if not fnmatch(cell.name, options.cells):
-            continue
-        if options.list:
-            print(cell.name)
-            continue
-        for name, rate, error, holds in run(cell, options.studies):
-            limit = cell.limits.get(name, Limit())
-            broken += not holds
-            if not rate and name not in cell.limits:
-                continue
-            mark = "" if holds else "  <- BROKEN"
-            print(f"{cell.name:38} {name:22} {rate:8.3f} ± {error:.3f}  {limit}{mark}", flush=True)
-    if not options.list:
-        print(f"{broken} limits broken; {time.time() - start:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
+            yield Cell(f"compare: {design} n={n}", study, covered)
