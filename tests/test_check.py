@@ -127,7 +127,7 @@ def test_what_is_not_read_is_wrong_and_as_far_off_as_it_can_be() -> None:
 
 def test_a_score_without_gold_is_not_known() -> None:
     (row,) = held(group([2] * 9), Limit("accuracy", "base", 0.6))
-    assert (row["word"], row["note"]) == ("inconclusive", "no gold classes")
+    assert (row["word"], row["note"]) == ("inconclusive", "no labels")
 
 
 def test_the_gate_has_the_words_of_the_verdicts() -> None:

@@ -24,8 +24,18 @@ every_level = pytest.mark.parametrize(
     ("factor", "level"), LEVELS, ids=[f"{factor}-{level}" for factor, level in LEVELS]
 )
 TASKS = [
-    Task(Scale(("very negative", "negative", "neutral", "positive", "very positive"))),
-    Task(Scale(("non-hate", "hate"), "non-hateful", "hateful"), "Hate Speech", "Post", "hate"),
+    Task(
+        Scale(
+            ("very negative", "negative", "neutral", "positive", "very positive"),
+            values=("-2", "-1", "0", "1", "2"),
+        )
+    ),
+    Task(
+        Scale(("non-hate", "hate"), "non-hateful", "hateful", values=("no", "yes")),
+        "Hate Speech",
+        "Post",
+        "hate",
+    ),
 ]
 ORDERS = {"base": natural, "reversed": reversed_order}
 QUERY = Item("q", {"text": "The soup was worth the wait."})

@@ -124,7 +124,7 @@ def score_rows(group: Alone, policies: Sequence[Any]) -> Iterator[Row]:
         ranks = group.ranks((view, 0), list(group.runs[view, 0]))
         k, n = ranks.count(0), len(ranks)
         yield row(Estimate(k / n, *wilson(k, n), n, k, k), "parse_failure", view, "complete")
-        nothing = Estimate(math.nan, note="no gold classes")
+        nothing = Estimate(math.nan, note="no labels")
         if not graded[view]:
             yield from (row(nothing, name, view, "complete") for name in SCORES)
     for policy in policies:

@@ -196,7 +196,7 @@ def test_an_item_that_was_not_asked_is_no_failure() -> None:
 
 def test_without_gold_only_failures_are_scored() -> None:
     table = measure(decisions({"base": [1, 0]}), [])
-    assert one(table, metric="accuracy")["note"] == "no gold classes"
+    assert one(table, metric="accuracy")["note"] == "no labels"
     assert one(table, metric="accuracy")["value"] is None
     assert one(table, metric="parse_failure")["value"] == 0.5
 

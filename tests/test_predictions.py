@@ -139,7 +139,7 @@ def test_gold_may_be_missing(write: Write) -> None:
     found = read_predictions(write("answers.csv", "\n".join(rows)))
     assert found.estimates.filter(metric="y", policy="complete")["value"].to_list() == [0.5]
     accuracy = found.estimates.filter(metric="accuracy")
-    assert set(accuracy["note"]) == {"no gold classes"}
+    assert set(accuracy["note"]) == {"no labels"}
 
 
 def test_decisions_of_a_run_may_have_been_through_a_spreadsheet(write: Write) -> None:

@@ -24,6 +24,8 @@ Slot = int
 """A place in the list that a prompt shows, 1 (first) to M; 0 is "no slot"."""
 
 NO_CLASS: Rank = 0
+NO_LABELS = "no labels"
+"""Why a score is undefined where items have no gold class."""
 
 ALPHA = 0.05
 """The error that a test or a bound allows itself, wherever nobody says otherwise."""
@@ -56,24 +58,43 @@ _CANONICAL = json.JSONEncoder(
 )
 
 
+_SIGNED = r"-(?!\d)|(?<=\w)-"
+LABEL_GAP = re.compile(rf"(?:[\s_]|{_SIGNED})+")
+"""What may stand between the words of a label; the sign of a number is no gap."""
+
+
+def fold_label(name: str) -> str:
+    """One spelling for labels that differ in case and in the gaps between words."""
+    return LABEL_GAP.sub(" ", name).strip().casefold()
+
+
 @dataclass(frozen=True)
 class Scale:
-    """Class names, lowest first, with the words for its two poles; `nominal` ones have no order."""
+    """Class names, lowest first, with the words for its two poles; `nominal` ones have no order.
+
+    `values` are what data and raters write for the classes, where these are not the names: 0, 1, 2
+    for wrong, partly, right.
+    """
 
     names: tuple[str, ...]
     low: str = "negative"
     high: str = "positive"
     nominal: bool = False
+    values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:
             raise Problem(f"a scale needs at least two classes; got {list(self.names)}")
-        folded = [" ".join(re.split(r"[\s_-]+", name.strip().casefold())) for name in self.names]
-        repeated = sorted({name for name in folded if folded.count(name) > 1})
-        if repeated:
-            raise Problem(
-                f"the scale names {repeated} more than once; give each class its own name"
-            )
+        folded = [fold_label(name) for name in self.names]
+        written = [fold_label(value) for value in self.values]
+        for words in (folded, written):
+            repeated = sorted({word for word in words if words.count(word) > 1})
+            if repeated:
+                raise Problem(
+                    f"the scale names {repeated} more than once; give each class its own name"
+                )
+        if self.values and len(self.values) != len(self.names):
+            raise Problem(f"the scale has {len(self.names)} names and {len(self.values)} values")
         if not all(folded):
             raise Problem("a class name in the scale is empty; every class needs a name")
 
@@ -86,6 +107,9 @@ class Scale:
 
     def name(self, rank: Rank) -> str:
         return self.names[rank - 1]
+
+    def value(self, rank: Rank) -> str:
+        return (self.values or self.names)[rank - 1]
 
 
 _PLACE = re.compile(r"\{(\d+)\}")

@@ -34,7 +34,7 @@ def load_file(
     path: str | Path,
     *,
     text: str = "text",
-    label: str = "label",
+    label: str | None = "label",
     scale: ScaleSpec | None = None,
     labels: Mapping[object, object] | None = None,
     id: str | None = None,
@@ -58,11 +58,13 @@ def load_file(
     `exchange` names fields that may change places: the answers that a judge compares; `systems` the
     columns that say who wrote them (`system_a` and `system_b` where there are such). `options`
     names the columns with the options of a question, or one with a list of them. Outer white space
-    of a text is cut.
+    of a text is cut. Without labels (`label: null`) everything but accuracy is measured; a file of
+    `demos` has labels all the same, in its column `label`.
     """
     path = Path(path)
+    column = label or LABEL
     if options is None and scale != NOMINAL:
-        read_labels(scale, labels, task, label)  # a scale that is none is told before a file
+        read_labels(scale, labels, task, column)  # a scale that is none is told before a file
     test = read_table(path, quotes)
     pool = read_table(Path(demos), quotes) if demos else None
     if options is not None:
@@ -71,8 +73,8 @@ def load_file(
         names, test, pool = _with_options(options, test, pool)
         fields = {**(fields or {}), **dict(zip(names, names, strict=True))}
         scale = {NOMINAL: list(names)} if scale is None else scale
-    found = _labels_in(label, test, pool) if scale == NOMINAL else ()
-    reader = read_labels(scale, labels, task, label, found)
+    found = _labels_in(column, test, pool) if scale == NOMINAL else ()
+    reader = read_labels(scale, labels, task, column, found)
     columns = Columns(text, label, id, fields or {}, cluster).of(test)
     if options is not None:
         reader = with_places(reader, option_places(names, reader.task.scale), task)
@@ -164,7 +166,7 @@ def dataset_of(
     tested = read_items(test, columns, labels, "test")
     shown = ReadItems("", ())
     if pool is not None:
-        alone = replace(columns, cluster=None)
+        alone = replace(columns, cluster=None, label=columns.label or Columns.label)
         shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
     left_out = settle_bad([tested, shown], on_bad)
     check_classes(tested, labels)

@@ -26,7 +26,7 @@ class Columns:
     """
 
     text: str = "text"
-    label: str = "label"
+    label: str | None = "label"
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
@@ -47,8 +47,8 @@ class Columns:
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        named = [name for name in (self.id, self.cluster, *self.systems) if name]
-        for column in [*self.texts.values(), self.label, *named]:
+        named = [name for name in (self.label, self.id, self.cluster, *self.systems) if name]
+        for column in [*self.texts.values(), *named]:
             if column not in table.columns:
                 raise Problem(_missing_column(table, column))
 
@@ -106,17 +106,23 @@ def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] 
         fault = None if name in may_be_empty and value in (None, "") else text_fault(column, value)
         if fault:
             return fault
-    raw = record.values.get(columns.label)
+    fault = _label_fault(record, columns, labels) if columns.label else None
+    if fault:
+        return fault
+    if columns.id and record.values.get(columns.id) in (None, ""):
+        return "no id", f"the field '{columns.id}' is empty; every row needs an id of its own"
+    return None
+
+
+def _label_fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
+    raw = record.values.get(columns.label or "")
     if raw is None or (isinstance(raw, str) and is_blank(raw)):
         return "no label", f"the field '{columns.label}' is empty; every row needs a label"
     if not labels.rank(raw):
         return "unknown label", labels.complaint(raw)
+    places = labels.task.places
     if places and places.kind == "options":
-        fault = place_fault(record.values, columns.texts, places, labels.rank(raw))
-        if fault:
-            return fault
-    if columns.id and record.values.get(columns.id) in (None, ""):
-        return "no id", f"the field '{columns.id}' is empty; every row needs an id of its own"
+        return place_fault(record.values, columns.texts, places, labels.rank(raw))
     return None
 
 
@@ -153,7 +159,7 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
         fields["text"] = joined(fields)
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
     systems = tuple(str(record.values[column]).strip() for column in columns.systems)
-    gold = labels.rank(record.values[columns.label])
+    gold = labels.rank(record.values[columns.label]) if columns.label else None
     return Item(str(name), fields, gold, role, cluster, systems)
 
 
@@ -224,10 +230,10 @@ def settle_bad(readings: Iterable[ReadItems], on_bad: OnBad) -> dict[str, int]:
 
 
 def check_classes(reading: ReadItems, labels: Labels) -> None:
-    """Refuse a set with fewer than two classes: nothing in it can be ordered."""
-    names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
-    if not names:
+    """Refuse a labelled set with fewer than two classes: nothing in it can be ordered."""
+    if not reading.items:
         raise Problem(f"{reading.file} has no usable row left; look at its text and label columns")
+    names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
     if len(names) == 1:
         raise Problem(
             f"{reading.file}: every row has the class '{names.pop()}'; at least two classes are "

@@ -69,12 +69,12 @@ def read_labels(
             "that they have no order: scale: nominal"
         )
     scale, is_nominal = _unordered(scale, found, spelled)
+    values: tuple[str, ...] = ()
     if isinstance(scale, Mapping):
         spelled = {**scale, **spelled}
+        values = tuple(_class_name(value) for value in scale)
         scale = list(scale.values())
-    named = make_task(scale, task, column)
-    if is_nominal:
-        named = replace(named, scale=replace(named.scale, nominal=True))
+    named = _written(make_task(scale, task, column), values, nominal=is_nominal)
     ranks = {label_key(name): rank for rank, name in enumerate(named.scale.names, start=1)}
     counts = not any(_WHOLE.fullmatch(name) for name in ranks)
     numbers = {str(rank): rank for rank in named.scale.ranks} if counts else {}
@@ -113,6 +113,16 @@ def _unordered(
 
 def _by_number(key: str) -> tuple[int, str]:
     return (int(key), "") if _WHOLE.fullmatch(key) else (MOST_NOMINAL, key)
+
+
+def _written(task: Task, values: tuple[str, ...], *, nominal: bool) -> Task:
+    """The task with what the data writes for its classes, and whether they have an order."""
+    scale = task.scale
+    own = values if values != scale.names else ()
+    return replace(
+        task,
+        scale=replace(scale, values=own or scale.values, nominal=nominal or scale.nominal),
+    )
 
 
 def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:

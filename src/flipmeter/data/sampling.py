@@ -30,6 +30,9 @@ RESERVED = 25
 _Keyed = tuple[str, Item]
 _Strata = dict[Rank, list[_Keyed]]
 
+UNLABELLED: Rank = 0
+"""The stratum of items without a class, in a dataset that has no labels."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -56,29 +59,40 @@ def sample(
     balance: Balance = "equal",
     test_seed: int = 0,
     n_calibration: int = 0,
+    needs_pool: bool = True,
 ) -> Sample:
     """Draw a stratified test set and `shots` demonstrations of each class.
 
     `equal` gives each class the same number of test items, `proportional` its share in the test
     set, both by largest remainder. Calibration items come from what the pool has left. Fixed
-    demonstrations of a dataset are shown as they are, unless there are 0 shots.
+    demonstrations of a dataset are shown as they are, unless there are 0 shots. A dataset without
+    a pool sets items aside for one unless nothing `needs_pool`. Items of a dataset without labels
+    are one class.
     """
     _check(test_size, shots, balance)
     scale = dataset.task.scale
-    tested = _Usable("test", dataset.test)
+    is_labelled = any(item.gold for item in dataset.test)
+    tested = _Usable("test", dataset.test, needs_class=is_labelled)
     shown = _Usable("pool", dataset.pool, leaks=tested.keys)
-    strata = _strata(tested.items, scale, test_seed, "test")
+    ranks = scale.ranks if is_labelled else (UNLABELLED,)
+    strata = _strata(tested.items, ranks, test_seed, "test")
+    is_shown_anyway = not is_labelled or dataset.demos is not None
     if dataset.pool:
-        pool = _strata(shown.items, scale, seed, "demos")
-    elif dataset.demos is not None and not n_calibration:
+        pool = _strata(shown.items, scale.ranks, seed, "demos")
+    elif not n_calibration and (is_shown_anyway or not (needs_pool or shots)):
         pool = {rank: [] for rank in scale.ranks}
     else:
         strata, pool = _set_aside(strata, shots, seed)
     fixed, shots = dataset.demos if shots else None, 0 if dataset.demos is not None else shots
+    if shots and not is_labelled and not dataset.pool:
+        raise Problem(
+            f"{dataset.name} has no labels, so it has no demonstrations to show; set base: "
+            "{shots: 0}, or name a labelled file of demonstrations with `demos:`"
+        )
     demos = _demos(dataset.name, scale, pool, shots)
-    aside = {} if dataset.pool else {rank: len(items) for rank, items in pool.items()}
+    aside = {} if dataset.pool else {rank: len(items) for rank, items in pool.items() if items}
     quotas = _quotas(dataset.name, scale, strata, test_size, balance, aside)
-    chosen = {rank: strata[rank][: quotas[rank]] for rank in scale.ranks}
+    chosen = {rank: strata[rank][: quotas[rank]] for rank in strata}
     return Sample(
         test=tuple(_mixed(chosen, test_seed)),
         demos=fixed or _in_base_order(demos, seed),
@@ -124,7 +138,14 @@ class _Usable:
         "leak": "whose text stands in the test set too",
     }
 
-    def __init__(self, split: str, items: Sequence[Item], leaks: frozenset[str] = frozenset()):
+    def __init__(
+        self,
+        split: str,
+        items: Sequence[Item],
+        leaks: frozenset[str] = frozenset(),
+        *,
+        needs_class: bool = True,
+    ):
         keyed = [(content_key(item), item) for item in items]
         self.split = split
         self.keys = frozenset(key for key, _ in keyed)
@@ -135,7 +156,7 @@ class _Usable:
             golds.setdefault(key, set()).add(item.gold)
         seen: set[str] = set()
         for key, item in keyed:
-            reason = _reason(key, item, golds, seen, leaks)
+            reason = _reason(key, item, golds, seen, leaks, needs_class)
             seen.add(key)
             if reason:
                 self.left_out[reason] += 1
@@ -153,10 +174,11 @@ def _reason(
     golds: Mapping[str, set[Rank | None]],
     seen: set[str],
     leaks: frozenset[str],
+    needs_class: bool,
 ) -> str:
     if is_blank(item.text):
         return "empty"
-    if not item.gold:
+    if needs_class and not item.gold:
         return "unlabelled"
     if key in leaks:
         return "leak"
@@ -169,12 +191,13 @@ def _shuffled(items: Sequence[_Keyed], seed: int, purpose: str) -> list[_Keyed]:
     return list(shuffled(items, purpose, seed, name=lambda keyed: keyed[0]))
 
 
-def _strata(items: Sequence[_Keyed], scale: Scale, seed: int, purpose: str) -> _Strata:
-    """Return each class's items in random order."""
-    strata: _Strata = {rank: [] for rank in scale.ranks}
+def _strata(items: Sequence[_Keyed], ranks: Sequence[Rank], seed: int, purpose: str) -> _Strata:
+    """Each class's items in random order."""
+    strata: _Strata = {rank: [] for rank in ranks}
     for keyed in _shuffled(items, seed, purpose):
-        if keyed[1].gold in strata:
-            strata[keyed[1].gold].append(keyed)
+        rank = keyed[1].gold or UNLABELLED
+        if rank in strata:
+            strata[rank].append(keyed)
     return strata
 
 
@@ -202,8 +225,8 @@ def _quotas(
     aside: Mapping[Rank, int],
 ) -> dict[Rank, int]:
     """Return how many test items each class gives, or say which class has too few."""
-    have = {rank: len(strata[rank]) for rank in scale.ranks}
-    if balance == "proportional":
+    have = {rank: len(items) for rank, items in strata.items()}
+    if balance == "proportional" or UNLABELLED in have:
         total = sum(have.values())
         if test_size > total:
             kept = f" and {sum(aside.values())} set aside for demonstrations" if aside else ""
@@ -215,7 +238,7 @@ def _quotas(
     quotas = _largest_remainder(test_size, dict.fromkeys(have, 1), have)
     for rank, quota in quotas.items():
         if have[rank] < quota:
-            kept = f" ({aside[rank]} more are set aside for demonstrations)" if aside else ""
+            kept = f" ({aside.get(rank, 0)} more are set aside for demonstrations)" if aside else ""
             raise Problem(
                 f"{name}: class '{scale.name(rank)}' has {have[rank]} items to test{kept} and its "
                 f"equal share of test_size {test_size} is {quota}; {_equal_remedy(have)}"

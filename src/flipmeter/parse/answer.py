@@ -9,7 +9,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 from flipmeter.parse.extraction import extract
-from flipmeter.types import NO_CLASS, Answer, Extract, Fault, Prompt, Reply, Slot
+from flipmeter.types import (
+    LABEL_GAP,
+    NO_CLASS,
+    Answer,
+    Extract,
+    Fault,
+    Prompt,
+    Reply,
+    Slot,
+    fold_label,
+)
 
 THOUGHTS = re.compile(
     r"<(think|thinking|thought|reasoning)>.*?</\1>|\[THINK\].*?\[/THINK\]",
@@ -26,7 +36,6 @@ REFUSAL = re.compile(
     re.IGNORECASE,
 )
 DASHES = re.compile("[\u2010-\u2015\u2212]")
-GAP = re.compile(r"[\s_-]+")
 NEGATION = re.compile(
     r"\b(?:not|no|non|never|isn['’]t|neither|nor)\s+(?:an?\s+|the\s+)?$", re.IGNORECASE
 )
@@ -194,7 +203,7 @@ def _worded(answer: str) -> str:
 
 
 def _flexible(answer: str) -> str:
-    parts = GAP.split(DASHES.sub("-", answer))
+    parts = LABEL_GAP.split(DASHES.sub("-", answer))
     return r"[\s_-]+".join(re.escape(part) for part in parts if part) or re.escape(answer)
 
 
@@ -213,7 +222,7 @@ def _out_of(answers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _fold(label: str) -> str:
-    return GAP.sub(" ", DASHES.sub("-", label)).strip().casefold()
+    return fold_label(DASHES.sub("-", label))
 
 
 def _bare(text: str) -> str:

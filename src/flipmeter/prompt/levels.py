@@ -40,20 +40,25 @@ def listed_labels(shown: HeaderParts) -> tuple[Label, ...]:
 
 @dataclass(frozen=True)
 class LabelFormat:
-    """How a slot is written. Words carry their own meaning; identifiers get it from the list."""
+    """How a slot is written. Words carry their own meaning; identifiers get it from the list.
+
+    A format of `values` writes what the data writes: 0, 1, 2 where these stand for wrong, partly,
+    right.
+    """
 
     write: Callable[[Slot, str], str]
     is_words: bool = False
+    is_values: bool = False
 
     def answers(self, scale: Scale, ranks: tuple[int, ...]) -> tuple[str, ...]:
-        names = (scale.name(rank) for rank in ranks)
-        return tuple(self.write(slot, name) for slot, name in enumerate(names, 1))
+        word = scale.value if self.is_values else scale.name
+        return tuple(self.write(slot, word(rank)) for slot, rank in enumerate(ranks, 1))
 
     def listing(self, scale: Scale, ranks: tuple[int, ...]) -> str:
         answers = self.answers(scale, ranks)
-        if self.is_words:
+        names = [scale.name(rank) for rank in ranks]
+        if self.is_words and (not self.is_values or answers == tuple(names)):
             return ", ".join(answers)
-        names = (scale.name(rank) for rank in ranks)
         return ", ".join(f"{answer}: {name}" for answer, name in zip(answers, names, strict=True))
 
 
@@ -95,6 +100,7 @@ label_formats.add("letter", LabelFormat(_letter))
 label_formats.add("natural_language", LabelFormat(lambda slot, name: name, is_words=True))
 label_formats.add("neutral_id", LabelFormat(lambda slot, name: f"Option_{slot}"))
 label_formats.add("from_zero", LabelFormat(lambda slot, name: str(slot - 1)))
+label_formats.add("values", LabelFormat(lambda slot, name: name, is_words=True, is_values=True))
 
 separators.add("colon", ": ")
 separators.add("space", " ")

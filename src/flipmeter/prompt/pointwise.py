@@ -121,8 +121,8 @@ def kind_of(task: Task, style: Style, *, has_demos: bool) -> LabelKind:
 
 def label_of(task: Task, style: Style, view: View, demo: Item) -> str:
     """The label under a demonstration, whose own fields are never exchanged."""
-    is_flipped = label_formats[style.label_format].is_words and style.word_reversal == "flipped"
-    if is_flipped and task.places is None:
-        return task.scale.name(view.label_order[demo.rank - 1])
+    form = label_formats[style.label_format]
+    if form.is_words and style.word_reversal == "flipped" and task.places is None:
+        return form.answers(task.scale, (view.label_order[demo.rank - 1],))[0]
     shown = offer(task, style.label_format, view.label_order)
     return shown.answers[view.slot_of(demo.rank) - 1]

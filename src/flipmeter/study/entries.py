@@ -129,13 +129,14 @@ class TaskEntry(Strict):
     high: str
     criteria: list[str] = Field(default_factory=list)
     nominal: bool = False
+    values: list[str] = Field(default_factory=list)
     places: PlacesEntry | None = None
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what a task does not have: a card keeps the digest it was confirmed under."""
-        absent = {"places": not self.places, "nominal": not self.nominal}
-        return {key: value for key, value in write(self).items() if not absent.get(key)}
+        optional = ("places", "nominal", "values")
+        return {k: value for k, value in write(self).items() if value or k not in optional}
 
     @classmethod
     def of(cls, task: Task) -> TaskEntry:
@@ -143,12 +144,14 @@ class TaskEntry(Strict):
         words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
         poles = {"low": scale.low, "high": scale.high}
         places = None if task.places is None else PlacesEntry(**asdict(task.places))
-        told = {"criteria": list(task.criteria), "nominal": scale.nominal, "places": places}
-        return cls(scale=list(scale.names), **words, **poles, **told)
+        told = {"nominal": scale.nominal, "values": list(scale.values), "places": places}
+        criteria = list(task.criteria)
+        return cls(scale=list(scale.names), **words, **poles, criteria=criteria, **told)
 
     @property
     def task(self) -> Task:
-        scale = Scale(tuple(self.scale), self.low, self.high, self.nominal)
+        poles = self.low, self.high
+        scale = Scale(tuple(self.scale), *poles, self.nominal, tuple(self.values))
         places = self.places.places if self.places else None
         return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria), places)
 

@@ -243,7 +243,8 @@ class Study(BaseModel):
             return replace(style, prompt="")
         template = self.template(style.prompt)
         shots = style.shots if template.has_demos else 0
-        return replace(style, prompt=template.source, shots=shots)
+        labels = named.get("label_format", OWN_LABELS)
+        return replace(style, prompt=template.source, shots=shots, label_format=labels)
 
     def template(self, name: str) -> Template:
         """Return a prompt file of the study by its name."""
@@ -414,6 +415,9 @@ CONFIG = "config"
 
 BUILT_IN = "built-in"
 """The level of the factor `prompt` that is no file."""
+
+OWN_LABELS = "values"
+"""The label format of a prompt file, unless the study names another."""
 
 _PIPELINE, _PROMPT = "pipeline", "prompt"
 _WORDING = ("clarity", "mood", "separator", "connector", "layout")

@@ -202,6 +202,7 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
         seed=seed,
         balance=study.balance,
         n_calibration=_n_calibration(study, dataset),
+        needs_pool=any(level.style.shots for level in study.levels_on(dataset.name).values()),
     )
     if not study.is_remapped:
         return drawn

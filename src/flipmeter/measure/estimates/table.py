@@ -49,7 +49,7 @@ from flipmeter.measure.statistics.formulas import (
     wilson,
 )
 from flipmeter.registry import suggestion
-from flipmeter.types import ALPHA, Contrast, Mode, Problem
+from flipmeter.types import ALPHA, NO_LABELS, Contrast, Mode, Problem
 
 TESTED: tuple[ScorePolicy, ...] = ("complete", "strict")
 GRADED = tuple(name for name in SCORES if name != "parse_failure")
@@ -103,7 +103,7 @@ def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
     for view in panel.views:
         asked = panel.has((view, 0))
         yield rows_of(asked, _parse_failure(panel, view), view, "complete")
-        ungraded, note = asked & ~_graded(panel, view), ["no gold classes"] * panel.groups.n
+        ungraded, note = asked & ~_graded(panel, view), [NO_LABELS] * panel.groups.n
         yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
         yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
     for n_classes in np.unique(panel.n_classes).tolist() if panel.views else ():

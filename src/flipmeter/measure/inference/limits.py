@@ -26,7 +26,7 @@ from flipmeter.measure.inference.needed import needed_above, needed_below, neede
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import Panel, read_panel
-from flipmeter.types import ALPHA, NO_CLASS, Contrast
+from flipmeter.types import ALPHA, NO_CLASS, NO_LABELS, Contrast
 
 Metric = Literal["flips", "excess", "accuracy", "mae", "faults"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -216,7 +216,7 @@ def _scores(frame: pl.DataFrame, limit: Limit, alpha: float) -> Iterator[Row]:
     for key, group in asked.group_by(KEY, maintain_order=True):
         graded = group if limit.metric == "faults" else group.drop_nulls("gold")
         failed = int((graded["rank"] == NO_CLASS).sum())
-        note = "" if len(graded) else "no gold classes"
+        note = "" if len(graded) else NO_LABELS
         held = _score(graded, limit, alpha)
         yield _row(key, limit, held, _clusters(graded).n_unique(), failed, note)
 
