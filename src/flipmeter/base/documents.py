@@ -61,7 +61,7 @@ def _check_shape(text: str, where: str) -> None:
             anchor, size = waiting.pop()
             waiting[-1][1] += size
             sizes |= {anchor: size} if anchor else {}
-        line = event.start_mark.line + 1
+        line = 1 + (event.start_mark.line if event.start_mark else 0)
         if len(waiting) > NESTING:
             raise Problem(f"{where}, line {line}: nested more than {NESTING} levels deep")
         if n_values > YAML_VALUES:
@@ -76,7 +76,7 @@ def _size(event: Any, sizes: dict[str, int], where: str) -> int:
         sizes |= {event.anchor: 1} if event.anchor else {}
         return 1
     if event.anchor not in sizes:
-        line = event.start_mark.line + 1
+        line = 1 + (event.start_mark.line if event.start_mark else 0)
         raise Problem(f"{where}, line {line}: no value named '*{event.anchor}' stands before it")
     return sizes[event.anchor]
 

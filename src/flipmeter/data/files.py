@@ -9,6 +9,7 @@ from string import ascii_lowercase
 
 from flipmeter.data.digest import content_key, dataset_digest
 from flipmeter.data.items import (
+    LABEL,
     Columns,
     OnBad,
     ReadItems,
@@ -166,7 +167,7 @@ def dataset_of(
     tested = read_items(test, columns, labels, "test")
     shown = ReadItems("", ())
     if pool is not None:
-        alone = replace(columns, cluster=None, label=columns.label or Columns.label)
+        alone = replace(columns, cluster=None, label=columns.label or LABEL)
         shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
     left_out = settle_bad([tested, shown], on_bad)
     check_classes(tested, labels)

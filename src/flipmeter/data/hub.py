@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from flipmeter.data.files import dataset_of
-from flipmeter.data.items import Columns, OnBad
+from flipmeter.data.items import LABEL, Columns, OnBad
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
@@ -136,7 +136,7 @@ def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:
 
 def _table(where: str, split: str, rows: Any, columns: Columns) -> Table:
     there = tuple(rows.column_names)
-    wanted = [*columns.texts.values(), columns.label, *([columns.id] if columns.id else [])]
+    wanted = [*columns.texts.values(), *filter(None, (columns.label, columns.id))]
     # Only what is needed: other columns may hold images or sound, which would be decoded.
     chosen = rows.select_columns([name for name in dict.fromkeys(wanted) if name in there])
     records = tuple(Record(number, values) for number, values in enumerate(chosen, start=1))
@@ -151,15 +151,16 @@ def _labels(
     labels: Mapping[object, object] | None,
     task: TaskSpec | None,
 ) -> Labels:
-    named: list[str] | None = getattr(rows.features.get(columns.label), "names", None)
+    column = columns.label or LABEL
+    named: list[str] | None = getattr(rows.features.get(column), "names", None)
     if not named:
-        found = list(rows[columns.label]) if scale == NOMINAL else ()
-        return read_labels(scale, labels, task, columns.label, found)
+        found = list(rows[column]) if scale == NOMINAL else ()
+        return read_labels(scale, labels, task, column, found)
     if scale == NOMINAL:
         scale = {NOMINAL: named}
     if scale is None and task is None:
         scale = named
-    reader = read_labels(scale, None, task, columns.label)
+    reader = read_labels(scale, None, task, column)
     size = len(reader.task.scale)
     if all(label_key(name) in reader.ranks for name in named):
         places: dict[object, object] = dict(enumerate(named))
@@ -170,4 +171,4 @@ def _labels(
             f"{where} names its labels {named}, the scale has {size} classes "
             f"{list(reader.task.scale.names)}; map them: labels: {{0: class, 1: class}}"
         )
-    return read_labels(scale, {**places, **(labels or {})}, task, columns.label)
+    return read_labels(scale, {**places, **(labels or {})}, task, column)

@@ -14,6 +14,9 @@ from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Item, Problem, Role, joined
 
+LABEL = "label"
+"""The column of the labels unless another is named."""
+
 OnBad = Literal["error", "drop"]
 ON_BAD: tuple[OnBad, ...] = ("error", "drop")
 
@@ -26,7 +29,7 @@ class Columns:
     """
 
     text: str = "text"
-    label: str | None = "label"
+    label: str | None = LABEL
     id: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None

@@ -19,7 +19,7 @@ from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
-from flipmeter.types import Contrast, Mode
+from flipmeter.types import NO_LABELS, Contrast, Mode
 
 SCORES: dict[Mode, tuple[str, ...]] = {
     "paper": ("accuracy", "macro_f1", "spearman", "mae"),
@@ -103,7 +103,7 @@ def read_sides(
     sides = []
     for group, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         own = slice(start, end)
-        ungraded = "" if graded[own].any() else "no gold classes"
+        ungraded = "" if graded[own].any() else NO_LABELS
         sides.append(
             MeasuredItems(
                 n_classes=int(panel.n_classes[group]),
