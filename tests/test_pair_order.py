@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 
 from flipmeter.data import load_file
-from flipmeter.data.places import read_exchange
+from flipmeter.data.exchangeable import read_exchange
+from flipmeter.decide import open_pipeline
+from flipmeter.decide.pipelines.both_orders import agreed, most_said
 from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.probe import show
@@ -335,3 +337,60 @@ def test_columns_of_pairs_are_checked(write: Write) -> None:
         load_file(
             path, fields=PAIR, exchange=["a", "c"], label="preferred", scale=["b", "tie", "a"]
         )
+
+
+# --- pipelines ---------------------------------------------------------------------------------
+
+
+def test_contradicting_orders_are_a_tie_and_grades_the_milder_one() -> None:
+    plain = read_exchange(("a", "b"), Scale(("b", "tie", "a")), ("a", "b"))
+    graded = read_exchange(("a", "b"), Scale(GRADES), ("a", "b"))
+    no_tie = read_exchange(("a", "b"), Scale(("b", "a")), ("a", "b"))
+    assert [agreed(pair, plain).rank for pair in ((3, 3), (3, 1), (3, 2))] == [3, 2, 2]
+    assert [agreed(pair, graded).rank for pair in ((5, 4), (1, 2), (5, 1), (4, 3))] == [4, 2, 3, 3]
+    assert agreed((1, 2), no_tie).fault == "ambiguous"
+    assert agreed((2, 2), no_tie).rank == 2
+
+
+def test_most_draws_decide_a_vote() -> None:
+    plain = read_exchange(("a", "b"), Scale(("b", "tie", "a")), ("a", "b"))
+    assert most_said([3, 3, 3, 1, 1, 2], plain).rank == 3
+    assert most_said([3, 3, 1, 1], plain) == agreed((3, 1), plain)
+
+
+@pytest.mark.parametrize("pipeline", ["pair+agree", "pair+mean", "pair+vote(3)", "pair+vote"])
+def test_both_orders_undo_a_planted_preference(write: Write, tmp_path: Path, pipeline: str) -> None:
+    model = "sim/first-answer?strength=1.5"
+    run = done(judge(write, models=model, pipeline=pipeline), tmp_path)
+    one = done(judge(write, models=model, pipeline="pair"), tmp_path / "one")
+    assert run.decisions["view"].unique().to_list() == ["base"]
+    assert run.verdicts.filter(status="measured").is_empty()
+    both, alone = (done.decisions.filter(view="base", repeat=0) for done in (run, one))
+    firsts = [(table["rank"] == 3).mean() for table in (both, alone)]
+    assert firsts[0] < firsts[1] - 0.1
+    n_calls = {"pair+agree": 2, "pair+mean": 2, "pair+vote(3)": 6, "pair+vote": 6}[pipeline]
+    assert both["n_calls"].unique().to_list() == [n_calls]
+
+
+def test_draws_of_a_vote_are_drawn_apart(write: Write, tmp_path: Path) -> None:
+    model = "sim/noisy?noise=2"
+    run = done(judge(write, models=model, pipeline="pair+vote(5)", test_size=30), tmp_path)
+    assert run.calls["key"].n_unique() == len(run.calls) == 30 * 10 * 2
+
+
+def test_a_pair_pipeline_needs_a_pair(write: Write) -> None:
+    with pytest.raises(Problem, match="is for a pair of fields that may change places"):
+        conditions(Study(models=["sim/honest"], datasets=["reviews"], pipeline="pair+agree"))
+
+
+@pytest.mark.parametrize("name", ["pair+vote(0)", "pair+agree(2)", "pair+vote(1000)"])
+def test_a_number_of_draws_is_checked(name: str) -> None:
+    with pytest.raises(Problem, match="draws"):
+        open_pipeline(name)
+
+
+def test_an_unreadable_order_leaves_no_class(write: Write, tmp_path: Path) -> None:
+    study = judge(write, models="sim/refusing?refuse=1", pipeline="pair+agree")
+    decisions = done(study, tmp_path).decisions
+    assert decisions["rank"].unique().to_list() == [0]
+    assert decisions["fault"].unique().to_list() == ["refused"]

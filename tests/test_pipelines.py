@@ -19,6 +19,7 @@ from flipmeter.types import (
     Ask,
     Item,
     Mode,
+    Places,
     Problem,
     Rank,
     View,
@@ -45,7 +46,9 @@ def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Asked:
     spare = tuple(
         Item(f"c{rank}", {"text": f"spare {rank}"}, rank, "calibration") for rank in ranks
     )
-    return Asked(items, view, demos, spare)
+    grades = ("{1}>>{0}", "{1}>{0}", "tie", "{0}>{1}", "{0}>>{1}")
+    places = Places(("a", "b"), grades, ("A", "B"))
+    return Asked(items, view, demos, spare, places=places)
 
 
 Oracle = Callable[[Ask], Answer]

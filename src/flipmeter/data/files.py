@@ -8,6 +8,14 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from flipmeter.data.digest import content_key, dataset_digest
+from flipmeter.data.exchangeable import (
+    Exchange,
+    Options,
+    option_places,
+    read_exchange,
+    spread_options,
+    with_places,
+)
 from flipmeter.data.items import (
     LABEL,
     Columns,
@@ -19,14 +27,6 @@ from flipmeter.data.items import (
     without_leaks,
 )
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
-from flipmeter.data.places import (
-    Exchange,
-    Options,
-    option_places,
-    read_exchange,
-    spread_options,
-    with_places,
-)
 from flipmeter.data.tables import Table, read_table
 from flipmeter.types import Dataset, Places, Problem
 

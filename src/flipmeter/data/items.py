@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flipmeter.data.digest import content_key, is_blank
+from flipmeter.data.exchangeable import place_fault
 from flipmeter.data.labels import Labels, shorten
-from flipmeter.data.places import place_fault
 from flipmeter.data.tables import Record, Table
 from flipmeter.registry import suggestion
 from flipmeter.types import Item, Problem, Role, joined

@@ -12,7 +12,7 @@ from flipmeter.decide.debiasers.averaging import (
     median_ranks,
 )
 from flipmeter.decide.debiasers.priors import NULL_TEXTS
-from flipmeter.decide.pipelines import comparison, correction  # noqa: F401 - add pipelines
+from flipmeter.decide.pipelines import both_orders, comparison, correction  # noqa: F401 - add pipelines
 from flipmeter.decide.pipelines.pipeline import Asked, in_mode, open_pipeline
 
 __all__ = [

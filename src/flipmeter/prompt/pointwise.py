@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flipmeter.prompt.exchange import by_size, mood_of, offer, offered, shown_fields
 from flipmeter.prompt.levels import (
     HeaderParts,
     clarities,
@@ -13,6 +12,7 @@ from flipmeter.prompt.levels import (
     moods,
     separators,
 )
+from flipmeter.prompt.placed_fields import by_size, mood_of, offer, offered, shown_fields
 from flipmeter.prompt.template import fill, read_template
 from flipmeter.registry import Registry
 from flipmeter.types import Head, Item, LabelKind, Prompt, Script, Style, Task, View

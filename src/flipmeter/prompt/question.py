@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flipmeter.prompt.exchange import by_size, offer, offered
 from flipmeter.prompt.levels import listed_labels
+from flipmeter.prompt.placed_fields import by_size, offer, offered
 from flipmeter.prompt.pointwise import Write, kind_of, label_of, paradigms
 from flipmeter.types import Example, Item, Prompt, Question, Style, Task, View
 

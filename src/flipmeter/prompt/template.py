@@ -17,8 +17,8 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, no
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.prompt.exchange import placed
 from flipmeter.prompt.levels import HeaderParts, listed_labels
+from flipmeter.prompt.placed_fields import placed
 from flipmeter.registry import suggestion
 from flipmeter.types import (
     Head,

@@ -117,7 +117,7 @@ class Rating:
             identity,
             prompt,
             rater.decoding.drawn if draw else rater.decoding,
-            condition.view.repeat + DRAWS_APART * draw,
+            ask.view.repeat + DRAWS_APART * draw,
             scored=rater.is_scored,
         )
         return Call(number, ask, prompt, request, draw)
@@ -134,7 +134,8 @@ def _answer(found: Sequence[Evidence]) -> Answer:
 def panel_of(condition: Condition) -> Asked:
     """Return what the pipeline of a condition is applied to."""
     return Asked(
-        condition.items, condition.view, condition.demos, condition.calibration, condition.seed
+        *(condition.items, condition.view, condition.demos, condition.calibration, condition.seed),
+        places=condition.task.places,
     )
 
 

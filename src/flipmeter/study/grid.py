@@ -114,9 +114,14 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
 
 
 def _refuse_places(level: Level, dataset: Dataset) -> None:
-    """Refuse to hold a pair of answers against demonstrations as if it were one text."""
-    paradigm = open_pipeline(level.pipeline).traits.paradigm
-    if dataset.task.places and paradigm not in POINTWISE:
+    """Refuse a pipeline that is not made for what a dataset shows: single texts, or pairs."""
+    traits = open_pipeline(level.pipeline).traits
+    if traits.moves and (dataset.task.places is None or dataset.task.places.kind != traits.moves):
+        raise Problem(
+            f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, and "
+            f"{dataset.name} declares none (exchange: [a, b]); use pointwise there (only_on)"
+        )
+    if dataset.task.places and traits.paradigm not in POINTWISE:
         raise Problem(
             f"the pipeline '{level.pipeline}' compares single texts with demonstrations, and "
             f"{dataset.name} has {', '.join(dataset.task.places.fields)} to choose from; use "

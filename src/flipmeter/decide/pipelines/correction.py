@@ -40,7 +40,18 @@ from flipmeter.decide.pipelines.pipeline import (
     unheard,
 )
 from flipmeter.decide.spaces import Floats, by_class, rotations
-from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Fault, Item, Mode, Rank, View
+from flipmeter.types import (
+    NO_CLASS,
+    Answer,
+    Ask,
+    Decision,
+    Fault,
+    Item,
+    Mode,
+    PlaceKind,
+    Rank,
+    View,
+)
 
 Views = Callable[[View], tuple[View, ...]]
 """The views that are put together for the view of a condition."""
@@ -228,14 +239,20 @@ def _batch() -> Bias:
     return Bias(lambda panel: (), prior)
 
 
-def _averaged(
-    about: str, axis: str, views: Views, middle: Literal["mean", "median", "probabilities"]
+def averaged(
+    about: str,
+    axis: str,
+    views: Views,
+    middle: Literal["mean", "median", "probabilities"],
+    moves: PlaceKind | None = None,
 ) -> Open:
+    """What asks under the views of an axis and takes the middle."""
     traits = Traits(
         about,
         consumes=frozenset({axis}),
         needs_demos=axis == "demo_order",
         needs_scores=middle == "probabilities",
+        moves=moves,
         needs_order=middle != "probabilities",
     )
     return lambda mode: Averaged(traits, views, middle, mode)
@@ -272,34 +289,34 @@ def _contextual(mode: Mode) -> Corrected:
 
 
 _OPEN: dict[str, Open] = {
-    "label_average": _averaged(
+    "label_average": averaged(
         "class in natural and reversed label order, averaged",
         "label_order",
         both_label_orders,
         "mean",
     ),
-    "label_average_probabilities": _averaged(
+    "label_average_probabilities": averaged(
         "probabilities in natural and reversed label order, geometric mean",
         "label_order",
         both_label_orders,
         "probabilities",
     ),
-    "demo_average": _averaged(
+    "demo_average": averaged(
         "class with demonstrations ascending and descending, averaged",
         "demo_order",
         both_demo_orders,
         "mean",
     ),
-    "demo_average_probabilities": _averaged(
+    "demo_average_probabilities": averaged(
         "probabilities with demonstrations ascending and descending, geometric mean",
         "demo_order",
         both_demo_orders,
         "probabilities",
     ),
-    "permutations": _averaged(
+    "permutations": averaged(
         "class in every rotation of the labels, median", "label_order", all_rotations, "median"
     ),
-    "permutations_probabilities": _averaged(
+    "permutations_probabilities": averaged(
         "probabilities in every rotation of the labels, geometric mean",
         "label_order",
         all_rotations,

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, Protocol
 
 from flipmeter.registry import Registry
-from flipmeter.types import Answer, Ask, Decision, Item, Mode, Problem, Rank, View
+from flipmeter.types import (
+    Answer,
+    Ask,
+    Decision,
+    Item,
+    Mode,
+    PlaceKind,
+    Places,
+    Problem,
+    Rank,
+    View,
+)
 
 Calibration = Literal["", "apart", "test", "batch"]
 Heard = Mapping[Ask, Answer]
@@ -20,7 +32,7 @@ class Asked:
     """What a pipeline is applied to: items under a view, and what may be asked beside them.
 
     `demos` stand in the sampler's order. `calibration` items serve pipelines that measure a bias
-    before they correct it.
+    before they correct it. `places` are the fields that may change places, None for none.
     """
 
     items: tuple[Item, ...]
@@ -28,6 +40,7 @@ class Asked:
     demos: tuple[Item, ...] = ()
     calibration: tuple[Item, ...] = ()
     seed: int = 0
+    places: Places | None = None
 
     @property
     def n_classes(self) -> int:
@@ -51,6 +64,7 @@ class Traits:
     needs_demos: bool = False
     needs_scores: bool = False
     needs_order: bool = False
+    moves: PlaceKind | None = None
     calibration: Calibration = ""
 
 
@@ -79,12 +93,41 @@ _MODES: tuple[Mode, ...] = ("recommended", "paper")
 
 @lru_cache(maxsize=256)
 def open_pipeline(name: str) -> Pipeline:
-    """Return a pipeline by its name; `@paper` and `@recommended` at its end choose the form."""
+    """Return a pipeline by its name; `@paper` and `@recommended` at its end choose the form.
+
+    A number in brackets says how many draws one takes that counts draws: `pair+vote(5)`.
+    """
     plain, _, mode = name.partition("@")
     for known in _MODES:
         if known == (mode or "recommended"):
-            return pipelines[plain](known)
+            return _opened(plain)(known)
     raise Problem(f"no mode named '{mode}' for '{plain}'; there are: {', '.join(_MODES)}")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What makes a pipeline that takes a number of draws, as many as usual unless told."""
+
+    make: Callable[[int], Pipeline]
+    usual: int
+    most: int
+
+    def __call__(self, mode: Mode) -> Pipeline:
+        return self.make(self.usual)
+
+
+def _opened(plain: str) -> Open:
+    counted = _COUNT.fullmatch(plain)
+    if counted is None or plain in pipelines:
+        return pipelines[plain]
+    made, n_draws = pipelines[counted[1]], int(counted[2])
+    if not isinstance(made, Counted) or not 1 <= n_draws <= made.most:
+        known = f"1 to {made.most} draws" if isinstance(made, Counted) else "no number of draws"
+        raise Problem(f"'{plain}': the pipeline '{counted[1]}' takes {known}")
+    return lambda mode: made.make(n_draws)
+
+
+_COUNT = re.compile(r"([^()]+)\((\d{1,6})\)")
 
 
 def in_mode(name: str, mode: Mode) -> str:
