@@ -100,7 +100,7 @@ def test_every_group_gets_what_the_functions_on_arrays_give_it_alone() -> None:
             assert got == pytest.approx(numbers, nan_ok=True, abs=1e-6), where
             assert (row["n"], row["k"], row["failed"]) == (one.n, one.k, one.failed), where
             seen.add(aspect)
-    assert seen == set(ASPECTS) - {"matrix", "certainty"}
+    assert seen == set(ASPECTS) - {"matrix", "certainty", "pairs", "systems"}
 
 
 def test_the_matrix_is_there_cell_by_cell() -> None:

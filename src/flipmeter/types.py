@@ -322,6 +322,11 @@ class Contrast:
         return self.is_pair or self.is_open
 
     @property
+    def swaps_answers(self) -> bool:
+        """Say whether the second view swaps the two answers that a judge compares."""
+        return self.is_pair and self.probe == "pair_order"
+
+    @property
     def reverses_labels(self) -> bool:
         """Say whether the second view shows the label list of the first in reverse."""
         return self.is_pair and self.probe == "label_order"

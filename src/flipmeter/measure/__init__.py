@@ -12,8 +12,11 @@ from flipmeter.measure.aspects.confidence import (
 )
 from flipmeter.measure.aspects.direction import bowker, direction, stuart_maxwell, wilcoxon
 from flipmeter.measure.aspects.excess import excess_over_noise, noise_warnings
+from flipmeter.measure.aspects.options import option_bias
+from flipmeter.measure.aspects.pair_order import pair_bias
 from flipmeter.measure.aspects.severity import severity
 from flipmeter.measure.aspects.slots import chi_square, slot_preference
+from flipmeter.measure.aspects.systems import rank_systems
 from flipmeter.measure.aspects.worst import worst_case
 from flipmeter.measure.effects.additive import forecasts
 from flipmeter.measure.effects.compare import compare
@@ -84,10 +87,13 @@ __all__ = [
     "measure_aspects",
     "noise_warnings",
     "objectives",
+    "option_bias",
+    "pair_bias",
     "paper_round",
     "phase0_table",
     "plan_power",
     "propose",
+    "rank_systems",
     "read_claim",
     "read_field",
     "read_panel",

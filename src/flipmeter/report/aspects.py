@@ -17,6 +17,8 @@ TITLES = {
     "matrix": "Where do the items of each class go? (first view > second view)",
     "severity": "How far apart are the answers?",
     "slots": "Are some slots preferred, whatever stands there?",
+    "pairs": "Does the judge prefer a place?",
+    "systems": "Does the ranking of systems change with the order?",
     "worst": "What does the worst position cost?",
     "confidence": "Can agreement over positions be relied on?",
     "certainty": "Do the answers flip that were least sure? (fifths, by probabilities under base)",
@@ -51,10 +53,17 @@ METRICS = {
     "alpha": "ordinal alpha",
     "entropy_deficit": "entropy deficit, nats",
     "slot_distance": "distance from expectation",
-    "slot_test": "no preference (Hotelling), p",
-    "recall_sd": "SD of recall over slots",
+    "slot_test": "no preference for a slot, p",
+    "cramers_v": "Cramér's V of slots",
+    "recall_sd": "SD of recall over slots (RStD)",
+    "first_share": "the answer shown first wins (ties apart)",
+    "first_test": "no place is preferred, p",
+    "consistency": "same verdict in both orders",
+    "accuracy_both": "right in both orders",
+    "order_effect": "order effect, log-odds for what is shown first",
     "robust_accuracy": "right in every view",
     "worst_accuracy": "accuracy of the worst view",
+    "expected_accuracy": "accuracy, mean over views",
     "spread": "best minus worst view",
     "cost": "mean cost",
     "instability_cost": "mean cost between views",
@@ -70,6 +79,12 @@ METRICS = {
 }
 NUMBERED = {
     "slot": "share of slot",
+    "recall": "accuracy when the right option is in slot",
+    "ties": "ties, order",
+    "win_rate": "win rate of",
+    "strength": "strength of",
+    "rank": "rank of",
+    "accuracy": "accuracy, order",
     "slot_excess": "beyond expectation, slot",
     "margin": "flips, smallest margins first,",
     "entropy": "flips, smallest entropies first,",
@@ -80,6 +95,7 @@ BINNED = ("margin:", "entropy:")
 IN_RANKS = {
     *("excess_ordinal", "signal_ratio", "shift", "slot_bias", "semantic_bias", "kappa", "qwk"),
     *("alpha", "entropy_deficit", "cost", "instability_cost", "set_size", "abstention_area"),
+    *("cramers_v", "order_effect"),
     *("margin_rho", "entropy_rho"),
 }
 """Numbers that are no shares."""
@@ -123,10 +139,15 @@ def _title(metric: str) -> str:
 def _cell(row: Record) -> str:
     if row["p"] is not None:
         return f"{p_value(row['p'])}\nHolm {p_value(row['p_holm'])}, BH {p_value(row['p_bh'])}"
-    value, bracket, ends = interval(row, percent=row["metric"] not in IN_RANKS).partition(" [")
+    value, bracket, ends = interval(row, percent=not _is_plain(row["metric"])).partition(" [")
     if row["metric"].startswith(BINNED):
         ends += f"\n{row['note']}, n = {row['n']}"
     return f"{value}\n[{ends}" if bracket else value
+
+
+def _is_plain(metric: str) -> bool:
+    """Whether a number is no share."""
+    return metric in IN_RANKS or metric.startswith(("strength:", "rank:"))
 
 
 def aspect_notes(rows: pl.DataFrame) -> list[str]:

@@ -12,8 +12,10 @@ from flipmeter.measure.aspects.certainty import certainty_rows
 from flipmeter.measure.aspects.confidence import confidence_rows
 from flipmeter.measure.aspects.direction import direction_rows, matrix_rows
 from flipmeter.measure.aspects.excess import excess_rows
+from flipmeter.measure.aspects.pair_order import pair_rows
 from flipmeter.measure.aspects.severity import severity_rows
 from flipmeter.measure.aspects.slots import slot_rows
+from flipmeter.measure.aspects.systems import system_rows
 from flipmeter.measure.aspects.worst import worst_rows
 from flipmeter.measure.estimates.long_table import Rows, as_frame
 from flipmeter.measure.panel.panel import Panel, read_panel
@@ -29,6 +31,8 @@ ASPECTS: Mapping[str, Aspect] = {
     "matrix": matrix_rows,
     "severity": severity_rows,
     "slots": slot_rows,
+    "pairs": pair_rows,
+    "systems": system_rows,
     "worst": worst_rows,
     "confidence": confidence_rows,
     "certainty": certainty_rows,

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from flipmeter.measure.aspects.options import option_rows
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
@@ -151,7 +152,11 @@ def _recall_sd(
 
 
 def slot_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
-    """Yield the preference for slots from every contrast that reverses the label list."""
+    """Yield the preference for slots from every contrast that reverses the label list.
+
+    Where options change places, the slots are their places.
+    """
+    yield from option_rows(panel, contrasts)
     for contrast in contrasts:
         found = compared(panel, contrast)
         if not contrast.reverses_labels or not found.items.any():

@@ -17,7 +17,7 @@ from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import share_ends, share_estimates
 from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem
 
-STRICT = ("robust_accuracy", "worst_accuracy", "spread")
+STRICT = ("robust_accuracy", "worst_accuracy", "expected_accuracy", "spread")
 GUARANTEED = "at least 95 %, for any number of positions"
 
 
@@ -32,7 +32,8 @@ def worst_case(
 
     `robust_accuracy` is the share of items that are right under every condition; `worst_accuracy`
     the accuracy of the worst condition and `spread` the best minus the worst, with intervals that
-    hold although the condition was picked by looking. A failure is wrong. On items without a
+    hold although the condition was picked by looking; `expected_accuracy` is the mean over
+    conditions. A failure is wrong. On items without a
     failure: `cost` is the mean cost of the classes given, `instability_cost` the mean cost between
     two conditions. Costs are M x M, gold by given; by default the distance in ranks, and 1 for
     every wrong class where classes have no order.
@@ -80,7 +81,10 @@ def worst_estimates(
         failed=failed,
         note=GUARANTEED,
     )
-    found = {"robust_accuracy": robust, "worst_accuracy": worst}
+    columns = [right.mean(axis=0), everything]
+    name, ends = ["expected_accuracy"], [(0.0, 1.0)]
+    expected = jackknife(name, columns, groups, reach=ends, n=n, failed=failed)
+    found = {"robust_accuracy": robust, "worst_accuracy": worst, **expected}
     found["spread"] = _spread(right, hits, groups, failed)
     return found | _costs(gold, table, groups, costs)
 

@@ -119,7 +119,7 @@ def read_blocks(row: Row) -> Blocks:
         raise Problem(f"repeats has shape {again.shape} but pairs has {first.shape}; align them")
     replies = np.stack([first, np.where(first == NOT_ASKED, NOT_ASKED, again)], axis=2)
     cluster, n_clusters = _numbered(row.clusters, len(first))
-    slots = None if row.slots is None else _placed(np.asarray(row.slots), first, again)
+    slots = None if row.slots is None else placed(np.asarray(row.slots), first, again)
     strata = None if row.weights is None else _strata(row, len(first))
     kept = slots if row.nominal else None
     return Blocks(replies, cluster, n_clusters, row.nominal, kept, strata, tuple(row.names))
@@ -185,7 +185,7 @@ def _numbered(clusters: npt.ArrayLike | None, n: int) -> tuple[Ints, int]:
 # --- slots ------------------------------------------------------------------------------------
 
 
-def _placed(slots: npt.NDArray[np.generic], first: Ints, again: Ints) -> Ints:
+def placed(slots: npt.NDArray[np.generic], first: Ints, again: Ints) -> Ints:
     """Place of every class in every view of every block.
 
     Slots may be given whole (blocks x views x classes) or, in the shape of the pairs, only for the
@@ -206,6 +206,25 @@ def _placed(slots: npt.NDArray[np.generic], first: Ints, again: Ints) -> Ints:
     rows, views = np.nonzero((first > UNREADABLE) & (shown > 0))
     table[rows, views, first[rows, views] - 1] = shown[rows, views]
     return _by_view(_by_class(table))
+
+
+def shown_alike(classes: Ints, places: Ints, n_classes: int) -> Ints | None:
+    """Place of every class in every view (views x classes), if all items were shown alike.
+
+    Whoever says where a class stood counts: answers, and right answers. The last class of a view
+    has the last place. None if two items contradict each other.
+    """
+    table = np.zeros((classes.shape[1], n_classes), dtype=np.int64)
+    for view, (those, there) in enumerate(zip(classes.T, places.T, strict=True)):
+        known = (those > UNREADABLE) & (there > 0)
+        table[view, those[known] - 1] = there[known]
+        if (table[view, those[known] - 1] != there[known]).any():
+            return None
+        missing, left = np.flatnonzero(table[view] == 0), set(range(1, n_classes + 1))
+        left -= set(table[view].tolist())
+        if len(missing) == len(left) == 1:
+            table[view, missing[0]] = left.pop()
+    return table
 
 
 def _by_class(table: Ints) -> Ints:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.inference.blocks import NOT_ASKED, Row
+from flipmeter.measure.inference.blocks import NOT_ASKED, Row, placed, shown_alike
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.conclude import verdicts as conclude
 from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
@@ -98,7 +98,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
             panel.cluster[mine],
             bool(panel.reproducible[measured].all()),
             nominal := bool(panel.nominal[measured].all()),
-            _slots(panel, contrast, mine) if nominal else None,
+            class_places(panel, contrast, mine) if nominal else None,
             gold=panel.gold[mine],
             weights=panel.weights.get(dataset),
             names=panel.scales.get(dataset, ()),
@@ -110,10 +110,40 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         yield replace(here, status="measured", note=notes, row=row, label_mass=share)
 
 
-def _slots(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | None:
-    """Where the answers of some items stood under each view; None where nobody says."""
-    places = np.stack([panel.slots[view, 0][items] for view in contrast.views], axis=1)
-    return places if places.any() else None
+def class_places(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | None:
+    """Where classes stood under each view, of some items; None where nobody says.
+
+    Items with the same number of places are shown alike.
+    """
+    known = panel.places.n[items] > 0
+    where = panel.places.chosen if known.any() else panel.slots
+    given = np.stack([where[view, 0][items] for view in contrast.views], axis=1)
+    if not given.any():
+        return None
+    classes = np.stack([panel.classes((view, 0))[items] for view in contrast.views], axis=1)
+    n_classes = int(panel.n_classes[panel.groups.of[items]].max(initial=1))
+    table = np.zeros((*given.shape, n_classes), dtype=np.int64)
+    for size in np.unique(panel.places.n[items]):
+        own = panel.places.n[items] == size
+        alike = _shown_alike(panel, contrast, np.flatnonzero(items)[own], int(size))
+        found = placed(given[own], classes[own], classes[own]) if alike is None else alike
+        table[own, :, : found.shape[-1]] = found
+    return table
+
+
+def _shown_alike(panel: Panel, contrast: Contrast, items: Ints, size: int) -> Ints | None:
+    """Places by view and class from answers and gold, of items with so many places."""
+    if not size:
+        return None
+    runs = [(view, 0) for view in contrast.views]
+    classes = np.stack([panel.classes(run)[items] for run in runs], axis=1)
+    gold = np.broadcast_to(panel.gold[items, None], classes.shape)
+    chosen, right = (
+        np.stack([of[run][items] for run in runs], axis=1)
+        for of in (panel.places.chosen, panel.places.right)
+    )
+    told = np.concatenate([classes, gold]), np.concatenate([chosen, right])
+    return shown_alike(*told, size) if int(told[0].max()) <= size else None
 
 
 def _replies(panel: Panel, view: str, repeat: int) -> Ints:

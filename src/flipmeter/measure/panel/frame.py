@@ -35,6 +35,11 @@ OPTIONAL: Mapping[str, DataType] = {
     "label_mass": pl.Float64,
     "slot": pl.Int64,
     "nominal": pl.Boolean,
+    "place": pl.Int64,
+    "gold_place": pl.Int64,
+    "n_places": pl.Int64,
+    "system_a": pl.String,
+    "system_b": pl.String,
 }
 
 

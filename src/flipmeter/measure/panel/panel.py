@@ -34,6 +34,18 @@ NOWHERE = "the meaning of the labels is nowhere in the prompt"
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where the field that an answer chose stood, and where the right one did; 0 for nowhere.
+
+    `n` counts the places of each item, 0 where nothing changes places.
+    """
+
+    chosen: dict[Run, Ints]
+    right: dict[Run, Ints]
+    n: Ints
+
+
+@dataclass(frozen=True)
 class Panel:
     """Classes and prompts of all items under every run; -1 where an item was not asked.
 
@@ -46,7 +58,8 @@ class Panel:
     `replies`. Items of one `cluster` are not independent of each other: copies of a text, or what
     a study names. `errors` marks what was never answered. `label_mass` is the probability that
     labels have together, NaN if unknown.
-    `slots` say where answers stood in what the prompt offered, 0 where that is not known.
+    `slots` say where answers stood in what the prompt offered, 0 where that is not known; `places`
+    where the fields stood that they chose. `systems` names who wrote the two fields of an item.
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
     """
 
@@ -62,6 +75,8 @@ class Panel:
     errors: dict[Run, Booleans]
     label_mass: dict[Run, Floats]
     slots: dict[Run, Ints]
+    places: Placement
+    systems: pl.DataFrame
     prompts: dict[Run, Hashes]
     probabilities: pl.Series
     replies: Groups
@@ -260,8 +275,11 @@ def read_panel(
     cluster[unit] = _places(frame["cluster"].fill_null(frame["item"]))[1]
     prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
     prompts.flat[cell] = _hashes(frame["prompt"])
-    slots = np.zeros(shape, dtype=np.int64)
-    slots.flat[cell] = frame["slot"].fill_null(0).to_numpy()
+    slots, chosen, right = (
+        _laid(frame[name], shape, cell) for name in ("slot", "place", "gold_place")
+    )
+    somewhere = np.zeros(len(units), dtype=np.int64)
+    somewhere[unit] = np.arange(len(unit))
     return Panel(
         keys=keys,
         nominal=np.array(_of_each(group, keys.height, frame["nominal"].fill_null(False))),
@@ -275,6 +293,12 @@ def read_panel(
         errors=dict(zip(runs, errors, strict=True)),
         label_mass=dict(zip(runs, label_mass, strict=True)),
         slots=dict(zip(runs, slots, strict=True)),
+        places=Placement(
+            dict(zip(runs, chosen, strict=True)),
+            dict(zip(runs, right, strict=True)),
+            frame["n_places"].fill_null(0).to_numpy()[somewhere],
+        ),
+        systems=frame.select("system_a", "system_b")[somewhere],
         prompts=dict(zip(runs, prompts, strict=True)),
         probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),
@@ -284,6 +308,13 @@ def read_panel(
         weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
         scales=scales or {},
     )
+
+
+def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:
+    """A column of whole numbers as runs x units, 0 where it is empty."""
+    table = np.zeros(shape, dtype=np.int64)
+    table.flat[cell] = column.fill_null(0).to_numpy()
+    return table
 
 
 def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
