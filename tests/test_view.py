@@ -79,14 +79,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def unread(folder: Path) -> None:
     """Make some answers of a run faults, never on both sides of a pair alike."""
-    decisions = Run(folder).decisions.with_row_index("place")
+    decisions = Run(folder).decisions.with_row_index("nth")
     for every, fault in ((17, "refused"), (29, "unparsed")):
-        is_one = pl.col("place") % every == 0
+        is_one = pl.col("nth") % every == 0
         decisions = decisions.with_columns(
             rank=pl.when(is_one).then(0).otherwise("rank"),
             fault=pl.when(is_one).then(pl.lit(fault)).otherwise("fault"),
         )
-    changed(folder, decisions=decisions.drop("place"))
+    changed(folder, decisions=decisions.drop("nth"))
 
 
 @pytest.fixture(scope="module")

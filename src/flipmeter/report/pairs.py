@@ -12,7 +12,8 @@ from flipmeter.types import Contrast
 
 SAME = ("rater", "dataset", "level", "seed", "item")
 WHOSE = ("rater", "dataset", "level", "contrast")
-SIDE = ("rank", "slot", "fault", "prompt")
+SIDE = ("rank", "slot", "fault", "prompt", "place")
+SHOWN_FIRST, SHOWN_SECOND = "answer shown first", "answer shown second"
 FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
 
 Where = tuple[str, str, str, str]
@@ -26,7 +27,8 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
 
     Byte-equal prompts are left out, unknown ones are not. `distance` counts the classes between two
     that were read (none where classes have no order), and `towards` says where the second went: for
-    a reversed label list, which end of the list drew both answers.
+    a reversed label list, which end of the list drew both answers; for two answers that are
+    swapped, which place did.
     """
     return lazy_pairs(decisions.lazy(), contrasts).collect()
 
@@ -38,6 +40,8 @@ def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.Laz
         decisions = decisions.with_columns(labels=pl.lit(""))
     if "nominal" not in there:
         decisions = decisions.with_columns(nominal=pl.lit(False))
+    if "place" not in there:
+        decisions = decisions.with_columns(place=pl.lit(0))
     first = decisions.filter(pl.col("repeat") == 0)
     found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
     return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
@@ -53,6 +57,11 @@ def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
         # A class stands at its own slot in one list and at the mirrored one in the other.
         lean = pl.col("rank") - pl.col("rank_b")
         ends = (FIRST, LAST)
+    elif contrast.swaps_answers:
+        # A place is 1, 2, or 0 for a tie: 2 - 1.5 is towards the second.
+        sides = [pl.col(name).fill_null(0) for name in ("place", "place_b")]
+        first, second = ((2 * at - 3) * (at > 0).cast(pl.Int64) for at in sides)
+        lean, ends = first + second, (SHOWN_FIRST, SHOWN_SECOND)
     else:
         lean, ends = moved, (LOWER, HIGHER)
     is_read = (pl.col("rank") > 0) & (pl.col("rank_b") > 0)

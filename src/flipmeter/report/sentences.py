@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
+from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER, SHOWN_FIRST, SHOWN_SECOND
 from flipmeter.types import ALPHA, Contrast
 
 Record = Mapping[str, Any]
@@ -22,6 +22,8 @@ WHEN = {
     "P4a": "when the criteria are reversed",
     "P4b": "when the first criterion comes last",
     "P5": "when the instructions stand in the user's message",
+    "P6": "when the two answers are swapped",
+    "P7": "when the options change places",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
 
@@ -145,6 +147,9 @@ def lean_text(row: Record, contrast: Contrast) -> str:
     if contrast.reverses_labels:
         # A list reversed puts the higher class first: up is towards what stands first there.
         towards = FIRST if row["leans"] == "up" else LAST
+    elif contrast.swaps_answers and row["up_is_first"] is not None:
+        is_first = (row["leans"] == "up") == row["up_is_first"]
+        towards = SHOWN_FIRST if is_first else SHOWN_SECOND
     else:
         towards = HIGHER if row["leans"] == "up" else LOWER
     return f"mostly towards the {towards} ({k} of {up + down})"

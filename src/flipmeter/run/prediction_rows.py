@@ -14,8 +14,9 @@ from flipmeter.data.labels import NOMINAL, Labels, read_labels, shorten
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
+from flipmeter.run.pair_tables import pair_task, view_of, where_won
 from flipmeter.run.rows import SCHEMA
-from flipmeter.types import FAULTS, Problem, Rank, View
+from flipmeter.types import FAULTS, Problem, Rank, Task, View
 
 MOST_GUESSED = 101
 """A guessed scale has no more classes than 0 to 100; numbers beyond are no labels."""
@@ -25,8 +26,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "view": ("condition", "view"),
     "label": ("label", "prediction", "rank"),
     "gold": ("gold",),
-    "rater": ("model", "rater"),
-    "dataset": ("dataset",),
+    "rater": ("model", "rater", "judge"),
+    "strategy": ("strategy",),
+    "dataset": ("dataset", "subset"),
     "level": ("level",),
     "seed": ("seed",),
     "repeat": ("repeat",),
@@ -34,6 +36,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "fault": ("fault",),
     "text": ("text",),
     "cluster": ("cluster",),
+    "system_a": ("system_a",),
+    "system_b": ("system_b",),
 }
 """What a table says, and what its column may be called."""
 NEEDED = ("item", "view", "label")
@@ -130,6 +134,35 @@ class PredictionRows:
         return [str(number) for number in range(low, high + 1)]
 
     @cached_property
+    def _conditions(self) -> set[str]:
+        return {self._text(record, "view") for record in self._records}
+
+    @cached_property
+    def _tasks(self) -> dict[str, Task | None]:
+        """How verdicts are read that say which of two answers is better, by dataset."""
+        return {name: pair_task(labels.task) for name, labels in self.labels.items()}
+
+    def _placed(self, record: Record, dataset: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Where the winner stood and where the better answer did, if the answers were swapped."""
+        if view_of("swapped", self._conditions) not in self._views_told or self.is_ranked:
+            return {}
+        task, view = self._tasks[dataset], row["view"]
+        slot = self._number(record, "slot")
+        if task is None and not slot:
+            return {}
+        systems = {name: self._text(record, name) or None for name in ("system_a", "system_b")}
+        return {
+            **systems,
+            "place": where_won(task, view, row["rank"], slot),
+            "gold_place": where_won(task, view, row["gold"], 0),
+            "n_places": 2,
+        }
+
+    @cached_property
+    def _views_told(self) -> set[str]:
+        return {view_of(name, self._conditions) for name in self._conditions}
+
+    @cached_property
     def _records(self) -> tuple[Record, ...]:
         for record in self.table.records:
             if record.fault:
@@ -169,14 +202,15 @@ class PredictionRows:
         labels = self.labels[dataset]
         rank, fault = self._answer(record, labels)
         n_classes = len(labels.task.scale)
-        view, item = self._told(record, "view"), self._told(record, "item")
+        view = view_of(self._told(record, "view"), self._conditions)
+        item = self._told(record, "item")
         if text := self._text(record, "text"):
             self.texts[dataset, item] = text
-        return {
+        row = {
             **dict.fromkeys(SCHEMA),
             **self._carried(record),
             **self._shares(record, labels),
-            "rater": self._text(record, "rater", self.name),
+            "rater": self._rater(record),
             "dataset": dataset,
             "level": self._text(record, "level"),
             "seed": self._number(record, "seed"),
@@ -191,6 +225,12 @@ class PredictionRows:
             "nominal": labels.task.scale.nominal or self._is_nominal(record),
             "cluster": self._text(record, "cluster") or " ".join(text.casefold().split()) or item,
         }
+        return row | self._placed(record, dataset, row)
+
+    def _rater(self, record: Record) -> str:
+        """Whose answer a row is; the same judge with another strategy is another rater."""
+        name = self._text(record, "rater", self.name)
+        return " ".join(filter(None, (name, self._text(record, "strategy"))))
 
     def _is_nominal(self, record: Record) -> bool:
         """What a decision of ours says; a CSV has it as a text."""

@@ -15,6 +15,7 @@ from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.folder import Run
 from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.pair_tables import unfolded
 from flipmeter.run.prediction_rows import PredictionRows
 from flipmeter.run.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
 from flipmeter.study.file import Study
@@ -32,7 +33,9 @@ class Predictions(Run):
 
     @cached_property
     def _reading(self) -> PredictionRows:
-        return PredictionRows(read_table(self.folder, needs=NEEDS), self.scale, self.folder.stem)
+        return PredictionRows(
+            unfolded(read_table(self.folder, needs=NEEDS)), self.scale, self.folder.stem
+        )
 
     @cached_property
     def decisions(self) -> pl.DataFrame:

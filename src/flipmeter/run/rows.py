@@ -124,9 +124,9 @@ def in_grid_order(table: pl.LazyFrame, grid: Sequence[Condition]) -> pl.LazyFram
     """Sort rows as the grid has its conditions, however it was cut into lots."""
     names = list(SCHEMA)[:6]
     places = pl.DataFrame([_where(condition) for condition in grid], schema=names, orient="row")
-    places = places.cast({name: SCHEMA[name] for name in names}).with_row_index("place")
+    places = places.cast({name: SCHEMA[name] for name in names}).with_row_index("nth")
     joined = table.join(places.lazy(), on=names, how="left", maintain_order="left")
-    return joined.sort("place", maintain_order=True).drop("place")
+    return joined.sort("nth", maintain_order=True).drop("nth")
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:

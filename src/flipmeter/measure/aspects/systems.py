@@ -197,9 +197,8 @@ def _ends(draws: Floats) -> tuple[float, float]:
 
 def system_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield win rates and strengths from every contrast that swaps the answers of two systems."""
-    has_systems = (
-        ~panel.systems.select(pl.any_horizontal(pl.all().is_null())).to_series().to_numpy()
-    )
+    unknown = pl.any_horizontal(pl.all().fill_null("") == "")
+    has_systems = (~panel.systems.select(unknown).to_series()).to_numpy()
     for contrast in contrasts:
         if not contrast.swaps_answers or not has_systems.any():
             continue

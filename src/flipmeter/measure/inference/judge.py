@@ -47,6 +47,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "bound_on": pl.String,
     "is_reproducible": pl.Boolean,
     "leans": pl.String,
+    "up_is_first": pl.Boolean,
     "unreadable_by_view": pl.List(pl.Float64),
     **dict.fromkeys(NUMBERS, pl.Float64),
     **dict.fromkeys(COUNTS, pl.Int64),
@@ -56,7 +57,11 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class ContrastRow:
-    """One contrast of one rater, seeds pooled: what the core is given, or why there is nothing."""
+    """One contrast of one rater, seeds pooled: what the core is given, or why there is nothing.
+
+    `up_is_first` says what moving up means where answers are swapped: towards the one shown first,
+    or the second; None where nothing is.
+    """
 
     key: Key
     contrast: Contrast
@@ -65,6 +70,7 @@ class ContrastRow:
     note: str
     row: Row | None
     label_mass: float | None = None
+    up_is_first: bool | None = None
 
 
 def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Iterator[ContrastRow]:
@@ -107,7 +113,21 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
         known = mass[~np.isnan(mass)]
         share = float(known.mean()) if known.size else None
-        yield replace(here, status="measured", note=notes, row=row, label_mass=share)
+        up = _up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
+        here = replace(here, label_mass=share, up_is_first=up)
+        yield replace(here, status="measured", note=notes, row=row)
+
+
+def _up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | None:
+    """Whether the higher classes are for the answer that the second view shows first."""
+    given = (contrast.views[0], 0)
+    ranks, places = panel.classes(given)[items], panel.places.chosen[given][items]
+    first, second = (ranks[(places == place) & (ranks > 0)] for place in (1, 2))
+    if not len(first) or not len(second):
+        told = ranks[places > 0], places[places > 0]
+        middle = (panel.n_classes[panel.groups.of[items]].max(initial=1) + 1) / 2
+        return None if not len(told[0]) else bool((told[0][0] < middle) == (told[1][0] == 1))
+    return bool(first.mean() < second.mean())
 
 
 def class_places(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | None:
@@ -223,6 +243,7 @@ def as_table(judged: Sequence[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
             "seeds": list(row.seeds),
             "contrast": row.contrast.name,
             "status": row.status,
+            "up_is_first": row.up_is_first,
         }
         for row, found in judged
     ]

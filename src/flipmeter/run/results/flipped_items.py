@@ -44,7 +44,7 @@ Texts = tuple[str, str | None, str | None]
 
 def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
     """Pick flipped items, from every group alike, until there is no more room."""
-    every = flipped(found.pairs).with_row_index("place")
+    every = flipped(found.pairs).with_row_index("nth")
     rows = _taking_turns(every).head(MOST)
     opener = Opener.of(rows, run)
     picker = _Picker(opener, room)
@@ -53,8 +53,8 @@ def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
         flip = picker.pick(row)
         if flip is None:
             break
-        chosen[row["place"]] = flip
-    flips = [chosen[place] for place in sorted(chosen)]
+        chosen[row["nth"]] = flip
+    flips = [chosen[nth] for nth in sorted(chosen)]
     return Browser(flips, picker.frames, len(every), list(picker.notes(len(every), len(flips))))
 
 

@@ -88,6 +88,8 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
 
 def flips_of(run: Run) -> pl.DataFrame:
     """Every pair of answers that differ, with the text of its item."""
-    found = flipped(pair_up(run.decisions, run.contrasts)).drop("prompt", "prompt_b")
+    found = flipped(pair_up(run.decisions, run.contrasts)).drop(
+        "prompt", "prompt_b", "place", "place_b"
+    )
     texts = run.items.filter(role="test").select("dataset", pl.col("id").alias("item"), "text")
     return found.join(texts, on=["dataset", "item"], how="left", maintain_order="left")
