@@ -34,11 +34,12 @@ HEAD = """# Calibration
 How often words, tests and intervals are wrong where it is hard and the truth is known. Written by
 `{command}`; do not edit by hand. What each number means is in [method.md](method.md).
 
-A cell plants answers whose true rates are computed, {studies:,} times through the functions of
-the core and {verbs:,} times through the verbs, with fixed seeds. A line has a share of these
-studies (or a mean) with its Monte Carlo error, and what it may be at most or must be at least; a
-limit is broken if two Monte Carlo errors do not reach it. Margins are 10 %, intervals 95 %, tests
-5 %. A share is of the studies in which there is such a number; their count is in the last column.
+A cell plants answers whose true rates are computed, at least {studies:,} times through the
+functions of the core and {verbs:,} times through the verbs, with fixed seeds. A line has a share
+of these studies (or a mean) with its Monte Carlo error, and what it may be at most or must be at
+least; a limit is broken if two Monte Carlo errors do not reach it. Margins are 10 %, intervals
+95 %, tests 5 %. A share is of the studies in which there is such a number; their count is in the
+last column.
 
 {broken}
 """
@@ -96,11 +97,14 @@ def page(found: Sequence[Rate], command: str, studies: int, verbs: int) -> str:
 
 
 def counted(cell: Cell | ManyCell, n: int, results: Path | None) -> list[Rate]:
-    """Study a cell, unless a file of results has it with as many studies; add it to the file."""
+    """Study a cell, unless a file of results has it with as many studies or more; add it there."""
     kept = results.read_text(encoding="utf-8").splitlines() if results and results.exists() else []
-    known = [one for one in map(json.loads, kept) if (one["cell"], one["n"]) == (cell.name, n)]
+    known = [one for one in map(json.loads, kept) if one["cell"] == cell.name and one["n"] >= n]
     if known:
-        return [Rate(**{**one, "limit": Limit(**one["limit"])}) for one in known[-1]["rates"]]
+        return [
+            Rate(**{**one, "limit": Limit(**one["limit"])})
+            for one in max(known, key=lambda one: one["n"])["rates"]
+        ]
     start = time.process_time()
     found = list(rates(cell, n))
     print(f"{cell.name:50}  {time.process_time() - start:.1f} s", file=sys.stderr, flush=True)
@@ -120,6 +124,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only name the cells")
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     options = parser.parse_args()
+    if options.write and options.only != "*":
+        parser.error("the page has all cells: leave out --only, or keep results and write later")
     chosen = [cell for cell in cells() if fnmatch(cell.name, options.only)]
     if options.list:
         print(*(cell.name for cell in chosen), sep="\n")
@@ -131,8 +137,9 @@ def main() -> int:
             found.append(rate)
             print(f"{rate.cell:50}", *line(rate)[1:], sep="  ", flush=True)
     if options.write:
-        asked = f"--studies {options.studies} --verbs {options.verbs} --write"
-        command = f"python benchmarks/calibration.py {asked}"
+        asked = f"--studies {options.studies} --verbs {options.verbs}"
+        kept = " --results FILE" if options.results else ""
+        command = f"python benchmarks/calibration.py {asked}{kept} --write"
         _, title, planted = PAGE.read_text(encoding="utf-8").partition(KEPT)
         text = page(found, command, options.studies, options.verbs)
         PAGE.write_text(text + title + planted, encoding="utf-8")

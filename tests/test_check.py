@@ -159,6 +159,22 @@ def test_drift_is_paired_by_item() -> None:
     assert (same["value"], same["word"]) == (0, "met")
 
 
+def test_copies_of_an_item_do_not_narrow_a_drift() -> None:
+    flips = Limit("flips", "P1", 0.05, is_drift=True)
+    before, now = group(*ranks(40, 4)), group(*ranks(40, 6))
+    (once,) = held(now, flips, reference=before)
+    copies = [
+        pl.concat(
+            frame.with_columns(item=pl.format("{}/{}", "item", pl.lit(k)), cluster=pl.col("item"))
+            for k in range(3)
+        )
+        for frame in (now, before)
+    ]
+    (thrice,) = held(copies[0], flips, reference=copies[1])
+    assert thrice["n"] == once["n"] == 40
+    assert (thrice["low"], thrice["high"]) == pytest.approx((once["low"], once["high"]))
+
+
 def test_drift_since_a_run_without_these_items_is_not_known() -> None:
     before = group(*ranks(30, 1), dataset="other")
     (row,) = held(group(*ranks(30, 1)), Limit("flips", "P1", 0.05, is_drift=True), reference=before)

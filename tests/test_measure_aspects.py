@@ -204,3 +204,17 @@ def test_seeds_share_items_so_mcnemar_needs_one_seed() -> None:
     table = compare(both, both, [P1])
     assert table["p"].null_count() == len(table)
     assert table.filter(metric="P1")["b"].null_count() == 0
+
+
+def test_copies_share_items_so_mcnemar_needs_items_of_their_own() -> None:
+    frame = FRAME.with_columns(cluster=pl.col("item").str.slice(0, 2))
+    table = compare(frame, frame, [P1])
+    assert table["p"].null_count() == len(table)
+    assert table.filter(metric="P1")["b"].null_count() == 0
+
+
+def test_a_rater_that_cannot_be_read_has_aspects_without_numbers() -> None:
+    unread = FRAME.with_columns(rank=pl.lit(0, pl.Int64))
+    names = ["excess", "direction", "matrix", "severity", "slots"]
+    for table in measure_aspects(unread, CONTRASTS, names).values():
+        assert table["low"].drop_nulls().is_nan().all() or table.height == 0

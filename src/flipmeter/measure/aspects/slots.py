@@ -121,7 +121,7 @@ def hotelling(away: Floats, read: Booleans, groups: Groups) -> tuple[Floats, Flo
     kept = groups.among(read)
     vectors, n, width = away[read], kept.count(), away.shape[1]
     mean = np.stack([ratio(kept.total(column), n) for column in vectors.T], axis=-1)
-    products = (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), -1)
+    products = (vectors[:, :, None] * vectors[:, None, :]).reshape(len(vectors), width**2)
     moments = np.stack([ratio(kept.total(column), n) for column in products.T], axis=-1)
     values, axes = np.linalg.eigh(np.nan_to_num(moments).reshape(-1, width, width))
     varies = values > 1e-9
