@@ -32,7 +32,9 @@ KEPT = "\n## Planted effects\n"
 HEAD = """# Calibration
 
 How often words, tests and intervals are wrong where it is hard and the truth is known. Written by
-`{command}`; do not edit by hand. What each number means is in [method.md](method.md).
+`{command}`;
+do not edit by hand. Without `--studies` and `--verbs` it counts 2,000 and 200 studies a cell. What
+each number means is in [method.md](method.md).
 
 A cell plants answers whose true rates are computed, at least {studies:,} times through the
 functions of the core and {verbs:,} times through the verbs, with fixed seeds. A line has a share
