@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from flipmeter.base.consent import trusting
 from flipmeter.model import (
     Capability,
     Observed,
@@ -26,7 +27,7 @@ from flipmeter.model import (
     identity_of,
     read_prices,
 )
-from flipmeter.model.names import endpoint_of
+from flipmeter.model.endpoints import endpoint_of
 from flipmeter.model.prices import fetch_prices
 from flipmeter.plan import Cost
 from flipmeter.run.preview import plan_first_round, preview
@@ -117,11 +118,15 @@ def test_a_provider_says_what_its_model_costs() -> None:
     assert (quote.price, quote.source) == (ACME, f"{served.url}/models")
 
 
-def test_the_key_is_sent_only_if_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_only_if_set_and_to_trusted_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("HTTP_API_KEY", raising=False)
     assert quoted(says(LIST))[1].keys == [None]
     monkeypatch.setenv("HTTP_API_KEY", KEY)
-    assert quoted(says(LIST))[1].keys == [f"Bearer {KEY}"]
+    assert quoted(says(LIST))[1].keys == [None]
+    with trusting(hosts=["127.0.0.1"]):
+        assert quoted(says(LIST))[1].keys == [f"Bearer {KEY}"]
 
 
 def test_models_of_one_provider_are_looked_up_together() -> None:

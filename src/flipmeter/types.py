@@ -531,7 +531,8 @@ class Actors:
 class Model:
     """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
 
-    `name` is for tables only. Several base URLs are replicas of one model. `extra` goes into every
+    `name` is for tables only. Several base URLs are replicas of one model. `key` is
+    the name of the variable that holds its key, if not that of its family. `extra` goes into every
     request body as it is (reasoning effort, provider pinning, response format). `options` say how
     weights in this process are loaded, `actors` how a Ray cluster holds them.
     """
@@ -540,6 +541,7 @@ class Model:
     name: str = ""
     interface: Interface | None = None
     base_url: str | tuple[str, ...] | None = None
+    key: str = ""
     max_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -50,6 +50,9 @@ def examine(
     base_url: Annotated[
         str | None, typer.Option("--base-url", help="Where it is asked, if not where usual.")
     ] = None,
+    key: Annotated[
+        str, typer.Option(metavar="NAME", help="The variable with its key, if not the usual one.")
+    ] = "",
     interface: Annotated[
         Interface | None, typer.Option(help="How it is asked, if not as usual.")
     ] = None,
@@ -62,7 +65,7 @@ def examine(
     trust_host: TrustHosts = None,
 ) -> None:
     """Find out what a model's endpoint has, by a few small requests, and record it."""
-    chosen = Model(model, base_url=base_url, interface=interface)
+    chosen = Model(model, base_url=base_url, key=key, interface=interface)
     found = stated(chosen)
     reply = Reply()
     if found is None:

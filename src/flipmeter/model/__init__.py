@@ -15,6 +15,7 @@ from flipmeter.model.capabilities import (
     needs,
     stated,
 )
+from flipmeter.model.endpoints import providers
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
@@ -30,7 +31,6 @@ from flipmeter.model.names import (
     is_reproducible,
     local_models,
     open_backend,
-    providers,
     request_for,
     without_logprobs,
 )

@@ -15,6 +15,7 @@ from flipmeter.model.backends.logged import LoggedBackend
 from flipmeter.model.backends.python import PythonBackend
 from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.backends.sim.sim import SimRater
+from flipmeter.model.endpoints import providers
 from flipmeter.model.engine.budget import Budget
 from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
@@ -24,7 +25,6 @@ from flipmeter.model.names import (
     asked_logprobs,
     family,
     interface_of,
-    providers,
     without_logprobs,
 )
 from flipmeter.model.store.store import Store

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
 from flipmeter.model.backends.hf.presets import hf_models as hf_models
-from flipmeter.model.backends.http import Endpoint, HttpBackend
+from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.llama import LlamaBackend, engine, file_digest
 from flipmeter.model.backends.logged import LoggedBackend
 from flipmeter.model.backends.python import PythonBackend, is_said_reproducible, python_identity
@@ -21,6 +19,13 @@ from flipmeter.model.backends.sim.judge_reader import Worth
 from flipmeter.model.backends.sim.sim import SimRater, sim_spec
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.backends.weights import local_models as local_models
+from flipmeter.model.endpoints import (
+    ALTERNATIVES,
+    base_url_of,
+    keyed_endpoint,
+    providers,
+    replicas_of,
+)
 from flipmeter.model.engine.replicas import Fleet
 from flipmeter.registry import suggestion
 from flipmeter.types import (
@@ -34,33 +39,6 @@ from flipmeter.types import (
 )
 
 LOGPROBS = ("logprobs", "top_logprobs")
-ALTERNATIVES = 20
-"""How many tokens an endpoint is asked to show beside each token of a reply."""
-
-
-@dataclass(frozen=True)
-class Provider:
-    """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment.
-
-    `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
-    `alternatives` is how many tokens the completions interface shows beside each token of a reply.
-    """
-
-    base_url: str | None
-    needs_key: bool = False
-    concurrency: int = 64
-    alternatives: int = ALTERNATIVES
-
-
-providers: dict[str, Provider] = {
-    "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True, concurrency=256),
-    "openai": Provider(
-        "https://api.openai.com/v1", needs_key=True, concurrency=256, alternatives=5
-    ),
-    "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=128),
-    "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
-    "http": Provider(None),
-}
 FAMILIES = ("local", "llamacpp", "hf", "sim", "python", "inspect", *providers)
 
 
@@ -84,6 +62,8 @@ def family(model: Model) -> str:
         raise Problem(
             f"no model '{model.address}': an address is family/name{suggestion(head, [*FAMILIES])}"
         )
+    if model.key and head not in providers:
+        raise Problem(f"{model.address} takes no `key`; only models behind an endpoint do")
     if model.options and head not in ("hf", "python"):
         raise Problem(f"{model.address} takes no `options`; only hf/… and python/… models do")
     return head
@@ -118,7 +98,7 @@ def identity_of(model: Model, world: World | None = None) -> str:
         return model.address
     if isinstance(model.base_url, tuple):
         return f"{model.address} at replicas"
-    url = _base_url(model)
+    url = base_url_of(model)
     return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
 
 
@@ -179,13 +159,13 @@ def open_backend(
     is_fleet = isinstance(model.base_url, tuple)
     clients = [
         HttpBackend(
-            _endpoint(one),
+            keyed_endpoint(one),
             identity,
             concurrency=concurrency_of(model),
             is_adaptive=model.concurrency is None,
             is_replica=is_fleet,
         )
-        for one in _each(model)
+        for one in replicas_of(model)
     ]
     return Fleet(clients) if is_fleet else clients[0]
 
@@ -258,43 +238,3 @@ def _sim(model: Model, world: World | None) -> SimRater:
     if world is None:
         raise Problem(f"{model.address} needs a dataset whose classes are known")
     return SimRater(spec, world.latents, world.names, world.poles, world.worth)
-
-
-def _each(model: Model) -> list[Model]:
-    """Return a model at each of its addresses."""
-    if not isinstance(model.base_url, tuple):
-        return [model]
-    urls = [url.rstrip("/") for url in model.base_url]
-    repeated = [url for url in urls if urls.count(url) > 1]
-    if not urls or repeated:
-        said = f"{repeated[0]} twice" if repeated else "nothing"
-        raise Problem(f"the base_url of {model.address} names {said}; name each replica once")
-    return [replace(model, base_url=url) for url in urls]
-
-
-def _base_url(model: Model) -> str:
-    kind = family(model)
-    variable = f"{kind.upper()}_BASE_URL"
-    named = _each(model)[0].base_url
-    url = str(named) if named else os.environ.get(variable) or providers[kind].base_url
-    if not url:
-        raise Problem(f"{model.address} has no address; set base_url in the study or {variable}")
-    if urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc:
-        raise Problem(
-            f"{variable} is {url.split('@')[-1]!r}; it must be http(s)://host without a key"
-        )
-    return url.rstrip("/")
-
-
-def endpoint_of(model: Model) -> Endpoint:
-    """Return where a model is asked, with the key if one is set."""
-    variable = f"{family(model).upper()}_API_KEY"
-    key = os.environ.get(variable) or None
-    return Endpoint(_base_url(model), _rest(model), key, variable, model.timeout)
-
-
-def _endpoint(model: Model) -> Endpoint:
-    endpoint = endpoint_of(model)
-    if providers[family(model)].needs_key and endpoint.key is None:
-        raise Problem(f"{model.address} needs a key; set the variable {endpoint.key_variable}")
-    return endpoint

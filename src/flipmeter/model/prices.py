@@ -15,8 +15,10 @@ import aiohttp
 from flipmeter.base.documents import read_json, read_yaml
 from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import Endpoint
+from flipmeter.model.backends.masking import masked_bytes
+from flipmeter.model.endpoints import endpoint_of
 from flipmeter.model.engine.budget import Price
-from flipmeter.model.names import endpoint_of, is_in_process
+from flipmeter.model.names import is_in_process
 from flipmeter.registry import suggestion
 from flipmeter.types import Model, Problem
 
@@ -112,7 +114,7 @@ async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceL
         return PriceList(url, note=f"{url} answers HTTP {status}: check {endpoint.key_variable}")
     if status != 200:
         return PriceList(url, note=f"{url} answers HTTP {status}")
-    quotes = _provider_quotes(_decoded(body), url)
+    quotes = _provider_quotes(_decoded(masked_bytes(body, (endpoint.key or "").strip())), url)
     if not _priced(quotes):
         return PriceList(url, note=f"{url} lists no prices")
     return PriceList(url, quotes)

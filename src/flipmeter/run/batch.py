@@ -19,7 +19,6 @@ from flipmeter.model.backends.batch import (
     result_files,
     write_batch,
 )
-from flipmeter.model.names import endpoint_of
 from flipmeter.plan import plan
 from flipmeter.run.fallbacks import Known, adapted, recall
 from flipmeter.run.rate import Rating, Seat, lots, seat
@@ -68,7 +67,7 @@ def export_batch(
     fitted, _ = adapted(remote, known)
     seats = dict.fromkeys(seat(condition) for condition in fitted)
     identities = {(model, dataset): identity_of(model) for model, dataset in seats}
-    names = {identities[place]: endpoint_of(place[0]).model for place in seats}
+    names = {identities[place]: place[0].address.partition("/")[2] for place in seats}
     missing, n_rounds = _missing(fitted, identities, store)
     if not missing:
         return Exported((), n_rounds, notes)

@@ -65,6 +65,11 @@ CONFIRMED = "# Confirmed on {n} items that the choice did not see ({date}).\n"
 
 
 FlipLimit = Annotated[float, Field(gt=0, le=1)]
+_NOT_ASKED: dict[str, Any] = {
+    **dict.fromkeys(("selected", "confirmed", "identity"), True),
+    "model": {"key"},
+}
+"""What cannot change an answer."""
 
 
 class EstimateEntry(Strict):
@@ -250,7 +255,7 @@ class Card(BaseModel):
     @property
     def digest(self) -> str:
         """SHA-256 of all that can change an answer."""
-        content = self.model_dump(mode="json", exclude={"selected", "confirmed", "identity"})
+        content = self.model_dump(mode="json", exclude=_NOT_ASKED)
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +14,14 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    field_validator,
     model_serializer,
 )
 
 from flipmeter.base.documents import read_yaml
 from flipmeter.base.limits import read_limited
 from flipmeter.model import Price
+from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
 from flipmeter.types import Actors, Interface, Model, PlaceKind, Places, Problem, Scale, Task
 
@@ -62,6 +65,7 @@ class ModelEntry(Strict):
     name: str = ""
     interface: Interface | None = None
     base_url: str | tuple[str, ...] | None = None
+    key: str = ""
     max_tokens: int | None = Field(None, ge=1)
     reasoning: dict[str, Any] | None = None
     provider: dict[str, Any] | None = None
@@ -72,6 +76,21 @@ class ModelEntry(Strict):
     ray: ActorsEntry = ActorsEntry()
     price: PriceEntry | None = None
 
+    @field_validator("base_url")
+    @classmethod
+    def _without_secret(cls, told: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for url in (told,) if isinstance(told, str) else told or ():
+            checked_address(url, "base_url")
+        return told
+
+    @field_validator("key")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        """Refuse a key itself without showing it."""
+        if name and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,99}", name):
+            raise Problem("key: write the name of the variable that holds the key, as in MY_KEY")
+        return name
+
     def model_for(self, min_interval: float) -> Model:
         sent = {"reasoning": self.reasoning, "provider": self.provider}
         extra = {name: value for name, value in sent.items() if value is not None}
@@ -80,6 +99,7 @@ class ModelEntry(Strict):
             name=self.name,
             interface=self.interface,
             base_url=self.base_url,
+            key=self.key,
             max_tokens=self.max_tokens,
             extra=extra | self.extra_body,
             options=self.options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from flipmeter.model.backends.backend import Retry
+from flipmeter.model.backends.masking import masked, masked_bytes
 from flipmeter.model.backends.response import (
     Trouble,
     decoded,
@@ -39,19 +40,22 @@ MODERATED = {"content_filter", "content_policy_violation", "refusal"}
 PATIENCE = 3
 """How many requests may be refused at the beginning before all are taken to be."""
 LARGEST_ANSWER = 16 * 2**20
-SHORTEST_SECRET = 8
-"""Servers without accounts take any key ("EMPTY", "1"); hiding such a word would change replies."""
+REPLY_TEXTS = ("text", "finish", "model", "provider", "fingerprint", "error")
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where to ask and with which key. The key is in no representation, message or request key."""
+    """Where to ask and with which key. The key is in no representation, message or request key.
+
+    One that `is_withheld` is set, and is for another host.
+    """
 
     base_url: str
     model: str
     key: str | None = None
     key_variable: str = ""
     timeout: float = 120.0
+    is_withheld: bool = False
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
@@ -107,14 +111,14 @@ class HttpBackend:
         if trouble is not None:
             return self._refused(trouble, headers)
         self._n_refused = None
-        return reply_in(answer, time.perf_counter() - start, request.answers)
+        return self._clean(reply_in(answer, time.perf_counter() - start, request.answers))
 
     async def try_out(self, request: Request) -> Tried:
         """Ask once and return also a refusal; raise only what no other request would mend."""
         start = time.perf_counter()
         answer, trouble, headers = await self._exchange(request)
         if trouble is None:
-            return Tried(answer, reply_in(answer, time.perf_counter() - start))
+            return Tried(answer, self._clean(reply_in(answer, time.perf_counter() - start)))
         if not _is_refusal(trouble):
             self._raise(trouble, headers)
         said, problem = f"HTTP {trouble.status}: {trouble.message}", None
@@ -143,7 +147,10 @@ class HttpBackend:
         interface, body = body_of(self._endpoint.model, request)
         status, headers, content = await self._send("POST", PATHS[interface], body)
         answer = decoded(content)
-        return answer, trouble_in(status, answer, content), headers
+        trouble = trouble_in(status, answer, content)
+        if trouble is not None:
+            trouble = replace(trouble, message=self._without_key(trouble.message))
+        return answer, trouble, headers
 
     async def _send(
         self, method: str, path: str, body: bytes | None = None
@@ -158,7 +165,7 @@ class HttpBackend:
                 method, base_url.rstrip("/") + path, data=body, allow_redirects=False
             ) as response:
                 content = await _read(response)
-                return response.status, response.headers, self._hidden(content)
+                return response.status, response.headers, masked_bytes(content, self._key)
         except TimeoutError:
             failure = Retry(f"no answer from {base_url} within {self._endpoint.timeout:g} s")
         except (aiohttp.InvalidURL, UnicodeError):
@@ -189,15 +196,15 @@ class HttpBackend:
             )
         return self._session
 
-    def _hidden(self, content: bytes) -> bytes:
-        if len(self._key) < SHORTEST_SECRET:
-            return content
-        for echoed in (self._key, self._key.replace("/", "\\/")):
-            content = content.replace(echoed.encode(), b"[key]")
-        return content
-
     def _without_key(self, text: str) -> str:
-        return self._hidden(text.encode("utf-8", "replace")).decode()
+        return masked(text, self._key)
+
+    def _clean(self, reply: Reply) -> Reply:
+        """Take the key out of a reply: put together from parts, it may be there again."""
+        texts: dict[str, Any] = {
+            name: self._without_key(getattr(reply, name)) for name in REPLY_TEXTS
+        }
+        return replace(reply, **texts)
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
@@ -236,6 +243,12 @@ class HttpBackend:
             return f"is '{self._endpoint.model}' the name the endpoint knows?"
         if status == 402 or trouble.kinds & NO_CREDIT:
             return f"top up the account of the key in {variable} and run again: all is kept"
+        if self._endpoint.is_withheld:
+            host = urlsplit(self._endpoint.base_url).hostname
+            return (
+                f"the variable {variable} is set, and {host} is not given it: a study names that "
+                f"host; if you trust it: --trust-host {host}"
+            )
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"
 
