@@ -99,3 +99,17 @@ def _sections(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=_place)
 def test_no_page_names_a_place_on_one_machine(page: Path) -> None:
     assert not MACHINE_PATH.search(page.read_text(encoding="utf-8"))
+
+
+THREATS = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+
+
+def test_every_threat_is_held_by_a_test_that_there_is() -> None:
+    rows = [row for row in THREATS.splitlines() if row.startswith("| ") and "---" not in row]
+    named = [re.findall(r"`(test_\w+\.py)::(test_\w+)`", row) for row in rows]
+    assert len(rows) > 30
+    assert [row for row, tests in zip(rows, named, strict=True) if not tests] == [
+        row for row in rows if row.startswith("| threat |")
+    ]
+    for file, test in (pair for tests in named for pair in tests):
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, test)

@@ -1,18 +1,21 @@
-"""Files that take the place of others all at once: nobody ever reads half of one."""
+"""Files to write: whole or not at all, and never through a symbolic link."""
 
 from __future__ import annotations
 
 import os
-import threading
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from flipmeter.base.problem import Problem
 
 
 @contextmanager
 def fresh(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Give a path to write to, which then takes the place of another, all at once."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    new = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield new
         if is_durable:
@@ -27,6 +30,38 @@ def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:
     """Write a text and a line break; a durable one outlives a loss of power."""
     with fresh(path, is_durable=is_durable) as new:
         new.write_text(text + "\n", encoding="utf-8")
+
+
+def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
+    """Open a file to write; a symbolic link in its place is refused, wherever it leads.
+
+    A folder that somebody sent may hold a link with the name of a file that is written there.
+    """
+    refuse_link(path)
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if is_appended else os.O_TRUNC)
+    if not _is_device(path):
+        flags |= os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Write a file that the user asked for."""
+    with open_output(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a symbolic link: what it leads to is not what was named."""
+    if path.is_symlink() and not _is_device(path):
+        raise Problem(
+            f"{path} is a symbolic link to {path.readlink()}, which is not followed; remove it, "
+            "or name the file itself"
+        )
+
+
+def _is_device(path: Path) -> bool:
+    """Whether a path is the system's own, as /dev/stdout, which is a link by nature."""
+    return path.parts[:2] == ("/", "dev")
 
 
 def is_same_file(one: Path, other: Path) -> bool:

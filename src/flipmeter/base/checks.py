@@ -1,8 +1,9 @@
-"""What a number must be to mean what its name says: one function for each check."""
+"""What a number or name must be to mean what it says: one function for each check."""
 
 from __future__ import annotations
 
 import math
+import re
 
 from flipmeter.base.problem import Problem
 
@@ -56,3 +57,19 @@ def ordered(low: float | None, value: float | None, high: float | None, what: st
     known = [number for number in (low, value, high) if number is not None]
     if known != sorted(known):
         raise Problem(f"{what} has the ends {low} and {high} around {value}; order them")
+
+
+NAME_BYTES = 200
+"""File systems take 255, and a name gets endings."""
+
+
+def file_name(name: str, what: str = "name") -> str:
+    """A name that can be that of a file or folder, and leads nowhere else."""
+    n_bytes = len(name.encode("utf-8", "surrogatepass"))
+    is_plain = re.fullmatch(r"(?![.~ -])[^/\\:\x00-\x1f\x7f-\x9f\ud800-\udfff]+(?<! )", name)
+    if not is_plain or n_bytes > NAME_BYTES:
+        raise Problem(
+            f"{what} is {name!r:.60}; a name is 1 to {NAME_BYTES} bytes without / \\ : and control "
+            "characters, and does not begin with . ~ - or a space"
+        )
+    return name

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.base.atomic import write_output
 from flipmeter.cli.consoles import exit_by, say
 from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.report.claims import claims_junit, claims_markdown
@@ -65,6 +66,6 @@ def _plain(done: Checked) -> dict[str, object]:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        write_output(path, text)
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another file") from error

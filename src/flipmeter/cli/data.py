@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 import typer
 
+from flipmeter.base.atomic import open_output
 from flipmeter.cli.options import DataDir, verb
 from flipmeter.data import load
 from flipmeter.types import Problem
@@ -42,14 +44,15 @@ def data_export(
 
 
 def _write(table: pl.DataFrame, out: Path) -> None:
-    writers = {
-        ".csv": lambda: table.write_csv(out),
-        ".jsonl": lambda: table.write_ndjson(out),
-        ".parquet": lambda: table.write_parquet(out),
+    writers: dict[str, Callable[..., Any]] = {
+        ".csv": table.write_csv,
+        ".jsonl": table.write_ndjson,
+        ".parquet": table.write_parquet,
     }
     if out.suffix not in writers:
         raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
     try:
-        writers[out.suffix]()
+        with open_output(out) as file:
+            writers[out.suffix](file)
     except OSError as error:
         raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.base.atomic import write_output
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.options import spare, verb
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study
@@ -44,7 +45,7 @@ def init(
         file, path, text=text, label=label, scale=classes, model=model, ask=_asker()
     )
     try:
-        path.write_text(draft.text, encoding="utf-8")
+        write_output(path, draft.text)
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
     for note in draft.notes:

@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 from polars import selectors as cs
 
+from flipmeter.base.parquet import scan_file, schema_of
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
@@ -282,7 +283,7 @@ def _json_record(row: int, line: str) -> Record:
 
 def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> Rows:
     try:
-        columns = tuple(pl.read_parquet_schema(path))
+        columns = tuple(schema_of(path))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _no_parquet(path, error) from error
     kept = columns if wanted is None else tuple(dict.fromkeys(n for n in wanted if n in columns))
@@ -290,7 +291,7 @@ def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> R
 
 
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    table = pl.scan_parquet(path, glob=False).select(columns)
+    table = scan_file(path).select(columns)
     table, start = table.with_columns(cs.float().fill_nan(None)), 0
     try:
         while rows := table.slice(start, ROWS_AT_ONCE).collect().to_dicts():

@@ -43,10 +43,10 @@ def claims_markdown(claims: pl.DataFrame, title: str, notes: Sequence[str]) -> s
     order = pl.col("word").replace_strict(
         {**dict.fromkeys(GOOD, 2), **dict.fromkeys(BAD, 0)}, default=1
     )
-    lines = [f"### {_plain(title)}", "", _row(HEAD), _row(["---"] * len(HEAD))]
+    lines = [f"### {escape_markdown(title)}", "", _row(HEAD), _row(["---"] * len(HEAD))]
     rows = claims.sort(order, maintain_order=True).iter_rows(named=True)
-    lines += [_row([_plain(cell) for cell in _cells(row)]) for row in rows]
-    lines += ["", *(f"- {_plain(note)}" for note in notes)]
+    lines += [_row([escape_markdown(cell) for cell in _cells(row)]) for row in rows]
+    lines += ["", *(f"- {escape_markdown(note)}" for note in notes)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -110,10 +110,6 @@ def _number(row: Record, value: float | None) -> str:
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _plain(text: str) -> str:
-    return escape_markdown(text).replace("@", "&#64;")
 
 
 def _clean(text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from flipmeter.base.atomic import open_output, write_output
 from flipmeter.report.latex import (
     LATEX_HEAD,
     Block,
@@ -49,9 +50,10 @@ def write_table(
         raise Problem(f"cannot write {path}: the name must end in {', '.join(writers)} or .parquet")
     try:
         if path.suffix == ".parquet":
-            table.write_parquet(path)
+            with open_output(path) as file:
+                table.write_parquet(file)
         else:
-            path.write_text(writers[path.suffix](table), encoding="utf-8")
+            write_output(path, writers[path.suffix](table))
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror or error}); name another") from error
 
@@ -86,8 +88,9 @@ def residuals_markdown(residuals: pl.DataFrame) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return a text that Markdown shows as it is, in one line."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
+    """A text that Markdown shows as it is, in one line, and that calls nobody."""
+    escaped = re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
+    return escaped.replace("@", "&#64;")
 
 
 # --- LaTeX ------------------------------------------------------------------------------------

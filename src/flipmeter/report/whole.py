@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
+from flipmeter.base.atomic import write_output
 from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, weighted_interval
 from flipmeter.report.findings import Findings
 from flipmeter.report.latex import (
@@ -46,7 +47,7 @@ def write_report(found: Findings, path: Path) -> None:
     check_ending(path)
     content = writers[path.suffix](found)
     try:
-        path.write_bytes(content)
+        write_output(path, content)
     except OSError as error:
         raise Problem(
             f"cannot write {path} ({error.strerror}); name another file with --out"
@@ -75,24 +76,24 @@ def report_markdown(found: Findings) -> str:
 
 
 def _markdown(found: Findings) -> Iterator[str]:
-    yield f"## {_plain(found.name)}\n"
+    yield f"## {escape_markdown(found.name)}\n"
     if found.stopped:
-        yield f"**Not all items are in:** {_plain(found.stopped)}\n"
+        yield f"**Not all items are in:** {escape_markdown(found.stopped)}\n"
     for sentence in found.sentences:
-        yield f"- **{sentence.word}**: {_plain(str(sentence))}"
+        yield f"- **{sentence.word}**: {escape_markdown(str(sentence))}"
     yield ""
     for line in found.beside:
         yield f"> {_plain(line)}\n"
     for rater, warning in found.warnings.items():
-        yield f"> {_plain(rater)}: {_plain(warning)}\n"
+        yield f"> {escape_markdown(rater)}: {escape_markdown(warning)}\n"
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
-        yield f"- {_plain(line)}"
+        yield f"- {escape_markdown(line)}"
     yield ""
     yield from _table(_contrast_rows(found))
     yield ""
     yield from _table(_phase0_rows(found))
     yield (
-        f"\nMode {_plain(found.mode)}. First table: readable pairs, an item counts once with its "
+        f"\nMode {found.mode}. First table: readable pairs, an item counts once with its "
         "seeds and repeats; p: exact randomisation test. Second table: complete pairs of every "
         "seed, Wilson 95 % intervals; p is McNemar's against the noise floor."
     )
@@ -100,17 +101,12 @@ def _markdown(found: Findings) -> Iterator[str]:
         yield f"\n{residuals_markdown(found.residuals)}"
 
 
-def _plain(text: str) -> str:
-    """Return a text that Markdown shows as it is, and that names and calls nobody."""
-    return escape_markdown(text).replace("@", "&#64;")
-
-
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     head, *body = rows
     yield f"| {' | '.join(head)} |"
     yield f"| {' | '.join('---' for _ in head)} |"
     for row in body:
-        yield f"| {' | '.join(_plain(text) for text in row)} |"
+        yield f"| {' | '.join(escape_markdown(text) for text in row)} |"
 
 
 def _contrast_rows(found: Findings) -> list[list[str]]:

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import yaml
 
+from flipmeter.base.parquet import scan_file
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import Panel, measure, noise_warnings, read_panel, verdicts
 from flipmeter.run.generation import (
@@ -30,7 +31,7 @@ from flipmeter.run.generation import (
 )
 from flipmeter.run.rows import ANSWERED, changes_of_model, in_order, prompt_text
 from flipmeter.study.entries import TaskEntry
-from flipmeter.study.file import Study, read_study
+from flipmeter.study.file import Study, read_held
 from flipmeter.types import Contrast, Task
 
 HALF = 0.5
@@ -62,7 +63,7 @@ class Run:
 
     @cached_property
     def study(self) -> Study:
-        return read_study(self.path(STUDY))
+        return read_held(self.path(STUDY))
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
@@ -84,7 +85,7 @@ class Run:
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table by the name of its file, not yet read."""
-        return pl.scan_parquet(self.path(name), glob=False)
+        return scan_file(self.path(name))
 
     def _read(self, name: str) -> pl.DataFrame:
         try:

@@ -15,15 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal
 
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import write_text
+from flipmeter.base.atomic import refuse_link, write_text
 from flipmeter.base.documents import read_json
 from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.base.lock import lock, locked
+from flipmeter.base.parquet import schema_of
 from flipmeter.types import Problem
 
 FORMAT = 2
@@ -106,6 +108,7 @@ def _recorded(path: Path) -> FileRecord:
 def read_manifest(folder: Path) -> Manifest:
     """Read what a run folder says of itself; anything else is refused by name."""
     path = folder / MANIFEST
+    refuse_link(path)
     try:
         found = read_json(read_limited(path, JSON_BYTES), MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
@@ -124,6 +127,9 @@ def read_manifest(folder: Path) -> Manifest:
     name = manifest.generation
     if not name.startswith("g-") or not name.removeprefix("g-").isalnum():
         raise damaged(path, ValueError(f"{name!r} is no generation"))
+    if strangers := sorted(set(manifest.files) - set(FILES)):
+        raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is no file of a run"))
+    refuse_link(folder / name)
     return manifest
 
 
@@ -177,10 +183,13 @@ def checked(folder: Path, manifest: Manifest, name: str, *, is_whole: bool = Tru
     record = manifest.files.get(name)
     if record is None:
         raise damaged(folder / MANIFEST, ValueError(f"it does not name {name}"))
+    refuse_link(path)
     try:
         stat = path.stat(follow_symlinks=False)
     except OSError as error:
         raise damaged(path, error) from error
+    if not S_ISREG(stat.st_mode):
+        raise damaged(path, ValueError("it is no file"))
     if stat.st_size != record.n_bytes:
         what = f"{stat.st_size:,} bytes instead of {record.n_bytes:,}"
         raise damaged(path, ValueError(what))
@@ -209,6 +218,6 @@ def verify(folder: Path) -> Manifest:
 def read_schema(path: Path) -> pl.Schema:
     """Read the footer of a table; one that cannot be read is damaged."""
     try:
-        return pl.Schema(pl.read_parquet_schema(path))
+        return schema_of(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise damaged(path, error) from error

@@ -16,10 +16,10 @@ from types import TracebackType
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import write_text
+from flipmeter.base.atomic import refuse_link, write_text
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
-from flipmeter.types import canonical_json
+from flipmeter.types import Problem, canonical_json
 
 PROGRESS = "progress.json"
 EVERY = 1.0
@@ -83,8 +83,9 @@ _BEAT = TypeAdapter(Beat)
 def read_beat(folder: Path) -> Beat | None:
     """Return the last beat of a run in progress, None if there is none that can be read."""
     try:
+        refuse_link(folder / PROGRESS)
         return _BEAT.validate_json((folder / PROGRESS).read_bytes())
-    except (OSError, ValidationError):
+    except (OSError, ValidationError, Problem):
         return None
 
 

@@ -68,13 +68,13 @@ class Predictions(Run):
     @cached_property
     def study(self) -> Study:
         names = {column: self._distinct(column) for column in ("rater", "dataset", "seed")}
-        return Study(
-            name=self.folder.stem,
+        study = Study(
             models=names["rater"],
             datasets=names["dataset"],
             seeds=names["seed"],
             probes=list(dict.fromkeys(c.probe for c in self.contrasts if c.probe)),
         )
+        return study.model_copy(update={"name": self.folder.stem})  # shown, and no file's name
 
     @property
     def recipe(self) -> str:

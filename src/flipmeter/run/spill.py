@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 
+from flipmeter.base.parquet import scan_file
 from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 
@@ -30,9 +31,10 @@ def scratch(folder: Path) -> Iterator[Path]:
     """
     mine = f"{SCRATCH}{platform.node()}."
     for left in folder.iterdir() if folder.is_dir() else ():
-        if left.name.startswith(mine) and not is_running(int(left.suffix[1:])):
+        pid = left.suffix[1:]
+        if left.name.startswith(mine) and pid.isdecimal() and not is_running(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
-    inner = folder / f"{mine}{threading.get_ident()}.{os.getpid()}"
+    inner = folder / f"{mine}{secrets.token_hex(4)}.{os.getpid()}"
     try:
         yield inner
     finally:
@@ -71,7 +73,7 @@ class Spill:
 
     def rows(self) -> pl.LazyFrame:
         """Return all rows, those in files unread."""
-        return pl.concat([*map(pl.scan_parquet, self._far), *(one.lazy() for one in self._near)])
+        return pl.concat([*map(scan_file, self._far), *(one.lazy() for one in self._near)])
 
     def _put_away(self) -> None:
         self._far.append(self._folder / f"{self._name}-{len(self._far)}.parquet")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from flipmeter.base.atomic import refuse_link, write_output
 from flipmeter.base.checks import ordered
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
@@ -384,10 +385,11 @@ def write_card(card: Card, path: Path) -> None:
     if card.confirmed is not None:
         content["confirmed"] = card.confirmed.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    refuse_link(path)
     try:
         if path.is_file():  # to read a pipe, as /dev/stdout may be, would never end
             _refuse_other(path)
-        path.write_text(HEADER + _status(card) + text, encoding="utf-8")
+        write_output(path, HEADER + _status(card) + text)
     except OSError as error:
         raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.atomic import is_same_file
+from flipmeter.base.atomic import is_same_file, open_output, refuse_link, write_output
 from flipmeter.base.documents import read_json
 from flipmeter.base.limits import read_limited
 from flipmeter.data.items import text_fault
@@ -245,6 +245,7 @@ class LabelFile:
 
     def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
         """Return how many rows are there, after cutting off one that was not finished."""
+        refuse_link(self.path)
         try:
             if anew:
                 self.path.unlink(missing_ok=True)
@@ -252,7 +253,7 @@ class LabelFile:
                 self._check(about)
                 return self._mend()
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.about.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+            write_output(self.about, json.dumps(about, indent=2) + "\n")
             self._write(self._header)
         except OSError as error:
             raise self._unwritable(error) from error
@@ -284,7 +285,7 @@ class LabelFile:
         return text.getvalue()
 
     def _write(self, text: str) -> None:
-        with self.path.open("ab") as file:
+        with open_output(self.path, is_appended=True) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
             file.flush()
             os.fsync(file.fileno())

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from flipmeter.base.checks import file_name
 from flipmeter.base.documents import check_values
 from flipmeter.base.limits import read_limited
 from flipmeter.data import Balance, Groups, load, with_demos
@@ -115,6 +116,11 @@ class Study(BaseModel):
     margin: float = Field(0.10, gt=0, lt=1)
     folder: Path = Field(Path(), exclude=True)
     data_dir: Path | None = Field(None, exclude=True)
+
+    @field_validator("name")
+    @classmethod
+    def _is_file_name(cls, name: str) -> str:
+        return file_name(name)
 
     @field_validator("models", "datasets", mode="before")
     @classmethod
@@ -515,12 +521,25 @@ def study_keys(
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
     check_values(content, "the study" if folder == Path() else str(source))
+    _check_keys(content)
+    return spelled_out({**content, "folder": folder, "data_dir": data_dir})
+
+
+def read_held(path: Path) -> Study:
+    """Read the study of a run, which holds the text of its prompt files: no other file is read."""
+    content = _content(path)
+    check_values(content, str(path))
+    _check_keys(content)
+    with explaining(str(path)):
+        return Study(**content, folder=path.parent)
+
+
+def _check_keys(content: Mapping[Any, Any]) -> None:
     for key in content:
         if key in ("folder", "data_dir") or not isinstance(key, str):
             raise Problem(
                 f"no key named '{key}' in a study; the data folder is named by --data-dir"
             )
-    return spelled_out({**content, "folder": folder, "data_dir": data_dir})
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class RunEntry:
     def stamp(self) -> Stamp:
         paths = [self.folder / name for name in (MANIFEST, *OLD)]
         paths += sorted(self.folder.glob("g-*/*"))
-        stats = [path.stat() for path in paths if path.is_file()]
+        stats = [path.lstat() for path in paths if path.is_file()]
         return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
 
     @property
@@ -177,7 +177,7 @@ def _runs(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
         return
     if depth:
         for path in sorted(folder.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
+            if path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
                 yield from _runs(path, depth - 1)
 
 

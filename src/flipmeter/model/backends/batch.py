@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flipmeter.base.atomic import open_output, write_output
 from flipmeter.base.documents import read_json, text_lines
 from flipmeter.base.limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import PATHS, body_of, moderated
@@ -90,9 +91,9 @@ def _written(
 ) -> list[BatchFile]:
     folder.mkdir(parents=True, exist_ok=True)
     lines: dict[Door, list[bytes]] = {}
-    with (folder / REQUESTS).open("w", encoding="utf-8") as kept:
+    with open_output(folder / REQUESTS) as kept:
         for line in _kept(_each(requests, lines)):
-            kept.write(json.dumps(line) + "\n")
+            kept.write(f"{json.dumps(line)}\n".encode())
     files: list[BatchFile] = []
     named: Counter[str] = Counter()
     for door, some in lines.items():
@@ -102,7 +103,7 @@ def _written(
             files.append(_write(folder, f"{stem}-{named[stem]:03}.jsonl", door, part))
     manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    write_output(folder / MANIFEST, text + "\n")
     return files
 
 
@@ -139,7 +140,7 @@ def _stem(door: Door) -> str:
 
 def _write(folder: Path, name: str, door: Door, lines: Sequence[bytes]) -> BatchFile:
     content = b"".join(lines)
-    (folder / name).write_bytes(content)
+    write_output(folder / name, content)
     digest = hashlib.sha256(content).hexdigest()
     return BatchFile(name, *door, len(lines), len(content), digest)
 

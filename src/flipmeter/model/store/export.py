@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from glob import escape
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from flipmeter.base.atomic import fresh, refuse_link
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.types import Problem
 
@@ -107,18 +109,16 @@ def export(store: Store, out: Path, keys: Iterable[str] | None = None) -> int:
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise Problem(f"cannot write {out}: the name must end in .jsonl or .parquet")
-    lines = out.with_name(out.name + ".lines")
+    refuse_link(out)
     try:
-        n_rows = _write_lines(lines, stored_rows(store, keys))
-        if not n_rows:
-            raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
-        if out.suffix == ".parquet":
-            _turn_to_parquet(lines)
-        lines.replace(out)
+        with fresh(out) as lines:
+            n_rows = _write_lines(lines, stored_rows(store, keys))
+            if not n_rows:
+                raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
+            if out.suffix == ".parquet":
+                _turn_to_parquet(lines)
     except OSError as error:
         raise Problem(f"cannot write {out} ({error}); name another file") from error
-    finally:
-        lines.unlink(missing_ok=True)
     return n_rows
 
 
@@ -182,7 +182,8 @@ def _turn_to_parquet(lines: Path) -> None:
     """Rewrite a file of JSON lines as Parquet, a chunk at a time."""
     table = lines.with_name(lines.name + ".new")
     try:
-        pl.scan_ndjson(lines, schema=EXPORTED).sink_parquet(table)
+        pattern = escape(str(lines.absolute()))  # polars takes a path for a pattern here
+        pl.scan_ndjson(pattern, schema=EXPORTED).sink_parquet(table)
         table.replace(lines)
     finally:
         table.unlink(missing_ok=True)

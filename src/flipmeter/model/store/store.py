@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from flipmeter.base.atomic import refuse_link
 from flipmeter.model.backends.backend import Capability
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
@@ -71,6 +72,7 @@ class Store:
         self.path = str(path)
         with _explained(self.path):
             if path != ":memory:":
+                refuse_link(Path(path))
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
                 self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
