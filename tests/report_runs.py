@@ -60,7 +60,7 @@ def hostile(folder: Path) -> Run:
     name = "\"><script>alert('name')</script>"
     simulated(
         folder,
-        name=f"{name} \u202e",
+        name=f"{name} \u202e".replace("/", ""),  # a study's name is a file name
         models=[{"model": "sim/first-slot?strength=6", "name": f"{name}' onload='x"}],
         datasets=[
             {
