@@ -6,7 +6,8 @@ import asyncio
 import importlib.util
 import py_compile
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter import OrdinalClassifier, Problem, Study
+from flipmeter import OrdinalClassifier, Problem, Question, Study
 from flipmeter.base.consent import Trust, given, is_remembered, trusting
+from flipmeter.cli import VERBS, Verbs
 from flipmeter.model import identity_of, open_backend
 from flipmeter.model.backends import user_code
 from flipmeter.model.backends.ray import Holder
@@ -180,6 +182,56 @@ def test_the_pytest_plugin_needs_consent(received: Path, pytester: pytest.Pytest
     pytester.runpytest_inprocess("-p", "no:xdist", "--flip-trust").assert_outcomes(passed=2)
 
 
+def by_length(question: Question) -> int:
+    return 1 + len(question.text) % len(question.labels)
+
+
+class Judge:
+    """An object that is called, with a version of its own."""
+
+    version = "3"
+
+    def __call__(self, question: Question) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("rater", [by_length, Judge(), Judge, partial(by_length)])
+def test_a_callable_that_is_handed_over_needs_no_consent(tmp_path: Path, rater: Any) -> None:
+    keys = {key: value for key, value in STUDY.items() if key != "models"}
+    run = Study(rater=rater, **keys).run(tmp_path / "one", store=":memory:")
+    same = Study(models=[{"model": rater, "name": "me"}, rater], **keys)
+    again = same.run(tmp_path / "two", store=":memory:")
+    assert set(run.decisions["fault"]) == {""}
+    assert again.decisions["rater"].unique().to_list().count("me") == 1
+    options: dict[str, Any] = {"scale": ["bad", "good"], "shots": 1, "store": None}
+    fitted = OrdinalClassifier(rater, **options).fit(["Good.", "Bad."], ["good", "bad"])
+    assert set(fitted.predict(["Good."]).tolist()) <= {"bad", "good"}
+
+
+def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
+    inner = getattr(verb, "commands", None)
+    for word, command in inner.items() if inner else ():
+        yield from commands(command, f"{name} {word}")
+    if not inner:
+        yield name, verb
+
+
+READING = {
+    *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
+    *("batch import", "import", "cache export", "cache merge", "cache prune", "data export"),
+    *("trust", "oracle"),
+}
+"""Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
+
+
+def test_every_verb_that_may_run_code_takes_consent() -> None:
+    """A new verb fails here until it is sorted: does it only read, or may it run code?"""
+    for verb in VERBS:
+        for name, command in commands(Verbs().get_command(None, verb), verb):
+            options = {option for param in command.params for option in param.opts}
+            assert ({"--trust", "--trust-host"} <= options) == (name not in READING), name
+
+
 @pytest.mark.parametrize(
     "address", ["os:system", "subprocess:getoutput", "subprocess:Popen", "flipmeter.cli:main"]
 )
@@ -307,6 +359,38 @@ def test_a_file_that_changes_after_it_was_read_runs_as_it_was_read(
     monkeypatch.setattr(user_code, "is_remembered", swapped)
     find_callable("evil.py:rate")
     assert not has_run(received)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("LLM.example.org", "llm.example.org"),
+        ("https://llm.example.org/v1", "llm.example.org"),
+        ("http://127.0.0.1:8000/v1", "127.0.0.1:8000"),
+        ("::1", "::1"),
+    ],
+)
+def test_a_host_is_named_alone_or_by_an_address(text: str, host: str) -> None:
+    with trusting(hosts=[text]):
+        assert given().hosts == {host}
+
+
+@pytest.mark.parametrize("text", ["*", "", "*.example.org", "a b", "evil.example/x", "a,b"])
+def test_what_is_no_host_is_refused(received: Path, cli: Cli, text: str) -> None:
+    assert cli("plan", "study.yaml", "--offline", "--trust-host", text)[0] == 2
+    assert cli("trust", "--host", text)[0] == 2
+
+
+def test_consent_holds_where_a_loop_is_running_already(received: Path) -> None:
+    async def in_a_notebook() -> list[int]:
+        run = Study(**STUDY).run("run", trust=True, store=":memory:")
+        other = await Study(**STUDY).arun("other", trust=True, store=":memory:")
+        with pytest.raises(Problem, match="is Python code"):
+            await Study(**STUDY).arun("third", store=":memory:")
+        return [one.decisions.height for one in (run, other)]
+
+    first, second = asyncio.run(in_a_notebook())
+    assert first == second > 0
 
 
 def test_consent_does_not_leak_out_of_its_block(received: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import polars as pl
 import pytest
 import yaml
@@ -21,6 +23,7 @@ from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
 from flipmeter.run.generation import MANIFEST
 from flipmeter.view.folders import RunFolders
+from flipmeter.view.server import open_view
 
 EVIL = """
 from pathlib import Path
@@ -101,6 +104,16 @@ def test_the_viewer_runs_no_code(sent: Path, received: Path) -> None:
     entries = RunFolders([received]).entries()
     assert [entry.summary.title for entry in entries.values()] == ["sent"]
     assert is_safe(sent, received)
+
+
+def test_no_page_of_the_viewer_runs_code(sent: Path) -> None:
+    async def visited() -> list[int]:
+        async with open_view(RunFolders([sent])) as url, aiohttp.ClientSession() as browser:
+            pages = ["", "run/run", "run/run/flips", "compare?first=run&second=run"]
+            return [(await browser.get(url + page)).status for page in pages]
+
+    assert asyncio.run(visited()) == [200] * 4
+    assert not (sent / "marker").exists()
 
 
 # Links

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.machinery import all_suffixes
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from platformdirs import user_config_dir
 
@@ -44,12 +46,20 @@ _given: ContextVar[Trust] = ContextVar("given", default=NOTHING)
 def trusting(code: bool = False, hosts: Iterable[str] = ()) -> Iterator[None]:
     """Add to what is trusted, until the end of the block and in this context only."""
     before = _given.get()
-    names = frozenset(map(str.lower, [hosts] if isinstance(hosts, str) else hosts))
+    names = frozenset(map(host_name, [hosts] if isinstance(hosts, str) else hosts))
     token = _given.set(Trust(before.code or code is True, before.hosts | names))
     try:
         yield
     finally:
         _given.reset(token)
+
+
+def host_name(text: str) -> str:
+    """A host, or HOST:PORT, as it stands in an address; a whole address means its host."""
+    place = urlsplit(text).netloc if "://" in text else text
+    if not re.fullmatch(r"[\w.-]+(:\d{1,5})?|\[?[0-9a-fA-F:]+\]?", place):
+        raise Problem(f"{text!r:.80} is no host; write one as llm.example.org or 127.0.0.1:8000")
+    return place.lower().strip("[]")
 
 
 def given() -> Trust:
@@ -114,7 +124,7 @@ def remember(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
 def forget(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
     """Withdraw what was remembered of files, whatever they held then, and of hosts."""
     known, gone = remembered(), {str(path.resolve()) for path in files}
-    dropped = {host.lower() for host in hosts}
+    dropped = set(map(host_name, hosts))
     _keep(
         Remembered(
             {digest: path for digest, path in known.code.items() if path not in gone},
@@ -124,7 +134,7 @@ def forget(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
 
 
 def _merged(known: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*known, *(host.lower() for host in more)]))
+    return tuple(dict.fromkeys([*known, *map(host_name, more)]))
 
 
 def _keep(state: Remembered) -> None:

@@ -6,7 +6,7 @@ import math
 import operator
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from flipmeter.data.labels import make_task
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
+from flipmeter.model.backends.user_code import addressed
 from flipmeter.registry import suggestion
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
@@ -38,7 +39,7 @@ from flipmeter.study.entries import (
     TaskEntry,
     explained,
 )
-from flipmeter.types import Item, Problem, Rank, Style, Task
+from flipmeter.types import Item, Problem, Question, Rank, Style, Task
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
@@ -73,7 +74,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: str | Mapping[str, Any] = "local/smollm2-135m",
+        model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
         *,
         scale: Sequence[Any] | None = None,
         task: Mapping[str, str] | None = None,
@@ -171,7 +172,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
         shots = self._whole("shots")
         content = {
-            "model": self.model,
+            "model": addressed(self.model),
             "pipeline": self.pipeline,
             "style": _usual(task.scale.names) | dict(self.style or {}) | {"shots": shots},
             "decoding": dict(self.decoding or {}),

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from flipmeter.base.checks import share
+from flipmeter.base.consent import trusting
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
 from flipmeter.design import cell_name, levels_of
@@ -99,6 +100,8 @@ class Selection(Printed):
         *,
         store: str | os.PathLike[str] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
     ) -> Confirmation:
         """Ask the chosen rater about items that the choice did not see; its card says the result.
 
@@ -108,7 +111,8 @@ class Selection(Printed):
         from flipmeter.ship.confirm import confirm
 
         where = self.run.folder.with_name(f"{self.run.folder.name}-confirm")
-        with Store(":memory:" if store is None else Path(store)) as replies:
+        place = ":memory:" if store is None else Path(store)
+        with trusting(trust, trust_hosts), Store(place) as replies:
             return confirm(
                 self.card(),
                 items,

@@ -31,7 +31,7 @@ from flipmeter.model import (
     Price,
     is_in_process,
 )
-from flipmeter.model.backends.user_code import beside
+from flipmeter.model.backends.user_code import addressed, beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.prompt import Template, factors, label_formats, read_template
@@ -557,8 +557,9 @@ def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
     spelled, folder = dict(content), Path(content.get("folder") or "")
     models = spelled.get("models") or []
     listed = models if isinstance(models, list) else [models]
-    if isinstance(spelled.get("rater"), str):
-        listed = [_callable_address(spelled.pop("rater")), *listed]
+    if isinstance(rater := spelled.get("rater"), str) or callable(rater):
+        del spelled["rater"]
+        listed = [_callable_address(rater) if isinstance(rater, str) else rater, *listed]
     if listed:
         spelled["models"] = [_found(model, folder) for model in listed]
     if _PROMPT in spelled:
@@ -574,6 +575,8 @@ def _callable_address(name: str) -> str:
 
 def _found(model: Any, folder: Path) -> Any:
     """Return a model with the path of its callable's file beside the study, called as before."""
+    if (handed_over := addressed(model)) is not model:
+        return handed_over
     entry = model if isinstance(model, Mapping) else {"model": model}
     address = entry.get("model")
     found = beside(address, folder) if isinstance(address, str) else address

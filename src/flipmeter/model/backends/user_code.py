@@ -10,7 +10,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
@@ -24,6 +24,24 @@ from flipmeter.registry import registered_modules, suggestion
 from flipmeter.types import Problem
 
 FAMILY = "python"
+_handed_over: dict[str, Any] = {}
+"""Callables that this program itself gave us, by the name that they have in addresses."""
+
+
+def addressed(model: Any) -> Any:
+    """A model with an address instead of a callable object; what has an address stays as it is.
+
+    To hand over an object is consent: the program that has it could call it itself.
+    """
+    if isinstance(model, Mapping):
+        found = addressed(model.get("model"))
+        return model if found is model.get("model") else {**model, "model": found}
+    if not callable(model):
+        return model
+    about = model if hasattr(model, "__qualname__") else type(model)
+    name = f"{about.__module__}:{about.__qualname__}"
+    _handed_over[name] = model
+    return f"{FAMILY}/{name}"
 
 
 def beside(address: str, folder: Path) -> str:
@@ -42,6 +60,8 @@ def beside(address: str, folder: Path) -> str:
 
 def find_callable(name: str) -> Any:
     """The callable that `package.module:function` or `file.py:function` names, by consent."""
+    if name in _handed_over:
+        return _handed_over[name]
     place, colon, path = name.rpartition(":")
     if not (colon and place and path):
         raise Problem(f"'{name}' names no callable; write {FAMILY}/package.module:function")
