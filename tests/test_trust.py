@@ -399,3 +399,54 @@ def test_consent_does_not_leak_out_of_its_block(received: Path) -> None:
         assert given().hosts == {"a.example", "b.example"}
     assert not given().code
     assert not given().hosts
+
+
+# Links in the place of what is written
+
+AT = "http://127.0.0.1:9/v1"
+WRITTEN: dict[str, tuple[str, list[str]]] = {
+    "run": ("runs/received/run.json", ["run", "study.yaml", "--trust"]),
+    "progress": ("runs/received/progress.json", ["run", "study.yaml", "--trust"]),
+    "labels": ("texts.labelled.csv", ["classify", "card.yaml", "texts.csv", "--trust"]),
+    "labels anew": (
+        "texts.labelled.csv",
+        ["classify", "card.yaml", "texts.csv", "--trust", "--anew"],
+    ),
+    "about": ("texts.labelled.csv.about.json", ["classify", "card.yaml", "texts.csv", "--trust"]),
+    "batch": ("b/manifest.json", ["batch", "export", "remote.yaml", "--out", "b"]),
+    "requests": ("b/requests.jsonl", ["batch", "export", "remote.yaml", "--out", "b"]),
+    "init": ("made.yaml", ["init", "labelled.csv", "--out", "made.yaml", "--force"]),
+    "store": (".flipmeter/replies.sqlite", ["run", "study.yaml", "--trust"]),
+}
+
+
+@pytest.mark.parametrize(("link", "words"), WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize("exists", [True, False])
+def test_no_verb_writes_through_a_link_that_came_with_a_folder(
+    received: Path, write: Write, cli: Cli, link: str, words: list[str], exists: bool
+) -> None:
+    with_more(write)
+    target = received / "victim"
+    if exists:
+        target.write_text("precious")
+    (received / link).parent.mkdir(parents=True, exist_ok=True)
+    (received / link).symlink_to(target)
+    cli(*words)
+    assert target.exists() == exists
+    assert not exists or target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name != "progress"])
+def test_without_the_link_the_file_is_written(
+    received: Path, write: Write, cli: Cli, name: str
+) -> None:
+    with_more(write)
+    link, words = WRITTEN[name]
+    assert cli(*words)[0] == 0
+    assert (received / link).is_file()
+
+
+def with_more(write: Write) -> None:
+    remote = STUDY | {"models": [{"model": "http/x", "base_url": AT}]}
+    write("remote.yaml", yaml.safe_dump(remote))
+    write("labelled.csv", "text,label\n" + "".join(f"text {k},{k % 3}\n" for k in range(60)))

@@ -21,7 +21,7 @@ from flipmeter import Problem, Run, Study
 from flipmeter.base.consent import trusting
 from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
-from flipmeter.run.generation import MANIFEST
+from flipmeter.run.generation import MANIFEST, _seal
 from flipmeter.view.folders import RunFolders
 from flipmeter.view.server import open_view
 
@@ -183,6 +183,11 @@ def generation(run: Path) -> Path:
     return run / str(json.loads((run / MANIFEST).read_text())["generation"])
 
 
+def write_manifest(run: Path, told: dict[str, Any]) -> None:
+    """Write a manifest as a stranger can: with a seal that fits."""
+    (run / MANIFEST).write_text(json.dumps(told | {"seal": _seal(told)}))
+
+
 def linked(place: Path, elsewhere: Path) -> None:
     """Move something away and leave a link to it."""
     place.rename(elsewhere)
@@ -201,7 +206,7 @@ def test_a_run_folder_that_leads_elsewhere_is_refused(received: Path, cli: Cli, 
     if target.parent == inner:  # the size of a link is the length of its target
         told = json.loads((place / MANIFEST).read_text())
         told["files"][name]["n_bytes"] = target.lstat().st_size
-        (place / MANIFEST).write_text(json.dumps(told))
+        write_manifest(place, told)
     for verb in ("measure", "report", "select", "check"):
         code, _, err = cli(verb, "run")
         assert code == 2
@@ -213,7 +218,7 @@ def test_a_manifest_names_files_of_a_run_only(received: Path, name: str) -> None
     path = received / "run" / MANIFEST
     told = json.loads(path.read_text())
     told["files"][name] = {"n_bytes": 9, "sha256": ""}
-    path.write_text(json.dumps(told))
+    write_manifest(path.parent, told)
     with pytest.raises(Problem, match=r"run\.json is damaged"):
         Run("run").decisions  # noqa: B018
 
@@ -222,7 +227,7 @@ def test_a_manifest_names_files_of_a_run_only(received: Path, name: str) -> None
 def test_a_manifest_names_a_generation_in_its_folder(received: Path, name: str) -> None:
     path = received / "run" / MANIFEST
     told = json.loads(path.read_text()) | {"generation": name}
-    path.write_text(json.dumps(told))
+    write_manifest(path.parent, told)
     with pytest.raises(Problem, match=r"run\.json is damaged"):
         Run("run").decisions  # noqa: B018
 
@@ -240,7 +245,7 @@ def test_the_study_of_a_run_reads_no_file_elsewhere(received: Path) -> None:
         "n_bytes": path.stat().st_size,
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
-    (place / MANIFEST).write_text(json.dumps(told))
+    write_manifest(place, told)
     with pytest.raises(Problem, match="no prompt file"):
         Run("run").study  # noqa: B018
 
