@@ -83,7 +83,7 @@ def _markdown(found: Findings) -> Iterator[str]:
         yield f"- **{sentence.word}**: {escape_markdown(str(sentence))}"
     yield ""
     for line in found.beside:
-        yield f"> {_plain(line)}\n"
+        yield f"> {escape_markdown(line)}\n"
     for rater, warning in found.warnings.items():
         yield f"> {escape_markdown(rater)}: {escape_markdown(warning)}\n"
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
