@@ -362,4 +362,4 @@ def _claim(folder: Path) -> None:
 
 def _write_table(table: pl.LazyFrame, path: Path) -> None:
     # Where chunks begin would show in the pages of the file.
-    table.collect().rechunk().write_parquet(path)
+    table.collect().rechunk().write_parquet(path.absolute())

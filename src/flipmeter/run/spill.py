@@ -79,5 +79,5 @@ class Spill:
         self._far.append(self._folder / f"{self._name}-{len(self._far)}.parquet")
         with room_for(self._far[-1]):
             self._folder.mkdir(parents=True, exist_ok=True)
-            pl.concat(self._near).write_parquet(self._far[-1])
+            pl.concat(self._near).write_parquet(self._far[-1].absolute())
         self._near = [self._near[0].clear()]
