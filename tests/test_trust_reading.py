@@ -21,7 +21,8 @@ from flipmeter import Problem, Run, Study
 from flipmeter.base.consent import trusting
 from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
-from flipmeter.run.generation import MANIFEST, _seal
+from flipmeter.run.generation import MANIFEST
+from flipmeter.types import canonical_json
 from flipmeter.view.folders import RunFolders
 from flipmeter.view.server import open_view
 
@@ -185,7 +186,9 @@ def generation(run: Path) -> Path:
 
 def write_manifest(run: Path, told: dict[str, Any]) -> None:
     """Write a manifest as a stranger can: with a seal that fits."""
-    (run / MANIFEST).write_text(json.dumps(told | {"seal": _seal(told)}))
+    content = {name: value for name, value in told.items() if name != "seal"}
+    seal = hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    (run / MANIFEST).write_text(json.dumps(content | {"seal": seal}))
 
 
 def linked(place: Path, elsewhere: Path) -> None:
