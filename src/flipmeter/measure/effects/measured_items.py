@@ -27,7 +27,7 @@ SCORES: dict[Mode, tuple[str, ...]] = {
 }
 LARGE_ERROR = 0.75
 """Share of the scale that an error not seen yet may have in a score that is no mean: with half of
-it, differences of Spearman's coefficient cover 57 % where errors are rare and large."""
+it, differences of Spearman's coefficient cover 70 % where errors are rare and large."""
 
 Rows = TypeVar("Rows", Ints, Booleans)
 
