@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -216,3 +217,34 @@ def test_vader_comes_from_the_package_index(name: str, counts: list[int]) -> Non
     dataset = load(name)
     found = Counter(item.gold for item in dataset.test)
     assert [found[rank] for rank in dataset.task.scale.ranks] == counts
+
+
+def test_llmbar_is_read_as_its_repository_has_it(tmp_path: Path) -> None:
+    """A clone of the repository is the data folder; Adversarial has subsets."""
+    for subset, label in (("Natural", 1), ("Adversarial/Manual", 2)):
+        folder = tmp_path / "LLMBar" / "Dataset" / "LLMBar" / subset
+        folder.mkdir(parents=True)
+        pair = {"input": f"Say {subset}.", "output_1": "one", "output_2": "two", "label": label}
+        (folder / "dataset.json").write_text(json.dumps([pair]), encoding="utf-8")
+    whole, natural = (load(name, data_dir=tmp_path) for name in ("llmbar", "llmbar-natural"))
+    assert [item.gold for item in whole.test] == [2, 1]
+    assert natural.test[0].fields == {"text": "Say Natural.", "a": "one", "b": "two"}
+    assert natural.task.places is not None
+    assert natural.task.places.favoured(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "not valid JSON"),
+        ("{}", "holds no list of pairs"),
+        ('[{"input": "x", "output_1": "a", "output_2": 3, "label": 1}]', "pair 1: 'output_2' is 3"),
+        ('[{"input": "x", "output_1": "a", "output_2": "b", "label": 0}]', "label 0 is not 1 or 2"),
+    ],
+)
+def test_a_broken_file_of_llmbar_names_the_pair(tmp_path: Path, text: str, message: str) -> None:
+    folder = tmp_path / "llmbar" / "Natural"
+    folder.mkdir(parents=True)
+    (folder / "dataset.json").write_text(text, encoding="utf-8")
+    with pytest.raises(Problem, match=re.escape(message)):
+        load("llmbar-natural", data_dir=tmp_path)

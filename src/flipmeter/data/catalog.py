@@ -1,10 +1,11 @@
-"""Name -> Dataset: the five datasets of the paper, read from the files their authors publish.
+"""Name -> Dataset: the paper's five datasets and LLMBar, read from the files as published.
 
 No row of them is in this package: get the files from the address an entry names, under its terms.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,14 @@ from flipmeter.data.digest import dataset_digest
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import quoted_rows, read_text
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Dataset, Item, Problem, Rank, Role, Scale, Task
+from flipmeter.types import Dataset, Item, Places, Problem, Rank, Role, Scale, Task
 
 DATA_VARIABLE = "FLIPMETER_DATA"
 
 Row = tuple[str, Rank]
-Reader = Callable[[Sequence[Path]], list[Row]]
+FieldsRow = tuple[Mapping[str, str], Rank]
+"""The fields of an item by name, and its class."""
+Reader = Callable[[Sequence[Path]], Sequence[Row | FieldsRow]]
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,12 @@ def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     if not root:
         raise Problem(_missing(entry, f"{entry.name} needs its files, and no folder is named"))
     candidates = [Path(root).expanduser() / name for name in entry.folders or (entry.name,)]
-    for folder in candidates:
-        if folder.is_dir():
+    there = [folder for folder in candidates if folder.is_dir()]
+    for folder in there:
+        if entry.splits["test"].find(folder):
             return folder
+    if there:
+        return there[0]
     raise Problem(_missing(entry, f"{entry.name}: there is no folder {candidates[0]}"))
 
 
@@ -118,8 +124,13 @@ def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[I
         raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
     rows = entry.splits[split].read(paths)
     return tuple(
-        Item(f"{entry.name}-{split}-{number}", {"text": text}, rank, role)
-        for number, (text, rank) in enumerate(rows, start=1)
+        Item(
+            f"{entry.name}-{split}-{number}",
+            {"text": shown} if isinstance(shown, str) else shown,
+            rank,
+            role,
+        )
+        for number, (shown, rank) in enumerate(rows, start=1)
     )
 
 
@@ -255,6 +266,32 @@ def _number(path: Path, number: int, value: str, low: int, high: int) -> int:
     return int(value)
 
 
+def read_llmbar(paths: Sequence[Path]) -> list[FieldsRow]:
+    """Read LLMBar's JSON: an instruction, two outputs and which of them people call better."""
+    rows: list[FieldsRow] = []
+    for path in paths:
+        try:
+            pairs = json.loads(read_text(path))
+        except (ValueError, RecursionError) as error:
+            raise Problem(f"{path} is not valid JSON: {error}") from error
+        if not isinstance(pairs, list):
+            raise Problem(f"{path} holds no list of pairs; get the file as it is published")
+        rows += [_llmbar_row(path, number, pair) for number, pair in enumerate(pairs, start=1)]
+    return rows
+
+
+def _llmbar_row(path: Path, number: int, pair: object) -> FieldsRow:
+    told = pair if isinstance(pair, dict) else {}
+    texts = {name: told.get(key) for name, key in _LLMBAR_FIELDS.items()}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            key = _LLMBAR_FIELDS[name]
+            raise Problem(f"{path}, pair {number}: '{key}' is {shorten(text)}; it must be a text")
+    if told.get("label") not in (1, 2):
+        raise Problem(f"{path}, pair {number}: label {shorten(told.get('label'))} is not 1 or 2")
+    return {name: str(text) for name, text in texts.items()}, 2 if told["label"] == 1 else 1
+
+
 def _sentiment(*names: str) -> Task:
     return Task(Scale(names), "Sentiment Classification", "Sentence", "sentiment")
 
@@ -273,6 +310,35 @@ OFFENSIVE = Task(
     "Sentence",
     "offensiveness",
 )
+
+
+_LLMBAR_FIELDS = {"text": "input", "a": "output_1", "b": "output_2"}
+BETTER_OUTPUT = Task(
+    Scale(("b", "a"), "b", "a"),
+    "Pairwise Comparison",
+    "Instruction",
+    "quality",
+    places=Places(("a", "b"), ("{1}", "{0}"), ("a", "b"), "pair", "Output"),
+)
+_LLMBAR = {
+    "llmbar": ("all 419 pairs", ("Natural/dataset.json", "Adversarial/*/dataset.json")),
+    "llmbar-natural": ("the 100 pairs of Natural", ("Natural/dataset.json",)),
+    "llmbar-adversarial": ("the 319 adversarial pairs", ("Adversarial/*/dataset.json",)),
+}
+
+
+def _llmbar(name: str, what: str, files: tuple[str, ...]) -> CatalogEntry:
+    return CatalogEntry(
+        name=name,
+        title=f"LLMBar, which of two outputs follows an instruction ({what})",
+        task=BETTER_OUTPUT,
+        splits={"test": Split(files, read_llmbar)},
+        address="https://github.com/princeton-nlp/LLMBar",
+        terms="MIT",
+        citation="Zeng et al. 2024, Evaluating Large Language Models at Evaluating Instruction "
+        "Following, ICLR",
+        folders=("llmbar", "LLMBar", "LLMBar/Dataset/LLMBar", "Dataset/LLMBar"),
+    )
 
 
 def _tweet_splits(*names: str) -> dict[str, Split]:
@@ -346,5 +412,5 @@ _PAPER = (
     ),
 )
 
-for _entry in _PAPER:
+for _entry in (*_PAPER, *(_llmbar(name, *told) for name, told in _LLMBAR.items())):
     datasets.add(_entry.name, _entry)
