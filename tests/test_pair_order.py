@@ -10,6 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+import flipmeter as fm
+from flipmeter.base.consent import trusting
 from flipmeter.data import load_file
 from flipmeter.data.exchangeable import read_exchange
 from flipmeter.decide import open_pipeline
@@ -19,10 +21,12 @@ from flipmeter.parse import parse
 from flipmeter.probe import show
 from flipmeter.probe.orders import place_orders
 from flipmeter.run.perform import perform
+from flipmeter.run.preview import preview
 from flipmeter.run.rate import writer
+from flipmeter.study.draft import draft_study
 from flipmeter.study.file import Study, read_study
-from flipmeter.study.grid import conditions
-from flipmeter.types import Ask, Condition, Item, Problem, Prompt, Reply, Scale, Task
+from flipmeter.study.grid import conditions, world
+from flipmeter.types import Ask, Condition, Item, Problem, Prompt, Question, Reply, Scale, Task
 from test_prompt import compare
 
 Write = Callable[[str, str], Path]
@@ -41,6 +45,7 @@ WORDS = [
     "silver",
     "bread",
 ]
+PROBES = ["pair_order", "label_order"]
 PAIR = {"question": "prompt", "a": "answer_1", "b": "answer_2"}
 
 
@@ -394,3 +399,75 @@ def test_an_unreadable_order_leaves_no_class(write: Write, tmp_path: Path) -> No
     decisions = done(study, tmp_path).decisions
     assert decisions["rank"].unique().to_list() == [0]
     assert decisions["fault"].unique().to_list() == ["refused"]
+
+
+# --- a callable --------------------------------------------------------------------------------
+
+
+def test_a_callable_is_given_the_fields_as_shown(write: Write, tmp_path: Path) -> None:
+    write("longer.py", "def first(question):\n    return question.labels[-1]\n")
+    study = judge(write, models="python/longer.py:first", repeats=1)
+    with trusting(True):
+        base, swapped = (prompts(one)[0] for one in conditions(study))
+        asked = [Question.read(one.script.text) for one in (base, swapped)]
+        decisions = done(study, tmp_path).decisions
+    assert asked[0].fields["a"] == asked[1].fields["b"]
+    assert [label.name for label in asked[1].labels] == ["b", "tie", "a"]
+    assert dict(decisions.group_by("view").agg(pl.col("rank").first()).rows()) == {
+        "base": 3,
+        "swapped": 1,
+    }
+
+
+# --- surfaces ----------------------------------------------------------------------------------
+
+
+def test_declared_fields_are_moved_unless_told(write: Write) -> None:
+    study = judge(write, probes=None)
+    assert study.probes == ["pair_order", "label_order", "demo_order", "placement"]
+    three = {"exchange": ["a", "b", "c"], "file": "x.csv"}
+    assert judge(write, datasets=[three], probes=None).probes[0] == "candidate_order"
+    assert judge(write, datasets=[{"options": ["a", "b"]}], probes=None).probes[0] == "option_order"
+
+
+def test_a_plan_names_answers_that_never_change_places(write: Write) -> None:
+    fields = {"question": "prompt", "answer_1": "answer_1", "answer_2": "answer_2"}
+    undeclared = judge(
+        write, dataset={"exchange": None, "fields": fields}, probes=["label_order"], repeats=1
+    )
+    with Store() as store:
+        (note,) = preview(undeclared, store, is_offline=True).notes
+        assert "answer_1 and answer_2 look like answers that a judge compares" in note
+        (told,) = preview(judge(write, probes=["label_order"]), store, is_offline=True).notes
+        assert "a, b never change places; add probe pair_order" in told
+        assert preview(judge(write), store, is_offline=True).notes == ()
+
+
+def test_a_draft_names_columns_that_look_exchangeable(write: Write, tmp_path: Path) -> None:
+    path = write("pairs.csv", rows())
+    found = draft_study(
+        path, tmp_path / "s.yaml", text="answer_1", label="preferred", scale=["b", "tie", "a"]
+    )
+    assert any("answer_1 and answer_2 look like answers" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("pipeline", ["pair", "pair+agree"])
+def test_a_selected_judge_labels_pairs(write: Write, tmp_path: Path, pipeline: str) -> None:
+    vary = {"clarity": ["minimal"]}
+    study = judge(write, models="sim/honest", pipeline=pipeline, vary=vary, probes=PROBES)
+    run = fm.Run(done(study, tmp_path).folder)
+    (dataset,) = study.load()
+    clf = run.select().classifier(store=None, world=world(dataset))
+    pairs = [dict(item.fields) for item in dataset.test[:10]]
+    mirrored = [one | {"a": one["b"], "b": one["a"], "text": ""} for one in pairs]
+    for one in mirrored:
+        del one["text"]
+    ahead, behind = clf.predict(pairs).tolist(), clf.predict(mirrored).tolist()
+    assert behind == [{"a": "b", "b": "a", "tie": "tie"}[label] for label in ahead]
+
+
+def test_a_claim_about_pairs_ends_a_run_early(write: Write, tmp_path: Path) -> None:
+    study = judge(write, models="sim/first-answer", until="P6<0.10", block_size=20)
+    run = done(study, tmp_path)
+    assert run.decisions["item"].n_unique() < 90
+    assert "P6" in run.environment["claim"]["text"]

@@ -19,6 +19,8 @@ METADATA = "flipmeter"
 ANYBODY = "inspect/anybody"
 """The model of a study while it is not known who will answer."""
 PIPELINE = "pointwise"
+SINGLE = (PIPELINE, "pair")
+"""The pipelines that ask one prompt for each item and view."""
 NOISE, ACCURACY = "noise", "accuracy"
 SHOWN = ("low", "high", "k", "n", "failed")
 
@@ -74,7 +76,7 @@ def questions(study: Study) -> list[PromptSample]:
 def _refuse_others(study: Study) -> None:
     """Refuse what is more than a prompt and a label for every item and view."""
     for name, level in study.levels().items():
-        if level.pipeline.partition("@")[0] != PIPELINE:
+        if level.pipeline.partition("@")[0] not in SINGLE:
             where = f"level {name}" if name else "the study"
             raise Problem(
                 f"{where} has the pipeline '{level.pipeline}', and a task of Inspect asks one "

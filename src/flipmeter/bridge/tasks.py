@@ -37,7 +37,7 @@ from flipmeter.bridge.replies import reply_of
 from flipmeter.bridge.samples import ANYBODY, METADATA, PromptSample, figures, offered, questions
 from flipmeter.measure import measure
 from flipmeter.parse import parse
-from flipmeter.probe import contrasts_of
+from flipmeter.probe import contrasts_of, shown_in
 from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Rank
 
@@ -85,6 +85,8 @@ def _read(name: str, study: str | None, changes: dict[str, Any]) -> Study:
 label_order = _registered("label_order", ["label_order"])
 demo_order = _registered("demo_order", ["demo_order"])
 placement = _registered("placement", ["placement"])
+pair_order = _registered("pair_order", ["pair_order"])
+option_order = _registered("option_order", ["option_order"])
 positions = _registered("positions")
 
 
@@ -160,8 +162,9 @@ def flips(
     def measured(scores: list[SampleScore]) -> Value:
         if not scores:  # Inspect asks this before anything is there
             return {}
-        contrasts = contrasts_of(probes, includes_base=aggregate_includes_base)
         table = pl.DataFrame([_row(score) for score in scores], infer_schema_length=None)
+        made = contrasts_of(probes, includes_base=aggregate_includes_base)
+        contrasts = shown_in(made, table["view"].unique().to_list())
         return figures(measure(table, contrasts, mode=mode), contrasts)
 
     return measured

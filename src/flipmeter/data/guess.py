@@ -130,6 +130,33 @@ def is_number(value: object) -> bool:
     return _NUMBER.fullmatch(label_key(value)) is not None
 
 
+_TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-d]|first|second|left|right)")
+MOST_APART = 2.0
+"""How many times longer the texts of one column may be than those of its twin."""
+
+
+def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:
+    """Columns that look like answers a judge compares: names that differ in a letter or a number.
+
+    Their texts are of about the same length. Nothing where there are no such columns.
+    """
+    by_stem: dict[str, list[str]] = {}
+    for column, values in texts.items():
+        named = _TWINS.fullmatch(column.casefold())
+        if named and values and _is_read(column, values):
+            by_stem.setdefault(named["stem"], []).append(column)
+    for columns in by_stem.values():
+        lengths = [_mean_length(texts[column]) for column in columns]
+        if len(columns) > 1 and max(lengths) <= MOST_APART * min(lengths):
+            return columns
+    return []
+
+
+def exchangeable_columns(table: Table) -> list[str]:
+    """Columns of a table that look like answers a judge compares."""
+    return guess_exchangeable(dict(_columns(table)))
+
+
 # --- columns ----------------------------------------------------------------------------------
 
 

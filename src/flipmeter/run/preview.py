@@ -23,7 +23,7 @@ from flipmeter.run.fallbacks import adapted, recall
 from flipmeter.run.rate import Seat, first_round, seat
 from flipmeter.study.file import Study
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
-from flipmeter.study.grid import conditions, worlds
+from flipmeter.study.grid import conditions, unmoved_notes, worlds
 from flipmeter.types import Condition, Model
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ def preview(
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
-    return Preview(len(first.grid), tuple(forecasts), study.name, plans)
+    notes = tuple(unmoved_notes(study, first.grid))
+    return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes)
 
 
 def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:

@@ -35,11 +35,12 @@ from flipmeter.study.entries import (
     BudgetEntry,
     DecodingEntry,
     ModelEntry,
+    PlacesEntry,
     PriceEntry,
     TaskEntry,
     explained,
 )
-from flipmeter.types import Item, Problem, Question, Rank, Style, Task
+from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
@@ -274,7 +275,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     async def arate(self, X: Any) -> list[Labelled]:  # noqa: N803
         """Return what `rate` does, for callers that wait themselves."""
         check_is_fitted(self, "card_")
-        items = [Item(f"text-{k}", {"text": text}) for k, text in enumerate(_texts(X), start=1)]
+        fields = _fields(X, self.card_.task.places)
+        items = [Item(f"text-{k}", one) for k, one in enumerate(fields, start=1)]
         return await self._ask(items)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
@@ -441,6 +443,20 @@ def _split(items: Sequence[Item], shots: int, seed: int) -> tuple[list[Item], li
         n_seen[item.gold] += 1
         (demos if n_seen[item.gold] <= shots else rest).append(item)
     return list(shuffled(demos, "base order", seed, name=lambda one: one.text)), rest
+
+
+def _fields(X: Any, places: PlacesEntry | None) -> list[dict[str, str]]:  # noqa: N803
+    """Return the fields of every item: a text, or a mapping where a rater compares fields."""
+    if places is None or not all(isinstance(one, Mapping) for one in X):
+        return [{"text": text} for text in _texts(X)]
+    found = []
+    for number, one in enumerate(X):
+        told = {str(name): str(value).strip() for name, value in one.items()}
+        for name in places.fields[:2]:
+            if not told.get(name):
+                raise BadInput(f"item {number} has no '{name}'; the rater compares {places.fields}")
+        found.append(told if "text" in told else told | {"text": joined(told)})
+    return found
 
 
 def _texts(X: Any) -> list[str]:  # noqa: N803

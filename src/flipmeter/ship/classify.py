@@ -157,7 +157,7 @@ async def _part(
     card: Card, job: Job, label: Label, part: Sequence[Record], tally: LabelCounts
 ) -> list[Row]:
     """Return the rows of the output for some of the input; what is no text is not asked."""
-    faults = {record.row: _fault(job, record) for record in part}
+    faults = {record.row: _fault(card, job, record) for record in part}
     items = [_item(job, record) for record in part if not faults[record.row]]
     labelled = {one.item.id: one for one in await label(items)} if items else {}
     errors = (f"{one.item.id}: {one.error}" for one in labelled.values() if one.error)
@@ -172,15 +172,20 @@ def _name(record: Record) -> str:
 
 
 def _item(job: Job, record: Record) -> Item:
-    texts = {name: str(record.values[column]).strip() for name, column in job.columns.items()}
+    told = {name: record.values.get(column) for name, column in job.columns.items()}
+    texts = {name: "" if value is None else str(value).strip() for name, value in told.items()}
     return Item(_name(record), texts if job.text else texts | {"text": joined(texts)})
 
 
-def _fault(job: Job, record: Record) -> str:
-    """Return why a row cannot be rated, "" if it can."""
+def _fault(card: Card, job: Job, record: Record) -> str:
+    """Return why a row cannot be rated, "" if it can; its last options may be empty."""
     if record.fault:
         return "malformed"
-    faults = (text_fault(column, record.values.get(column)) for column in job.columns.values())
+    places = card.task.places
+    rest = places.fields[2:] if places and places.kind == "options" else ()
+    told = {name: record.values.get(column) for name, column in job.columns.items()}
+    kept = {name: value for name, value in told.items() if name not in rest or value}
+    faults = (text_fault(job.columns[name], value) for name, value in kept.items())
     return next((fault[0] for fault in faults if fault), "")
 
 

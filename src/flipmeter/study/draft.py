@@ -18,6 +18,7 @@ from flipmeter.data import load_file, sample
 from flipmeter.data.guess import (
     MOST_CLASSES,
     classes_in,
+    exchangeable_columns,
     guess_label,
     guess_order,
     guess_text,
@@ -27,6 +28,7 @@ from flipmeter.data.labels import label_key, shorten
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Table, read_table
 from flipmeter.registry import suggestion
+from flipmeter.study.grid import exchange_hint
 from flipmeter.types import Dataset, Problem, Scale
 
 EMBEDDED = "local/smollm2-135m"
@@ -118,7 +120,8 @@ def draft_study(
         "scale": named,
     }
     written = _written(out, model, dataset, source, _sized(dataset), len(table.records))
-    return Draft(written, tuple(_notes(dataset)))
+    hint = [exchange_hint(table.file, found)] if (found := exchangeable_columns(table)) else []
+    return Draft(written, (*_notes(dataset), *hint))
 
 
 # --- questions --------------------------------------------------------------------------------

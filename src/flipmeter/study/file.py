@@ -562,9 +562,27 @@ def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
         listed = [_callable_address(rater) if isinstance(rater, str) else rater, *listed]
     if listed:
         spelled["models"] = [_found(model, folder) for model in listed]
+    if spelled.get("probes") is None and (moved := _moving(spelled.get("datasets"))):
+        spelled["probes"] = [*moved, *Study.model_fields["probes"].default]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
     return _with_prompts(spelled, folder)
+
+
+def _moving(datasets: Any) -> list[str]:
+    """The probes that move what datasets declare exchangeable, unless a study names its own."""
+    listed = datasets if isinstance(datasets, list) else [datasets]
+    found = [one for one in listed if isinstance(one, Mapping)]
+    exchanged = [one["exchange"] for one in found if one.get("exchange")]
+    fields = [one.get("fields") if isinstance(one, Mapping) else one for one in exchanged]
+    sizes = {len(one) for one in fields if isinstance(one, Sequence)}
+    is_declared = {
+        "pair": 2 in sizes,
+        "candidates": any(size > 2 for size in sizes),
+        "options": any(one.get("options") for one in found),
+    }
+    usual = {probes[name].moves: name for name in reversed([*probes])}
+    return [usual[kind] for kind, is_there in is_declared.items() if is_there]  # type: ignore[index]
 
 
 def _callable_address(name: str) -> str:

@@ -125,6 +125,7 @@ class Preview(Printed):
     forecasts: tuple[Forecast, ...]
     name: str = "study"
     power: tuple[PowerPlan, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def tables(self) -> Iterator[RenderableType]:
         from flipmeter.study.forecast_tables import plan_tables

@@ -30,6 +30,7 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
     yield _size_table(seen.name, seen)
     yield _model_table(seen)
     yield from _notes(seen)
+    yield from (f"! {note}" for note in seen.notes)
     for plan in seen.power:
         yield from power_tables(plan)
 

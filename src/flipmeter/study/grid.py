@@ -7,6 +7,7 @@ from functools import cache
 
 from flipmeter.base.chance import shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
+from flipmeter.data.guess import guess_exchangeable
 from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
 from flipmeter.model import (
     World,
@@ -59,6 +60,29 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
 def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...]:
     """Return the contrasts of a study about the views that a grid has."""
     return shown_in(study.contrasts, {condition.view.name for condition in grid})
+
+
+def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
+    """Say of which datasets answers or options could change places and do not."""
+    for name, one in {condition.dataset: condition for condition in grid}.items():
+        places = one.task.places
+        if places is not None:
+            if not any(probes[probe].moves == places.kind for probe in study.probes):
+                known = next(probe for probe in probes if probes[probe].moves == places.kind)
+                yield f"{name}: {', '.join(places.fields)} never change places; add probe {known}"
+            continue
+        fields = dict.fromkeys(field for item in one.items for field in item.fields)
+        texts = {field: [item.fields.get(field, "") for item in one.items] for field in fields}
+        if found := guess_exchangeable(texts):
+            yield exchange_hint(name, found)
+
+
+def exchange_hint(name: str, found: Sequence[str]) -> str:
+    """Say that fields look like answers which a judge compares, and how to declare them."""
+    return (
+        f"{name}: {' and '.join(found)} look like answers that a judge compares, and they never "
+        f"change places; to measure that, declare them: exchange: [{', '.join(found)}]"
+    )
 
 
 def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
