@@ -118,7 +118,11 @@ class Study(StudyFile):
                 return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
         with trusting(trust, trust_hosts), Meter(ledger) as meter:
             shown = partial(
-                go, on_reply=meter.on_reply, on_fetch=meter.on_fetch, on_plan=meter.on_plan
+                go,
+                on_reply=meter.on_reply,
+                on_fetch=meter.on_fetch,
+                on_plan=meter.on_plan,
+                on_note=meter.on_note,
             )
             return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
 

@@ -22,8 +22,19 @@ def fresh(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
             with new.open("rb") as file:
                 os.fsync(file.fileno())
         new.replace(path)
+        if is_durable:
+            sync_folder(path.parent)
     finally:
         new.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder outlive a loss of power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:

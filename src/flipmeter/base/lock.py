@@ -1,28 +1,54 @@
-"""Locks on folders; that of a process that dies is gone with it."""
+"""Locks on files and folders; that of a process that dies is gone with it."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+
+EVERY = 0.1
+"""Seconds between two looks at a lock."""
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process holds a folder, and hold it."""
-    handle = os.open(folder, os.O_RDONLY)
+def writing(folder: Path, on_wait: Callable[[], object]) -> Iterator[None]:
+    """Be the one who writes a folder, which is made if need be; whoever comes later waits."""
+    make = partial(folder.mkdir, parents=True, exist_ok=True)
+    handle = lock_made(folder, make)
+    if handle is None:
+        on_wait()
+    while handle is None:
+        time.sleep(EVERY)
+        handle = lock_made(folder, make)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)
 
 
-def lock(folder: Path, *, is_shared: bool = False) -> int | None:
-    """Hold a folder until the handle is closed, None if somebody else does; readers share it."""
-    handle = os.open(folder, os.O_RDONLY)
+def lock_made(path: Path, make: Callable[[], object]) -> int | None:
+    """Make what is to be held and hold it, None if somebody does.
+
+    What was removed between is not what others would find at the path.
+    """
+    make()
+    handle = None
+    with suppress(FileNotFoundError):
+        handle = lock(path)
+        if handle is not None and os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+    if handle is not None:
+        os.close(handle)
+    return None
+
+
+def lock(path: Path, *, is_shared: bool = False) -> int | None:
+    """Hold a path until the handle is closed, None if somebody else does; readers share it."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

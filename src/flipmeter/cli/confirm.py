@@ -64,6 +64,7 @@ def confirm_(
             on_reply=meter.on_reply,
             on_fetch=meter.on_fetch,
             on_plan=meter.on_plan,
+            on_note=meter.on_note,
         )
     if as_json:
         typer.echo(json.dumps(_plain(done), ensure_ascii=False))

@@ -21,14 +21,14 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import refuse_link, write_text
+from flipmeter.base.atomic import refuse_link, sync_folder, write_text
 from flipmeter.base.documents import read_json
 from flipmeter.base.limits import JSON_BYTES, read_limited
-from flipmeter.base.lock import lock, locked
+from flipmeter.base.lock import lock
 from flipmeter.base.parquet import schema_of
-from flipmeter.types import Problem
+from flipmeter.types import Problem, canonical_json
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "run.json"
 STUDY = "study.yaml"
 ITEMS, CONDITIONS = "items.parquet", "conditions.parquet"
@@ -60,6 +60,7 @@ class Manifest:
     study: str
     files: Mapping[str, FileRecord]
     facts: Mapping[str, Any]
+    seal: str = ""
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -74,20 +75,45 @@ def commit(
     state: State,
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a new generation and make it the one that counts; those before it are removed."""
+    """Write a new generation and make it the one that counts; those before it are removed.
+
+    One at a time: whoever commits holds the folder.
+    """
     new = scratch / "generation"
     new.mkdir(parents=True)
     for name, write in writers.items():
         write(new / name)
     records = {name: _recorded(new / name) for name in writers}
-    manifest = Manifest(FORMAT, f"g-{secrets.token_hex(6)}", state, study, records, facts)
-    content = json.dumps(asdict(manifest), indent=2, ensure_ascii=False, allow_nan=False)
-    with locked(folder):
-        new.rename(folder / manifest.generation)
-        write_text(folder / MANIFEST, content, is_durable=True)
-        for path in folder.iterdir():
-            if path.name.startswith("g-") and path.name != manifest.generation:
-                _remove(path)
+    generation = folder / f"g-{secrets.token_hex(6)}"
+    manifest = Manifest(FORMAT, generation.name, state, study, records, facts)
+    content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+    content["seal"] = _seal(content)
+    try:
+        new.rename(generation)
+        sync_folder(generation)
+        written = json.dumps(content, indent=2, ensure_ascii=False)
+        write_text(folder / MANIFEST, written, is_durable=True)
+    except BaseException:
+        _sweep(folder)  # nothing that does not count takes room on a full disk
+        raise
+    _sweep(folder)
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    """A digest of all that a manifest says: one that was edited does not fit any more."""
+    told = {name: value for name, value in content.items() if name != "seal"}
+    return hashlib.sha256(canonical_json(told).encode()).hexdigest()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the generations that do not count."""
+    try:
+        counts = read_manifest(folder).generation
+    except Problem:
+        counts = ""
+    for path in folder.iterdir():
+        if path.name.startswith("g-") and path.name != counts:
+            _remove(path)
 
 
 def _remove(generation: Path) -> None:
@@ -130,6 +156,8 @@ def read_manifest(folder: Path) -> Manifest:
     if strangers := sorted(set(manifest.files) - set(FILES)):
         raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is no file of a run"))
     refuse_link(folder / name)
+    if manifest.seal != _seal(found):
+        raise damaged(path, ValueError("its content is not what the run wrote"))
     return manifest
 
 

@@ -18,6 +18,7 @@ import polars as pl
 import yaml
 
 from flipmeter.base.atomic import write_text
+from flipmeter.base.lock import writing
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
     Asked,
@@ -46,7 +47,7 @@ from flipmeter.run.generation import (
     State,
     commit,
 )
-from flipmeter.run.heartbeat import Heartbeat
+from flipmeter.run.heartbeat import Heartbeat, read_beat
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.rows import (
     PROMPT_SCHEMA,
@@ -82,6 +83,7 @@ def perform(
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
     origin: Mapping[str, Any] | None = None,
     on: str | None = None,
     laid_out: tuple[Sequence[Dataset], Sequence[Condition]] | None = None,
@@ -92,7 +94,8 @@ def perform(
     and says so in `stopped`; if a budget allows none, it raises OutOfBudget. `origin` says who got
     the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
     is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
-    would load and lay out itself.
+    would load and lay out itself. While another process writes the folder, this one waits, and
+    `on_note` is told.
     """
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
@@ -116,7 +119,11 @@ def perform(
             lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
             return await _gather(lots, identities, until, pulse, spills)
 
-    with pulse, scratch(folder) as spills:
+    with (
+        writing(folder, partial(_tell_who_writes, folder, on_note)),
+        pulse,
+        scratch(folder) as spills,
+    ):
         with _collecting_seldom():
             found = wait_for(ask())
         facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
@@ -127,6 +134,13 @@ def perform(
             facts["origin"] = dict(origin)
         _record(folder, spills, study, grid, found, facts)
     return Run(folder)
+
+
+def _tell_who_writes(folder: Path, on_note: Callable[[str], None] | None) -> None:
+    beat = read_beat(folder)
+    who = f"process {beat.pid} on {beat.host}" if beat is not None else "another process"
+    if on_note is not None:
+        on_note(f"{folder} is being written by {who}; waiting until it is done")
 
 
 def _record(

@@ -66,6 +66,10 @@ class Meter:
         self._bar.update(self._asking, completed=done)
         self._line(f"asking: {done} of {self._ledger.wanted}")
 
+    def on_note(self, text: str) -> None:
+        """Say what a user should know while it goes on."""
+        self._bar.console.print(f"flipmeter: {text}", highlight=False, markup=False, soft_wrap=True)
+
     def _line(self, text: str) -> None:
         if not self._is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS:
             self._last_line = time.monotonic()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from flipmeter.base.atomic import is_same_file, open_output, refuse_link, write_output
 from flipmeter.base.documents import read_json
 from flipmeter.base.limits import read_limited
+from flipmeter.base.lock import EVERY, lock_made
 from flipmeter.data.items import text_fault
 from flipmeter.data.tables import Record, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
@@ -96,6 +99,11 @@ class LabelCounts:
     faults: Counter[str] = field(default_factory=Counter)
     error: str = ""
 
+    def count(self, found: Sequence[Row]) -> None:
+        self.n_rows += len(found)
+        self.n_new += len(found)
+        self.faults.update(row["fault"] for row in found if row["fault"])
+
 
 async def classify(
     card: Card,
@@ -115,7 +123,8 @@ async def classify(
     """Label the rows that the output has not yet; `anew` starts it over, from the store.
 
     A part is on disk as a whole before the next is asked: a process that dies leaves complete rows,
-    and the same command goes on behind them.
+    and the same command goes on behind them. While another process writes the output, this one
+    waits, and goes on behind its rows.
     """
     views = card.views()
     refuse_in_parts(card.pipeline)
@@ -124,32 +133,31 @@ async def classify(
     read = stream_rows(job.source, [*job.columns.values(), *job.keep])
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
     output = LabelFile(job.out, job.names)
-    n_done = output.begin(_about(card, job), anew=anew)
-    tally = LabelCounts(n_rows=n_done)
-    rows = islice(numbered, n_done, max(n_done, job.limit) if job.limit is not None else None)
-    first = next(rows, None)
-    if first is None:
-        return tally
-    async with at_work(
-        card.condition(),
-        views,
-        store,
-        world=world,
-        budget=budget,
-        ledger=ledger,
-        on_reply=on_reply,
-        on_fetch=on_fetch,
-        on_plan=on_plan,
-        on_note=on_note,
-    ) as label:
-        part = [first, *islice(rows, chunk - 1)]
-        while part:
-            found = await _part(card, job, label, part, tally)
-            output.append(found)
-            tally.n_rows += len(found)
-            tally.n_new += len(found)
-            tally.faults.update(row["fault"] for row in found if row["fault"])
-            part = list(islice(rows, chunk))
+    async with output.written(on_note):
+        tally = LabelCounts(n_rows=output.begin(_about(card, job), anew=anew))
+        stop = max(tally.n_rows, job.limit) if job.limit is not None else None
+        rows = islice(numbered, tally.n_rows, stop)
+        first = next(rows, None)
+        if first is None:
+            return tally
+        async with at_work(
+            card.condition(),
+            views,
+            store,
+            world=world,
+            budget=budget,
+            ledger=ledger,
+            on_reply=on_reply,
+            on_fetch=on_fetch,
+            on_plan=on_plan,
+            on_note=on_note,
+        ) as label:
+            part = [first, *islice(rows, chunk - 1)]
+            while part:
+                found = await _part(card, job, label, part, tally)
+                output.append(found)
+                tally.count(found)
+                part = list(islice(rows, chunk))
     return tally
 
 
@@ -248,13 +256,42 @@ class LabelFile:
         """Return the file that says what made the output."""
         return self.path.with_name(f"{self.path.name}.about.json")
 
+    @asynccontextmanager
+    async def written(self, on_note: Callable[[str], None] | None) -> AsyncIterator[None]:
+        """Be the one who writes the file, which is made if need be; whoever comes later waits."""
+        handle = self._locked()
+        if handle is None and on_note is not None:
+            on_note(f"{self.path} is being written by another process; waiting until it is done")
+        while handle is None:
+            await asyncio.sleep(EVERY)
+            handle = self._locked()
+        try:
+            yield
+        finally:
+            os.close(handle)
+            self._tidy()
+
+    def _locked(self) -> int | None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return lock_made(self.path, lambda: open_output(self.path, is_appended=True).close())
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _tidy(self) -> None:
+        """Leave no empty file behind."""
+        with suppress(OSError):
+            if not self.path.stat().st_size and not self.about.exists():
+                self.path.unlink()
+
     def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
         """Return how many rows are there, after cutting off one that was not finished."""
         refuse_link(self.path)
         try:
-            if anew:
-                self.path.unlink(missing_ok=True)
-            if self.path.exists():
+            is_there = self.path.exists()
+            if is_there and anew:
+                os.truncate(self.path, 0)  # not removed: who waits for the file waits for this one
+            if is_there and self.path.stat().st_size:
                 self._check(about)
                 return self._mend()
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -79,6 +79,7 @@ def confirm(
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> Confirmation:
     """Ask the rater of a card about items of its dataset that the choice did not see.
 
@@ -101,6 +102,7 @@ def confirm(
         on_reply=on_reply,
         on_fetch=on_fetch,
         on_plan=on_plan,
+        on_note=on_note,
         laid_out=([dataset], grid),
     )
     found = _verdicts(run, limits, _selected(card).max_unreadable)

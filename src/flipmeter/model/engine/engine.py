@@ -81,7 +81,8 @@ class Engine:
         stop = GiveUp()
         tell = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.drain)
         try:
-            with current_drain().telling(tell):
+            missing = [distinct[key] for key in distinct if key not in replies]
+            with current_drain().telling(tell), self.store.room.held(missing):
                 await self._ask_missing(distinct, replies, stop)
         except Outage as outage:
             if len(replies) < NEARLY_ALL * len(distinct):
@@ -243,6 +244,7 @@ class _Journal:
             # The first waits until all workers whose answers are there have had their turn.
             await asyncio.sleep(0)
             self.flush()
+            self.engine.store.room.check()
 
     def found(self, key: str, reply: Reply) -> None:
         """Hand on what another process has stored."""
@@ -253,8 +255,12 @@ class _Journal:
     def flush(self) -> None:
         pending, self.pending = self.pending, []
         good = [(request, reply) for request, reply in pending if not reply.error]
-        # Another process may have been faster: then its reply is the one that counts.
-        earlier = self.engine.store.put_many(good)
+        try:
+            # Another process may have been faster: then its reply is the one that counts.
+            earlier = self.engine.store.put_many(good)
+        except BaseException:
+            self.pending = [*pending, *self.pending]  # tried once more at the end
+            raise
         for request, reply in pending:
             kept = earlier.get(request.key, reply)
             self.replies[request.key] = kept

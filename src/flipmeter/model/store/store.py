@@ -14,6 +14,7 @@ from typing import Any
 
 from flipmeter.base.atomic import refuse_link
 from flipmeter.model.backends.backend import Capability
+from flipmeter.model.store.room import Room
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
 SCHEMA = 3
@@ -83,6 +84,7 @@ class Store:
                 self._db.close()
                 raise
         self._texts: dict[str, int] = {}
+        self.room = Room(self.path)
         self._turn = threading.RLock()
 
     def _open(self) -> None:
@@ -160,6 +162,15 @@ class Store:
             raise ValueError("an error is not a reply; it must be asked again")
         if not answered:
             return {}
+        try:
+            return self._put(answered)
+        except Problem:
+            self.room.is_short = self.room.give()
+            if not self.room.is_short:
+                raise
+            return self._put(answered)  # what is paid for is stored in what was held back
+
+    def _put(self, answered: Sequence[tuple[Request, Reply]]) -> dict[str, Reply]:
         with self.transaction() as db:
             rows = [self._row(request, reply) for request, reply in answered]
             inserted = db.executemany(
@@ -268,7 +279,8 @@ def _explained(path: str) -> Iterator[None]:
     except (sqlite3.OperationalError, OSError) as error:
         raise Problem(
             f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
-            "disk and the permissions, or name another file with --store"
+            f"permissions and the disk, on which {path} and {path}-wal are the store, or name "
+            "another file with --store"
         ) from error
     except sqlite3.Error as error:
         raise Problem(

@@ -1,0 +1,101 @@
+"""Room on the disk of a store: looked at before replies are paid for, and some held back."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from flipmeter.types import Problem, Request
+
+RESERVE = 4 * 2**20
+"""Bytes held while something is asked: enough to store what is under way on a full disk."""
+LEAST = 2**20
+"""Nothing more is sent where fewer bytes than these are free beside the reserve."""
+PER_REPLY = 1_000
+"""Bytes that a reply takes beside the part of its prompt that no other has."""
+WITHOUT_RESERVE = {errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class Room:
+    """The disk of one store; one in memory has room."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        self.is_short = False
+        self._reserve: IO[bytes] | None = None
+        self._n_holders = 0
+
+    @contextmanager
+    def held(self, requests: Sequence[Request]) -> Iterator[None]:
+        """Refuse to ask what there is no room for, and keep a reserve while it is asked."""
+        if self.store == ":memory:" or not requests:
+            yield
+            return
+        self._n_holders += 1
+        try:
+            if self._reserve is None:
+                self.is_short = False
+                need = sum(len(one.script.rest) + PER_REPLY for one in requests)
+                self._refuse_below(need + RESERVE, f"{len(requests):,} replies")
+                self._reserve = self._reserved()
+            yield
+        finally:
+            self._n_holders -= 1
+            if not self._n_holders:
+                self.give()
+
+    def check(self) -> None:
+        """Refuse to send more on a disk that is nearly full, or was."""
+        if self.is_short:
+            raise self._short("is full")
+        if self._reserve is not None:
+            self._refuse_below(LEAST, "further replies")
+
+    def give(self) -> bool:
+        """Give the reserve back to the disk; False if there is none."""
+        reserve, self._reserve = self._reserve, None
+        if reserve is not None:
+            reserve.close()
+        return reserve is not None
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.store).absolute().parent
+
+    def _reserved(self) -> IO[bytes] | None:
+        """A file without a name: it is gone with this process, whatever ends it."""
+        try:
+            with suppress(AttributeError), ExitStack() as stack:  # not every system can
+                file = stack.enter_context(TemporaryFile(dir=self._folder))
+                os.posix_fallocate(file.fileno(), 0, RESERVE)
+                stack.pop_all()
+                return file
+        except OSError as error:
+            if error.errno not in WITHOUT_RESERVE:
+                raise self._short("has no room left") from error
+        return None
+
+    def _refuse_below(self, n_bytes: int, what: str) -> None:
+        free = shutil.disk_usage(self._folder).free
+        if free < n_bytes:
+            raise self._short(f"has {_size(free)} free, and {what} need about {_size(n_bytes)}")
+
+    def _short(self, what: str) -> Problem:
+        """What is wrong with the disk, and which files there belong to the store."""
+        parts = [Path(self.store), Path(f"{self.store}-wal")]
+        sizes = [f"{path} ({_size(path.stat().st_size)})" for path in parts if path.exists()]
+        return Problem(
+            f"the disk of the reply store {what}; nothing more is sent, nothing stored is lost: "
+            f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), or "
+            "name another file with --store, and run again"
+        )
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:,.1f} MB"

@@ -1,0 +1,253 @@
+"""A run is a transaction: old or new, one writer at a time, room before money."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flipmeter.base.lock import lock_made, writing
+from flipmeter.model import Engine, Store
+from flipmeter.model.store import room
+from flipmeter.run import generation
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import CALLS, DECISIONS, FILES, MANIFEST, STUDY, verify
+from flipmeter.run.perform import perform
+from flipmeter.ship.card import Card, write_card
+from flipmeter.ship.classify import Job, LabelCounts
+from flipmeter.study.entries import ModelEntry
+from flipmeter.study.file import Study, read_study
+from flipmeter.types import Problem
+from full_disk import NO_DISK
+from misbehaving import Process, question, run_at_once, serving
+from misbehaving import tidy as tidy
+from report_runs import simulated
+from test_classify import TEXTS, do, labelled, slowly, write_csv
+from test_classify import card as card
+from test_faults import performed, study_at
+from test_model_run import Scripted
+
+pytestmark = pytest.mark.usefixtures("tidy")
+
+COMMAND = "from flipmeter.cli import main; main()"
+
+
+def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *command],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+# Generations
+
+RERUNS = """
+import sys
+from pathlib import Path
+from flipmeter.model import Store
+sys.path.insert(0, sys.argv[1])
+from report_runs import simulated
+for size in range(1_000):
+    simulated(Path("run"), test_size=4 + size % 2, probes=["label_order"])
+    print(size, flush=True)
+"""
+
+
+def test_killed_at_any_instant_a_folder_is_one_run_or_the_other(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    for _ in range(4):
+        writer = start(tmp_path, str(Path(__file__).parent), script=RERUNS)
+        assert writer.stdout is not None
+        for _ in range(chance.randint(1, 3)):
+            writer.stdout.readline()
+        time.sleep(chance.random() / 20)
+        writer.kill()
+        writer.communicate()
+        verify(tmp_path / "run")
+        run = Run(tmp_path / "run")
+        assert len(run.study.test_size * run.views) == len(run.decisions.filter(repeat=0))
+
+
+@pytest.mark.parametrize("fails_at", ["rename", "write_text"])
+def test_a_disk_full_at_the_commit_leaves_the_old_run_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
+    before = simulated(tmp_path, test_size=5, probes=["label_order"]).estimates
+    kept = sorted(path.name for path in tmp_path.iterdir())
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    where = Path if fails_at == "rename" else generation
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fails_at, full)
+        with pytest.raises(Problem, match=r"No space left.*every reply so far is in the store"):
+            simulated(tmp_path, test_size=6, probes=["label_order"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    assert Run(tmp_path).estimates.equals(before)
+
+
+@pytest.mark.parametrize("name", [STUDY, CALLS, DECISIONS])
+def test_a_file_of_another_run_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    here = simulated(tmp_path / "here", test_size=5, probes=["label_order"])
+    there = simulated(tmp_path / "there", test_size=6, probes=["label_order"])
+    shutil.copy(there.path(name), here.path(name))
+    with pytest.raises(Problem, match=rf"{name} is damaged"):
+        verify(tmp_path / "here")
+    with pytest.raises(Problem, match=rf"{name} is damaged"):
+        Run(tmp_path / "here").path(name)
+
+
+def test_the_manifest_of_another_run_is_refused(tmp_path: Path) -> None:
+    simulated(tmp_path / "here", test_size=5, probes=["label_order"])
+    simulated(tmp_path / "there", test_size=6, probes=["label_order"])
+    shutil.copy(tmp_path / "there" / MANIFEST, tmp_path / "here" / MANIFEST)
+    with pytest.raises(Problem, match=r"run\.json is damaged"):
+        _ = Run(tmp_path / "here").decisions
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [{"state": "stopped"}, {"study": "another"}, {"facts": {"reproducible": []}}, {"seal": ""}],
+)
+def test_an_edited_manifest_is_refused(tmp_path: Path, edit: dict[str, Any]) -> None:
+    simulated(tmp_path, test_size=5, probes=["label_order"])
+    told = json.loads((tmp_path / MANIFEST).read_text())
+    assert any(told[name] != value for name, value in edit.items())
+    (tmp_path / MANIFEST).write_text(json.dumps(told | edit))
+    with pytest.raises(Problem, match=r"run\.json is damaged \(its content is not what"):
+        _ = Run(tmp_path).decisions
+
+
+def test_every_file_of_a_generation_is_sealed(tmp_path: Path) -> None:
+    run = simulated(tmp_path, test_size=5, probes=["label_order"])
+    assert set(run.manifest.files) == set(FILES)
+
+
+# One writer at a time
+
+
+def test_a_second_run_in_a_folder_waits_and_says_so(tmp_path: Path) -> None:
+    told = list[str]()
+    with ThreadPoolExecutor(1) as pool:
+        with writing(tmp_path / "run", lambda: None):
+            second = pool.submit(
+                perform, study_of(5), tmp_path / "run", Store(), on_note=told.append
+            )
+            while not told:
+                time.sleep(0.01)
+            assert not second.done()
+        second.result()
+    assert told == [
+        f"{tmp_path / 'run'} is being written by another process; waiting until it is done"
+    ]
+    verify(tmp_path / "run")
+
+
+def study_of(n_items: int) -> Study:
+    fixed = {"models": ["sim/first-slot"], "datasets": ["reviews"], "probes": ["label_order"]}
+    return read_study({**fixed, "test_size": n_items, "base": {"shots": 0}})
+
+
+def test_a_second_classification_waits_for_the_first(card: Card, tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", TEXTS[:5])
+    out, told = tmp_path / "out.csv", list[str]()
+    handle = lock_made(out, out.touch)
+    assert handle is not None
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(do, card, Job(tmp_path / "t.csv", out, "body"), on_note=told.append)
+        while not told:
+            time.sleep(0.01)
+        os.close(handle)
+        assert second.result() == LabelCounts(5, 5)
+    assert "is being written by another process" in told[0]
+
+
+def test_two_classifications_into_one_file_label_every_text_once(
+    card: Card, tmp_path: Path
+) -> None:
+    write_csv(tmp_path / "t.csv", TEXTS[:40])
+    with serving(slowly) as server:
+        endpoint = ModelEntry(model="http/slow", base_url=server.url, concurrency=4)
+        remote = card.model_copy(update={"model": endpoint, "selected": None})
+        write_card(remote, tmp_path / "rater.yaml")
+        command = ("classify", "rater.yaml", "t.csv", "--text", "body", "--out", "out.csv")
+        both = [start(tmp_path, *command) for _ in range(2)]
+        said = [one.communicate()[0] for one in both]
+        assert [one.returncode for one in both] == [0, 0], said
+        assert len(server.bodies) == 40
+    assert [row["row"] for row in labelled(tmp_path / "out.csv")] == [str(k) for k in range(1, 41)]
+
+
+def test_a_drained_classification_goes_on_where_it_was(card: Card, tmp_path: Path) -> None:
+    write_csv(tmp_path / "t.csv", TEXTS[:40])
+    with serving(slowly) as server:
+        endpoint = ModelEntry(model="http/slow", base_url=server.url, concurrency=2)
+        remote = card.model_copy(update={"model": endpoint, "selected": None})
+        write_card(remote, tmp_path / "rater.yaml")
+        command = ("classify", "rater.yaml", "t.csv", "--text", "body", "--out", "out.csv")
+        first = start(tmp_path, *command)
+        while len(server.bodies) < 10:
+            time.sleep(0.01)
+        os.kill(first.pid, signal.SIGTERM)
+        assert "run the same command again" in first.communicate()[0]
+        assert first.returncode == 4
+        again = start(tmp_path, *command)
+        said = again.communicate()[0]
+        assert (again.returncode, len(server.bodies)) == (0, 40), said
+    assert len(labelled(tmp_path / "out.csv")) == 40
+
+
+# Room before money
+
+
+def test_nothing_is_sent_that_there_is_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Scripted()
+    monkeypatch.setattr(room, "RESERVE", 10**18)
+    with (
+        Store(tmp_path / "r.sqlite") as store,
+        pytest.raises(Problem, match=r"free, and 3 replies need about .*r\.sqlite-wal \("),
+    ):
+        run_at_once(Engine({"acme": backend}, store).ask([question(f"{k}") for k in range(3)]))
+    assert backend.asked == []
+
+
+def test_a_disk_that_others_fill_loses_nothing_and_stops_the_sending(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare") or pytest.skip("unshare gives a disk of our own")
+    (tmp_path / "disk").mkdir()
+    script = Path(__file__).with_name("full_disk.py")
+    with Process(tmp_path / "log", latency=0.02) as server:
+        study = study_at(server.url, {"seeds": [0], "test_size": 60})
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+        paths = [str(tmp_path / name) for name in ("disk", "study.yaml", "log")]
+        command = [unshare, "-rm", sys.executable, str(script), *paths]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == NO_DISK or "unshare" in done.stderr:
+            pytest.skip("no disk can be mounted here")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["no room"]["code"], told["no room"]["sent"]) == (2, 0)
+        assert "replies.sqlite" in told["no room"]["said"]
+        assert told["filled"]["code"] == 2, told
+        assert "the disk of the reply store" in told["filled"]["said"]
+        assert told["filled"]["lost"] == 0
+        assert (told["again"]["code"], told["again"]["twice"]) == (0, 0), told
+        clean = performed(study, tmp_path / "clean")
+    assert told["table"] == clean.decisions.drop("seconds").write_json()
