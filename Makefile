@@ -101,6 +101,10 @@ bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (B
 soak: $(READY_DEV)  ## Ask a misbehaving server for ten minutes: nothing lost, memory flat
 	$(BIN)/python benchmarks/soak.py --minutes 10
 
+.PHONY: torture
+torture: $(READY_DEV)  ## Strike runs with signals, faults, neighbours, a full disk and damage, at most 20 minutes
+	$(BIN)/python benchmarks/torture.py
+
 .PHONY: check
 check: $(READY_DEV)  ## Check format, lint, types and the architecture
 	$(BIN)/ruff format --check .

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import platform
+import signal
 import socket
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -57,10 +58,13 @@ def ray_cluster(on: str) -> Iterator[None]:
     if address == LOCAL:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
+    drains = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise Problem(f"--on {on}: Ray cannot be joined ({_reason(error)})") from error
+    with suppress(ValueError):  # not in the main thread, where Ray sets none either
+        signal.signal(signal.SIGTERM, drains)  # Ray's own would end us at once
     try:
         yield
     finally:

@@ -1,0 +1,486 @@
+"""Torture runs with signals, faults, neighbours, full disks and damage: what is lost or paid twice?
+
+    python benchmarks/torture.py [--seed 0] [--minutes 20] [--short]
+
+A server of its own process (tests/misbehaving.py) keeps a ledger of what it answered; everything is
+on loopback. `flipmeter run` is the client, in processes that are forked with its modules loaded.
+Whatever happens, the tables must be those of a run that nothing happened to. The exit code is 1 if
+a target was missed. `--short` is for the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from flipmeter.cli import main as main_of_cli
+from flipmeter.model import Store
+from flipmeter.run.folder import Run
+from flipmeter.run.generation import MANIFEST, read_manifest, verify
+from flipmeter.run.perform import perform
+from flipmeter.study.file import Study, read_study
+from flipmeter.types import Problem
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from full_disk import NO_DISK
+from misbehaving import Process
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["__main__", "flipmeter.cli.run", "flipmeter.run.perform"])
+TESTS = Path(__file__).parents[1] / "tests"
+CONCURRENCY = 16
+LATENCY = 0.02
+TIMEOUT = 10
+FAULTS = 0.05
+MANY_FAULTS = 0.52
+INCOMPLETE = 4
+DRAINS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_SECONDS = 0.5
+Rows = list[tuple[object, ...]]
+CLEAN: dict[tuple[int, int], Rows] = {}
+"""Tables by the size of their study: how the server rates is a function of the prompt."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything."""
+
+    n_items: int
+    n_seeds: int
+    drains: int
+    kills: int
+    stops: int
+    neighbours: int
+    faulty_items: int
+    faulty_seeds: int
+    damages: int
+    has_disk: bool
+
+
+LONG = Size(180, 4, 48, 20, 20, 24, 180, 4, 50, True)  # 180 items x 7 views x 4 seeds
+SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False)
+
+
+@dataclass
+class Outcome:
+    """What one ordeal came to; None is a number that it does not have."""
+
+    name: str
+    signals: int = 0
+    faulty: int = 0
+    answered: int = 0
+    stored: int = 0
+    lost: int = 0
+    lost_beyond: int = 0
+    twice: int = 0
+    twice_beyond: int = 0
+    tables_equal: bool = True
+    bad_exits: int = 0
+    note: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        too_many = self.lost_beyond or self.twice_beyond or self.bad_exits
+        return bool(too_many or not self.tables_equal)
+
+
+class Client:
+    """`flipmeter` in a process of its own, forked from one that has its modules loaded already."""
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self._process = FORKS.Process(target=_command, args=(folder, command), daemon=True)
+        self._process.start()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int:
+        self._process.join()
+        return self._process.exitcode or 0
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self._process.is_alive() and self._process.pid:
+            os.kill(self._process.pid, number)
+
+
+def _command(folder: Path, command: list[str]) -> None:
+    os.chdir(folder)
+    for place, name in ((1, os.devnull), (2, "said")):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), place)
+    sys.argv = ["flipmeter", *command]
+    main_of_cli()
+
+
+@dataclass
+class Ordeal:
+    """A study, its store and folder, and the server that keeps the ledger."""
+
+    folder: Path
+    server: Process
+    study: Study
+    end: float
+    chance: random.Random
+    outcome: Outcome
+    began: int = 0
+    codes: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        content = yaml.safe_dump(self.study.model_dump(mode="json"))
+        (self.folder / "study.yaml").write_text(content)
+        self.began = len(self.lines())
+
+    def lines(self) -> list[tuple[bool, int]]:
+        return self.server.lines()[self.began :] if self.server.log.exists() else []
+
+    def answered(self) -> Counter[int]:
+        return Counter(number for is_answer, number in self.lines() if is_answer)
+
+    def stored(self) -> set[int]:
+        with Store(self.folder / "replies.sqlite") as store:
+            return {number for (number,) in store.read("SELECT prompt_tokens FROM replies")}
+
+    def start(self, out: str = "run") -> Client:
+        return Client(self.folder, ["run", "study.yaml", "--store", "replies.sqlite", "--out", out])
+
+    def wait_for_more(self, run: Client) -> bool:
+        """Wait until a run has been answered something; False if it ended before."""
+        before = len(self.server.log.read_bytes())
+        while len(self.server.log.read_bytes()) == before and run.poll() is None:
+            time.sleep(0.005)
+        time.sleep(self.chance.random() * 0.3)
+        return run.poll() is None
+
+    def strike(self, run: Client, number: signal.Signals) -> None:
+        """Send a signal; one that stops is followed by one that lets go on."""
+        run.send_signal(number)
+        self.outcome.signals += 1
+        if number is signal.SIGSTOP:
+            time.sleep(STOP_SECONDS)
+            run.send_signal(signal.SIGCONT)
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.end
+
+    def finish(self, *folders: str) -> None:
+        """Run to the end; hold the ledger against the store, the tables against a clean run."""
+        for out in folders or ("run",):
+            while not self.is_late:
+                code = self.start(out).wait()
+                self.codes[code] += 1
+                if code != INCOMPLETE:
+                    break
+        answered, stored, outcome = self.answered(), self.stored(), self.outcome
+        outcome.answered, outcome.stored = sum(answered.values()), len(stored)
+        outcome.faulty = len(self.lines()) - outcome.answered
+        outcome.twice = sum(n - 1 for n in answered.values())
+        outcome.tables_equal = all(self.is_clean(out) for out in folders or ("run",))
+        if set(answered) != stored:
+            outcome.lost_beyond += len(set(answered) - stored)
+
+    def is_clean(self, out: str) -> bool:
+        try:
+            return table(Run(self.folder / out)) == self.clean()
+        except Problem as problem:
+            self.outcome.note = str(problem)
+            return False
+
+    def clean(self) -> Rows:
+        """The table that nothing happened to: another server, another store."""
+        size = self.study.test_size, len(self.study.seeds)
+        if size not in CLEAN:
+            with Process(self.folder / "ledger-of-clean") as server, Store() as store:
+                study = study_of(server.url, *size)
+                CLEAN[size] = table(perform(study, self.folder / "clean", store))
+        return CLEAN[size]
+
+
+def table(run: Run) -> Rows:
+    """The decisions but for how long they took."""
+    return run.decisions.drop("seconds").rows()
+
+
+def study_of(url: str, n_items: int, n_seeds: int, timeout: float = TIMEOUT) -> Study:
+    """A study whose prompts all differ, so that a line of the ledger names a request."""
+    limits = {"concurrency": CONCURRENCY, "timeout": timeout}
+    model = {"model": "http/acme/rater", "base_url": url, **limits}
+    sizes = {"seeds": list(range(n_seeds)), "test_size": n_items}
+    fixed = {"datasets": ["reviews"], "repeats": 1, "base": {"shots": 1}}
+    return read_study({"models": [model], **fixed, **sizes})
+
+
+# The ordeals
+
+
+def drained(ordeal: Ordeal, n: int) -> None:
+    """Stop one process again and again: not one answer may be without its stored reply."""
+    while ordeal.outcome.signals < n and not ordeal.is_late:
+        run = ordeal.start()
+        if ordeal.wait_for_more(run):
+            ordeal.strike(run, DRAINS[ordeal.outcome.signals % len(DRAINS)])
+        code = run.wait()
+        ordeal.codes[code] += 1
+        ordeal.outcome.bad_exits += code not in (0, INCOMPLETE)
+        ordeal.outcome.lost += len(set(ordeal.answered()) - ordeal.stored())
+        ordeal.outcome.lost_beyond = ordeal.outcome.lost
+        if code == 0:
+            break
+    ordeal.finish()
+    ordeal.outcome.note = f"exit codes: {dict(ordeal.codes)}"
+    ordeal.outcome.twice_beyond = ordeal.outcome.twice
+
+
+def killed(ordeal: Ordeal, n: int) -> None:
+    """Kill one process again and again: lost is at most what was under way."""
+    while ordeal.outcome.signals < n and not ordeal.is_late:
+        run = ordeal.start()
+        if ordeal.wait_for_more(run):
+            ordeal.strike(run, signal.SIGKILL)
+        run.wait()
+        lost = len(set(ordeal.answered()) - ordeal.stored())
+        ordeal.outcome.lost += lost
+        ordeal.outcome.lost_beyond += max(0, lost - 2 * CONCURRENCY)
+    ordeal.finish()
+    ordeal.outcome.twice_beyond = max(0, ordeal.outcome.twice - ordeal.outcome.lost)
+
+
+def neighbours(ordeal: Ordeal, n: int, kinds: tuple[signal.Signals, ...]) -> None:
+    """Let three processes share a store, and strike one of them after the other."""
+    runs = {f"run-{k}": ordeal.start(f"run-{k}") for k in range(3)}
+    n_killed = 0
+    while ordeal.outcome.signals < n and not ordeal.is_late:
+        out = ordeal.chance.choice(list(runs))
+        if runs[out].poll() is not None:
+            runs[out] = ordeal.start(out)
+        if ordeal.wait_for_more(runs[out]):
+            number = kinds[ordeal.outcome.signals % len(kinds)]
+            n_killed += number is signal.SIGKILL
+            ordeal.strike(runs[out], number)
+        elif all(run.poll() == 0 for run in runs.values()):
+            break
+    for run in runs.values():
+        run.wait()
+    ordeal.finish(*runs)
+    allowed = n_killed * 2 * CONCURRENCY
+    ordeal.outcome.twice_beyond = max(0, ordeal.outcome.twice - allowed)
+
+
+def faulty(ordeal: Ordeal) -> None:
+    """Ask a server that fails more often than it answers."""
+    ordeal.finish()
+    ordeal.outcome.twice_beyond = ordeal.outcome.twice
+
+
+def full(ordeal: Ordeal) -> None:
+    """Run on a disk that others fill; see tests/full_disk.py."""
+    outcome, disk = ordeal.outcome, ordeal.folder / "disk"
+    disk.mkdir()
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        outcome.note = "skipped: no unshare here, which gives a disk of our own"
+        return
+    paths = map(str, (disk, ordeal.folder / "study.yaml", ordeal.server.log))
+    done = subprocess.run(
+        [unshare, "-rm", sys.executable, str(TESTS / "full_disk.py"), *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == NO_DISK or "unshare" in done.stderr:
+        outcome.note = "skipped: no disk can be mounted here"
+        return
+    if done.returncode:
+        outcome.tables_equal, outcome.note = False, done.stderr[-300:]
+        return
+    told = json.loads(done.stdout)
+    outcome.answered, outcome.stored = told["again"]["paid"], told["again"]["stored"]
+    outcome.lost = outcome.lost_beyond = told["filled"]["lost"]
+    outcome.twice = outcome.twice_beyond = told["again"]["twice"]
+    outcome.tables_equal = ordeal.is_clean("run")
+    outcome.note = f"sent without room: {told['no room']['sent']}"
+    outcome.lost_beyond += told["no room"]["sent"]
+
+
+# Damage
+
+Damage = Callable[[Path, random.Random], None]
+
+
+def cut(path: Path, chance: random.Random) -> None:
+    os.truncate(path, chance.randrange(path.stat().st_size))
+
+
+def flip(path: Path, chance: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+    path.write_bytes(bytes(content))
+
+
+def blank(path: Path, chance: random.Random) -> None:
+    content = path.read_bytes()
+    at = chance.randrange(len(content))
+    path.write_bytes(content[:at] + b"\0" * min(4096, len(content) - at) + content[at + 4096 :])
+
+
+def scramble(path: Path, chance: random.Random) -> None:
+    path.write_bytes(chance.randbytes(path.stat().st_size))
+
+
+def remove(path: Path, chance: random.Random) -> None:
+    path.unlink()
+
+
+DAMAGES: tuple[Damage, ...] = (cut, flip, blank, scramble, remove)
+
+
+def damaged(ordeal: Ordeal, n: int) -> None:
+    """Damage copies of a store and a folder: a refusal by name, or the very same table."""
+    ordeal.finish()
+    expected = table(Run(ordeal.folder / "run"))
+    counts: Counter[str] = Counter()
+    for number in range(n):
+        if ordeal.is_late:
+            break
+        copy = ordeal.folder / f"copy-{number}"
+        harm = DAMAGES[number // 2 % len(DAMAGES)]
+        tell = _damaged_folder if number % 2 else _damaged_store
+        told = tell(ordeal, copy, harm, expected)
+        counts[told] += 1
+        ordeal.outcome.tables_equal &= told in ("refused", "equal")
+        shutil.rmtree(copy)
+    ordeal.outcome.note = ", ".join(f"{k} {what}" for what, k in counts.most_common())
+    ordeal.outcome.twice = ordeal.outcome.twice_beyond = 0  # what was damaged is paid again
+
+
+def _damaged_folder(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) -> str:
+    shutil.copytree(ordeal.folder / "run", copy)
+    inside = sorted((copy / read_manifest(copy).generation).iterdir())
+    path = ordeal.chance.choice([copy / MANIFEST, *inside])
+    harm(path, ordeal.chance)
+    try:
+        verify(copy)
+        return "equal" if table(Run(copy)) == expected else f"{path.name} differs"
+    except Problem as problem:
+        return "refused" if path.name in str(problem) else f"{path.name} is not named"
+
+
+def _damaged_store(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) -> str:
+    copy.mkdir()
+    path = Path(shutil.copy(ordeal.folder / "replies.sqlite", copy))
+    harm(path, ordeal.chance)
+    try:
+        with Store(path) as store:
+            run = perform(ordeal.study, copy / "run", store)
+        return "equal" if table(run) == expected else "a damaged store changed the table"
+    except Problem as problem:
+        return "refused" if path.name in str(problem) else "a damaged store is not named"
+
+
+# All of them
+
+
+def outcomes(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Outcome]:
+    chance, end = random.Random(seed), time.monotonic() + seconds
+    everything = (*DRAINS, signal.SIGSTOP)
+    with Process(folder / "ledger", FAULTS, LATENCY) as server:
+
+        def ordeal(name: str, n_items: int = size.n_items, n_seeds: int = size.n_seeds) -> Ordeal:
+            study = study_of(server.url, n_items, n_seeds)
+            place = folder / name.replace(" ", "-")
+            return Ordeal(place, server, study, end, chance, Outcome(name))
+
+        one = ordeal("drain")
+        drained(one, size.drains)
+        yield one.outcome
+        one = ordeal("kill -9")
+        killed(one, size.kills)
+        yield one.outcome
+        one = ordeal("three processes")
+        neighbours(one, size.neighbours, everything)
+        yield one.outcome
+        if size.stops:
+            one = ordeal("three, one killed")
+            neighbours(one, size.stops, (*everything, signal.SIGKILL))
+            yield one.outcome
+        one = ordeal("damage", 20, 1)
+        damaged(one, size.damages)
+        yield one.outcome
+    if size.has_disk:
+        with Process(folder / "ledger-of-disk", 0.0, LATENCY) as server:
+            one = ordeal("full disk", 60, 1)
+            full(one)
+            yield one.outcome
+    with Process(folder / "ledger-of-faults", MANY_FAULTS, 0.0) as server:
+        one = ordeal("faults", size.faulty_items, size.faulty_seeds)
+        faulty(one)
+        yield one.outcome
+
+
+def show(found: list[Outcome]) -> None:
+    names = ("signals", "faulty", "answered", "stored", "lost", "lost_beyond", "twice")
+    heads = [
+        "ordeal",
+        "signals",
+        "faulty replies",
+        "answered",
+        "stored",
+        "lost",
+        "lost beyond those under way",
+        "paid twice",
+        "tables equal",
+        "",
+    ]
+    shown = Table(
+        *heads, title="Targets: 0 lost and 0 paid twice but for what kill -9 had under way"
+    )
+    for one in found:
+        counts = [f"{getattr(one, name):,}" for name in names]
+        style = "bold red" if one.is_bad else ""
+        equal = "yes" if one.tables_equal else "NO"
+        shown.add_row(one.name, *counts, equal, one.note, style=style)
+    totals = [f"{sum(getattr(one, name) for one in found):,}" for name in names]
+    all_equal = "yes" if all(one.tables_equal for one in found) else "NO"
+    shown.add_row("all", *totals, all_equal, "", style="bold")
+    Console(width=None if sys.stdout.isatty() else 150).print(shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--short", action="store_true", help="a minute's worth, for the tests")
+    options = parser.parse_args()
+    size = SHORT if options.short else LONG
+    found: list[Outcome] = []
+    with tempfile.TemporaryDirectory() as name:
+        for one in outcomes(Path(name), size, options.seed, 60 * options.minutes - 60):
+            found.append(one)
+            print(f"{one.name}: done", file=sys.stderr, flush=True)
+    show(found)
+    wanted = size.drains + size.kills + size.neighbours + size.stops
+    n_signals = sum(one.signals for one in found)
+    if not options.short and n_signals < min(100, wanted):
+        sys.exit(f"only {n_signals} signals were sent in the time")
+    sys.exit(any(one.is_bad for one in found))
+
+
+if __name__ == "__main__":
+    main()
