@@ -24,8 +24,11 @@ from flipmeter.run.rate import first_round, seat
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, worlds
 from flipmeter.types import Actors, Model, Problem, Reply
-from misbehaving import answer, rates, says, serving
+from misbehaving import KEY, answer, rates, says, serving
 from slow_raters import SlowRater, Trial, open_slowly
+from test_drain import RUN, late, start, study_in
+from test_drain import wait_for as wait_for_requests
+from test_faults import asked, receipts
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'flipmeter[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -354,3 +357,20 @@ def _broken(model: Model, world: World | None) -> SlowRater:
 
 def _deadly(model: Model, world: World | None) -> SlowRater:
     os._exit(1)
+
+
+# Signals
+
+
+def test_a_signal_drains_a_run_whose_actors_ask_an_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_API_KEY", KEY)
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        run = start(tmp_path, *RUN, "--on", "ray")
+        wait_for_requests(server, 40)
+        run.send_signal(signal.SIGTERM)  # Ray sets a handler of its own
+        said = run.communicate()[1]
+        assert (run.returncode, "run the same command again" in said) == (4, True), said
+        assert sorted(receipts(tmp_path)) == sorted(asked(server))
