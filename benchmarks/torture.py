@@ -74,7 +74,7 @@ class Size:
     has_disk: bool
 
 
-LONG = Size(180, 4, 48, 20, 20, 24, 180, 4, 50, True)  # 180 items x 7 views x 4 seeds
+LONG = Size(180, 2, 48, 20, 20, 24, 180, 4, 50, True)  # 180 items x 7 views x 2 seeds
 SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False)
 
 
@@ -94,6 +94,14 @@ class Outcome:
     tables_equal: bool = True
     bad_exits: int = 0
     note: str = ""
+
+    @property
+    def told(self) -> str:
+        equal = "equal" if self.tables_equal else "DIFFERENT"
+        return (
+            f"{self.signals} signals, {self.faulty:,} faulty, {self.answered:,} answered, "
+            f"{self.stored:,} stored, {self.lost} lost, {self.twice} paid twice, tables {equal}"
+        )
 
     @property
     def is_bad(self) -> bool:
@@ -473,7 +481,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for one in outcomes(Path(name), size, options.seed, 60 * options.minutes - 60):
             found.append(one)
-            print(f"{one.name}: done", file=sys.stderr, flush=True)
+            print(f"{one.name}: done, {one.told}", file=sys.stderr, flush=True)
     show(found)
     wanted = size.drains + size.kills + size.neighbours + size.stops
     n_signals = sum(one.signals for one in found)
