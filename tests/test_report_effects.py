@@ -15,6 +15,7 @@ from rich.console import Console
 
 from conftest import Cli
 from flipmeter.measure import effects
+from flipmeter.measure.inference.significance import found_by
 from flipmeter.model import Store
 from flipmeter.report import CANNOT_SEE, effect_notes, effect_table, write_effects
 from flipmeter.report.effects import effects_markdown, level_text, term_text
@@ -79,7 +80,9 @@ def test_one_factor_at_a_time_is_warned_of_and_shows_no_interaction() -> None:
 )
 def test_a_term_shows_its_share_and_how_sure_it_is(changes: dict[str, Any], wanted: str) -> None:
     row = {"share": 0.41, "share_by_chance": 0.02, "p": 0.003, "p_holm": 0.03, "p_bh": 0.01}
-    assert term_text(row | changes) == wanted
+    row |= changes
+    found = {"found_by": found_by(row["p_holm"], row["p_bh"])}
+    assert term_text(row | found) == wanted
 
 
 def test_a_level_shows_points_with_their_interval_or_a_dash() -> None:

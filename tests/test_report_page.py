@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from changed_runs import changed
 from conftest import Cli
+from flipmeter.measure import headlines
 from flipmeter.model import Store
 from flipmeter.report.findings import GAP, Findings
 from flipmeter.report.page import render_page
@@ -405,21 +406,30 @@ def test_a_rater_is_stable_only_if_every_contrast_is(
     """What flips most must not stand beside the word `stable`."""
     row = MEASURED | {"value": 0.1, "low": 0.05, "high": 0.2, "size": 0.1, "unreadable": 0.0}
     places = range(len(words))
-    rows = [row | {"contrast": f"C{k}", "word": words[k], "p": p} for k in places]
+    sure = {"flips": (p or 0.0, 1.0), "stable": (1.0, 0.001)}
+    rows = [
+        row
+        | {"contrast": f"C{k}", "word": words[k], "p": p}
+        | dict(zip(("p_flips", "p_stable"), sure.get(words[k], (1.0, 1.0)), strict=True))
+        for k in places
+    ]
     contrasts = [Contrast(f"C{k}", ("base", f"v{k}"), "moved") for k in places]
-    (sentence,) = verdict_sentences(pl.DataFrame(rows), contrasts)
+    table = pl.DataFrame(rows)
+    (sentence,) = verdict_sentences(table, contrasts, headlines(table))
     assert sentence.word == wanted
 
 
 def test_the_worst_contrast_is_one_that_was_read() -> None:
-    row = MEASURED | {"word": "unreadable", "low": 0.0, "high": 1.0, "p": 0.5, "size": 0.0}
+    row = MEASURED | {"p_flips": 1.0, "p_stable": 1.0}
+    row |= {"word": "unreadable", "low": 0.0, "high": 1.0, "p": 0.5, "size": 0.0}
     rows = [
         row | {"contrast": "P1", "value": 0.0, "unreadable": 1.0},
         row | {"contrast": "P2a", "value": 0.4, "unreadable": 0.0, "word": "inconclusive"},
         row | {"contrast": "P3a", "value": 0.9, "unreadable": 0.6},
     ]
     contrasts = [Contrast(name, ("a", "b"), "") for name in ("P1", "P2a", "P3a")]
-    (sentence,) = verdict_sentences(pl.DataFrame(rows), contrasts)
+    table = pl.DataFrame(rows)
+    (sentence,) = verdict_sentences(table, contrasts, headlines(table))
     assert "cannot be judged when the label list is reversed" in sentence.text
     assert sentence.text.endswith("between demos in random and in ascending order")
     assert "40 %" in sentence.text

@@ -32,6 +32,7 @@ from flipmeter.measure.estimates.phase0 import phase0_table
 from flipmeter.measure.estimates.table import measure
 from flipmeter.measure.inference import Finding, Verdict, verdict
 from flipmeter.measure.inference.claims import Claim, certify, claimed, read_claim
+from flipmeter.measure.inference.headlines import headlines
 from flipmeter.measure.inference.judge import judge, verdicts
 from flipmeter.measure.inference.limits import Limit, hold_limits
 from flipmeter.measure.inference.sequential.boundaries import looks_of
@@ -77,6 +78,7 @@ __all__ = [
     "flip_rate",
     "flips_by_confidence",
     "forecasts",
+    "headlines",
     "held_out",
     "hold_limits",
     "judge",

@@ -114,9 +114,7 @@ def term_text(row: Record) -> str:
 
 
 def _stars(row: Record) -> str:
-    if row["p_holm"] < ALPHA:
-        return " **"
-    return " *" if row["p_bh"] < ALPHA else ""
+    return {"holm": " **", "bh": " *"}.get(row["found_by"], "")
 
 
 def level_text(row: Record) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER, SHOWN_FIRST, SHOWN_SECOND
-from flipmeter.types import ALPHA, Contrast
+from flipmeter.types import Contrast
 
 Record = Mapping[str, Any]
 WHEN = {
@@ -41,39 +41,30 @@ class Sentence:
         return f"{self.rater} on {self.dataset} {self.text}."
 
 
-def verdict_sentences(verdicts: pl.DataFrame, contrasts: Sequence[Contrast]) -> list[Sentence]:
-    """A sentence for every rater on every dataset, from the rows of its verdicts."""
+def verdict_sentences(
+    verdicts: pl.DataFrame, contrasts: Sequence[Contrast], words: pl.DataFrame
+) -> list[Sentence]:
+    """A sentence for every rater on every dataset, from the rows of its verdicts.
+
+    `words` are those of raters, which hold over all of their contrasts.
+    """
     known = {contrast.name: contrast for contrast in contrasts}
+    word_of = {(r, d): word for r, d, word in words.select("rater", "dataset", "word").iter_rows()}
     return [
-        _sentence(rows.to_dicts(), known)
-        for _, rows in verdicts.filter(level="").group_by("rater", "dataset", maintain_order=True)
+        _sentence(rows.to_dicts(), known, word_of[key[0], key[1]])
+        for key, rows in verdicts.filter(level="").group_by("rater", "dataset", maintain_order=True)
     ]
 
 
-def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast]) -> Sentence:
+def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast], word: str) -> Sentence:
     rater, dataset = rows[0]["rater"], rows[0]["dataset"]
     measured = [row for row in rows if row["status"] == "measured"]
     if not measured:
         reasons = dict.fromkeys(str(row["reason"]) for row in rows)
         text = f"could not be measured: {'; '.join(reasons)}"
         return Sentence(rater, dataset, "not identified", text)
-    word = rater_word(measured)
     head = _head(measured, word)
     return Sentence(rater, dataset, word, "; ".join(_clauses(head, measured, known)))
-
-
-def rater_word(measured: Sequence[Record]) -> str:
-    """The word for all contrasts of a rater: `flips` if one does given their number (Holm).
-
-    It is `stable` only if all are.
-    """
-    words = {row["word"] for row in measured}
-    flips = [row for row in measured if row["word"] == "flips"]
-    if any(row["p"] is None or row["p"] * len(measured) < ALPHA for row in flips):
-        return "flips"
-    if "unreadable" in words:
-        return "unreadable"
-    return "stable" if words == {"stable"} else "inconclusive"
 
 
 def _head(measured: Sequence[Record], word: str) -> Record:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import polars as pl
 
+from flipmeter.measure import headlines
 from flipmeter.run.folder import Run
 from flipmeter.run.generation import DECISIONS, MANIFEST, OLD
 from flipmeter.run.heartbeat import PROGRESS, Beat, read_beat
 from flipmeter.run.joined import joined
-from flipmeter.run.results.gather import sentences
 from flipmeter.types import Problem
 
 DEPTH = 3
@@ -124,7 +124,7 @@ def _summary(run: Run) -> Summary:
     names = ("rater", "dataset")
     found = scan.select(names).unique(maintain_order=True).collect(engine="streaming")
     raters, datasets = (tuple(found[name].unique(maintain_order=True)) for name in names)
-    words = Counter(one.word for one in sentences(run)) if n_decisions <= SMALL else None
+    words = Counter(headlines(run.verdicts)["word_among"]) if n_decisions <= SMALL else None
     when = (run.folder / MANIFEST).stat().st_mtime
     return Summary(run.manifest.study, raters, datasets, n_decisions, when, words, run.stopped)
 

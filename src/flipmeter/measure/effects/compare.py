@@ -17,6 +17,7 @@ from flipmeter.measure.effects.measured_items import (
     read_sides,
 )
 from flipmeter.measure.effects.residuals import subtract
+from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.measure.panel.frame import any_nominal, checked, quoted
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
@@ -136,14 +137,5 @@ def _judged(
             rows.append((None, None, None))
     schema = {"b": pl.Int64, "c": pl.Int64, "p": pl.Float64}
     wide = table.hstack(pl.DataFrame(rows, schema=schema, orient="row"))
-    word = (
-        pl.when(pl.col("value").is_null())
-        .then(pl.lit("undefined"))
-        .when(pl.col("low") > 0)
-        .then(pl.lit("higher"))
-        .when(pl.col("high") < 0)
-        .then(pl.lit("lower"))
-        .otherwise(pl.lit("not distinguishable"))
-    )
-    wide = wide.with_columns(word.alias("word"), is_mean=pl.col("dataset") == "")
+    wide = wide.with_columns(side_of_zero().alias("word"), is_mean=pl.col("dataset") == "")
     return adjusted(wide, ["metric", "is_mean"]).drop("is_mean")

@@ -29,6 +29,7 @@ from flipmeter.measure.effects.baselines import paper_contrasts
 from flipmeter.measure.effects.crossed import BASE, Response, read_responses
 from flipmeter.measure.effects.gee import Fit, Link, Outcomes, Tested, fit, score_test
 from flipmeter.measure.effects.variance_shares import Share, Variance
+from flipmeter.measure.inference.significance import found_by, is_shown
 from flipmeter.measure.panel.checked import Booleans
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.formulas import holm
@@ -76,8 +77,9 @@ def effects(
     Tests and intervals are over items, given these cells, datasets and seeds. An interaction is
     tested beside the main effects and the interactions already found (forward, by Holm, within a
     rater and metric), because few cells cannot tell many interactions apart. `p_holm` and `p_bh`
-    are adjusted over all tests of a rater. Values are points: of a factor, level minus base; of an
-    interaction, what two levels do together beyond the sum of what each does alone.
+    are adjusted over all tests of a rater, `found_by` says which of them shows an effect. Values
+    are points: of a factor, level minus base; of an interaction, what two levels do together beyond
+    the sum of what each does alone.
     """
     responses = read_responses(decisions, paper_contrasts(contrasts), views, mode)
     if not responses:
@@ -87,6 +89,8 @@ def effects(
     names = list(SCHEMA)
     place = names.index("p") + 1
     ordered = table.select(*names[:place], "p_holm", "p_bh", *names[place:])
+    found = [found_by(*pair) for pair in ordered.select("p_holm", "p_bh").iter_rows()]
+    ordered = ordered.with_columns(pl.Series("found_by", found, dtype=pl.String))
     return ordered.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
@@ -206,7 +210,7 @@ class Analysis:
             left = [term for term in self.pairs if term not in found]
             beside = (*self.mains, *found)
             p_values = holm([self.test(beside, term).p for term in left])
-            sure = [term for term, p in zip(left, p_values, strict=True) if p <= ALPHA]
+            sure = [term for term, p in zip(left, p_values, strict=True) if is_shown(p)]
             if not sure:
                 break
             found.append(max(sure, key=partial(self._net, beside)))

@@ -11,6 +11,7 @@ import numpy as np
 from flipmeter.design import Allowed, Cell, Levels, factorial
 from flipmeter.design.coding import main_terms, model_matrix
 from flipmeter.design.quality import encode
+from flipmeter.measure.inference.significance import expected_within
 from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.statistics.means import SAME
 
@@ -55,13 +56,14 @@ def propose(
         return []
     expected = _expected(asked, every, scores)
     risks = {name: np.clip(_expected(asked, every, of), 0, 1) for name, of in flips.items()}
+    within = [expected_within(risks[name], limit) for name, limit in (limits or {}).items()]
     known = {tuple(cell[name] for name in levels) for cell in cells}
     found = [
         Proposal(cell, float(expected[place]), {n: float(r[place]) for n, r in risks.items()})
         for place, cell in enumerate(whole)
         if tuple(cell[name] for name in levels) not in known
         and expected[place] > scores.max() + SAME
-        and all(risks[name][place] < limit for name, limit in (limits or {}).items())
+        and all(kept[place] for kept in within)
     ]
     return sorted(found, key=lambda one: -one.score)[:most]
 

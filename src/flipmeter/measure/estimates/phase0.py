@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from flipmeter.base.checks import error_rate
+from flipmeter.measure.inference.significance import shown
 from flipmeter.measure.panel.panel import KEY
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.types import ALPHA, Policy
@@ -60,4 +61,4 @@ def _with_significance(table: pl.DataFrame, is_paper: bool, alpha: float) -> pl.
     p = table["p"].fill_null(math.nan).to_numpy()
     adjusted = pl.Series("p_holm", holm(p) if len(p) else p).fill_nan(None)
     deciding = table["p"] if is_paper else adjusted
-    return table.with_columns(adjusted, (deciding < alpha).cast(pl.Int64).alias("sig"))
+    return table.with_columns(adjusted, shown(deciding, alpha).cast(pl.Int64).alias("sig"))

@@ -112,3 +112,34 @@ def mean_upper(values: Floats, alpha: float, top: float = 1.0) -> Floats:
     whole = np.clip(hits, 0.0, n - 1e-9)
     least = np.where(hits > -1, special.betaincinv(whole + 1, n - whole, 1 - alpha), -np.inf)
     return np.asarray(np.clip(upper, top * least, top))
+
+
+# --- p-values of the same bounds: the smallest alpha at which a bound is on the other side -------
+
+
+def share_p(x: Floats, margin: float, alpha: float, per_cluster: float) -> float:
+    """p of a mean of cluster shares being at the margin or above, by `share_upper`."""
+    p = _share_p(x, margin, alpha, per_cluster)
+    # The effective size shrinks with alpha: at p itself it is smaller than at alpha.
+    return p if per_cluster == 1 or not 0 < p < alpha else _share_p(x, margin, p, per_cluster)
+
+
+def _share_p(x: Floats, margin: float, alpha: float, per_cluster: float) -> float:
+    n, mean = len(x), float(x.mean())
+    size = float(n) if per_cluster == 1 else effective_size(x, alpha, per_cluster)
+    if mean * size > size - 1e-9:
+        return 1.0
+    return float(special.betaincc(mean * size + 1, (1 - mean) * size, margin))
+
+
+def mean_p(values: Floats, margin: float, top: float = 1.0) -> Floats:
+    """p of a mean (of every column) being at the margin or above, by `mean_upper`."""
+    n, mean = len(values), values.mean(axis=0)
+    centre = (n * mean + top) / (n + 1)
+    squares = ((values - mean) ** 2).sum(axis=0) + (top - mean) ** 2 * n / (n + 1)
+    spread = np.maximum(np.sqrt(squares / n / (n + 1)), 1e-12)
+    by_t = special.stdtr(n, (centre - margin) / spread)
+    hits = n * mean / top
+    whole = np.clip(hits, 0.0, n - 1e-9)
+    least = np.where(hits > -1, special.betaincc(whole + 1, n - whole, min(margin / top, 1.0)), 0.0)
+    return np.asarray(np.maximum(by_t, least))

@@ -19,7 +19,14 @@ from flipmeter.measure.inference.needed import (
     needed_real,
 )
 from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence
-from flipmeter.measure.inference.sizes import Sizes, measure_sizes, readability_p
+from flipmeter.measure.inference.sizes import (
+    Sizes,
+    excess_p,
+    measure_sizes,
+    rate_p,
+    readability_p,
+    shift_p,
+)
 from flipmeter.measure.inference.words import (
     BoundOn,
     Finding,
@@ -167,7 +174,31 @@ def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float)
     word = decide(case)
     reason, needed = explain(case, word)
     findings = tuple(find(blocks, case, word, row.reproducible))
-    return _filled(case, word, reason, findings, needed, len(blocks.replies))
+    found = _filled(case, word, reason, findings, needed, len(blocks.replies))
+    return replace(
+        found, p_flips=_p_flips(blocks, case, word), p_stable=_p_stable(blocks, case, word)
+    )
+
+
+def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
+    """How sure `flips` is: every difference of a reproducible rater is real."""
+    if word != "flips":
+        return 1.0
+    if case.limits.on != "rate" and (case.reproducible or case.sizes.excess is not None):
+        return 0.0 if case.reproducible else case.found.p
+    above = rate_p(blocks, case.limits.margin, case.limits.alpha, above=True)
+    return above if case.limits.on == "rate" else min(case.found.p, above)
+
+
+def _p_stable(blocks: Blocks, case: Case, word: Word) -> float:
+    """How sure `stable` is: as sure as the least sure of the bounds that apply."""
+    if word != "stable":
+        return 1.0
+    margin = case.limits.margin
+    if case.floor is None:
+        return rate_p(blocks, margin, case.limits.alpha)
+    of_excess = excess_p(blocks, margin)
+    return of_excess if case.limits.on == "excess" else max(of_excess, shift_p(blocks, margin))
 
 
 def _case(

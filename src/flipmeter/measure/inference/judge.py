@@ -29,6 +29,7 @@ NUMBERS = (
     *("unreadable", "unreadable_low", "unreadable_high", "size", "upper", "lower", "rate_upper"),
     *("shift", "excess_low", "excess_high", "noise_low", "noise_high", "if_same", "if_different"),
     *("p_excess", "p_direction", "direction", "margin", "alpha"),
+    *("p_flips", "p_stable"),
     *("weighted", "weighted_low", "weighted_high", "weighted_upper"),
     *("weighted_excess", "weighted_excess_upper"),
 )

@@ -23,7 +23,9 @@ from flipmeter.measure.inference.bounds import (
     Bounded,
     bounded_mean,
     bounded_share,
+    mean_p,
     mean_upper,
+    share_p,
 )
 from flipmeter.measure.inference.randomisation.shapes import excess, readable_code, shape_of
 from flipmeter.measure.inference.weighted import uncovered, weighted_mean
@@ -159,6 +161,29 @@ def _group(first: Ints, again: Ints, clusters: Ints, mine: Booleans) -> tuple[Bo
     values, counted = block_excess(blocks)
     means = blocks.means(values, counted)
     return bounded_mean(means, ALPHA, bottom=LOWEST_EXCESS), int((~counted).sum())
+
+
+# --- p-values of the bounds ---------------------------------------------------------------------
+
+
+def rate_p(blocks: Blocks, margin: float, alpha: float, *, above: bool = False) -> float:
+    """p of the rate not being below a margin; or above it."""
+    counts = count_pairs(blocks)
+    seen = counts.read > 0
+    x, trials = counts.differ[seen] / counts.read[seen], counts.read[seen]
+    each = 1.0 if (trials == 1).all() else float(trials.mean())
+    return share_p(1 - x, 1 - margin, alpha, each) if above else share_p(x, margin, alpha, each)
+
+
+def excess_p(blocks: Blocks, margin: float) -> float:
+    """p of the excess not being below a margin."""
+    return float(mean_p(blocks.means(*block_excess(blocks)), margin))
+
+
+def shift_p(blocks: Blocks, margin: float) -> float:
+    """p of a class's share moving by the margin or more."""
+    found = [moved for moved in _moved(blocks) if len(moved)]
+    return max(float(mean_p(side, margin).max()) for moved in found for side in (moved, -moved))
 
 
 # --- class shares -----------------------------------------------------------------------------

@@ -26,7 +26,9 @@ class Verdict:
     `leans` says where answers go from the first view to the second, by rank, if that is shown.
     `value`, `low` and `high` are the flip rate over clusters and its interval. `bound_on` names the
     size that decides, `size` its estimate and `upper` its one-sided bound. `weighted` is the rate
-    with every class at its frequency in production. Numbers that were not measured are None.
+    with every class at its frequency in production. `p_flips` and `p_stable` say how sure these
+    words are, 1 for other words: what holds over many rows is adjusted by them. Numbers that were
+    not measured are None.
     """
 
     word: Word
@@ -68,6 +70,8 @@ class Verdict:
     n_pairs: int = 0
     margin: float | None = None
     alpha: float | None = None
+    p_flips: float = 1.0
+    p_stable: float = 1.0
     weighted: float | None = None
     weighted_low: float | None = None
     weighted_high: float | None = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from flipmeter.measure import compare, phase0_table, residuals
+from flipmeter.measure import compare, headlines, phase0_table, residuals
 from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
 from flipmeter.report.pairs import flipped, pair_up
@@ -53,7 +53,7 @@ def gather_numbers(run: Run) -> Findings:
 
 def sentences(run: Run) -> list[Sentence]:
     """The verdict on every rater in a sentence."""
-    return verdict_sentences(run.verdicts, run.contrasts)
+    return verdict_sentences(run.verdicts, run.contrasts, headlines(run.verdicts))
 
 
 def notes(run: Run) -> list[str]:
