@@ -119,3 +119,16 @@ def test_repeats_that_look_wrong_are_warned_of() -> None:
     assert "0 of 30" in told["frozen"][0]
     assert "3 of 30" in told["greedy"][0]
     assert "greedy" not in noise_warnings(frame, ["greedy", "steady"], reproducible=["greedy"])
+
+
+@pytest.mark.parametrize(("rank", "is_told"), [(0, False), (2, True)])
+def test_replies_that_are_all_cut_off_say_nothing_of_the_temperature(
+    rank: int, is_told: bool
+) -> None:
+    key = {"rater": "r", "dataset": "d", "level": "", "seed": 0, "n_classes": 3, "view": "base"}
+    rows = [
+        key | {"item": f"{i}", "repeat": k, "rank": rank, "fault": "" if rank else "truncated"}
+        for i in range(40)
+        for k in range(2)
+    ]
+    assert ("r" in noise_warnings(pl.DataFrame(rows), greedy=[])) == is_told

@@ -178,6 +178,13 @@ def test_a_rater_that_cannot_be_read_is_not_shown_to_be_below() -> None:
     assert one.word == "below"
 
 
+def test_equal_prompts_settle_nothing() -> None:
+    same = frame([2] * 50, [2] * 50).with_columns(prompt=pl.col("item"))
+    (one,) = watched(same)
+    assert (one.word, one.is_decided, one.is_final) == ("not identified", False, True)
+    assert "byte-equal" in str(one)
+
+
 def test_failing_in_both_views_is_no_flip() -> None:
     (one,) = watched(frame([0] + [2] * 49, [0] + [2] * 49))
     assert (one.word, one.k, one.n) == ("below", 0, 49)

@@ -33,7 +33,7 @@ from flipmeter.measure.panel.groups import (
 )
 from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
 from flipmeter.measure.statistics.jackknife import jackknife
-from flipmeter.types import Contrast, Estimate
+from flipmeter.types import NO_CLASS, Contrast, Estimate
 
 EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
 ENOUGH_REPEATED = 20
@@ -188,16 +188,19 @@ def noise_warnings(
     again = frame.filter(pl.col("repeat") > 0).select(unit).unique()
     rank = pl.col("rank")
     runs = frame.join(again, on=unit, how="semi").group_by(unit)
-    repeated = runs.agg(n_runs=pl.len(), moved=rank.min() != rank.max()).filter(
-        pl.col("n_runs") > 1
+    repeated = runs.agg(
+        n_runs=pl.len(), moved=rank.min() != rank.max(), is_read=rank.min() > NO_CLASS
+    ).filter(pl.col("n_runs") > 1)
+    counts = repeated.group_by("rater").agg(
+        n=pl.len(), n_moved=pl.col("moved").sum(), n_read=pl.col("is_read").sum()
     )
-    counts = repeated.group_by("rater").agg(n=pl.len(), n_moved=pl.col("moved").sum())
     found: dict[str, list[str]] = {}
-    for rater, n, n_moved in counts.sort("rater").iter_rows():
-        if rater not in greedy and not n_moved and n >= ENOUGH_REPEATED:
+    for rater, n, n_moved, n_read in counts.sort("rater").iter_rows():
+        # Replies without a class may differ: that all are cut off says nothing of the temperature.
+        if rater not in greedy and not n_moved and n_read >= ENOUGH_REPEATED:
             found[rater] = [
-                f"0 of {n} repeats differ although it samples: the temperature was ignored, or "
-                "replies were cached"
+                f"0 of {n_read} repeats differ although it samples: the temperature was ignored, "
+                "or replies were cached"
             ]
         elif rater in greedy and n_moved and rater not in reproducible:
             found[rater] = [
