@@ -98,6 +98,15 @@ def test_the_plan_of_a_study_has_its_looks_and_asks_nothing(tmp_path: Path) -> N
     json.dumps(seen.as_dict())
 
 
+@pytest.mark.parametrize(("repeats", "n"), [(1, 0), (2, 40)])
+def test_a_plan_says_what_repeats_cost(tmp_path: Path, repeats: int, n: int) -> None:
+    noisy = study(models=["sim/noisy"], test_size=20, repeats=repeats)
+    seen = noisy.plan(store=tmp_path / "none.sqlite")
+    assert (seen.n_repeats, seen.cost.distinct) == (n, 40 + n)
+    assert "repeats, which measure noise" in str(seen)
+    assert seen.as_dict()["repeats"] == n
+
+
 def test_a_small_file_and_a_claim_out_of_reach_are_told(cli: Cli) -> None:
     Path("s.yaml").write_text(
         "models: [sim/honest]\ndatasets: [reviews]\ntest_size: 20\nprobes: [label_order]\n",

@@ -20,7 +20,7 @@ from flipmeter.model import (
 )
 from flipmeter.plan import Cost, Plan, price
 from flipmeter.run.fallbacks import adapted, recall
-from flipmeter.run.rate import Seat, first_round, seat
+from flipmeter.run.rate import DRAWS_APART, Seat, first_round, seat
 from flipmeter.study.file import Study
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
 from flipmeter.study.grid import conditions, unmoved_notes, worlds
@@ -101,7 +101,8 @@ def preview(
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
     notes = tuple(unmoved_notes(study, first.grid))
-    return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes)
+    n_repeats = sum(request.repeat % DRAWS_APART > 0 for request in first.plan.requests)
+    return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes, n_repeats)
 
 
 def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:

@@ -119,13 +119,17 @@ class Forecast:
 
 @dataclass(frozen=True, repr=False)
 class Preview(Printed):
-    """A study before it runs: its size, and a forecast for each model."""
+    """A study before it runs: its size, and a forecast for each model.
+
+    `n_repeats` of the distinct requests are second ones, which measure noise.
+    """
 
     n_conditions: int
     forecasts: tuple[Forecast, ...]
     name: str = "study"
     power: tuple[PowerPlan, ...] = ()
     notes: tuple[str, ...] = ()
+    n_repeats: int = 0
 
     def tables(self) -> Iterator[RenderableType]:
         from flipmeter.study.forecast_tables import plan_tables
@@ -188,6 +192,7 @@ class Preview(Printed):
             "conditions": self.n_conditions,
             **asdict(self.cost),
             "to_ask": self.cost.to_ask,
+            "repeats": self.n_repeats,
             "prompt_tokens": self.prompt_tokens,
             "prompt_tokens_new": self.prompt_tokens_new,
             "prompt_tokens_at_most": sum(f.prompt_tokens_at_most for f in self.forecasts),

@@ -45,6 +45,7 @@ def _size_table(name: str, seen: Preview) -> Table:
         ("conditions (rater x dataset x seed x level x view)", seen.n_conditions),
         ("prompts that the decisions need", cost.calls),
         ("distinct requests", cost.distinct),
+        ("of these repeats, which measure noise", seen.n_repeats),
         ("of these already stored", cost.stored),
     ):
         table.add_row(what, f"{number:,}")
