@@ -27,11 +27,9 @@ EVIDENCE = {
     *("excess_upper", "shift_upper", "unreadable_low", "weighted_upper", "limit", "limits"),
 }
 NO_EVIDENCE = {
-    # Checks of what was given, and differences of the two ends of an interval.
+    # Checks of what was given.
     ("formulas.py", "holm"),
     ("multiplicity.py", "benjamini_hochberg"),
-    ("bootstrap.py", "_named"),
-    ("means.py", "interval"),
     # Scores of conformal sets, which are no bounds of a number.
     ("confidence.py", "conformal_sets"),
     ("confidence.py", "_set_estimates"),
