@@ -42,13 +42,17 @@ def test_a_plan_says_what_the_recursion_says() -> None:
     assert by_rate[0.1].needed == (None, None)
 
 
-@pytest.mark.parametrize("claim", ["P1<0.10", "P1<0.3", "P1-noise<0.2"])
+@pytest.mark.parametrize("claim", ["P1<0.3", "P1-noise<0.2"])
 def test_the_items_needed_have_the_power_they_are_named_for(claim: str) -> None:
+    margin, is_bet = read_claim(claim).margin, "noise" in claim
     for at in planned(claim, 100, 25).rates:
         for power, n in zip((0.8, 0.9), at.needed, strict=True):
             if n is not None:
-                ends = next(
-                    a for a in planned(claim, n, 25).rates if a.rate == pytest.approx(at.rate)
+                looks = looks_of(25, n)
+                ends = (
+                    bet_operating(looks, margin, at.rate, 0.05)
+                    if is_bet
+                    else operating(looks, margin, at.rate)
                 )
                 assert max(ends.below, ends.above) >= power
 
@@ -60,6 +64,20 @@ def test_a_claim_is_reachable_with_as_many_items_as_it_takes(claim: str, fewest:
     assert not planned(claim, fewest - 1).is_reachable
     assert max(planned(claim, fewest).below) == 0
     assert max(planned(claim, fewest - 1).below) == -1
+
+
+@pytest.mark.parametrize("claim", ["P1<0.000001", "P1-noise<0.000001", "P1<0.999999"])
+def test_a_margin_at_the_edge_is_planned_without_a_search(claim: str) -> None:
+    plan = planned(claim, 60, 20)
+    assert plan.is_reachable == (claim == "P1<0.999999")
+    assert plan.fewest > 0
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.10, 0.3])
+def test_betting_needs_as_many_items_as_it_says(margin: float) -> None:
+    n = planned(f"P1-noise<{margin}", 20).fewest
+    held = bet_boundaries(n, margin, 0.05)
+    assert (held.below[-2], held.below[-1]) == (-1, 0)
 
 
 def test_a_plan_by_betting_is_the_evidence_itself() -> None:

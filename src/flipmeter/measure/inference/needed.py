@@ -53,11 +53,14 @@ def needed_below(rate: float, margin: float, alpha: float, power: float = POWER)
 
 def needed_above(rate: float, margin: float, alpha: float, power: float = POWER) -> int | None:
     """Items with which a share of this true rate is shown to be above the margin (normal)."""
-    if not rate > margin:
-        return None
+    return _counted(rough_size(rate, margin, alpha, power)) if rate > margin else None
+
+
+def rough_size(rate: float, margin: float, alpha: float, power: float = POWER) -> float:
+    """Items with which a share is told from a margin, by the normal approximation."""
     z, y = float(special.ndtri(1 - alpha)), float(special.ndtri(power))
     reach = z * math.sqrt(margin * (1 - margin)) + y * math.sqrt(rate * (1 - rate))
-    return _counted((reach / (rate - margin)) ** 2)
+    return (reach / (rate - margin)) ** 2
 
 
 def needed_mean_below(mean: float, spread: float, margin: float, alpha: float) -> int | None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.inference.blocks import Floats, Ints
-from flipmeter.measure.inference.needed import MOST, fewest
+from flipmeter.measure.inference.needed import MOST, fewest, rough_size
 from flipmeter.types import Problem
 
 StopWord = Literal["below", "above", "futile", "undecided"]
@@ -319,6 +319,10 @@ def needed_most(
             f"a rate of {rate} cannot be shown to be below or above {margin}; name another"
         )
 
+    most = min(MOST, MOST_LOOKS * block)
+    if rough_size(rate, margin, alpha, power) > 2 * most:
+        return None
+
     def suffices(blocks: int) -> bool:
         if blocks > MOST_LOOKS:
             return True
@@ -326,7 +330,7 @@ def needed_most(
         return (found.below if rate < margin else found.above) >= power
 
     blocks = fewest(suffices) or MOST
-    return None if blocks > MOST_LOOKS or blocks * block > MOST else blocks * block
+    return None if blocks * block > most else blocks * block
 
 
 def one_pair_each(clusters: npt.ArrayLike, *, seed: int = 0) -> Ints:

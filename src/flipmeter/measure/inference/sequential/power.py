@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import count
 from typing import Any
 
 import numpy as np
 
+from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.claims import Claim
-from flipmeter.measure.inference.needed import fewest
 from flipmeter.measure.inference.sequential.bets import Side, capital, growth
 from flipmeter.measure.inference.sequential.boundaries import (
     Boundaries,
     Operating,
     boundaries,
-    looks_of,
     needed_most,
     operating,
 )
@@ -30,6 +29,8 @@ OF_MARGIN = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0)
 
 MOST_BETS = 2_000
 """Items up to which a plan by betting is searched for; one costs as much as their square."""
+
+SIDES: tuple[Side, ...] = ("below", "above")
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,18 @@ def fewest_items(claim: Claim, alpha: float = ALPHA) -> int:
     if not claim.beyond_noise:
         return math.ceil(math.log(alpha) / math.log1p(-claim.margin))
     same = growth(np.zeros(1), claim.margin, "below")
-    return next(n for n in count(1) if capital(n * same) >= 1 / alpha)
+    high = 1
+    while capital(high * same) < 1 / alpha:
+        high *= 2
+    return (
+        high
+        - high // 2
+        + bisect_left(
+            range(high - high // 2, high + 1),
+            True,
+            key=lambda n: bool(capital(n * same) >= 1 / alpha),
+        )
+    )
 
 
 def refuse_unreachable(claim: Claim, n_items: int, dataset: str = "", alpha: float = ALPHA) -> None:
@@ -148,49 +160,54 @@ def _ends(claim: Claim, looks: tuple[int, ...], rate: float, alpha: float) -> Op
 def _needed(claim: Claim, rate: float, block: int, power: float, alpha: float) -> int | None:
     if not claim.beyond_noise:
         return needed_most(claim.margin, rate, block=block, power=power, alpha=alpha)
-
-    def suffices(blocks: int) -> bool:
-        if block * blocks > MOST_BETS:
-            return True
-        found = bet_operating(looks_of(block, block * blocks), claim.margin, rate, alpha)
-        return (found.below if rate < claim.margin else found.above) >= power
-
-    found = fewest(suffices)
-    return None if found is None or found * block > MOST_BETS else found * block
+    settled = _bets_won(MOST_BETS, claim.margin, rate, alpha)[0 if rate < claim.margin else 1]
+    enough = np.flatnonzero(np.cumsum(settled) >= power)
+    return None if not len(enough) else math.ceil((int(enough[0]) + 1) / block) * block
 
 
 # --- betting on the excess of a rater without noise: each item differs wholly or not at all ----
 
 
-@lru_cache(maxsize=64)
 def bet_boundaries(most: int, margin: float, alpha: float) -> Boundaries:
     """Flips that settle a claim beyond noise after every item, where repeats never differ."""
+    n, below, above = (side[:most] for side in _bet_sides(max(most, MOST_BETS), margin, alpha))
+    return Boundaries(n, below, above, margin, alpha)
+
+
+@lru_cache(maxsize=16)
+def _bet_sides(most: int, margin: float, alpha: float) -> tuple[tuple[int, ...], ...]:
     below, above, low, high = [], [], -1, 1
+    logs = {side: growth(np.array([0.0, 1.0]), margin, side) for side in SIDES}
+
+    def settles(k: int, n: int, side: Side) -> bool:
+        same, differs = logs[side].T
+        return bool(capital(same * (n - k) + differs * k) >= 1 / alpha)
+
     for n in range(1, most + 1):  # with more items, neither boundary can fall
-        while low < n and _settles(low + 1, n, margin, "below", alpha):
+        while low < n and settles(low + 1, n, "below"):
             low += 1
-        while high <= n and not _settles(high, n, margin, "above", alpha):
+        while high <= n and not settles(high, n, "above"):
             high += 1
         below.append(low)
         above.append(high)
-    return Boundaries(tuple(range(1, most + 1)), tuple(below), tuple(above), margin, alpha)
+    return tuple(range(1, most + 1)), tuple(below), tuple(above)
 
 
-def _settles(k: int, n: int, margin: float, side: Side, alpha: float) -> bool:
-    logs = growth(np.array([0.0, 1.0]), margin, side)
-    return bool(capital(logs[:, 0] * (n - k) + logs[:, 1] * k) >= 1 / alpha)
+def _bets_won(most: int, margin: float, rate: float, alpha: float) -> tuple[Floats, Floats]:
+    """Chance that a claim is first shown, and first refuted, by each item."""
+    held = bet_boundaries(most, margin, alpha)
+    going, won = np.ones(1), np.zeros((2, most))
+    for n, low, high in zip(held.n, held.below, held.above, strict=True):
+        going = np.convolve(going, (1 - rate, rate))
+        won[:, n - 1] = going[: low + 1].sum(), going[high:].sum()
+        going[: low + 1] = going[high:] = 0
+    return won[0], won[1]
 
 
 def bet_operating(looks: tuple[int, ...], margin: float, rate: float, alpha: float) -> Operating:
     """Chance of every end of a plan by betting, which counts every item and stops at looks."""
-    held = bet_boundaries(looks[-1], margin, alpha)
-    going = np.ones(1)
-    below = above = mean = 0.0
-    for n, low, high in zip(held.n, held.below, held.above, strict=True):
-        going = np.convolve(going, (1 - rate, rate))
-        down, up = float(going[: low + 1].sum()), float(going[high:].sum())
-        going[: low + 1] = going[high:] = 0
-        below, above = below + down, above + up
-        mean += (down + up) * next(look for look in looks if look >= n)
-    left = float(going.sum())
-    return Operating(below, above, 0.0, left, mean + looks[-1] * left)
+    below, above = _bets_won(looks[-1], margin, rate, alpha)
+    stop_at = np.array(looks)[np.searchsorted(looks, np.arange(1, looks[-1] + 1))]
+    left = 1 - float(below.sum() + above.sum())
+    mean = float(((below + above) * stop_at).sum()) + looks[-1] * left
+    return Operating(float(below.sum()), float(above.sum()), 0.0, left, mean)
