@@ -30,6 +30,8 @@ NO_EVIDENCE = {
     # Checks of what was given.
     ("formulas.py", "holm"),
     ("multiplicity.py", "benjamini_hochberg"),
+    # The root of an equation.
+    ("lengths.py", "_noncentrality"),
     # Scores of conformal sets, which are no bounds of a number.
     ("confidence.py", "conformal_sets"),
     ("confidence.py", "_set_estimates"),
