@@ -6,6 +6,8 @@ aliases, compression, and text that stands for more text.
 
 from __future__ import annotations
 
+import struct
+import zipfile
 from pathlib import Path
 
 from flipmeter.base.problem import Problem
@@ -33,12 +35,25 @@ ROW_LENGTH = 8 * MB
 """The most characters in a row of a table, and so in a text."""
 COLUMNS = 10_000
 """The most columns of a table."""
-TABLE_BYTES = 32 * MB
+FOOTER_BYTES = 8 * MB
+"""The most bytes of the footer of a Parquet file."""
+TABLE_BYTES = 64 * MB
 """A Parquet or zip file may always unpack to this much ..."""
 TABLE_FACTOR = 100
 """... and to this many times its own size."""
 BYTES_PER_VALUE = 16
 """What a value of a Parquet table takes at least, however well it is packed."""
+
+PROMPT_TOKENS = 20_000
+"""The most words inside the tags of a prompt file: to compile them takes a second."""
+PROMPT_STEPS = 1_000_000
+"""What a prompt file may do for every prompt ..."""
+PROMPT_STEPS_PER_CHARACTER = 20
+"""... and beside that for every character that it is given."""
+LARGEST_ARGUMENT = 1_000_000
+"""The largest number that a prompt file may give to a filter or method."""
+NUMBER_BITS = 4_000
+"""The largest number that a prompt file may compute."""
 
 PATTERN_LENGTH = 5_000
 """The most characters of a pattern that finds a label."""
@@ -49,6 +64,19 @@ PATTERN_SECONDS = 3.0
 def allowed_unpacked(n_bytes: int) -> int:
     """How many bytes a packed file of this size may unpack to."""
     return max(TABLE_BYTES, TABLE_FACTOR * n_bytes)
+
+
+def check_zip(path: Path) -> None:
+    """Refuse a zip file that would unpack to far more than its size; other files pass."""
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+        raise Problem(f"{path} is no readable zip file ({error})") from error
+    if unpacked > allowed_unpacked(path.stat().st_size):
+        raise Problem(f"{path} would unpack to {unpacked // MB:,} MB, far more than its size")
 
 
 def read_limited(path: Path, most: int = DOCUMENT_BYTES) -> bytes:

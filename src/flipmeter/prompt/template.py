@@ -13,11 +13,11 @@ from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, get_args
 
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
 
 from flipmeter.base.common_prefix import n_shared
 from flipmeter.prompt.levels import HeaderParts, listed_labels
+from flipmeter.prompt.metered import MeteredEnvironment, metered
 from flipmeter.prompt.placed_fields import placed
 from flipmeter.registry import suggestion
 from flipmeter.types import (
@@ -47,9 +47,10 @@ _MARK = re.compile(rf"^---[ \t]*({_SPEAKERS})[ \t]*$", re.MULTILINE)
 _TURNS = re.compile(f"{_TURN}({_SPEAKERS}){_TURN}")
 _UNKNOWN_MARK = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 
-_environment = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
+_environment = MeteredEnvironment()
+_WRONG = (TemplateError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError)
+# Python takes no template that nests too deeply, each version of it in its own way.
+_TOO_DEEP = (RecursionError, SyntaxError, MemoryError)
 
 T = TypeVar("T")
 
@@ -85,9 +86,11 @@ class Template:
                 known = suggestion(mark[1], [*get_args(Speaker)])
                 raise Problem(f"{self.name}, line {line}: nobody is called '{mark[1]}'{known}")
         try:
-            self._tree  # noqa: B018 - a syntax error is told before anything is asked
+            self._compiled  # noqa: B018 - a syntax error is told before anything is asked
         except TemplateSyntaxError as error:
             raise Problem(f"{self.name}, line {error.lineno}: {error.message}") from error
+        except (*_WRONG, *_TOO_DEEP) as error:
+            raise Problem(f"{self.name}: {_said(error)}") from error
 
     @cached_property
     def _marked(self) -> str:
@@ -95,11 +98,11 @@ class Template:
 
     @cached_property
     def _tree(self) -> nodes.Template:
-        return _environment.parse(self._marked)
+        return _environment.parsed(self._marked)
 
     @cached_property
     def _compiled(self) -> Any:
-        return _environment.from_string(self._marked)
+        return _environment.compiled(_environment.parsed(self._marked))
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -170,9 +173,10 @@ class Template:
     def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """Fill in the places; messages that say nothing are left out."""
         try:
-            text = self._compiled.render(values)
-        except (TemplateError, ArithmeticError, TypeError, ValueError, LookupError) as error:
-            raise Problem(f"{self.name}, line {_line(error)}: {error}") from error
+            with metered(values):
+                text = self._compiled.render(values)
+        except (*_WRONG, *_TOO_DEEP) as error:
+            raise Problem(f"{self.name}, line {_line(error)}: {_said(error)}") from error
         first, *rest = _TURNS.split(text)
         turns: Iterator[tuple[Any, str]] = zip(
             ["user", *rest[::2]], [first, *rest[1::2]], strict=True
@@ -184,6 +188,11 @@ class Template:
 def read_template(source: str, name: str = "the prompt file") -> Template:
     """Return the template of a prompt file, the same one for the same text."""
     return Template(source, name)
+
+
+def _said(error: BaseException) -> str:
+    """What went wrong, in a line."""
+    return "nested too deeply" if isinstance(error, _TOO_DEEP) else f"{error}"[:500]
 
 
 def _line(error: BaseException) -> int:
