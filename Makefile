@@ -93,6 +93,10 @@ test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a 
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
 	$(BIN)/python -m pytest tests/browser
 
+.PHONY: fuzz
+fuzz: $(READY_DEV)  ## Give every reader damaged and hostile files for some minutes (FUZZ=2000 of each)
+	FLIPMETER_FUZZ=$(or $(FUZZ),500) $(BIN)/python -m pytest -n 2 tests/test_fuzz.py tests/test_bounds.py
+
 .PHONY: bench
 bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (BENCH="planning order" for some)
 	$(BIN)/python benchmarks/bench.py $(BENCH)

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import math
+import re
+import sqlite3
+import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from bounded import bounded
 from conftest import Cli
+from flipmeter.base.footer import _unpacked
+from flipmeter.bridge.logs import open_log
+from flipmeter.data.files import load_file
 from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
 from flipmeter.measure.aspects.confidence import conformal_limit
+from flipmeter.model import Store
 from flipmeter.model.prices import read_prices
+from flipmeter.parse.extraction import check as check_extract
+from flipmeter.parse.extraction import extract
+from flipmeter.prompt.template import Listed, Template
+from flipmeter.run.predictions import read_predictions
 from flipmeter.ship.card import EstimateEntry, read_card
 from flipmeter.ship.gate import read_gate
 from flipmeter.study.file import read_study
-from flipmeter.types import Problem
+from flipmeter.types import Extract, Item, Label, Problem, Scale, Task
 
 Write = Callable[[str, str], Path]
 
@@ -180,3 +194,243 @@ def test_an_interval_the_wrong_way_round_is_refused() -> None:
 )
 def test_an_option_that_means_nothing_is_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
     assert cli(*arguments)[0] == 2
+
+
+# --- prompt files -----------------------------------------------------------------------------
+
+ITEM = Item("i", {"text": "A text\nof two lines."}, 1)
+TASK = Task(Scale(("low", "high")))
+DOUBLED = "{% set ns = namespace(x='ab') %}{% for i in range(64) %}"
+HOSTILE = {
+    "nested ranges": "{% for a in range(99999) %}{% for b in range(99999) %}"
+    "{% endfor %}{% endfor %}",
+    "a loop that skips all": "{% for a in range(9999) %}{% for b in range(99999) if false %}"
+    "{% endfor %}{% endfor %}",
+    "a loop in a macro": "{% macro m() %}{% for a in range(99999) %}" + "x" * 5000 + "{% endfor %}"
+    "{% endmacro %}{{ m() }}",
+    "ranges as lists": "{% for a in range(9999) %}{% set x = range(99999)|list %}{% endfor %}",
+    "a power": "{{ 10**5000000 }}",
+    "a power of a power": "{{ 9**9**9**9**9 }}",
+    "a product of numbers": "{% set ns = namespace(x=9) %}{% for i in range(64) %}"
+    "{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
+    "a width": "{{ 'a'|center(10**9) }}",
+    "a width of a method": "{{ 'a'.center(10**9) }}",
+    "a width of ljust": "{{ 'a'.ljust(1000000000) }}",
+    "a mapped width": "{{ ['a']|map('center', 10**9)|list }}",
+    "zeros": "{{ 'a'.zfill(10**9) }}",
+    "a repeated text": "{{ 'a' * 10**9 }}",
+    "a repeated list": "{{ [1] * 10**9 }}",
+    "repeated backwards": "{{ 10**9 * 'a' }}",
+    "a printf width": "{{ '%1000000000d' % 1 }}",
+    "a printf precision": "{{ '%.1000000000f' % 1.5 }}",
+    "a printf star": "{{ '%*d' % (10**9, 1) }}",
+    "a format filter": "{{ '%1000000000d'|format(1) }}",
+    "a format width": "{{ '{:1000000000}'.format(1) }}",
+    "a computed format width": "{{ '{:{w}}'.format(1, w=10**9) }}",
+    "many fields": "{% set x = 'a' * 9999 %}{{ ('{0}' * 9999).format(x) }}",
+    "many printf fields": "{% set x = 'a' * 9999 %}{{ ('%(a)s' * 9999) % {'a': x} }}",
+    "tabs": "{{ ('\\t' * 9999).expandtabs(999999) }}",
+    "an indent": "{{ ('a\n' * 9999)|indent(999999) }}",
+    "replacements": "{{ ('a' * 9999)|replace('a', 'b' * 9999) }}",
+    "replacements by a method": "{{ ('a' * 9999).replace('a', 'b' * 9999) }}",
+    "a join": "{{ range(99999)|join('a' * 9999) }}",
+    "a join by a method": "{{ ('a' * 9999).join(('b' * 9999)|list) }}",
+    "doubled by ~": DOUBLED + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+    "doubled by +": DOUBLED + "{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x }}",
+    "doubled by a block": DOUBLED + "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+    "doubled lists": DOUBLED + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
+    "doubled lists joined": DOUBLED + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x ~ '' }}",
+    "doubled lists as a text": DOUBLED + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+    "{{ ns.x|string }}",
+    "doubled lists compared": DOUBLED + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+    "{{ ns.x == ns.x[0] }}",
+    "doubled lists as JSON": DOUBLED + "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+    "a macro of itself": "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+    "a macro twice itself": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}"
+    "{% endmacro %}{{ m(60) }}",
+    "batches": "{{ [1]|batch(10**9, 'x')|list }}",
+    "slices": "{{ [1]|slice(10**9)|list }}",
+    "brackets": "{{ " + "(" * 9000 + "1" + ")" * 9000 + " }}",
+    "sums": "{{ " + "1+" * 9000 + "1 }}",
+    "many tags": "{{ 1 }}" * 100_000,
+    "blocks in blocks": "{% for a in [1] %}" * 60 + "{% endfor %}" * 60,
+    "conditions in conditions": "{% if 1 %}" * 900 + "{% endif %}" * 900,
+    "a long number": "{{ " + "9" * 5000 + " }}",
+    "random": "{{ [1, 2, 3]|random }}",
+    "random by map": "{{ [[1, 2]]|map('random')|list }}",
+    "lipsum": "{{ lipsum() }}",
+    "a generator": "{{ [1]|map('abs') }}",
+    "a generator as a text": "{{ [1]|map('abs')|string }}",
+    "a generator joined": "{{ [1]|map('abs') ~ '' }}",
+    "a function": "{{ text.upper }}",
+    "a formatted function": "{{ '%s' % text.upper }}",
+    "a macro": "{% macro m() %}{% endmacro %}{{ m }}",
+    "a file": "{% include '/etc/passwd' %}",
+    "a class": "{{ text.__class__.__mro__ }}",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_prompt_file_ends_in_one_message(kind: str) -> None:
+    with bounded(), pytest.raises(Problem, match=r"p\.txt"):
+        Template(HOSTILE[kind] + "{{ text }}", "p.txt").check(ITEM, TASK)
+
+
+def test_an_ordinary_prompt_file_may_use_all_of_the_language() -> None:
+    source = """\
+{% macro shown(demo) %}{{ demo.text|indent(2)|upper }} -> {{ demo.label }}{% endmacro %}
+{% for label in labels %}{{ loop.index }}/{{ loop.length }} {{ label.text }}
+{{- ", " if not loop.last }}
+{% endfor %}
+{% for demo in demos %}{{ shown(demo) }}{% if loop.index is divisibleby 2 %}!{% endif %}
+{% endfor %}
+{{ "%s: %d" % ("n", 3) }} {{ "{:>4}".format(2 ** 3) }} {{ ["b", "a"]|sort|join("-") }}
+{{ text[:6] }}
+{{ text|replace("two", "2") }} {{ [3, 1]|map("string")|list|join }} {{ text ~ "!" }} {{ labels }}
+{% if "lines" in text and text|length > 3 %}{{ text|truncate(9) }}{% endif %}
+"""
+    template = Template(source, "p.txt")
+    template.check(ITEM, TASK)
+    said = template.messages(
+        {
+            "text": ITEM.text,
+            "labels": Listed("1, 2", (Label(1, "1", "low", 1), Label(2, "2", "high", 2))),
+            "demos": (SimpleNamespace(text="one\ntwo", label="1"),) * 2,
+        }
+    )
+    assert said[0].content == (
+        "1/2 1, \n2/2 2\nONE\n  TWO -> 1ONE\n  TWO -> 1!n: 3    8 a-b\nA text\n"
+        "A text\nof 2 lines. 31 A text\nof two lines.! 1, 2\nA..."
+    )
+
+
+def test_a_long_text_and_many_demonstrations_are_no_matter_for_a_prompt_file() -> None:
+    source = "{% for demo in demos %}{{ demo.text|trim|lower }}{% endfor %}{{ text|trim|upper }}"
+    demos = (SimpleNamespace(text="x" * 10_000, label="1"),) * 100
+    said = Template(source).messages({"text": "y" * 100_000, "demos": demos})
+    assert len(said[0].content) == 1_100_000
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+TABLES: dict[str, str | bytes] = {
+    "endless line.csv": "text,label\n" + "a" * 9_000_000,
+    "open quote.csv": 'text,label\n"' + "a\n" * 5_000_000,
+    "many columns.csv": "a," * 3_000_000,
+    "same columns.tsv": "a\t" * 9_000 + "\n",
+    "deep.jsonl": '{"text": ' + "[" * 200_000,
+    "values.jsonl": '{"text": [' + "[]," * 2_500_000 + "[]]}",
+    "number.jsonl": '{"text": ' + "9" * 10_000 + "}",
+    "utf-16.csv": "text,label\n".encode("utf-16"),
+    "noise.csv": bytes(range(256)) * 100,
+    "noise.parquet": bytes(range(256)) * 100,
+    "magic.parquet": b"PAR1" + b"\xff" * 1000 + b"\xe8\x03\0\0PAR1",
+    "empty.parquet": b"",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("reader", [load_file, read_predictions])
+def test_a_hostile_table_ends_in_one_message(
+    reader: Callable[..., object], name: str, tmp_path: Path
+) -> None:
+    content, path = TABLES[name], tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with bounded(), pytest.raises(Problem, match=re.escape(name)):
+        reader(path, scale=["low", "high"])
+
+
+def parquet_bombs() -> dict[str, pl.LazyFrame]:
+    label = pl.lit("low").alias("label")
+    one = pl.LazyFrame({"a": [1]})
+    return {
+        "rows": one.select(pl.repeat("a", 10_000_000).alias("text")).with_columns(label),
+        "one text": one.select(pl.repeat("a" * 100_000, 5_000).alias("text")).with_columns(label),
+        "zeros": pl.LazyFrame({"text": ["0" * 70_000_000], "label": ["low"]}),
+        "a list": pl.LazyFrame({"text": [[0] * 9_000_000], "label": ["low"]}),
+    }
+
+
+@pytest.mark.parametrize("kind", parquet_bombs())
+def test_a_parquet_file_that_unpacks_to_far_more_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    parquet_bombs()[kind].sink_parquet(path)
+    assert path.stat().st_size < 2_000_000
+    with bounded(), pytest.raises(Problem, match=r"t\.parquet.*unpack"):
+        load_file(path, scale=["low", "high"])
+
+
+def test_what_a_parquet_file_unpacks_to_is_read_from_its_footer(tmp_path: Path) -> None:
+    texts = [f"text {n} of some words" for n in range(3_000)]
+    pl.DataFrame({"text": texts, "n": range(3_000)}).write_parquet(tmp_path / "t.parquet")
+    with (tmp_path / "t.parquet").open("rb") as file:
+        n_values, n_bytes = _unpacked(file, (tmp_path / "t.parquet").stat().st_size)
+    assert n_values >= 6_000
+    assert n_bytes > sum(map(len, texts))
+
+
+def test_a_text_of_a_hundred_thousand_characters_is_read(tmp_path: Path) -> None:
+    rows = [{"text": f"{n}" + "long " * 20_000, "label": label} for n, label in enumerate("ab" * 3)]
+    table = pl.DataFrame(rows)
+    for name, write in {
+        "t.csv": table.write_csv,
+        "t.jsonl": table.write_ndjson,
+        "t.parquet": table.write_parquet,
+    }.items():
+        write(tmp_path / name)  # type: ignore[operator]
+        assert len(load_file(tmp_path / name, scale=["a", "b"]).test) == 6
+
+
+def test_a_zip_bomb_in_a_log_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", b"0" * 80_000_000)
+    with bounded(), pytest.raises(Problem, match=r"log\.eval would unpack"):
+        open_log(path)
+
+
+# --- patterns ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        (r"(\w+\s?)+$", "word " * 2_000 + "!"),
+        (r"(a|aa)+$", "a" * 5_000 + "!"),
+        (r"(.*?,){25}P", "1," * 3_000),
+    ],
+)
+def test_a_pattern_that_backtracks_ends(pattern: str, text: str) -> None:
+    with bounded(), suppress(Problem):
+        extract(text, Extract(regex=pattern))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(" * 4_000, "(?P<x>a", "a" * 6_000, "a{9999999999999}", "[z-a]"]
+)
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with bounded(), pytest.raises(Problem, match="answer: "):
+        check_extract(Extract(regex=pattern))
+
+
+# --- stores -----------------------------------------------------------------------------------
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        f"DROP TABLE replies; CREATE VIEW replies AS {ENDLESS};",
+        "CREATE TRIGGER t AFTER INSERT ON texts BEGIN DELETE FROM replies; END;",
+        "CREATE TABLE more (a, b GENERATED ALWAYS AS (zeroblob(900000000)));",
+        "CREATE VIRTUAL TABLE words USING fts5(a);",
+    ],
+)
+def test_a_store_with_programs_in_it_is_refused(script: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    Store(path).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(script)
+    with bounded(), pytest.raises(Problem, match=r"s\.sqlite"):
+        Store(path)

@@ -122,10 +122,10 @@ def read_json(text: str | bytes, where: str) -> Any:
         raise Problem(f"{where} is not JSON ({error})") from error
 
 
-def text_lines(path: Path) -> Iterator[str]:
+def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
     """The lines of a UTF-8 file; a byte order mark is skipped, and an endless line refused."""
     # Only "\n" ends a line: a JSON text may hold U+2028 and its kind as they are.
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
+    with path.open(encoding="utf-8-sig", newline=newline) as file:
         for number in count(1):
             line = file.readline(ROW_LENGTH + 1)
             if len(line) > ROW_LENGTH:

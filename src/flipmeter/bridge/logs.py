@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flipmeter.base.limits import check_zip
 from flipmeter.bridge.replies import decoding_of, reply_of
 from flipmeter.bridge.samples import METADATA, PromptSample, questions
 from flipmeter.model import Ledger, Store
@@ -43,9 +44,13 @@ class Log:
         config = self.header.plan.config.merge(said.model_generate_config)
         # A log is a record of its own: the same model asked again is another one.
         model = {"model": f"inspect/{said.model}@{said.eval_id}", "name": said.model}
-        decoding = {**about["study"]["decoding"], **decoding_of(config)}
-        study = read_study(about["study"], {"models": [model], "decoding": decoding})
-        return study.model_copy(update={"folder": Path(about["folder"])})
+        try:
+            told, folder = dict(about["study"]), Path(about["folder"])
+            decoding = {**told["decoding"], **decoding_of(config)}
+        except (LookupError, TypeError, ValueError) as error:
+            raise _no_log(self.path, error) from error
+        study = read_study(told, {"models": [model], "decoding": decoding})
+        return study.model_copy(update={"folder": folder})
 
     @property
     def origin(self) -> dict[str, Any]:
@@ -66,15 +71,21 @@ class Log:
         """Yield what was asked, one sample after the other."""
         from inspect_ai.log import read_eval_log_samples
 
-        yield from read_eval_log_samples(
-            str(self.path), all_samples_required=False, exclude_fields=UNREAD
-        )
+        try:
+            yield from read_eval_log_samples(
+                str(self.path), all_samples_required=False, exclude_fields=UNREAD
+            )
+        except Problem:
+            raise
+        except Exception as error:  # each format of a log fails in its own way
+            raise _no_log(self.path, error) from error
 
 
 def open_log(path: Path) -> Log:
     """Read the head of a log; the extra `inspect` must be installed."""
     if not path.is_file():
         raise Problem(f"no log {path}; inspect eval writes them to logs/")
+    check_zip(path)
     try:
         from inspect_ai.log import read_eval_log
     except ImportError as error:
@@ -84,7 +95,11 @@ def open_log(path: Path) -> Log:
     try:
         return Log(path, read_eval_log(str(path), header_only=True))
     except Exception as error:  # each format of a log fails in its own way
-        raise Problem(f"{path} is no log of Inspect ({type(error).__name__}: {error})") from error
+        raise _no_log(path, error) from error
+
+
+def _no_log(path: Path, error: Exception) -> Problem:
+    return Problem(f"{path} is no log of Inspect ({type(error).__name__}: {error!s:.300})")
 
 
 def import_log(

@@ -10,6 +10,7 @@ import codecs
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,14 +19,17 @@ from pathlib import Path
 import polars as pl
 from polars import selectors as cs
 
+from flipmeter.base.documents import check_json, text_lines
+from flipmeter.base.footer import check_parquet
+from flipmeter.base.limits import COLUMNS, ROW_LENGTH, allowed_unpacked
 from flipmeter.base.parquet import scan_file, schema_of
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
 ROWS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**20
-LONGEST_FIELD = 2**27
-"""Characters; a quote that is never closed must not take the rest of a large file for a text."""
+ROWS_OF_LONG_TEXTS = 64
+"""How many rows of a Parquet file are in memory as Python's own values."""
 
 
 @dataclass(frozen=True)
@@ -177,12 +181,6 @@ def _place(path: Path, offset: int) -> str:
     return f"line {line} (byte offset {offset})"
 
 
-def _lines(path: Path) -> Iterator[str]:
-    # Only "\n" ends a line: a JSON text may hold U+2028 and its kind as they are.
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        yield from file
-
-
 # --- CSV and TSV ------------------------------------------------------------------------------
 
 
@@ -198,19 +196,22 @@ def _read_separated(
     path: Path, separator: str, quotes: bool | None, wanted: Sequence[str] | None
 ) -> Rows:
     check_text(path)
-    if separator == "," and _has_semicolons(next(_lines(path), "")):
+    if separator == "," and _has_semicolons(next(text_lines(path), "")):
         separator = ";"
     if quotes is None:
         quotes = any(
             (number == 0 and line.startswith('"')) or QUOTED.search(line)
-            for number, line in enumerate(_lines(path))
+            for number, line in enumerate(text_lines(path))
         )
     rows = quoted_rows(path, separator) if quotes else _plain_rows(path, separator)
     _, header = next(rows, (0, []))
     columns = tuple(name.strip() for name in header)
     # Spreadsheets leave empty columns behind; nobody can ask for one without a name.
     read = columns if wanted is None else wanted
-    repeated = sorted({name for name in read if name and columns.count(name) > 1})
+    if len(columns) > COLUMNS:
+        raise Problem(f"{path} has {len(columns):,} columns, and {COLUMNS:,} are the most")
+    counts = Counter(columns)
+    repeated = sorted({name for name in read if name and counts[name] > 1})
     if repeated:
         raise Problem(f"{path} has more than one column named {repeated}; rename the others")
     hint = "set quotes: true if it quotes texts" if not quotes else "quote texts that contain one"
@@ -237,24 +238,23 @@ def quoted_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the first line number and the fields of each row; a quoted field may span lines."""
     # The limit of the csv module (131,072 characters) is global and there against broken quotes,
     # which `strict` reports.
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
+    csv.field_size_limit(max(csv.field_size_limit(), ROW_LENGTH))
     line = 1
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        try:
-            for fields in reader:
-                if fields:
-                    yield line, fields
-                line = reader.line_num + 1
-        except csv.Error as error:
-            raise Problem(
-                f"{path}, row {line}: broken quoting ({error}); double the quotes inside a quoted "
-                "text, or set quotes: false if the file does not quote its fields"
-            ) from None
+    reader = csv.reader(text_lines(path, newline=""), delimiter=separator, strict=True)
+    try:
+        for fields in reader:
+            if fields:
+                yield line, fields
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise Problem(
+            f"{path}, row {line}: broken quoting ({error}); double the quotes inside a quoted "
+            "text, or set quotes: false if the file does not quote its fields"
+        ) from None
 
 
 def _plain_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(text_lines(path), start=1):
         if content := line.rstrip("\r\n"):
             yield number, content.split(separator)
 
@@ -264,12 +264,13 @@ def _plain_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 def _read_json_lines(path: Path, _: bool | None, __: Sequence[str] | None) -> Rows:
     check_text(path)
-    lines = enumerate(_lines(path), start=1)
+    lines = enumerate(text_lines(path), start=1)
     return (), (_json_record(row, line) for row, line in lines if line.strip())
 
 
 def _json_record(row: int, line: str) -> Record:
     try:
+        check_json(line)
         content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
     except (ValueError, RecursionError) as error:
         return Record(row, fault=f"malformed JSON ({error}); one complete object a line")
@@ -282,6 +283,7 @@ def _json_record(row: int, line: str) -> Record:
 
 
 def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> Rows:
+    check_parquet(path)
     try:
         columns = tuple(schema_of(path))
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -293,10 +295,16 @@ def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> R
 def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     table = scan_file(path).select(columns)
     table, start = table.with_columns(cs.float().fill_nan(None)), 0
+    left = allowed_unpacked(path.stat().st_size)
     try:
-        while rows := table.slice(start, ROWS_AT_ONCE).collect().to_dicts():
-            yield from (Record(start + k, values) for k, values in enumerate(rows, start=1))
-            start += len(rows)
+        while (rows := table.slice(start, ROWS_AT_ONCE).collect()).height:
+            named = rows.iter_rows(named=True, buffer_size=ROWS_OF_LONG_TEXTS)
+            for number, values in enumerate(named, start=start + 1):
+                left -= sum(len(value) for value in values.values() if isinstance(value, str))
+                if left < 0:
+                    raise Problem(f"{path}: its texts unpack to far more than its size")
+                yield Record(number, values)
+            start += rows.height
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _no_parquet(path, error) from error
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from flipmeter.base.limits import PATTERN_LENGTH, PATTERN_SECONDS
 from flipmeter.types import Extract, Problem
 
 Step = str | int
@@ -21,7 +22,7 @@ GROUP = "label"
 def extract(text: str, how: Extract) -> list[str]:
     """Return what stands where a label belongs, as often as it does; nothing if it is not there."""
     if how.regex:
-        return [_group(match) for match in _pattern(how.regex).finditer(text)]
+        return [_group(match) for match in _matches(how.regex, text)]
     path = read_path(how.json)
     values = (_at(document, path) for document in _documents(text))
     return [said for said in map(_label, values) if said]
@@ -37,12 +38,28 @@ def check(how: Extract) -> None:
         _pattern(how.regex)
 
 
-@lru_cache(maxsize=64)
-def _pattern(regex: str) -> re.Pattern[str]:
+def _matches(pattern: str, text: str) -> list[re.Match[str]]:
+    """All matches in a reply; a pattern that tries far too many ways is refused."""
     try:
-        return re.compile(regex)
-    except re.error as error:
-        raise Problem(f"answer: {regex!r} is no pattern: {error}") from error
+        return list(_pattern(pattern).finditer(text, timeout=PATTERN_SECONDS))
+    except TimeoutError:
+        raise Problem(
+            f"answer: the pattern {pattern!r:.80} searches a reply for more than "
+            f"{PATTERN_SECONDS:g} s; write one without repetitions inside repetitions"
+        ) from None
+
+
+@lru_cache(maxsize=64)
+def _pattern(pattern: str) -> Any:
+    if len(pattern) > PATTERN_LENGTH:
+        raise Problem(f"answer: a pattern of more than {PATTERN_LENGTH:,} characters; shorten it")
+    import regex  # which can stop in time; few studies have a pattern
+
+    try:
+        re.compile(pattern)  # in Python's own language, of which `regex` has more
+        return regex.compile(pattern)
+    except (re.error, regex.error, RecursionError, OverflowError, MemoryError) as error:
+        raise Problem(f"answer: {pattern!r:.200} is no pattern: {error}") from error
 
 
 def _group(match: re.Match[str]) -> str:

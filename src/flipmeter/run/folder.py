@@ -22,6 +22,7 @@ from flipmeter.run.generation import (
     CONDITIONS,
     DECISIONS,
     ITEMS,
+    MANIFEST,
     PROMPTS,
     STUDY,
     Manifest,
@@ -29,6 +30,7 @@ from flipmeter.run.generation import (
     damaged,
     hold,
 )
+from flipmeter.run.received import check_decisions, check_facts, check_table
 from flipmeter.run.rows import ANSWERED, changes_of_model, in_order, prompt_text
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
@@ -59,6 +61,7 @@ class Run:
         weakref.finalize(self, os.close, handle)
         for name in manifest.files:
             checked(self.folder, manifest, name, is_whole=False)
+        check_facts(self.folder / MANIFEST, manifest.facts)
         return manifest
 
     @cached_property
@@ -67,7 +70,7 @@ class Run:
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
-        return self._read(DECISIONS)
+        return check_decisions(self.folder / DECISIONS, self._read(DECISIONS))
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -85,7 +88,7 @@ class Run:
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table by the name of its file, not yet read."""
-        return scan_file(self.path(name))
+        return scan_file(check_table(self.path(name)))
 
     def _read(self, name: str) -> pl.DataFrame:
         try:

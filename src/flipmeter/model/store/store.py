@@ -14,6 +14,7 @@ from typing import Any
 
 from flipmeter.base.atomic import refuse_link
 from flipmeter.model.backends.backend import Capability
+from flipmeter.model.store.received import refuse_programs
 from flipmeter.model.store.room import Room
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
@@ -88,6 +89,7 @@ class Store:
         self._turn = threading.RLock()
 
     def _open(self) -> None:
+        refuse_programs(self._db)
         self._switch_to_wal()
         # WAL with NORMAL survives the death of the process at any moment.
         self._db.execute("PRAGMA synchronous=NORMAL")
@@ -282,7 +284,7 @@ def _explained(path: str) -> Iterator[None]:
             f"permissions and the disk, on which {path} and {path}-wal are the store, or name "
             "another file with --store"
         ) from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
         raise Problem(
             f"the reply store {path} cannot be used: it is damaged, or no store ({error}); put "
             "a copy back, save what .recover of sqlite3 can read, or name another file with --store"

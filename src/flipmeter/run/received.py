@@ -1,0 +1,99 @@
+"""A run folder that somebody else made: what it says of itself and holds, before it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ValidationError
+
+from flipmeter.base.footer import check_parquet
+from flipmeter.run.generation import (
+    CALLS,
+    CONDITIONS,
+    DECISIONS,
+    ITEMS,
+    PROMPTS,
+    damaged,
+    read_schema,
+)
+from flipmeter.run.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA, SCHEMA
+from flipmeter.study.entries import TaskEntry
+from flipmeter.types import Contrast
+
+SCHEMAS: Mapping[str, Mapping[str, Any]] = {
+    DECISIONS: SCHEMA,
+    CALLS: CALL_SCHEMA,
+    ITEMS: ITEM_SCHEMA,
+    CONDITIONS: CONDITION_SCHEMA,
+    PROMPTS: PROMPT_SCHEMA,
+}
+MOST_CLASSES = 10_000
+
+
+class _Facts(BaseModel):
+    """What readers look up in a manifest; there may be more in it."""
+
+    flipmeter: str
+    models: dict[str, str]
+    reproducible: list[str]
+    contrasts: list[Contrast]
+    tasks: dict[str, TaskEntry]
+    datasets: dict[str, dict[str, Any]]
+    stopped: str = ""
+    fallbacks: dict[str, list[str]] = {}
+
+
+def check_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse a manifest that lacks what readers need."""
+    known = {field.name for field in fields(Contrast)}
+    try:
+        found = _Facts(**facts)
+        strange = [name for one in facts["contrasts"] for name in one if name not in known]
+        if strange or not all(contrast.views for contrast in found.contrasts):
+            raise damaged(path, ValueError("a contrast of another version"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise damaged(path, ValueError(f"{place}: {first['msg']}")) from error
+
+
+def check_table(path: Path) -> Path:
+    """Refuse a table that unpacks to too much or has other columns than those of a run."""
+    check_parquet(path)
+    found, wanted = read_schema(path), pl.Schema(SCHEMAS[path.name])
+    for name, kind in wanted.items():
+        if found.get(name) != kind:
+            what = f"has no column '{name}'" if name not in found else f"'{name}' is no {kind}"
+            raise damaged(path, ValueError(what))
+    return path
+
+
+def check_decisions(path: Path, decisions: pl.DataFrame) -> pl.DataFrame:
+    """Refuse decisions that no rater can make: a class beyond the scale, an item without a name."""
+    n = pl.col("n_classes")
+    keys = [*SCHEMA][:7]
+    wrong = {
+        "an empty key": pl.any_horizontal(pl.col(*keys, "rank", "slot", "fault").is_null()),
+        "no number of classes": n.is_null() | ~n.is_between(2, MOST_CLASSES),
+        "a class beyond the scale": ~pl.col("rank").is_between(0, n),
+        "a place beyond the list": ~pl.col("slot").is_between(0, n),
+        "a gold class beyond the scale": ~pl.col("gold").is_between(1, n),
+        "a negative seed or repeat": (pl.col("seed") < 0) | (pl.col("repeat") < 0),
+        "other probabilities than classes": pl.col("probabilities").list.len() != n,
+        "probabilities that are none": ~pl.col("probabilities")
+        .list.eval(pl.element().is_between(0, 1))
+        .list.all(),
+    }
+    found = decisions.select(rule.any().alias(what) for what, rule in wrong.items()).row(
+        0, named=True
+    )
+    for what, is_so in found.items():
+        if is_so:
+            raise damaged(path, ValueError(f"a row has {what}"))
+    if decisions.is_empty():
+        raise damaged(path, ValueError("it has no rows"))
+    return decisions
