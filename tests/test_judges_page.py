@@ -70,6 +70,9 @@ def test_the_guide_runs_and_tells_a_place_from_a_taste(done: fm.Run) -> None:
     assert ends["fair"][0] <= 0.5 <= ends["fair"][1]
     effect = done.aspects("systems").filter(metric="order_effect", rater="leaning")
     assert effect["low"][0] > 0
+    page = (done.folder / "report.html").read_text(encoding="utf-8")
+    assert "Does the judge prefer a place?" in page
+    assert "Does the ranking of systems change with the order?" in page
     row = done.verdicts.filter(rater="leaning").row(0, named=True)
     assert (row["leans"] == "up") == row["up_is_first"]
 

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
+import runpy
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pytest
 from scipy import stats
 
+from conftest import ROOT
 from flipmeter.measure import measure_aspects, option_bias, pair_bias
 from flipmeter.measure.statistics.lengths import length_of
 from flipmeter.types import Contrast
 
-Ints = npt.NDArray[np.int64]
-
-
-def rotated(n: int, k: int, tilt: float, seed: int, know: float = 2.0) -> tuple[Ints, ...]:
-    """Answers to questions with k options in every rotation, with a liking for the first place."""
-    rng = np.random.default_rng(seed)
-    gold = rng.integers(0, k, n)
-    worth = rng.normal(0, 1, (n, k))
-    worth[np.arange(n), gold] += know
-    place = (np.arange(k)[None] - np.arange(k)[:, None]) % k
-    odds = np.exp(worth[:, None, :] + tilt * (place == 0)[None])
-    chance = odds / odds.sum(axis=-1, keepdims=True)
-    chosen = (chance.cumsum(axis=-1) > rng.random((n, k, 1))).argmax(axis=-1)
-    return chosen + 1, place[np.arange(k)[None], chosen] + 1, gold + 1, place[:, gold].T + 1
+BENCH = runpy.run_path(str(ROOT / "benchmarks" / "places_calibration.py"))
+rotated = BENCH["rotated"]
 
 
 def test_shares_chi_square_and_v_by_hand() -> None:
@@ -68,23 +57,10 @@ def test_an_honest_but_noisy_rater_is_rarely_flagged() -> None:
 
 @pytest.mark.parametrize(("k", "tilt"), [(3, 0.0), (4, 0.8)])
 def test_planted_preferences_for_a_place_are_read_back(k: int, tilt: float) -> None:
-    """Each of 50 studies must hold the truth, taken from 100,000 questions, in its interval."""
-    classes, places, gold, right = rotated(100_000, k, tilt, 1)
-    numbers = range(1, k + 1)
-    shares = np.array([(places == s).mean() for s in numbers])
-    truth = {
-        "cramers_v": math.sqrt((k * (shares - 1 / k) ** 2).sum() / (k - 1)),
-        "slot_excess:1": shares[0] - 1 / k,
-        "recall_sd": np.std([(classes == gold[:, None])[right == s].mean() for s in numbers]),
-        "recall:1": (classes == gold[:, None])[right == 1].mean(),
-    }
-    held = dict.fromkeys(truth, 0)
-    for seed in range(50):
-        classes, places, gold, right = rotated(60, k, tilt, 100 + seed)
-        found = option_bias(classes, places, gold=gold, right=right)
-        for name, value in truth.items():
-            held[name] += found[name].low - 1e-3 <= value <= found[name].high
-    assert min(held.values()) >= 44, held
+    """A small version of benchmarks/places_calibration.py."""
+    truth = BENCH["option_truth"](k, tilt)
+    marks = [BENCH["held"](BENCH["option_study"](k, tilt, seed), truth) for seed in range(50)]
+    assert min(sum(mark[name] for mark in marks) for name in truth) >= 44
 
 
 def test_clusters_count_once() -> None:
@@ -135,26 +111,6 @@ def test_a_length_of_0_has_an_interval_from_0() -> None:
 # --- judges -----------------------------------------------------------------------------------
 
 
-def judged(n: int, tilt: float, seed: int, tie: float = -1.0) -> tuple[Ints, Ints, Ints, Ints]:
-    """Verdicts (1: a, 2: tie, 3: b) in both orders with a liking for what is shown first."""
-    rng = np.random.default_rng(seed)
-    gap = rng.normal(0, 1.5, n)
-    sides = np.array([1.0, -1.0])
-    odds = np.stack(
-        [
-            gap[:, None] / 2 + sides * tilt / 2,
-            np.full((n, 2), tie),
-            -gap[:, None] / 2 - sides * tilt / 2,
-        ],
-        axis=-1,
-    )
-    chance = np.exp(odds) / np.exp(odds).sum(axis=-1, keepdims=True)
-    verdict = (chance.cumsum(axis=-1) > rng.random((n, 2, 1))).argmax(axis=-1) + 1
-    first = np.array([1, 3])
-    places = np.where(verdict == 2, 0, np.where(verdict == first, 1, 2))
-    return verdict[:, 0], verdict[:, 1], places, np.where(gap > 0, 1, 3)
-
-
 def test_a_judge_by_hand() -> None:
     a, b = [1, 1, 2, 3, 0], [3, 1, 2, 3, 1]
     places = [[1, 1], [1, 2], [0, 0], [2, 1], [0, 2]]
@@ -170,22 +126,10 @@ def test_a_judge_by_hand() -> None:
 
 @pytest.mark.parametrize("tilt", [-0.8, 0.0, 1.5])
 def test_planted_preferences_of_judges_are_read_back(tilt: float) -> None:
-    a, b, places, gold = judged(200_000, tilt, 1)
-    decided = (places > 0).sum(axis=1)
-    shares = ((places == 1).sum(axis=1) / np.maximum(decided, 1))[decided > 0]
-    truth = {
-        "first_share": shares.mean(),
-        "ties:1": (places[:, 0] == 0).mean(),
-        "accuracy:1": (a == gold).mean(),
-        "accuracy_both": ((a == gold) & (b == gold)).mean(),
-        "consistency": (a == b).mean(),
-    }
-    held, flagged = dict.fromkeys(truth, 0), 0
-    for seed in range(300):
-        a, b, places, gold = judged(50, tilt, 1000 + seed)
-        found = pair_bias(a, b, places, gold=gold)
-        flagged += found["first_test"].value < 0.05
-        for name, value in truth.items():
-            held[name] += found[name].low <= value <= found[name].high
+    truth = BENCH["pair_truth"](tilt)
+    studies = [BENCH["pair_study"](tilt, 1000 + seed) for seed in range(300)]
+    marks = [BENCH["held"](found, truth) for found in studies]
+    held = {name: sum(mark[name] for mark in marks) for name in truth}
+    flagged = sum(found["first_test"].value < 0.05 for found in studies)
     assert min(held.values()) >= 0.93 * 300, held
     assert flagged <= 24 if tilt == 0 else flagged >= 180

@@ -90,6 +90,7 @@ class Findings:
     costs: Mapping[str, float]
     spent: pl.DataFrame
     browser: Browser = field(default_factory=Browser)
+    aspects: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @property
     def beside(self) -> list[str]:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings, Frame
 from flipmeter.report.page.filters import choices
+from flipmeter.report.page.leaderboards import pairs_grid, systems_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
@@ -106,6 +107,8 @@ def page_content(found: Findings) -> dict[str, Any]:
         "matrices": matrices,
         "matrix_notes": matrix_notes if matrices else [],
         "slots": slots_grid(found),
+        "judged": pairs_grid(found),
+        "leaderboard": systems_grid(found),
         "conditions": conditions_grid(found),
         "browser": found.browser,
         "choices": choices(found),

@@ -12,6 +12,7 @@ from flipmeter.report.findings import Findings
 from flipmeter.report.pairs import flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.folder import Run
+from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.rows import spent
 from flipmeter.types import Problem
@@ -48,7 +49,14 @@ def gather_numbers(run: Run) -> Findings:
         environment=run.environment,
         costs=costs(run),
         spent=spent(decisions),
+        aspects=_aspects(run),
     )
+
+
+def _aspects(run: Run) -> dict[str, pl.DataFrame]:
+    """What only a judge of two answers has: its preference for a place, the ranking of systems."""
+    is_judge = any(contrast.swaps_answers for contrast in run.contrasts)
+    return aspects_of(run, ["pairs", "systems"]) if is_judge else {}
 
 
 def sentences(run: Run) -> list[Sentence]:
