@@ -223,3 +223,17 @@ def test_candidates_are_rotated(write: Write, tmp_path: Path) -> None:
     assert dataset.task.places.kind == "candidates"
     words = dict(done(study, tmp_path).verdicts.select("rater", "word").rows())
     assert words == {"sim/honest": "stable", "sim/first-answer?strength=3": "flips"}
+
+
+def test_a_rotation_that_shows_the_same_is_no_further_agreement(
+    write: Write, tmp_path: Path
+) -> None:
+    """Two options always picked by place: the two orders always differ, of two or of four."""
+    model = "sim/first-answer?strength=500"
+    found = []
+    for sizes in ((2,), (2, 4)):
+        study = choosing(write, questions(120, sizes), models=model, repeats=1)
+        run = done(study, tmp_path / str(len(sizes)))
+        (row,) = run.verdicts.iter_rows(named=True)
+        found.append(row["value"])
+    assert found == [1.0, 1.0]

@@ -83,6 +83,8 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
     found = compared(panel, contrast)
     pairs = np.stack([_replies(panel, view, 0) for view in contrast.views], axis=1)
     repeats = np.stack([_replies(panel, view, 1) for view in contrast.views], axis=1)
+    seen_before = _seen_before(panel, contrast)
+    pairs[seen_before] = repeats[seen_before] = NOT_ASKED
     masses = [panel.label_mass.get((view, 0)) for view in contrast.views]
     pools: dict[tuple[object, ...], list[int]] = {}
     for group, key in enumerate(panel.keys.iter_rows()):
@@ -117,6 +119,22 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         up = _up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
         here = replace(here, label_mass=share, up_is_first=up)
         yield replace(here, status="measured", note=notes, row=row)
+
+
+def _seen_before(panel: Panel, contrast: Contrast) -> Booleans:
+    """Mark views that show an item as an earlier one does: three options have three rotations.
+
+    Their answers are no further evidence, and would pass for agreement. Items x views.
+    """
+    shown = np.zeros((len(panel.gold), len(contrast.views)), dtype=np.bool_)
+    if not contrast.is_open:
+        return shown
+    nothing = np.zeros(len(panel.gold), dtype=np.uint64)
+    prompts = [panel.prompts.get((view, 0), nothing) for view in contrast.views]
+    for at, prompt in enumerate(prompts):
+        for earlier in prompts[:at]:
+            shown[:, at] |= (prompt == earlier) & (prompt != 0)
+    return shown
 
 
 def _up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | None:
