@@ -560,8 +560,8 @@ def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
     assert message in err.replace("\n", " ")
 
 
-def test_examine_of_a_model_in_this_process_sends_and_stores_nothing(cli: Cli) -> None:
-    code, out, _ = cli("examine", "local/smollm2-135m", "--json")
+def test_examine_of_a_simulated_rater_sends_and_stores_nothing(cli: Cli) -> None:
+    code, out, _ = cli("examine", "sim/honest", "--json")
     assert code == 0
     assert json.loads(out)["capabilities"]["seed"]["is_there"] is True
     assert not Path(".flipmeter").exists()

@@ -18,7 +18,7 @@ import pytest
 from flipmeter.model import Store, hf_models, identity_of, interface_of, open_backend, request_for
 from flipmeter.model.backends.hf.chat import Said, Wording
 from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
-from flipmeter.model.names import is_reproducible
+from flipmeter.model.names import can_be_reproducible
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script
@@ -104,7 +104,7 @@ def test_what_changes_a_reply_is_in_the_identity() -> None:
 
 def test_only_a_lone_request_on_a_processor_is_reproducible() -> None:
     claims = [
-        is_reproducible(Model("hf/a/b", options=options), GREEDY)
+        can_be_reproducible(Model("hf/a/b", options=options), GREEDY)
         for options in (
             {"device_map": "cpu"},
             {"device_map": "cpu", "batch_size": 2},

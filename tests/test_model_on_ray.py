@@ -65,9 +65,9 @@ def test_an_engine_takes_the_threads_that_a_scheduler_leaves_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert llama._cores() == 3
+    assert llama.n_cores() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "")
-    assert llama._cores() >= 1
+    assert llama.n_cores() >= 1
 
 
 # What an actor does, in this process

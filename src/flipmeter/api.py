@@ -121,6 +121,7 @@ class Study(StudyFile):
                 go,
                 on_reply=meter.on_reply,
                 on_fetch=meter.on_fetch,
+                on_test=meter.on_test,
                 on_plan=meter.on_plan,
                 on_note=meter.on_note,
             )

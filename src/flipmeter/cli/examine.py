@@ -27,6 +27,8 @@ from flipmeter.model import (
     Store,
     asked_as,
     identity_of,
+    is_tested,
+    learn_reproducible,
     stated,
 )
 from flipmeter.run.fallbacks import look
@@ -41,6 +43,7 @@ ABOUT = {
     "seed": "a seed that makes sampling repeatable",
     "completions": "the completions interface (raw text)",
     "reasoning": "control of reasoning",
+    "reproducible": "equal requests get equal replies, to the last bit",
 }
 
 
@@ -64,11 +67,10 @@ def examine(
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Find out what a model's endpoint has, by a few small requests, and record it."""
+    """Find out what a model has, by a few small requests or a self-test, and record it."""
     chosen = Model(model, base_url=base_url, key=key, interface=interface)
-    found = stated(chosen)
-    reply = Reply()
-    if found is None:
+    found, reply = stated(chosen), Reply()
+    if found is None or is_tested(chosen):
         with Store(store) as replies:
             found, reply = _examined(chosen, replies, again=again)
     if as_json:
@@ -77,12 +79,15 @@ def examine(
     say(_table(chosen, found))
     for name, value in _answered(reply).items():
         say(f"the {name} that answered: {value}")
-    if stated(chosen) is None:
+    if stated(chosen) is None or is_tested(chosen):
         say(f"recorded in {store} for every run; --again looks anew")
 
 
 def _examined(model: Model, store: Store, *, again: bool) -> tuple[dict[str, Capability], Reply]:
     """Return what is known, with what was not known looked at now."""
+    if (found := stated(model)) is not None:
+        tested = wait_for(learn_reproducible(model, store, anew=again))
+        return {**found, tested.name: tested}, Reply()
     identity = identity_of(model)
     known = {} if again else store.capabilities(identity, asked_as(model))
     missing = [name for name in CAPABILITIES if name not in known]
@@ -94,11 +99,15 @@ def _table(model: Model, found: Mapping[str, Capability]) -> Table:
     table = Table(title=f"What {model.title} has", title_justify="left")
     for name in ("capability", "is it there?", "how we know", "since"):
         table.add_column(name)
-    for name, about in ABOUT.items():
-        one = found[name]
+    for name, one in _known(found).items():
         there = Text(WORDS[one.is_there], style=STYLES[one.is_there])
-        table.add_row(f"{name}: {about}", there, Text(one.how), one.seen)
+        table.add_row(f"{name}: {ABOUT[name]}", there, Text(one.how), one.seen)
     return table
+
+
+def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:
+    """What was looked for, in the order in which it is shown."""
+    return {name: found[name] for name in ABOUT if name in found}
 
 
 def _answered(reply: Reply) -> dict[str, str]:
@@ -117,11 +126,11 @@ def _plain(model: Model, found: Mapping[str, Capability], reply: Reply) -> dict[
         "asked_as": json.loads(asked_as(model)),
         "capabilities": {
             name: {
-                "is_there": found[name].is_there,
-                "how": found[name].how,
-                "seen": found[name].seen,
+                "is_there": one.is_there,
+                "how": one.how,
+                "seen": one.seen,
             }
-            for name in ABOUT
+            for name, one in _known(found).items()
         },
         "answered_by": _answered(reply),
     }

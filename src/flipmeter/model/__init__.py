@@ -23,18 +23,21 @@ from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
 from flipmeter.model.names import (
     World,
+    can_be_reproducible,
+    former_identity_of,
     hf_models,
     identity_of,
     interface_of,
     is_callable,
     is_in_process,
-    is_reproducible,
+    is_tested,
     local_models,
     open_backend,
     request_for,
     without_logprobs,
 )
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
+from flipmeter.model.self_test import learn_reproducible, recall_reproducible
 from flipmeter.model.serve import run_forever
 from flipmeter.model.store.explain import explain
 from flipmeter.model.store.export import export, open_stored, plan_prune, prune, stored_among
@@ -64,19 +67,22 @@ __all__ = [
     "Store",
     "World",
     "asked_as",
+    "can_be_reproducible",
     "check_scored",
     "examine",
     "explain",
     "export",
     "find_prices",
     "fleet_of",
+    "former_identity_of",
     "hf_models",
     "identity_of",
     "interface_of",
     "is_callable",
     "is_in_process",
-    "is_reproducible",
+    "is_tested",
     "latents",
+    "learn_reproducible",
     "local_models",
     "merge",
     "needs",
@@ -88,6 +94,7 @@ __all__ = [
     "prune",
     "ray_cluster",
     "read_prices",
+    "recall_reproducible",
     "request_for",
     "run_forever",
     "stated",

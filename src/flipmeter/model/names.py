@@ -87,7 +87,8 @@ def identity_of(model: Model, world: World | None = None) -> str:
     if kind == "local":
         return f"{model.address}@sha256:{local_models[name].sha256[:16]} {engine()}"
     if kind == "llamacpp":
-        return f"llamacpp/{Path(name).name}@sha256:{file_digest(Path(name))[:16]} {engine()}"
+        path = Path(name)
+        return f"llamacpp/{path.name}@sha256:{file_digest(path)[:16]} {engine(path)}"
     if kind == "hf":
         return hf_spec(model).identity
     if kind == "sim":
@@ -102,8 +103,18 @@ def identity_of(model: Model, world: World | None = None) -> str:
     return model.address if url == providers[kind].base_url else f"{model.address} at {url}"
 
 
-def is_reproducible(model: Model, decoding: Decoding) -> bool:
-    """Say whether equal requests get equal replies by construction: repeats then show only that."""
+def former_identity_of(model: Model) -> str | None:
+    """What a model was called while it was computed otherwise, None where nothing has changed."""
+    kind, name = family(model), _rest(model)
+    if kind != "llamacpp":
+        return None
+    now = identity_of(model)
+    before = now.replace(engine(Path(name)), engine())
+    return before if before != now else None
+
+
+def can_be_reproducible(model: Model, decoding: Decoding) -> bool:
+    """Whether equal requests may get equal replies; an engine is held to it (`is_tested`)."""
     kind = family(model)
     if kind == "sim":
         return sim_spec(model.address).noise == 0
@@ -112,6 +123,11 @@ def is_reproducible(model: Model, decoding: Decoding) -> bool:
     if kind == "hf":
         return decoding.is_greedy and hf_spec(model).is_reproducible
     return decoding.is_greedy and kind in ("local", "llamacpp")
+
+
+def is_tested(model: Model) -> bool:
+    """Whether a self-test must show that replies are reproducible: weights in this process."""
+    return family(model) in ("local", "llamacpp", "hf") and can_be_reproducible(model, Decoding())
 
 
 def is_in_process(model: Model) -> bool:

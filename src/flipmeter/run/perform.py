@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import platform
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -59,19 +59,13 @@ from flipmeter.run.rows import (
     evidence_of,
     in_grid_order,
 )
+from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
 from flipmeter.run.spill import Spill, room_for, scratch
 from flipmeter.run.until import Until, watch_claim
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
-from flipmeter.study.grid import (
-    conditions,
-    contrasts_in,
-    draw_sample,
-    is_settled,
-    merged_for,
-    worlds,
-)
-from flipmeter.types import Condition, Dataset, Model, Problem
+from flipmeter.study.grid import contrasts_in, draw_sample, merged_for, worlds
+from flipmeter.types import Condition, Dataset, Model, Problem, Rater
 
 
 def perform(
@@ -82,6 +76,7 @@ def perform(
     ledger: Ledger | None = None,
     on_reply: Asked | None = None,
     on_fetch: Fetched | None = None,
+    on_test: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
     origin: Mapping[str, Any] | None = None,
@@ -99,11 +94,12 @@ def perform(
     """
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
-    grid = conditions(study, datasets) if laid_out is None else list(laid_out[1])
-    until = watch_claim(study, grid)
     _claim(folder)
-    known = wait_for(learn(grid, store, ledger=ledger, budget=study.allowance))
-    grid, fallbacks = adapted(grid, known)
+    test = partial(learn_settled, store=store, on_fetch=on_fetch, on_test=on_test)
+    layout = _lay_out(study, datasets, laid_out[1] if laid_out else (), store, test)
+    until = watch_claim(study, layout.grid, layout.reproducible)
+    known = wait_for(learn(layout.grid, store, ledger=ledger, budget=study.allowance))
+    grid, fallbacks = adapted(layout.grid, known)
     pulse = Heartbeat(folder, study.name, ledger, study.prices.values())
 
     def planned(n_requests: int) -> None:
@@ -127,7 +123,11 @@ def perform(
         with _collecting_seldom():
             found = wait_for(ask())
         facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
-        facts |= {"capabilities": _listed(known), "fallbacks": fallbacks}
+        facts |= {
+            "reproducible": layout.reproducible,
+            "capabilities": _listed(known, layout.tested),
+            "fallbacks": _joined(fallbacks, layout.warnings),
+        }
         if until is not None:
             facts["claim"] = until.record()
         if origin is not None:
@@ -141,6 +141,28 @@ def _tell_who_writes(folder: Path, on_note: Callable[[str], None] | None) -> Non
     who = f"process {beat.pid} on {beat.host}" if beat is not None else "another process"
     if on_note is not None:
         on_note(f"{folder} is being written by {who}; waiting until it is done")
+
+
+def _lay_out(
+    study: Study,
+    datasets: Sequence[Dataset],
+    given: Sequence[Condition],
+    store: Store,
+    test: Callable[[Sequence[Rater]], Coroutine[Any, Any, Tested]],
+) -> LaidOut:
+    """Test engines that were not tested yet, once it is known that the study can be asked."""
+    raters = [one.rater for one in given] or study.raters()
+    known = lay_out(study, datasets, recall_settled(raters, store), given)
+    watch_claim(study, known.grid, known.reproducible)
+    if not known.untested:
+        return known
+    return lay_out(study, datasets, wait_for(test(raters)), given)
+
+
+def _joined(*told: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """What several tell of each rater."""
+    names = dict.fromkeys(name for one in told for name in one)
+    return {name: [line for one in told for line in one.get(name, ())] for name in names}
 
 
 def _record(
@@ -296,9 +318,6 @@ def describe(
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in ("numpy", "scipy", "polars", "xllamacpp")},
         "models": {model.title: identity for (model, _), identity in identities.items()},
-        "reproducible": sorted(
-            {condition.rater.name for condition in grid if is_settled(condition.rater)}
-        ),
         "contrasts": [asdict(contrast) for contrast in contrasts_in(study, grid)],
         "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in grid},
         "datasets": {
@@ -311,14 +330,13 @@ def describe(
     }
 
 
-def _listed(known: Known) -> dict[str, dict[str, Any]]:
-    """Return by model what was found of it, as far as the run needed to know."""
-    return {
-        model.title: {
-            name: {"is_there": one.is_there, "how": one.how} for name, one in found.items()
-        }
-        for model, found in known.items()
-    }
+def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
+    """By model what was found of it, as far as the run needed to know."""
+    found: dict[str, dict[str, Any]] = {model.title: {} for model in (*known, *tested)}
+    parts = [(model, one) for model, some in known.items() for one in some.values()]
+    for model, one in [*parts, *tested.items()]:
+        found[model.title][one.name] = {"is_there": one.is_there, "how": one.how}
+    return found
 
 
 def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:

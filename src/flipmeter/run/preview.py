@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
+    Capability,
     PriceList,
     Quote,
     Spent,
     Store,
     find_prices,
+    former_identity_of,
     identity_of,
     observe,
     stored_among,
@@ -21,9 +23,10 @@ from flipmeter.model import (
 from flipmeter.plan import Cost, Plan, price
 from flipmeter.run.fallbacks import adapted, recall
 from flipmeter.run.rate import DRAWS_APART, Seat, first_round, seat
+from flipmeter.run.settled import Tested, lay_out, recall_settled
 from flipmeter.study.file import Study
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
-from flipmeter.study.grid import conditions, unmoved_notes, worlds
+from flipmeter.study.grid import unmoved_notes, worlds
 from flipmeter.types import Condition, Model
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class FirstRound:
     grid: Sequence[Condition]
     identities: Mapping[Seat, str]
     plan: Plan
+    tested: Tested
 
     @property
     def sharers(self) -> Sharers:
@@ -55,19 +59,21 @@ class FirstRound:
         return found
 
 
-def plan_first_round(study: Study, store: Store) -> FirstRound:
-    """Return what a study asks before anything is known; nothing is sent.
+def plan_first_round(study: Study, store: Store, tested: Tested | None = None) -> FirstRound:
+    """What a study asks before anything is known; nothing is sent.
 
-    A model that is known to lack something is not asked for it, as in a run.
+    A model that is known to lack something is not asked for it, as in a run. An engine that no
+    self-test has shown to be reproducible counts as one that is not, unless it is told (`tested`).
     """
     datasets = study.load()
-    grid = conditions(study, datasets)
+    tested = recall_settled(study.raters(), store) if tested is None else tested
+    grid = lay_out(study, datasets, tested).grid
     known = worlds(study, datasets, grid)
     grid, _ = adapted(grid, recall(grid, store))
     # Once for each seat: to know a weights file is to hash it.
     seats = dict.fromkeys(seat(condition) for condition in grid)
     identities = {(m, dataset): identity_of(m, known.get(dataset)) for m, dataset in seats}
-    return FirstRound(grid, identities, first_round(grid, identities))
+    return FirstRound(grid, identities, first_round(grid, identities), tested)
 
 
 def preview(
@@ -87,7 +93,7 @@ def preview(
     plans = () if power is None else tuple(_power(study, power, first.grid))
     stored = stored_among(store, [request.key for request in first.plan.requests])
     costs, worst = price(first.plan, stored), _worst(first.plan, stored)
-    sharers = first.sharers
+    sharers, engines = first.sharers, _Notes(study, store, first, stored)
     asked = [m for models, some in sharers.items() if any(i in worst for i in some) for m in models]
     quotes = wait_for(find_prices(asked, study.prices, listed, is_offline=is_offline))
     forecasts = []
@@ -98,11 +104,54 @@ def preview(
             _added(worst[identity] for identity in identities if identity in worst),
             observe(store, identities),
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
+            notes=tuple(engines.of(models, identities)),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
     notes = tuple(unmoved_notes(study, first.grid))
     n_repeats = sum(request.repeat % DRAWS_APART > 0 for request in first.plan.requests)
     return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes, n_repeats)
+
+
+@dataclass(frozen=True)
+class _Notes:
+    """What a reader of a plan must know of an engine's repeats and of its stored replies."""
+
+    study: Study
+    store: Store
+    first: FirstRound
+    stored: Collection[str]
+
+    def of(self, models: Sequence[Model], identities: Sequence[str]) -> Iterator[str]:
+        for model in models:
+            found = self.first.tested.get(model)
+            if found is not None:
+                yield self._repeats(found, identities)
+            if former := former_identity_of(model):
+                yield from self._outdated(former, identities)
+
+    def _repeats(self, found: Capability, identities: Sequence[str]) -> str:
+        if found.is_there:
+            return f"replies are reproducible ({found.how}), so that few items are repeated"
+        if found.is_there is False:
+            return f"replies are not reproducible ({found.how}), so that every view is repeated"
+        passed = replace(found, is_there=True)
+        best = plan_first_round(self.study, self.store, dict.fromkeys(self.first.tested, passed))
+        n_fewer = self._n_asked(self.first, identities) - self._n_asked(best, identities)
+        fewer = f" and, if they are, asks {n_fewer:,} requests fewer" if n_fewer else ""
+        return (
+            f"whether replies are reproducible is {found.how}, so that every view counts as "
+            f"repeated; `flipmeter run` tests it first{fewer}"
+        )
+
+    def _n_asked(self, first: FirstRound, identities: Sequence[str]) -> int:
+        asked = [request.key for request in first.plan.requests if request.model in identities]
+        return len(asked) - len(stored_among(self.store, asked))
+
+    def _outdated(self, former: str, identities: Sequence[str]) -> Iterator[str]:
+        missing = (r for r in self.first.plan.requests if r.key not in self.stored)
+        old = [replace(r, model=former).key for r in missing if r.model in identities]
+        if n := len(stored_among(self.store, old)):
+            yield f"{n:,} stored replies were computed otherwise ({former}) and are asked again"
 
 
 def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:

@@ -52,6 +52,7 @@ class Meter:
         )
         self._asking = self._bar.add_task("asking", total=None, visible=False)
         self._fetching = self._bar.add_task("fetching weights", total=None, visible=False)
+        self._testing = self._bar.add_task("testing the engine", total=None, visible=False)
 
     def on_plan(self, n_requests: int) -> None:
         """Say how many distinct requests the run needs."""
@@ -60,6 +61,10 @@ class Meter:
     def on_fetch(self, so_far: int, in_all: int) -> None:
         self._bar.update(self._fetching, completed=so_far, total=in_all, visible=so_far < in_all)
         self._line(f"fetching weights: {so_far / 1e6:.0f} of {in_all / 1e6:.0f} MB")
+
+    def on_test(self, so_far: int, in_all: int) -> None:
+        self._bar.update(self._testing, completed=so_far, total=in_all, visible=so_far < in_all)
+        self._line(f"testing whether replies are reproducible: {so_far} of {in_all}")
 
     def on_reply(self, request: Request, reply: Reply) -> None:
         done = self._ledger.stored + self._ledger.asked

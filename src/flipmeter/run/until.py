@@ -20,7 +20,7 @@ from flipmeter.measure import (
     refuse_unreachable,
 )
 from flipmeter.study.file import Study
-from flipmeter.study.grid import contrasts_in, is_settled
+from flipmeter.study.grid import contrasts_in
 from flipmeter.types import Condition, Contrast, Item, Problem
 
 
@@ -74,7 +74,9 @@ class Until:
         }
 
 
-def watch_claim(study: Study, grid: Sequence[Condition]) -> Until | None:
+def watch_claim(
+    study: Study, grid: Sequence[Condition], reproducible: Sequence[str] = ()
+) -> Until | None:
     """What looks at the claim of a study; one that cannot be shown is refused."""
     if study.until is None:
         return None
@@ -84,7 +86,6 @@ def watch_claim(study: Study, grid: Sequence[Condition]) -> Until | None:
     looks = {name: _looks(items, study.block_size) for name, items in shared.items()}
     for name, sizes in looks.items():
         refuse_unreachable(claim, sizes[-1], name if len(looks) > 1 else "")
-    reproducible = sorted({c.rater.name for c in grid if is_settled(c.rater)})
     return Until(
         claim,
         Watch(claim, contrast, looks, reproducible),

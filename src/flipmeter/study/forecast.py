@@ -61,6 +61,7 @@ class Forecast:
     quote: Quote = field(default_factory=Quote)
     duration: Duration | None = None
     is_in_process: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def characters_per_token(self) -> float:
@@ -114,6 +115,7 @@ class Forecast:
             "usd_low": self.usd_low,
             "usd_high": self.usd_high,
             **_timed(self.duration),
+            "notes": list(self.notes),
         }
 
 

@@ -116,6 +116,8 @@ def _notes(seen: Preview) -> Iterator[str]:
         yield f"prompt tokens: {words}{models}"
     for words, models in _by_words(seen, _time_words).items():
         yield f"time: {words}{models}"
+    for words, models in _by_words(seen, _engine_words).items():
+        yield f"engine: {words}{models}"
     for words, models in _by_words(seen, _price_words).items():
         yield f"! no price known: {words}{models}"
     if seen.usd_low is None:
@@ -139,6 +141,10 @@ def _token_words(forecast: Forecast) -> str:
     if forecast.observed.n_counted:
         return f"{each}, measured on {forecast.observed.n_counted:,} stored replies"
     return each
+
+
+def _engine_words(forecast: Forecast) -> str:
+    return "; ".join(forecast.notes)
 
 
 def _price_words(forecast: Forecast) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 
 from flipmeter.base.chance import shuffled
@@ -11,9 +11,10 @@ from flipmeter.data.guess import guess_exchangeable
 from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
 from flipmeter.model import (
     World,
+    can_be_reproducible,
     interface_of,
     is_callable,
-    is_reproducible,
+    is_tested,
     latents,
     worth_of,
 )
@@ -21,18 +22,33 @@ from flipmeter.probe import expand, probes, shown_in
 from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
 from flipmeter.study.file import Level, Study
-from flipmeter.types import Condition, Contrast, Dataset, Item, Problem, Rater, Style, Task
+from flipmeter.types import (
+    Condition,
+    Contrast,
+    Dataset,
+    Item,
+    Model,
+    Problem,
+    Rater,
+    Style,
+    Task,
+)
 
 REPEATED_ITEMS = 20
-"""How many items a rater repeats that is reproducible by construction: enough to show it."""
+"""How many items a rater repeats that is shown to be reproducible: a check, not an estimate."""
 
 
 POINTWISE = ("pointwise", "pointwise_vote")
 """The paradigms that ask about one item in the words of a style."""
 
 
-def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[Condition]:
-    """Return the grid: every rater on every dataset, seed and view, at every level."""
+def conditions(
+    study: Study, datasets: Sequence[Dataset] | None = None, shown: Collection[Model] = ()
+) -> list[Condition]:
+    """The grid: every rater on every dataset, seed and view, at every level.
+
+    `shown` are the models that a self-test has shown to be reproducible: they repeat a few items.
+    """
     grid: list[Condition] = []
     datasets = study.load() if datasets is None else datasets
     _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
@@ -53,7 +69,8 @@ def conditions(study: Study, datasets: Sequence[Dataset] | None = None) -> list[
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
                     refuse_words(rater)
-                    grid += _views(study, rater, merged, seed, drawn, name, n_places)
+                    settled = is_settled(rater, shown)
+                    grid += _views(study, rater, merged, seed, drawn, name, n_places, settled)
     return grid
 
 
@@ -254,10 +271,10 @@ def _views(
     drawn: Sample,
     level: str,
     n_places: int,
+    settled: bool,
 ) -> Iterator[Condition]:
     n_classes = len(dataset.task.scale)
     traits = open_pipeline(rater.pipeline).traits
-    settled = is_settled(rater)
     views = expand(
         applicable(study.probes, rater, dataset.task),
         n_classes,
@@ -297,9 +314,11 @@ def _repeated(study: Study, *, settled: bool) -> list[str]:
     return ["base", "reversed"] if settled and is_all else study.repeat_views
 
 
-def is_settled(rater: Rater) -> bool:
-    """Say whether a rater decides alike again by construction; one that counts draws does not."""
-    return not rater.n_draws and is_reproducible(rater.model, rater.decoding)
+def is_settled(rater: Rater, shown: Collection[Model]) -> bool:
+    """Whether a rater decides alike again, as far as is known; one that counts draws does not."""
+    if rater.n_draws or not can_be_reproducible(rater.model, rater.decoding):
+        return False
+    return rater.model in shown or not is_tested(rater.model)
 
 
 def _limits(study: Study, n_classes: int) -> dict[str, int]:

@@ -17,25 +17,27 @@ from typing import Any
 
 from flipmeter.base.common_prefix import n_shared
 from flipmeter.model.backends.backend import Spoken, n_alternatives
+from flipmeter.model.backends.gguf_types import tensor_types
 from flipmeter.model.backends.hf.chat import THOUGHTS
 from flipmeter.model.label_scores import Ids, Step, Tree, ending, written
 from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
 CONTEXT = 8192
 BATCH = 512
-SPARED = 3
+SMALLEST = 8
+"""K formats compute a batch of fewer tokens otherwise, F16 a batch of one."""
 SHOWN = 32
 """How many tokens are looked at where a label may begin or go on."""
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
 
 
 class LlamaBackend:
-    """One engine with one slot. Equal requests get equal replies, whatever was asked before.
+    """One engine with one slot, built to give equal requests equal replies, whatever came before.
 
     llama.cpp keeps what its slot held and computes only the rest of a prompt. Where that rest
-    begins must not move the last bits of a result, and now and then a label: without flash
-    attention it does not, because a token is then computed alike in a batch of any size but one,
-    and no token of a prompt is computed alone.
+    begins must not move the last bits of a result, and now and then a label. It does not without
+    flash attention, without repacked K formats, and if no batch of a prompt is a small one. Whether
+    this holds for a file on a processor is measured (`model.self_test`).
     """
 
     concurrency = 2  # one prompt is answered while the next is taken apart into tokens
@@ -50,7 +52,7 @@ class LlamaBackend:
         self._context = context
         self._server: Any = None
         self._starting, self._slot = threading.Lock(), threading.Lock()
-        self._held: list[int] = []
+        self._held: list[int] | None = []
         self._tree = lru_cache(maxsize=1024)(self._grow)
         self.n_processed = 0
 
@@ -81,7 +83,7 @@ class LlamaBackend:
                 answer = self._begin(tokens, body)
                 scores = self._scores(tokens, tree, answer["choices"][0]) if tree else None
             except (RuntimeError, ValueError, OSError) as error:
-                self._held = []
+                self._held = None
                 return Reply(error=f"llama.cpp: {error}")
             reply = _reply(answer, scores, time.perf_counter() - start)
         if n_shown is None:
@@ -89,29 +91,25 @@ class LlamaBackend:
         return Spoken(**vars(reply), steps=_steps(answer["choices"][0], n_shown))
 
     def _begin(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
-        """Complete a prompt of which no token is computed alone, whatever the slot holds."""
+        """Complete a prompt that is computed in no small batch, whatever the slot holds."""
         self._make_room(tokens)
         answer = self._complete(tokens, body)
         self._held = tokens
         return answer
 
     def _make_room(self, tokens: list[int]) -> None:
-        """Let the slot hold less where one token would be left to compute, or too much is held.
+        """Let the slot hold other tokens where too few would be left to compute, or too much held.
 
         Too much is what came after the last prompt, where this one goes on from it: such tokens
-        were computed alone. What the slot then holds is the prompt but for a few tokens, and two
-        others.
+        were computed one by one. The slot then holds the start of the prompt, and two others.
         """
-        n_held = n_shared(self._held, tokens)
-        n_new = len(tokens) - n_held
-        is_one_left = n_new % BATCH == 1 or n_new == 0  # the last is computed, even if all are held
-        goes_on = n_held == len(self._held)
-        if n_held == 0 or not (is_one_left or goes_on):
-            return
-        n_kept = n_held - SPARED
-        n_kept = max(n_kept - ((len(tokens) - n_kept) % BATCH == 1), 0)
-        others = [token for token in (10, 11, 12) if token != tokens[n_kept]][:2]
-        self._complete([*tokens[:n_kept], *others], {"max_tokens": 0})
+        held = self._held
+        n_held = n_shared(held, tokens) if held is not None else 0
+        n_kept = _n_kept(n_held if held and len(held) >= SMALLEST else 0, len(tokens))
+        goes_on = held is None or 0 < n_held == len(held)
+        if n_kept != n_held or goes_on:
+            others = [one for one in (10, 11, 12) if [one] != tokens[n_kept : n_kept + 1]][:2]
+            self._complete([*tokens[:n_kept], *others], {"max_tokens": 0})
 
     def _scores(
         self, tokens: list[int], tree: Tree[int], choice: Mapping[str, Any]
@@ -181,6 +179,19 @@ class LlamaBackend:
             return found
 
 
+def _n_kept(n_usable: int, n_tokens: int) -> int:
+    """How many tokens of a prompt stay in the slot, so that the rest makes no small batch."""
+
+    def is_even(n_kept: int) -> bool:
+        n_last = (n_tokens - n_kept) % BATCH
+        return n_kept < n_tokens and (n_last == 0 or n_last >= SMALLEST)
+
+    found = next(filter(is_even, range(n_usable, -1, -1)), None)
+    if found is not None:
+        return found
+    return 2 * SMALLEST if n_tokens > BATCH else 0  # a whole prompt of 8 tokens at most, or 513
+
+
 # A proxy of the user's is not for this process's own loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -198,8 +209,10 @@ def _start(path: Path, context: int) -> Any:
     params.cache_ram_mib = 0  # requests come sorted by prefix: there is nothing to bring back
     # Flash attention computes a batch of 64 tokens or more otherwise than a smaller one.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    # Repacked weights are computed in tiles of tokens: last bits depend on the place in a tile.
+    params.no_extra_bufts = not is_plain(path)
     for threads in (params.cpuparams, params.cpuparams_batch):
-        threads.n_threads = _cores()
+        threads.n_threads = n_cores()
         threads.poll = 0  # waiting threads sleep: a spinning one steals the core of the other
     try:
         return xllamacpp.Server(params)
@@ -207,7 +220,7 @@ def _start(path: Path, context: int) -> Any:
         raise Problem(f"llama.cpp cannot load {path} ({error}); is it a GGUF file?") from error
 
 
-def _cores() -> int:
+def n_cores() -> int:
     """Return how many cores there are, or how many a scheduler such as Ray leaves to us."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     if told.isdigit() and int(told):
@@ -274,9 +287,28 @@ def _usage(answer: Mapping[str, Any]) -> Usage:
     )
 
 
-def engine() -> str:
-    """Return the engine, its version and what moves last bits: another may round otherwise."""
-    return f"xllamacpp {version('xllamacpp')} without flash attention"
+PLAIN = frozenset({"F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"})
+"""Formats whose tokens are computed alike in batches of any size but one, repacked or not."""
+
+
+def engine(path: Path | None = None) -> str:
+    """The engine, its version and what moves last bits, for a file or for plain weights.
+
+    What it says is part of request keys: it differs where the computation does, and nowhere else.
+    """
+    said = f"xllamacpp {version('xllamacpp')} without flash attention"
+    return said if path is None or is_plain(path) else f"{said} or repacking, batches from 8 tokens"
+
+
+def is_plain(path: Path) -> bool:
+    """Whether all weights of a file are in plain formats, or it is no file that can be read."""
+    status = path.stat()
+    return _types(path, status.st_size, status.st_mtime_ns) <= PLAIN
+
+
+@lru_cache(maxsize=64)
+def _types(path: Path, size: int, changed: int) -> frozenset[str]:
+    return tensor_types(path)
 
 
 def file_digest(path: Path) -> str:

@@ -23,11 +23,11 @@ from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Fleet, Place
 from flipmeter.model.names import (
     World,
+    can_be_reproducible,
     concurrency_of,
     identity_of,
     is_callable,
     is_in_process,
-    is_reproducible,
     open_backend,
 )
 from flipmeter.types import Decoding, Model, Problem, Reply, Request
@@ -190,7 +190,7 @@ class Actor:
 
     def __init__(self, model: Model, identity: str, limiter: Limiter, server: str) -> None:
         self.identity = identity
-        self.is_reproducible = is_reproducible(model, Decoding())
+        self.is_reproducible = can_be_reproducible(model, Decoding())
         self.limiter, self.server = limiter, server
         # An endpoint may have answered, and bills it, before the actor was lost.
         self._is_free = is_in_process(model)
@@ -286,7 +286,7 @@ class RayBackend(Fleet):
         trust = Trust(code=True, hosts=trusted_hosts())  # its code has run here, by consent
         shared = _shared_limit(model, identity)
         super().__init__([Actor(model, identity, *shared) for _ in range(model.actors.replicas)])
-        self.is_reproducible = is_reproducible(model, Decoding())
+        self.is_reproducible = can_be_reproducible(model, Decoding())
         self._wanted = model.actors
         self._title = model.title
         self._opening = model, world, open_one, trust

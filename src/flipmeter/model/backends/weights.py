@@ -96,7 +96,7 @@ def encode(source: Path, into: Path) -> None:
     writer = gguf.GGUFWriter(into, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
         if not name.startswith("GGUF.") and name != "general.architecture":
-            _copy_field(writer, name, field)
+            copy_field(writer, name, field)
     for tensor in reader.tensors:
         kind = tensor.tensor_type
         if kind.name in _COARSER:
@@ -111,7 +111,8 @@ def encode(source: Path, into: Path) -> None:
     writer.close()
 
 
-def _copy_field(writer: Any, name: str, field: Any) -> None:
+def copy_field(writer: Any, name: str, field: Any) -> None:
+    """Write a field of one GGUF file into another."""
     import gguf
 
     kind = field.types[0]
