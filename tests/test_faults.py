@@ -77,7 +77,7 @@ def study_at(url: str, size: dict[str, Any] = SMALL) -> Study:
 def performed(study: Study, folder: Path, ledger: Ledger | None = None) -> Run:
     """Perform a study in a folder that also holds its replies."""
     with Store(folder / "replies.sqlite") as store:
-        return perform(study, folder / "run", store, ledger=ledger)
+        return perform(study, folder / "run", store, ledger=ledger, anyway=True)
 
 
 def table(run: Run) -> list[tuple[object, ...]]:

@@ -78,6 +78,7 @@ ASKING = {
     "run": ["run", "study.yaml"],
     "plan": ["plan", "study.yaml", "--offline"],
     "show": ["show", "study.yaml"],
+    "try": ["try", "study.yaml"],
     "cache explain": ["cache", "explain", "study.yaml"],
     "classify": ["classify", "card.yaml", "texts.csv"],
     "confirm": ["confirm", "card.yaml", "--items", "5"],

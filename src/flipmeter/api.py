@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from flipmeter.model import Ledger, PriceList, Store
     from flipmeter.run.folder import Run as RunFolder
+    from flipmeter.run.trial import Trial
     from flipmeter.ship.gate import Checked
     from flipmeter.ship.select import Selection
     from flipmeter.study.forecast import Preview, Speed
@@ -89,6 +90,23 @@ class Study(StudyFile):
         prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
         return SideBySide(prompts, tuple(views))
 
+    def try_out(
+        self,
+        n_items: int = 3,
+        *,
+        store: StrPath = STORE,
+        trust: bool = False,
+        trust_hosts: Sequence[str] = (),
+    ) -> Trial:
+        """Ask a few items under every view, and show how each reply is read."""
+        from flipmeter.model import Store
+        from flipmeter.run.trial import try_study
+
+        if n_items < 1:
+            raise Problem(f"n_items is {n_items}; try at least 1")
+        with trusting(trust, trust_hosts), Store(Path(store)) as replies:
+            return try_study(self, replies, n_items)
+
     def run(
         self,
         folder: StrPath | None = None,
@@ -99,12 +117,14 @@ class Study(StudyFile):
         ledger: Ledger | None = None,
         trust: bool = False,
         trust_hosts: Sequence[str] = (),
+        anyway: bool = False,
     ) -> Run:
         """Ask what is missing, decide, and write the run folder (`runs/NAME` unless named).
 
         Stop and start as you like: what is stored is never asked again. `on` names a Ray cluster.
         Progress is shown on stderr unless quiet, which it is where stderr is no terminal. `trust`
-        runs Python code that the study names; `trust_hosts` may be given keys that it names.
+        runs Python code that the study names; `trust_hosts` may be given keys that it names. A
+        rater whose first replies make no sense is not asked further, unless `anyway`.
         """
         from flipmeter.model import Ledger, Store
         from flipmeter.run.perform import perform
@@ -112,7 +132,7 @@ class Study(StudyFile):
 
         where = Path(folder) if folder is not None else Path("runs") / self.name
         ledger = ledger or Ledger()
-        go = partial(perform, self, where, ledger=ledger, on=on)
+        go = partial(perform, self, where, ledger=ledger, on=on, anyway=anyway)
         if is_quiet if is_quiet is not None else not sys.stderr.isatty():
             with trusting(trust, trust_hosts):
                 return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))

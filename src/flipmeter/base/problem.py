@@ -2,4 +2,8 @@
 
 
 class Problem(Exception):
-    """The user can mend this: the message names the thing, the value and the way out."""
+    """A user-fixable error: the message names the thing, the value and the way out."""
+
+
+class Incomplete(Problem):
+    """Work that stopped before its end; what was answered is stored."""

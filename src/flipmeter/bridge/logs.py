@@ -125,7 +125,7 @@ def import_log(
             f"(inspect eval-retry {log.path}), or count them as errors with --partial"
         )
     store.put_many((question.call.request, reply) for question, reply in answered)
-    return perform(study, folder, store, ledger=ledger, origin=log.origin)
+    return perform(study, folder, store, ledger=ledger, origin=log.origin, anyway=True)
 
 
 def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[PromptSample, Reply]]:

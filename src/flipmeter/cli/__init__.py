@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from flipmeter.base.problem import Problem
+from flipmeter.base.problem import Incomplete, Problem
 from flipmeter.cli.consoles import ASKED_WRONGLY, INCOMPLETE, fail
 
 __all__ = ["main"]
 
 VERBS = (
-    *("demo", "list", "init", "show", "plan", "run", "measure", "report", "view", "compare"),
+    *("demo", "list", "init", "show", "try", "plan", "run", "measure", "report", "view", "compare"),
     *(
         "select",
         "confirm",
@@ -63,7 +64,7 @@ class Verbs(TyperGroup):
 
 
 def _module(verb: str) -> str:
-    return f"flipmeter.cli.{verb}" if verb != "import" else "flipmeter.cli.import_"
+    return f"flipmeter.cli.{verb}_" if iskeyword(verb) else f"flipmeter.cli.{verb}"
 
 
 def about(verb: str) -> str:
@@ -105,6 +106,4 @@ def main() -> None:
 
 
 def _end(problem: Problem) -> NoReturn:
-    from flipmeter.model import OutOfBudget  # loaded by then, if it was raised
-
-    fail(str(problem), INCOMPLETE if isinstance(problem, OutOfBudget) else ASKED_WRONGLY)
+    fail(str(problem), INCOMPLETE if isinstance(problem, Incomplete) else ASKED_WRONGLY)

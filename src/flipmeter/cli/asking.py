@@ -20,12 +20,13 @@ def ask(
     store: Path,
     *,
     on: str | None = None,
+    anyway: bool = False,
     then: Callable[[Run], None] = lambda done: None,
 ) -> None:
     """Run a study and print what it found; one that is not whole ends with its exit code."""
     ledger = Ledger()
     with resumable(ledger, store):
-        done = study.run(folder, store=store, on=on, ledger=ledger, is_quiet=False)
+        done = study.run(folder, store=store, on=on, ledger=ledger, is_quiet=False, anyway=anyway)
     say(*done.tables())
     then(done)
     say(f"\nrun folder: {folder}")

@@ -42,6 +42,9 @@ def run(
         str | None,
         typer.Option(help="Let Ray actors answer: ray, ray://HOST:PORT or ray:HOST:PORT."),
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option(help="Ask raters whose first replies cannot be read all the same.")
+    ] = False,
     out: Out = None,
     store: StorePath = STORE,
     trust: TrustCode = False,
@@ -51,4 +54,4 @@ def run(
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     if until is not None:
         chosen = chosen.model_copy(update={"until": until})
-    ask(chosen, out or Path("runs") / chosen.name, store, on=on)
+    ask(chosen, out or Path("runs") / chosen.name, store, on=on, anyway=anyway)

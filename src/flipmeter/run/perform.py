@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +36,7 @@ from flipmeter.model import (
 )
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn
+from flipmeter.run.first_look import doubts, first_replies, told, without
 from flipmeter.run.folder import Run
 from flipmeter.run.generation import (
     CALLS,
@@ -82,6 +83,7 @@ def perform(
     origin: Mapping[str, Any] | None = None,
     on: str | None = None,
     laid_out: tuple[Sequence[Dataset], Sequence[Condition]] | None = None,
+    anyway: bool = False,
 ) -> Run:
     """Ask what is missing, decide, measure, and write the run folder.
 
@@ -90,7 +92,8 @@ def perform(
     the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
     is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
     would load and lay out itself. While another process writes the folder, this one waits, and
-    `on_note` is told.
+    `on_note` is told. A rater whose first replies make no sense is stopped there, and the others go
+    on, unless all are asked `anyway`.
     """
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
@@ -112,8 +115,18 @@ def perform(
             engine = engine_for(backends, store, ledger, study.allowance, on_reply)
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
-            lots = rate(grid, engine, identities, block=study.block, on_plan=planned)
-            return await _gather(lots, identities, until, pulse, spills)
+            first = [] if anyway else await first_replies(grid, engine, identities)
+            reasons = doubts(first)
+            kept = without(grid, reasons)
+            watch = watch_claim(study, kept) if reasons else until
+            lots = rate(
+                *(kept, engine, identities),
+                block=study.block,
+                on_plan=planned,
+                heard={one.evidence.call.request.key: one.evidence.reply for one in first},
+            )
+            found = await _gather(lots, identities, watch, pulse, spills)
+            return replace(found, grid=kept, until=watch, unread=told(reasons) if reasons else "")
 
     with (
         writing(folder, partial(_tell_who_writes, folder, on_note)),
@@ -122,6 +135,7 @@ def perform(
     ):
         with _collecting_seldom():
             found = wait_for(ask())
+        grid, until = [*found.grid], found.until
         facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
         facts |= {
             "reproducible": layout.reproducible,
@@ -203,14 +217,22 @@ class _Harvest:
     prompts: Spill
     items: ItemTable
     identities: Mapping[Seat, str]
-    stopped: str = ""
+    ended: str = ""
     is_settled: bool = False
+    grid: Sequence[Condition] = ()
+    until: Until | None = None
+    unread: str = ""
+
+    @property
+    def stopped(self) -> str:
+        """Why the run is not whole: raters that could not be read, then what ended it."""
+        return "; ".join(part for part in (self.unread, self.ended) if part)
 
     @property
     def state(self) -> State:
         if not self.stopped:
             return "complete"
-        return "settled" if self.is_settled else "stopped"
+        return "settled" if self.is_settled and not self.unread else "stopped"
 
 
 async def _gather(
@@ -242,12 +264,12 @@ async def _gather(
             found.items.add_asked(rated)
             pulse.settle(table)
             if until is not None and (stopped := until.look(table)):
-                found.stopped, found.is_settled = stopped, True
+                found.ended, found.is_settled = stopped, True
                 break
     except OutOfBudget as stop:
         if not found.decisions.n_rows:
             raise
-        found.stopped = str(stop)
+        found.ended = str(stop)
     return found
 
 

@@ -197,8 +197,13 @@ async def rate(
     *,
     block: int | None = None,
     on_plan: Callable[[int], None] | None = None,
+    heard: Mapping[str, Reply] | None = None,
 ) -> AsyncIterator[list[Rated]]:
-    """Rate every item of every condition, lot by lot: ask, look, and ask again until settled."""
+    """Rate every item of every condition, lot by lot: ask, look, and ask again until settled.
+
+    Requests whose replies were `heard` before, by key, are not asked again.
+    """
+    heard = heard or {}
     n_planned = n_seen = 0
     n_decisions = sum(len(condition.items) for condition in conditions)
     for lot in lots(conditions, block):
@@ -209,5 +214,6 @@ async def rate(
             n_planned += len(requests)
             if on_plan is not None:
                 on_plan(round(n_planned * n_decisions / n_seen))
-            rating.hear(calls, await engine.ask(requests))
+            fresh = [request for request in requests if request.key not in heard]
+            rating.hear(calls, {**heard, **await engine.ask(fresh)})
         yield list(rating.settle())

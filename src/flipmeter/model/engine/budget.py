@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from flipmeter.base.checks import above
+from flipmeter.base.problem import Incomplete
 from flipmeter.types import Head, Problem, Request, Usage
 
 BYTES_PER_TOKEN = 3
@@ -50,7 +51,7 @@ class Budget:
         return self.tokens is not None or self.usd is not None
 
 
-class OutOfBudget(Problem):
+class OutOfBudget(Incomplete):
     """The next request could exceed the budget."""
 
 

@@ -1,0 +1,159 @@
+"""Grid -> the first replies: how each is read, and which raters make no sense."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flipmeter.base.problem import Incomplete
+from flipmeter.model import Engine
+from flipmeter.plan import plan
+from flipmeter.run.rate import Evidence, Rating, Seat
+from flipmeter.types import Condition, Rank, Scale, fold_label
+
+FIRST = 10
+"""Items that a run looks at before it asks the others."""
+FEWEST = 3
+"""Replies below which nothing is doubted."""
+LONGEST = 100
+
+Whose = tuple[str, str, str]
+"""A rater on a dataset at a level."""
+
+
+class Unreadable(Incomplete):
+    """The first replies of every rater make no sense as labels."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One reply and how it was read."""
+
+    condition: Condition
+    evidence: Evidence
+
+    @property
+    def scale(self) -> Scale:
+        return self.condition.task.scale
+
+    @property
+    def is_about_an_item(self) -> bool:
+        """Whether it answers for a test item: no calibration text, not one of many draws."""
+        call = self.evidence.call
+        return not call.draw and call.ask.item.role == "test"
+
+    @property
+    def label(self) -> str:
+        """The label as read, "" for none."""
+        answer, prompt = self.evidence.answer, self.evidence.call.prompt
+        return prompt.answers[answer.slot - 1] if answer.slot else ""
+
+    @property
+    def outcome(self) -> str:
+        """The class as meant, or the fault."""
+        answer = self.evidence.answer
+        return self.scale.name(answer.rank) if answer.rank else str(answer.fault)
+
+    @property
+    def other(self) -> Rank:
+        """The class that the label is the name of, where it stands for another; 0 for none.
+
+        Only of labels in their natural order: a reversed list of numbers renames them on purpose.
+        """
+        answer = self.evidence.answer
+        if not (answer.rank and self.condition.view.is_natural and not self.condition.task.places):
+            return 0
+        said = fold_label(self.label)
+        named = [r for r in self.scale.ranks if said in map(fold_label, self._names(r))]
+        return named[0] if named and answer.rank not in named else 0
+
+    def _names(self, rank: Rank) -> tuple[str, str]:
+        return self.scale.name(rank), self.scale.value(rank)
+
+
+def doubt(heard: Sequence[Heard]) -> str:
+    """What is wrong with the replies of one rater, "" for nothing; errors of a server say nothing.
+
+    Most replies have no label, or one is the name of another class than it stands for.
+    """
+    some = [one for one in heard if one.evidence.answer.fault != "error"]
+    unread = [one for one in some if one.evidence.answer.fault]
+    if len(some) >= FEWEST and 2 * len(unread) > len(some):
+        fault, _ = Counter(one.outcome for one in unread).most_common(1)[0]
+        example = next(one for one in unread if one.outcome == fault)
+        return (
+            f"{len(unread)} of its first {len(some)} replies have no label that can be read "
+            f"({fault}: {short(example.evidence.reply.text)!r})"
+        )
+    for one in some:
+        if one.other:
+            return (
+                f"the label '{one.label}' stands for '{one.outcome}' and is the name of another "
+                f"class, '{one.scale.name(one.other)}'; set base: {{label_format: values}}"
+            )
+    return ""
+
+
+def short(text: str) -> str:
+    said = " ".join(text.split())
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
+
+
+async def hear(
+    grid: Sequence[Condition], engine: Engine, identities: Mapping[Seat, str]
+) -> list[Heard]:
+    """Ask the first round of a grid."""
+    rating = Rating(grid, identities)
+    calls = list(rating.calls())
+    rating.hear(calls, await engine.ask(plan(calls).requests))
+    return [
+        Heard(grid[number], evidence)
+        for number, found in rating.evidence.items()
+        for some in found.values()
+        for evidence in some
+    ]
+
+
+def whose(condition: Condition) -> Whose:
+    return condition.rater.name, condition.dataset, condition.level
+
+
+async def first_replies(
+    grid: Sequence[Condition], engine: Engine, identities: Mapping[Seat, str]
+) -> list[Heard]:
+    """The replies to the first items under the base view, which a run asks anyway."""
+    first: dict[Whose, Condition] = {}
+    for condition in grid:
+        if not condition.view.repeat and condition.view.name == "base":
+            first.setdefault(whose(condition), replace(condition, items=condition.items[:FIRST]))
+    return await hear([*first.values()], engine, identities)
+
+
+def doubts(heard: Iterable[Heard]) -> dict[Whose, str]:
+    """Which raters cannot be read, and why."""
+    by_rater: dict[Whose, list[Heard]] = {}
+    for one in heard:
+        if one.is_about_an_item:
+            by_rater.setdefault(whose(one.condition), []).append(one)
+    return {key: reason for key, some in by_rater.items() if (reason := doubt(some))}
+
+
+def without(grid: Sequence[Condition], reasons: Mapping[Whose, str]) -> list[Condition]:
+    """The grid without the raters that cannot be read; with none left there is no run."""
+    kept = [condition for condition in grid if whose(condition) not in reasons]
+    if not kept:
+        raise Unreadable(told(reasons))
+    return kept
+
+
+def told(reasons: Mapping[Whose, str]) -> str:
+    """The reasons in one sentence, and the way out."""
+    named = (
+        f"{rater} on {dataset}{f' ({level})' if level else ''}: {reason}"
+        for (rater, dataset, level), reason in reasons.items()
+    )
+    return (
+        f"stopped after the first replies: {'; '.join(named)}. "
+        "`flipmeter try STUDY` shows how replies are read; --anyway asks all the same"
+    )
