@@ -126,3 +126,9 @@ def test_all_325_published_counts_are_reproduced(llmbar: Path) -> None:
     both = published.join(found, left_on=["subset", "rater"], right_on=["dataset", "rater"])
     assert both.height == published.height == 325
     assert (both["n_published"] - both["k"]).to_list() == both["same_verdict"].to_list()
+
+
+def test_the_slot_of_a_swapped_verdict_is_not_guessed(write: Write) -> None:
+    decisions = fm.Run(write("verdicts.csv", WIDE)).decisions
+    assert decisions.filter(view="swapped")["slot"].unique().to_list() == [0]
+    assert set(decisions.filter(view="base")["slot"]) == {1, 2}

@@ -337,9 +337,12 @@ def _is_whole(text: str) -> bool:
 
 
 def _slot(view: str, rank: Rank, n_classes: int) -> int:
-    """Return where a class stands in the list of a view of ours, 0 where that is not known."""
+    """Return where a class stands in the list of a view of ours, 0 where that is not known.
+
+    Where fields of an item changed places, what was said is not what was meant.
+    """
     known = _views(n_classes).get(view)
-    return known.slot_of(rank) if rank and known else 0
+    return known.slot_of(rank) if rank and known and known.place_order == "base" else 0
 
 
 @lru_cache
