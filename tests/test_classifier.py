@@ -509,3 +509,52 @@ def test_the_embedded_model_behind_an_estimator(tmp_path: Path) -> None:
     given = found.predict(["I loved every minute.", "It broke on the first day."])
     assert set(given.tolist()) <= {"negative", "positive", None}
     assert found.ledger_.asked == 4
+
+
+# What a card knows of its classes beyond their names
+
+
+PAIR = {
+    "fields": ["a", "b"],
+    "forms": ["{1}", "tie", "{0}"],
+    "words": ["a", "b"],
+    "kind": "pair",
+    "noun": "Answer",
+}
+
+
+@pytest.mark.parametrize(
+    ("scale", "beyond"),
+    [
+        (["red", "green", "blue"], {"nominal": True}),
+        (["wrong", "partly", "right"], {"values": ["0", "1", "2"]}),
+        (["b", "tie", "a"], {"places": PAIR}),
+    ],
+)
+def test_a_card_that_is_fitted_again_keeps_what_it_knows_of_its_classes(
+    scale: list[str], beyond: dict[str, Any], tmp_path: Path
+) -> None:
+    first = OrdinalClassifier("sim/honest", scale=scale, task=beyond, store=None, world=WORLD)
+    first.shots = 1
+    pairs = [{"question": f"Q{k}", "a": f"one {k}", "b": f"two {k}"} for k in range(9)]
+    X: Any = pairs if "places" in beyond else TEXTS[:9]  # noqa: N806
+    first.fit(X, scale * 3).save(tmp_path / "card.yaml")
+    again = clone(OrdinalClassifier.load(tmp_path / "card.yaml", store=None, world=WORLD))
+    again.fit(X, scale * 3).save(tmp_path / "again.yaml")
+    for path in ("card.yaml", "again.yaml"):
+        kept = read_card(tmp_path / path).task.model_dump()
+        assert {name: kept[name] for name in beyond} == beyond
+    assert again.card_.digest == first.card_.digest
+
+
+def test_what_is_said_of_classes_must_fit_them() -> None:
+    with pytest.raises(Problem, match="3 names and 2 values"):
+        rater(scale=[1, 2, 3], task={"values": ["x", "y"]}).fit(TEXTS[:3], [1, 2, 3])
+    with pytest.raises(Problem, match=r"task.*nominal"):
+        rater(task={"nominal": "perhaps"}).fit(TEXTS[:200], LABELS[:200])
+
+
+def test_classes_without_an_order_have_no_sets_of_neighbours() -> None:
+    found = rater(task={"nominal": True}, conformal_size=60).fit(TEXTS[:150], LABELS[:150])
+    with pytest.raises(Problem, match="no order"):
+        found.predict_set(TEXTS[150:160])

@@ -7,7 +7,6 @@ import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +44,7 @@ from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 TWO_CLASSES = 2
+BEYOND_NAMES = ("nominal", "values", "places")
 
 
 class BadInput(Problem, ValueError):
@@ -68,9 +68,10 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     whose positions are all asked and put together: label_order, demo_order, placement. What has no
     class, or whose positions agree in less than the share `abstain_below`, is predicted as
     `unanswered`. `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a
-    list as in a study file; `draws` replies are drawn and counted, `min_interval` seconds
-    lie between two calls. `store` is the file of replies, None for memory. `world` is for simulated
-    raters. `trust` runs Python code that the model names, `trust_hosts` may be given its key.
+    list as in a study file; `task` may also say `nominal`, `values` and `places` as a card does.
+    `draws` replies are drawn and counted, `min_interval` seconds lie between two calls. `store` is
+    the file of replies, None for memory. `world` is for simulated raters. `trust` runs Python code
+    that the model names, `trust_hosts` may be given its key.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
         *,
         scale: Sequence[Any] | None = None,
-        task: Mapping[str, str] | None = None,
+        task: Mapping[str, Any] | None = None,
         style: Mapping[str, Any] | None = None,
         shots: int = 5,
         pipeline: str = "pointwise",
@@ -142,15 +143,17 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What a pipeline is calibrated on, and the `conformal_size` items of `predict_set`, come from
         the rest; these last ones are asked here.
         """
-        texts, labels = _texts(X), _labels(y)
         if "shots" in (self.style or {}):
             raise BadInput("shots stands in style; it is a parameter of its own")
+        labels = _labels(y)
+        classes = _classes(self.scale, labels)
+        entry = self._task(classes)
+        texts = _fields(X, entry.places)
         if len(texts) != len(labels):
             raise BadInput(f"{len(texts)} texts but {len(labels)} labels; give one for each")
-        classes = _classes(self.scale, labels)
-        places = {label: rank for rank, label in enumerate(classes.tolist(), start=1)}
+        ranks = {label: rank for rank, label in enumerate(classes.tolist(), start=1)}
         items = [
-            Item(f"fit-{k}", {"text": text}, _rank(label, places))
+            Item(f"fit-{k}", text, _rank(label, ranks))
             for k, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         ]
         demos, rest = _split(items, self._whole("shots"), self._whole("seed"))
@@ -165,10 +168,21 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
                 "texts, or lower shots or these sizes"
             )
-        task = make_task([_name(label) for label in classes.tolist()], dict(self.task or {}))
-        words = replace(task, criteria=tuple(_listed(self.criteria, "criteria")))
         self.classes_ = classes
-        return self._begin(self._card(words, demos, rest[:n_calibration]), rest[n_calibration:])
+        card = self._card(entry.task, demos, rest[:n_calibration])
+        return self._begin(card, rest[n_calibration:])
+
+    def _task(self, classes: npt.NDArray[Any]) -> TaskEntry:
+        """The task: its words, and what a card knows of the classes beyond their names."""
+        words = dict(self.task or {})
+        beyond = {name: words.pop(name) for name in BEYOND_NAMES if name in words}
+        task = make_task([_name(label) for label in classes.tolist()], words)
+        told = TaskEntry.of(task).model_dump()
+        told |= {"criteria": _listed(self.criteria, "criteria")} | beyond
+        try:
+            return TaskEntry.model_validate(told)
+        except ValidationError as error:
+            raise BadInput(explained(error, "task", (TaskEntry, PlacesEntry))) from error
 
     def _card(self, task: Task, demos: Sequence[Item], calibration: Sequence[Item]) -> Card:
         shots = self._whole("shots")
@@ -293,6 +307,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         It needs `conformal_size` items at `fit`, exchangeable with these. A fault may be any class.
         """
         check_is_fitted(self, "card_")
+        if self.card_.task.nominal:
+            raise BadInput("sets are of neighbouring classes, and these have no order (nominal)")
         if self.calibrated_ is None:
             raise BadInput("sets need items that were set apart; fit with conformal_size=50 or so")
         found = self.rate(X)
@@ -388,7 +404,7 @@ def _parameters(card: Card) -> dict[str, Any]:
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),
-        "task": card.task.model_dump(exclude={"scale", "criteria", "nominal", "places"}),
+        "task": card.task.model_dump(exclude={"scale", "criteria"}),
         "criteria": card.task.criteria,
         "shots": style.pop("shots", Style.shots),
         "style": style,
