@@ -153,16 +153,151 @@ def test_names_decide_between_columns_that_could_both_be_it(write: Write) -> Non
     assert guess_label(table, "comment") == ["rating"]
 
 
-def test_bare_numbers_get_words_so_that_they_do_not_stand_beside_other_numbers(
-    write: Write,
-) -> None:
-    stars = rows(labels=(1, 2, 3, 4, 5))
-    assert source(write("a.csv", csv(stars)))["scale"][5] == "very high"
-    renamed = [{"text": row["body"], "stars": row["severity"]} for row in stars]
-    assert source(write("b.csv", csv(renamed)))["scale"][1] == "1 star"
+def test_numbers_stay_numbers_and_are_their_own_labels(write: Write) -> None:
+    rated = rows(labels=(1, 2, 3, 4, 5))
+    study = drafted(write("a.csv", csv(rated)))
+    assert study["datasets"][0]["scale"] == [1, 2, 3, 4, 5]
+    assert study["base"]["label_format"] == "values"
     ten = drafted(write("c.csv", csv(rows(220, tuple(range(11))))))
-    assert ten["base"]["label_format"] == "natural_language"
-    assert ten["datasets"][0]["scale"] == [str(k) for k in range(11)]
+    assert ten["datasets"][0]["scale"] == list(range(11))
+    assert ten["base"]["label_format"] == "values"
+
+
+def test_stars_stay_as_they_are_written(write: Write) -> None:
+    study = drafted(write("b.csv", csv(rows(labels=("1 star", "2 stars", "3 stars")))))
+    assert study["datasets"][0]["scale"] == ["1 star", "2 stars", "3 stars"]
+    assert "label_format" not in study["base"]
+
+
+def test_the_words_of_the_prompt_are_those_of_the_columns(write: Write) -> None:
+    records = [
+        {"Kommentar": f"Das ist Nummer {k}", "Zufriedenheit": ["gering", "mittel", "hoch"][k % 3]}
+        for k in range(30)
+    ]
+    found = source(write("t.csv", csv(records)), scale=["gering", "mittel", "hoch"])
+    assert found["task"] == {
+        "title": "Zufriedenheit",
+        "noun": "Kommentar",
+        "aspect": "Zufriedenheit",
+        "low": "gering",
+        "high": "hoch",
+    }
+
+
+# Ids
+
+
+def test_the_ids_are_those_of_the_file(write: Write) -> None:
+    assert source(write("t.csv", csv(rows())))["id"] == "id"
+    keyed = [{"ticket_key": k, "author_id": k % 5, **row} for k, row in enumerate(rows())]
+    for row in keyed:
+        del row["id"]
+    assert source(write("k.csv", csv(keyed)))["id"] == "ticket_key"
+
+
+@pytest.mark.parametrize("repeated", ["t-0001", ""])
+def test_ids_that_are_empty_or_come_twice_are_not_taken(write: Write, repeated: str) -> None:
+    records = rows()
+    records[7]["id"] = repeated
+    assert "id" not in source(write("t.csv", csv(records)))
+
+
+# Odd labels
+
+
+@pytest.mark.parametrize(
+    ("labels", "odd", "near"),
+    [
+        (("low", "medium", "high"), "hgih", "; did you mean 'high'?"),
+        (("low", "medium", "high"), "n/a", "; there are: low, medium, high"),
+        (("negative", "neutral", "positive"), "postive", "; did you mean 'positive'?"),
+        ((1, 2, 3), "two", "; there are: 1, 2, 3"),
+    ],
+)
+def test_an_odd_label_is_named_with_its_row(
+    write: Write, labels: tuple[Any, ...], odd: str, near: str
+) -> None:
+    records = rows(90, labels)
+    records[12]["severity"] = odd
+    path = write("t.csv", csv(records))
+    draft = draft_study(path, path.with_suffix(".yaml"))
+    assert f"'{odd}' in row 14{near}" in draft.notes
+    (found,) = yaml.safe_load(draft.text)["datasets"]
+    assert (found["scale"], found["on_bad"]) == ([*labels], "drop")
+
+
+def test_a_rare_class_is_no_odd_label(write: Write) -> None:
+    records = rows(100, ("low", "medium", "high"))
+    records[12]["severity"] = "critical"
+    path = write("t.csv", csv(records))
+    assert source(path)["scale"] == ["low", "medium", "high", "critical"]
+
+
+def test_many_odd_labels_are_counted(write: Write) -> None:
+    records = rows(90)
+    for k in range(9):
+        records[k]["severity"] = f"other {k}"
+    path = write("t.csv", csv(records))
+    draft = draft_study(path, path.with_suffix(".yaml"), label="severity", scale=["low", "high"])
+    assert "'other 0' in row 2; there are: low, high" in draft.notes
+    assert "5 more values of 'severity' are not on the scale" in draft.notes
+
+
+# Files without labels
+
+
+def unlabelled(n: int = 40) -> list[dict[str, Any]]:
+    return [{"id": k + 1, "body": f"ticket {k} about a thing"} for k in range(n)]
+
+
+@pytest.mark.parametrize("scale", [["low", "medium", "high"], ["1", "2", "3", "4", "5"]], ids=str)
+def test_a_file_without_labels_gives_a_study_that_runs(
+    write: Write, tmp_path: Path, scale: list[str]
+) -> None:
+    path = write("tickets.csv", csv(unlabelled()))
+    out = tmp_path / "tickets.yaml"
+    draft = draft_study(path, out, model="sim/first-slot", scale=scale)
+    out.write_text(draft.text, encoding="utf-8")
+    study = yaml.safe_load(draft.text)
+    assert study["datasets"][0]["label"] is None
+    assert [str(value) for value in study["datasets"][0]["scale"]] == scale
+    assert (study["test_size"], study["base"]["shots"]) == (40, 0)
+    assert study["probes"] == ["label_order"]
+    run = perform(read_study(out), tmp_path / "run", Store())
+    assert set(run.verdicts["contrast"]) == {"P1"}
+    assert any("no accuracy" in note for note in draft.notes)
+
+
+def test_one_column_of_texts_is_enough(cli: Cli, write: Write) -> None:
+    write("data.csv", "text\n" + "".join(f"a thing {k}\n" for k in range(9)))
+    assert cli("init", "data.csv", "--scale", "bad,good")[0] == 0
+    assert "label: null" in Path("data.yaml").read_text()
+
+
+def test_an_empty_column_of_labels_is_none(write: Write) -> None:
+    path = write("t.csv", csv([row | {"severity": ""} for row in unlabelled()]))
+    assert source(path, scale=["low", "high"])["label"] is None
+
+
+def test_a_column_that_does_not_use_the_scale_is_not_the_label(write: Write) -> None:
+    records = [row | {"region": "NSEW"[row["id"] % 4]} for row in unlabelled()]
+    path = write("t.csv", csv(records))
+    assert source(path, scale=["low", "high"])["label"] is None
+    rated = [row | {"urgent": ("low", "high")[row["id"] % 2]} for row in records]
+    assert source(write("r.csv", csv(rated)), scale=["low", "high"])["label"] == "urgent"
+
+
+def test_labels_may_be_declared_absent(cli: Cli, write: Write) -> None:
+    write("data.csv", csv(rows()))
+    assert cli("init", "data.csv", "--unlabelled", "--scale", "low,high")[0] == 0
+    assert "label: null" in Path("data.yaml").read_text()
+    code, _, err = cli("init", "data.csv", "--unlabelled", "--label", "severity", "--force")
+    assert (code, "contradict" in err) == (2, True)
+
+
+def test_the_classes_of_a_file_without_labels_are_asked(write: Write) -> None:
+    path = write("t.csv", csv(unlabelled()))
+    assert source(path, ask=lambda question, proposed: "cold,warm")["scale"] == ["cold", "warm"]
 
 
 # Files that nobody wants
@@ -215,7 +350,7 @@ def test_classes_of_very_different_size_are_tested_in_proportion(write: Write) -
 
 UNUSABLE = {
     "empty": ("", "has no rows"),
-    "one column": ("text\na b\nc d\n", "has one column, 'text'"),
+    "no labels": ("text\na b\nc d\n", "Say --scale low,medium,high"),
     "one class": (csv(rows(labels=("low",))), "which column of"),
     "200 classes": (csv(rows(400, tuple(f"class {k}" for k in range(200)))), "--label COLUMN"),
     "no order": (csv(rows(labels=("red", "green", "blue"))), "--scale red,green,blue"),

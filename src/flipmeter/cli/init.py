@@ -20,19 +20,22 @@ app = verb()
 
 @app.command()
 def init(
-    file: Annotated[Path, typer.Argument(help="Labelled texts: .csv, .tsv, .jsonl, .parquet.")],
+    file: Annotated[Path, typer.Argument(help="Texts: .csv, .tsv, .jsonl, .parquet.")],
     text: Annotated[str | None, typer.Option(help="The column with the texts.")] = None,
     label: Annotated[str | None, typer.Option(help="The column with the labels.")] = None,
     scale: Annotated[
         str | None, typer.Option(help="The classes, lowest first: low,medium,high.")
     ] = None,
+    unlabelled: Annotated[
+        bool, typer.Option("--unlabelled", help="No column holds labels: no accuracy.")
+    ] = False,
     model: Annotated[str, typer.Option("--model", "-m", help="Who answers.")] = EMBEDDED,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The study file (FILE's name, .yaml).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the study file.")] = False,
 ) -> None:
-    """Look at a file of labelled texts and write a study of it that runs as it is.
+    """Look at a file of texts, with or without labels, and write a study that runs as it is.
 
     What the file does not tell is asked on a terminal; elsewhere the error names the option.
     """
@@ -42,7 +45,14 @@ def init(
         raise Problem(f"{path} is there already; name another with --out, or say --force")
     classes = None if scale is None else [part.strip() for part in scale.split(",")]
     draft = draft_study(
-        file, path, text=text, label=label, scale=classes, model=model, ask=_asker()
+        file,
+        path,
+        text=text,
+        label=label,
+        scale=classes,
+        unlabelled=unlabelled,
+        model=model,
+        ask=_asker(),
     )
     try:
         write_output(path, draft.text)

@@ -6,6 +6,7 @@ Every guess is a list, best first: one entry is sure, several are a question, no
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from flipmeter.data.digest import is_blank
@@ -23,6 +24,7 @@ _LABELS = (
     "label class gold target y rating star score grade sentiment severity priority quality level "
     "polarity toxicity rank importance urgency difficulty satisfaction relevance"
 )
+_IDS = "id key uuid guid identifier"
 _NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d*)?")
 _LADDERS = (
     "never|rarely, seldom|sometimes, occasionally|often, frequently|usually|almost always|always",
@@ -110,6 +112,64 @@ def guess_label(table: Table, text: str | None = None) -> list[str]:
     return ordered if len(ordered) == 1 else possible
 
 
+def label_names(table: Table) -> list[str]:
+    """Columns that are called like labels and not empty."""
+    return [column for column, values in _columns(table) if values and _is_called(column, _LABELS)]
+
+
+def guess_id(table: Table, taken: Sequence[str]) -> str | None:
+    """The column that names every row, if its name says so and no name comes twice."""
+    n_rows = sum(not record.fault for record in table.records)
+    found = [
+        column
+        for column, values in _columns(table)
+        if column not in taken
+        and _is_called(column, _IDS)
+        and all(isinstance(value, str | int) for value in values)
+        and len({str(value) for value in values}) == len(values) == n_rows
+    ]
+    return min(found, key=len, default=None)
+
+
+def usual_classes(table: Table, column: str) -> list[object]:
+    """The different values of a column, without typing errors and strays: rare beside the others.
+
+    Values whose order is known are all kept, however rare.
+    """
+    found = classes_in(table, column)
+    if guess_order(found):
+        return found
+    counts = Counter(map(label_key, _values(table, column)))
+    kept = [value for value in found if not _is_typing_error(label_key(value), counts)]
+    most = max(counts.values(), default=0)
+    usual = [value for value in kept if STRAY * counts[label_key(value)] > most]
+    return usual if not guess_order(kept) and guess_order(usual) else kept
+
+
+TYPING_ERROR = 5
+"""How many times more often the class occurs that a word is a misspelling of."""
+STRAY = 20
+"""How many times more often the largest class occurs than a value that is no class."""
+SHORTEST_WORD = 4
+
+
+def _is_typing_error(word: str, counts: Mapping[str, int]) -> bool:
+    if len(word) < SHORTEST_WORD or is_number(word):
+        return False
+    often = (other for other, n in counts.items() if n >= TYPING_ERROR * counts[word])
+    return any(len(other) >= SHORTEST_WORD and _is_one_edit(word, other) for other in often)
+
+
+def _is_one_edit(word: str, other: str) -> bool:
+    """Whether one letter more, less or other, or two letters in the other order, make the other."""
+    while word and other and word[0] == other[0]:
+        word, other = word[1:], other[1:]
+    while word and other and word[-1] == other[-1]:
+        word, other = word[:-1], other[:-1]
+    is_letter = max(len(word), len(other)) == 1
+    return is_letter or (len(word) == 2 and word == other[::-1])
+
+
 def classes_in(table: Table, column: str) -> list[object]:
     """Return the different values of a column, as they are first written."""
     return _distinct(_values(table, column))
@@ -128,6 +188,11 @@ def guess_order(values: Sequence[object]) -> list[object]:
 def is_number(value: object) -> bool:
     """Say whether a label is a number, or a number of stars."""
     return _NUMBER.fullmatch(label_key(value)) is not None
+
+
+def is_bare_number(value: object) -> bool:
+    """Say whether a label is a number and nothing else: not a number of stars."""
+    return _NUMBER.fullmatch(str(value).strip()) is not None
 
 
 _TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-d]|first|second|left|right)")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from string import Template
@@ -15,21 +16,25 @@ from typing import Any
 import yaml
 
 from flipmeter.data import load_file, sample
+from flipmeter.data.digest import is_blank
 from flipmeter.data.guess import (
     MOST_CLASSES,
     classes_in,
     exchangeable_columns,
+    guess_id,
     guess_label,
     guess_order,
     guess_text,
-    is_number,
+    is_bare_number,
+    label_names,
+    usual_classes,
 )
-from flipmeter.data.labels import label_key, shorten
+from flipmeter.data.labels import label_key, read_labels, shorten
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
-from flipmeter.data.tables import Table, read_table
+from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
 from flipmeter.study.grid import exchange_hint
-from flipmeter.types import Dataset, Problem, Scale
+from flipmeter.types import Dataset, Problem, Scale, Task
 
 EMBEDDED = "local/smollm2-135m"
 TEST_SIZE = 100
@@ -38,17 +43,11 @@ LONGEST_DEMOS = 12_000
 """Characters of demonstrations that leave the embedded model room for an item."""
 LONGEST_TEXT = 16_000
 RARE = 10
+MOST_ODD = 5
+"""How many labels that are no class are named."""
 
 Ask = Callable[[str, str], str]
 """Put a question with a proposed answer to the user and return what they say."""
-
-_DEGREES = {
-    2: ("low", "high"),
-    3: ("low", "medium", "high"),
-    4: ("very low", "low", "high", "very high"),
-    5: ("very low", "low", "medium", "high", "very high"),
-}
-
 
 STUDY = Template("""\
 # Drafted by flipmeter init: read it, change what is wrong, then
@@ -64,7 +63,7 @@ models: [$model]
 datasets:
   - file: $file
     text: $text
-    label: $label
+    label: $label$id
     # Lowest first. The names stand in the prompt: call the classes what your raters call them.
     scale: $scale
     $on_bad
@@ -76,7 +75,7 @@ test_size: $test_size
 balance: $balance
 
 # What is moved: the list of labels, the order of the demonstrations, their place.
-probes: [label_order, demo_order, placement]
+probes: $probes
 repeats: 2  # ask some prompts twice, to know the noise
 
 # The prompt: demonstrations of each class, what a label looks like (flipmeter list factors).
@@ -100,53 +99,82 @@ def draft_study(
     text: str | None = None,
     label: str | None = None,
     scale: Sequence[str] | None = None,
+    unlabelled: bool = False,
     model: str = EMBEDDED,
     ask: Ask | None = None,
 ) -> Draft:
     """Look at a file and write a commented study of it; what stays unsure is asked, or a Problem.
 
-    `scale` lists the classes lowest first. Paths in the study count from the folder of `out`.
+    `scale` lists the classes lowest first. A file without labels, or one that is `unlabelled`
+    whatever its columns look like, gives a study that measures everything but accuracy. Paths in
+    the study count from the folder of `out`.
     """
-    table = read_table(file)
-    _refuse_one_column(table)
-    text, label = _columns(table, text, label, ask)
+    table = read_table(file, needs="a text")
+    text, label = _columns(table, text, label, scale, unlabelled, ask)
     classes = _classes(table, label, scale, ask)
-    named = _named(classes, label)
-    dataset = load_file(file, text=text, label=label, scale=named, on_bad="drop")
-    source = {
-        "file": Path(os.path.relpath(file, out.parent)).as_posix(),
+    source: dict[str, Any] = {
         "text": text,
         "label": label,
-        "scale": named,
+        "id": guess_id(table, [text, label or ""]),
+        "scale": [_named(value) for value in classes],
     }
+    words = _task_words(text, label, source["scale"])
+    dataset = load_file(file, **source, task=words, on_bad="drop")
+    source["file"] = Path(os.path.relpath(file, out.parent)).as_posix()
     written = _written(out, model, dataset, source, _sized(dataset), len(table.records))
     hint = [exchange_hint(table.file, found)] if (found := exchangeable_columns(table)) else []
-    return Draft(written, (*_notes(dataset), *hint))
+    odd = _odd_labels(table, label, dataset) if label else [_without_labels(table, scale)]
+    return Draft(written, (*odd, *_notes(dataset), *hint))
 
 
 # --- questions --------------------------------------------------------------------------------
 
 
-def _refuse_one_column(table: Table) -> None:
-    if len(table.columns) == 1:
-        raise Problem(
-            f"{table.file} has one column, {shorten(table.columns[0])}; a study needs two: texts, "
-            "and the labels that people gave them"
-        )
-
-
-def _columns(table: Table, text: str | None, label: str | None, ask: Ask | None) -> tuple[str, str]:
+def _columns(
+    table: Table,
+    text: str | None,
+    label: str | None,
+    scale: Sequence[str] | None,
+    unlabelled: bool,
+    ask: Ask | None,
+) -> tuple[str, str | None]:
     """Return the columns of text and label; the surer guess goes first and helps the other."""
+    if unlabelled and label:
+        raise Problem(f"--unlabelled and --label {label} contradict each other; give one of them")
     for name in (text, label):
         if name is not None and name not in table.columns:
             near = suggestion(name, list(table.columns))
             raise Problem(f"{table.file} has no column '{name}'{near}")
     texts = [text] if text else guess_text(table, label)
-    labels = [label] if label else guess_label(table, texts[0] if len(texts) == 1 else None)
+    sure = texts[0] if len(texts) == 1 else None
+    labels = [label] if label else [] if unlabelled else _may_be_labels(table, sure, scale)
     if len(labels) == 1 and not text:
         texts = guess_text(table, labels[0])
     chosen = _one_of(table, "text", texts, ask)
-    return chosen, _one_of(table, "label", [name for name in labels if name != chosen], ask)
+    labels = [name for name in labels if name != chosen]
+    if not labels and (unlabelled or scale or not {*label_names(table)} - {chosen}):
+        return chosen, None
+    return chosen, _one_of(table, "label", labels, ask)
+
+
+def _may_be_labels(table: Table, text: str | None, scale: Sequence[str] | None) -> list[str]:
+    """The columns that may hold the labels; where a scale is given, those that use it."""
+    if scale is None:
+        return guess_label(table, text)
+    reader, taken = read_labels([_named(value) for value in scale]), guess_id(table, [])
+    shares = {
+        column: _share(map(reader.rank, classes_in(table, column)))
+        for column in table.columns
+        if column not in (text, taken)
+    }
+    named = [column for column in label_names(table) if shares.get(column)]
+    return named if len(named) == 1 else [c for c, share in shares.items() if share >= 0.5]
+
+
+def _share(ranks: Iterable[int]) -> float:
+    """Share of values that are classes."""
+    found = list(ranks)
+    return sum(map(bool, found)) / max(1, len(found))
 
 
 def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> str:
@@ -155,7 +183,8 @@ def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> s
     shown = ", ".join(_described(table, column) for column in found or table.columns)
     unsure = f"which column of {table.file} holds the {what}? {'It may be' if found else 'It has'}"
     if ask is None:
-        raise Problem(f"{unsure} {shown}; say --{what} COLUMN")
+        or_none = ", or --unlabelled" if what == "label" else ""
+        raise Problem(f"{unsure} {shown}; say --{what} COLUMN{or_none}")
     answer = ask(f"{unsure} {shown}", (found or table.columns)[0])
     if answer not in table.columns:
         raise Problem(f"no column '{answer}'{suggestion(answer, list(table.columns))}")
@@ -168,22 +197,20 @@ def _described(table: Table, column: str) -> str:
 
 
 def _classes(
-    table: Table, label: str, scale: Sequence[str] | None, ask: Ask | None
+    table: Table, label: str | None, scale: Sequence[str] | None, ask: Ask | None
 ) -> list[object]:
     """Return the classes lowest first: as told, as their words tell, or as the user answers."""
     if scale:
         return list(scale)
-    found = classes_in(table, label)
-    if len(found) < 2:
-        only = f"only the value {shorten(found[0])}" if found else "no text or number"
-        raise Problem(f"the column '{label}' of {table.file} has {only}; a scale needs two classes")
-    if len(found) > MOST_CLASSES:
-        some = ", ".join(shorten(value) for value in found[:3])
-        raise Problem(
-            f"the column '{label}' of {table.file} has {len(found)} different values ({some}, …); "
-            "a scale has a few: name another column with --label, keep some with --scale "
-            "lowest,…,highest, or merge them in the file first"
+    if label is None:
+        return _listed(
+            f"{table.file} has no labels; which classes are its texts rated on, lowest first?",
+            "low,medium,high",
+            "Say --scale low,medium,high (or your own), or --label COLUMN if one has labels",
+            ask,
         )
+    found = usual_classes(table, label)
+    _refuse_no_scale(table, label, found)
     ordered = guess_order(found)
     if ordered:
         return ordered
@@ -191,27 +218,56 @@ def _classes(
     unsure = f"in which order are the classes of '{label}', lowest first?"
     if any("," in str(value) for value in found):
         raise Problem(f"{unsure} A name among {listed} has a comma: write it without in the file")
+    way_out = (
+        f"Say --scale {quote(listed)} (these are they, not in order); if that column holds no "
+        "labels, name another with --label, or say --unlabelled"
+    )
+    return _listed(unsure, listed, way_out, ask)
+
+
+def _listed(question: str, proposed: str, way_out: str, ask: Ask | None) -> list[object]:
     if ask is None:
-        raise Problem(f"{unsure} Say --scale {quote(listed)} (these are they, not in order)")
-    return [part.strip() for part in ask(unsure, listed).split(",")]
+        raise Problem(f"{question} {way_out}")
+    return [part.strip() for part in ask(question, proposed).split(",")]
 
 
-def _named(classes: Sequence[object], column: str) -> list[str] | dict[Any, str]:
-    """Return a scale in words: bare numbers would stand beside the numbers of the label list."""
-    names = [str(value).strip() for value in classes]
-    if not all(map(is_number, classes)):
-        return names
-    values = [_number(value) for value in classes]
-    if "star" in column.lower() or any("star" in name.lower() or "★" in name for name in names):
-        return {value: f"{value} star{'' if value == 1 else 's'}" for value in values}
-    if len(values) in _DEGREES:
-        return dict(zip(values, _DEGREES[len(values)], strict=True))
-    return [str(value) for value in values]
+def _refuse_no_scale(table: Table, label: str, found: Sequence[object]) -> None:
+    if len(found) < 2:
+        only = f"only the value {shorten(found[0])}" if found else "no text or number"
+        raise Problem(
+            f"the column '{label}' of {table.file} has {only}; a scale needs two classes: name "
+            "another column with --label, or say --unlabelled and --scale lowest,…,highest"
+        )
+    if len(found) > MOST_CLASSES:
+        some = ", ".join(shorten(value) for value in found[:3])
+        raise Problem(
+            f"the column '{label}' of {table.file} has {len(found)} different values ({some}, …); "
+            "a scale has a few: name another column with --label, keep some with --scale "
+            "lowest,…,highest, or merge them in the file first"
+        )
+
+
+def _named(value: object) -> str | int | float:
+    """A class as the file writes it; numbers stay numbers, which are their own labels."""
+    return _number(value) if is_bare_number(value) else str(value).strip()
 
 
 def _number(value: object) -> int | float:
     number = float(label_key(value))
     return int(number) if number.is_integer() else number
+
+
+def _task_words(text: str, label: str | None, scale: Sequence[object]) -> dict[str, str]:
+    """What a prompt calls things, after the columns: the words of the data are in its language."""
+    column = label or "class"
+    plain = read_labels(list(scale), column=column).task
+    if plain.title == Task.title:
+        return {}
+    noun, aspect = (" ".join(name.replace("_", " ").split()) for name in (text, column))
+    words = {"noun": noun[:1].upper() + noun[1:]}
+    if plain.aspect.casefold() == aspect.casefold() and label:
+        words |= {"aspect": aspect, "title": aspect[:1].upper() + aspect[1:]}
+    return words
 
 
 # --- sizes ------------------------------------------------------------------------------------
@@ -226,6 +282,8 @@ class _Sizes:
 
 def _sized(dataset: Dataset) -> _Sizes:
     """Return the largest usual plan that the rows allow and the embedded model can read."""
+    if not _is_labelled(dataset):
+        return _Sizes(min(TEST_SIZE, len(dataset.test)), 0, "equal")
     counts = Counter(item.gold for item in dataset.test)
     n_rows = [counts[rank] for rank in dataset.task.scale.ranks]
     for shots in SHOTS:
@@ -245,6 +303,10 @@ def _sized(dataset: Dataset) -> _Sizes:
     raise Problem(f"{dataset.source} has too few rows to test anything; give more")
 
 
+def _is_labelled(dataset: Dataset) -> bool:
+    return any(item.gold for item in dataset.test)
+
+
 def _n_shown(dataset: Dataset, plan: _Sizes) -> int:
     """Count the characters of the demonstrations that the study would show."""
     size, balance = plan.test_size, plan.balance
@@ -253,6 +315,30 @@ def _n_shown(dataset: Dataset, plan: _Sizes) -> int:
 
 
 # --- the file ---------------------------------------------------------------------------------
+
+
+def _odd_labels(table: Table, label: str, dataset: Dataset) -> Iterator[str]:
+    """Yield what stands in the label column and is no class, each with its first row."""
+    reader = read_labels(dataset.task.scale, column=label)
+    found: dict[str, list[Record]] = {}
+    for record in table.records:
+        raw = record.values.get(label)
+        if raw is not None and not is_blank(str(raw)) and not reader.rank(raw):
+            found.setdefault(label_key(raw), []).append(record)
+    for key, records in islice(found.items(), MOST_ODD):
+        more = f" and {len(records) - 1:,} more" if len(records) > 1 else ""
+        near = suggestion(key, list(reader.task.scale.names))
+        yield f"{shorten(records[0].values[label])} in row {records[0].row}{more}{near}"
+    if len(found) > MOST_ODD:
+        yield f"{len(found) - MOST_ODD:,} more values of '{label}' are not on the scale"
+
+
+def _without_labels(table: Table, scale: Sequence[str] | None) -> str:
+    why = "no column holds one of the classes given" if scale else "there is no column of labels"
+    return (
+        f"{table.file}: {why}; the study measures flips, noise and direction, and no accuracy "
+        "(--label COLUMN names the labels if there are any)"
+    )
 
 
 def _notes(dataset: Dataset) -> Iterator[str]:
@@ -266,7 +352,7 @@ def _notes(dataset: Dataset) -> Iterator[str]:
             "cannot read it and answers with an error: shorten it, or use a larger model"
         )
     counts = Counter(item.gold for item in dataset.test)
-    if min(counts[rank] for rank in dataset.task.scale.ranks) < RARE:
+    if _is_labelled(dataset) and min(counts[rank] for rank in dataset.task.scale.ranks) < RARE:
         yield f"a class has few rows ({_sizes(dataset)}): its numbers will say little"
 
 
@@ -281,8 +367,10 @@ def _written(
     task, scale = dataset.task, dataset.task.scale
     words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
     dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
+    column = source["id"]
     return STUDY.substitute(
-        {name: _flow(value) for name, value in source.items()},
+        {name: _flow(value) for name, value in source.items()}
+        | {"id": "" if column is None else f"\n    id: {_flow(column)}"},
         out=quote(" ".join(out.name.split())),
         name=_flow(_name(dataset.name)),
         model=_flow(model),
@@ -291,20 +379,23 @@ def _written(
         task=_flow(words | {"low": scale.low, "high": scale.high}),
         test_size=plan.test_size,
         balance=plan.balance,
+        probes=_flow(["label_order", *(["demo_order", "placement"] if plan.shots else [])]),
         base=_flow(_style(scale, plan)),
     )
 
 
 def _sizes(dataset: Dataset) -> str:
     """Return the number of rows of each class."""
+    if not _is_labelled(dataset):
+        return "no labels"
     counts, scale = Counter(item.gold for item in dataset.test), dataset.task.scale
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
 def _style(scale: Scale, plan: _Sizes) -> dict[str, Any]:
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
-    is_bare = all(map(is_number, scale.names))
-    return {"shots": plan.shots} | ({"label_format": "natural_language"} if is_bare else {})
+    is_bare = all(map(is_bare_number, scale.names))
+    return {"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})
 
 
 def _name(stem: str) -> str:
