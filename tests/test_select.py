@@ -622,7 +622,7 @@ def test_select_tells_a_machine_the_same(cli: Cli, run: Run) -> None:
         (["--dataset", "review"], "did you mean 'reviews"),
         (["--level", "label_format=leter"], "did you mean 'label_format=letter'"),
         (["--level", "base"], "name one with --rater"),
-        (["--contrast", "P2"], "no pair of views named 'P2'"),
+        (["--contrast", "P2"], "no contrast with a verdict named 'P2'"),
     ],
 )
 def test_what_is_asked_wrongly_has_a_way_out(

@@ -98,7 +98,7 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
     """Return a function that holds a run to a gate, and fails the test with the table.
 
     It takes a run or its folder; `gate` is a file or its content, by default that of --flip-gate,
-    else every pair is held to the margin of the study. `against` is an earlier run.
+    else every contrast is held to the margin of the study. `against` is an earlier run.
     """
 
     def hold(

@@ -101,14 +101,14 @@ def power_plans(study: Study, text: str, grid: Sequence[Condition]) -> Iterator[
     contrast = claimed(claim.contrast, contrasts_in(study, grid))
     for name, items in _shared_items(claim, contrast, grid).items():
         looks = _looks(items, study.block_size)
-        notes = tuple(_notes(study, claim, items, looks))
+        notes = (*_drawn(contrast), *_notes(study, claim, items, looks))
         yield plan_power(claim, looks, block=study.block_size, dataset=name, notes=notes)
 
 
 def _shared_items(
     claim: Claim, contrast: Contrast, grid: Sequence[Condition]
 ) -> dict[str, tuple[Item, ...]]:
-    """The items of every dataset that are asked under both views of a contrast."""
+    """The items of every dataset that are asked under all views of a contrast."""
     shared = {}
     for name in dict.fromkeys(condition.dataset for condition in grid):
         here = [condition for condition in grid if condition.dataset == name]
@@ -119,7 +119,7 @@ def _shared_items(
         shared[name] = min(asked, key=len)
     if not any(shared.values()):
         raise Problem(
-            f"nobody is asked under both views of {contrast.name}, so that '{claim}' cannot be "
+            f"nobody is asked under all views of {contrast.name}, so that '{claim}' cannot be "
             "settled; the pipeline cannot express it, or there are no demonstrations"
         )
     return {name: items for name, items in shared.items() if items}
@@ -129,6 +129,11 @@ def _looks(items: Sequence[Item], block: int) -> tuple[int, ...]:
     """How many clusters the items have by the end of each block."""
     clusters = [item.cluster or item.id for item in items]
     return tuple(len(set(clusters[:end])) for end in looks_of(block, len(items)))
+
+
+def _drawn(contrast: Contrast) -> Iterator[str]:
+    if not contrast.is_pair:
+        yield f"two of the {len(contrast.views)} views count for each item, drawn by its name"
 
 
 def _notes(

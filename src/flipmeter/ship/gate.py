@@ -65,7 +65,8 @@ class Drift(Strict):
 class Limits(Drift):
     """What is asked of a rater; what is not named is not asked.
 
-    Flips and excess are by contrast, whose name may be a pattern; a number alone is for all pairs.
+    Flips and excess are by contrast, whose name may be a pattern; a number alone is for all those
+    with a verdict.
     """
 
     excess: dict[str, Share] = Field(default_factory=dict)
@@ -162,7 +163,7 @@ class Checked(Printed):
 
 
 def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> Checked:
-    """Hold a run to a gate; without one, every pair of views to the margin of its study.
+    """Hold a run to a gate; without one, every contrast to the margin of its study.
 
     With a reference run, what got worse since then is held to the gate's `drift`.
     """
@@ -266,7 +267,7 @@ def _asked(
 def _matched(pattern: str, contrasts: Sequence[Contrast]) -> list[str]:
     """Return the contrasts that a pattern means: an aggregate only if it is named itself."""
     found = [c.name for c in contrasts if c.name == pattern] or [
-        c.name for c in contrasts if c.is_pair and fnmatchcase(c.name, pattern)
+        c.name for c in contrasts if c.is_judged and fnmatchcase(c.name, pattern)
     ]
     if not found:
         near = suggestion(pattern, [contrast.name for contrast in contrasts])

@@ -144,8 +144,8 @@ def select(
 
     Chosen is the best whose flips are shown to be below `max_flip` by bounds that hold for all
     candidates together, and of whose pairs at most `max_unreadable` cannot be read; or the `level`
-    that is named. The axes are `contrasts`, all pairs unless said. `seed` draws the halves that are
-    held out.
+    that is named. The axes are `contrasts`, all that are judged unless said. `seed` draws the
+    halves that are held out.
     """
     name = _dataset(run, dataset)
     asked = run.decisions
@@ -198,10 +198,10 @@ def _known(name: str, names: Sequence[str], what: str) -> None:
 
 
 def _axes(run: Run, names: Sequence[str] | None) -> list[Contrast]:
-    pairs = [contrast for contrast in run.contrasts if contrast.is_pair]
+    judged = [contrast for contrast in run.contrasts if contrast.is_judged]
     for name in names or ():
-        _known(name, [pair.name for pair in pairs], "pair of views")
-    return [pair for pair in pairs if names is None or pair.name in names]
+        _known(name, [one.name for one in judged], "contrast with a verdict")
+    return [one for one in judged if names is None or one.name in names]
 
 
 def _named(field: Field, rater: str | None, level: str) -> int:

@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.inference.chosen import PairCounts
+from flipmeter.measure.inference.judge import replies_under
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
@@ -75,13 +77,13 @@ def read_field(
 ) -> Field:
     """Lay the decisions on one dataset out by candidate, on the items that all of them rated.
 
-    Every pair of views is an axis of its own; aggregates are left out.
+    Every contrast with a verdict is an axis of its own; other aggregates are left out.
     """
     _known(by, BY, "score")
     _known(cost, COSTS, "cost")
     if by == "mae":
         refuse_mae(decisions, "by mae")
-    axes = [contrast for contrast in contrasts if contrast.is_pair]
+    axes = [contrast for contrast in contrasts if contrast.is_judged]
     frame = checked(decisions).filter(repeat=0)
     panel = read_panel(frame)
     if panel.keys["dataset"].n_unique() > 1:
@@ -151,7 +153,7 @@ def _good(classes: Ranks, gold: Ranks, n_classes: int, by: By) -> Floats:
 
 
 def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) -> PairCounts:
-    """Count pairs by candidate, contrast and cluster.
+    """Count pairs of views by candidate, contrast and cluster.
 
     A reply that never came is not asked; one that cannot be read is no flip.
     """
@@ -160,13 +162,9 @@ def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) 
     varies = np.zeros(shape[:2], dtype=np.bool_)
     for at, contrast in enumerate(axes):
         found = compared(panel, contrast)
-        runs = [(view, 0) for view in contrast.views]
-        failed = np.any([panel.errors[run] for run in runs if run in panel.errors], axis=0)
-        counts = (found.items & found.measured[panel.groups.of] & ~failed)[shared]
-        first, second = (panel.classes(run)[shared] for run in runs)
-        is_read = counts & (first > 0) & (second > 0)
-        asked[:, at], read[:, at] = table.sums(counts), table.sums(is_read)
-        differ[:, at] = table.sums(is_read & (first != second))
+        counts = (found.items & found.measured[panel.groups.of])[shared]
+        pairs = pairs_in(replies_under(panel, contrast)[shared])
+        asked[:, at], read[:, at], differ[:, at] = (table.sums(n * counts) for n in pairs)
         varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True
     return PairCounts(asked, read, differ, varies)
 

@@ -150,9 +150,13 @@ def count_pairs(blocks: Blocks) -> Counts:
 
 def block_pairs(blocks: Blocks) -> tuple[Ints, Ints, Ints]:
     """Pairs of first replies in every block: compared, readable and different."""
-    asked, read, differ = np.zeros((3, len(blocks.replies)), dtype=np.int64)
-    first = blocks.replies[:, :, 0]
-    for one, other in combinations(range(blocks.n_views), 2):
+    return pairs_in(blocks.replies[:, :, 0])
+
+
+def pairs_in(first: Ints) -> tuple[Ints, Ints, Ints]:
+    """Pairs of views in every row of replies (items x views): compared, readable and different."""
+    asked, read, differ = np.zeros((3, len(first)), dtype=np.int64)
+    for one, other in combinations(range(first.shape[1]), 2):
         a, b = first[:, one], first[:, other]
         is_read = (a > UNREADABLE) & (b > UNREADABLE)
         asked += (a != NOT_ASKED) & (b != NOT_ASKED)

@@ -49,12 +49,17 @@ def read_claim(text: str) -> Claim:
 
 
 def claimed(contrast: str, contrasts: Sequence[Contrast]) -> Contrast:
-    """The contrast that a claim names, which must be a pair of views."""
-    known = {one.name: one for one in contrasts if one.is_pair}
-    if contrast not in known:
-        near = suggestion(contrast, list(known)) if known else "; the run has no pair of views"
-        raise Problem(f"no contrast named '{contrast}'{near}")
-    return known[contrast]
+    """The contrast that a claim names, which must be one that gets a verdict."""
+    known = {one.name: one for one in contrasts if one.is_judged}
+    if contrast in known:
+        return known[contrast]
+    near = suggestion(contrast, list(known)) if known else "; the run has none that is judged"
+    if contrast in {one.name for one in contrasts}:
+        raise Problem(
+            f"{contrast} counts items on which any view differs, which grows with the number of "
+            f"views, so that no claim is made about it{near}"
+        )
+    raise Problem(f"no contrast named '{contrast}'{near}")
 
 
 def certify(

@@ -81,10 +81,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
     is. `pool=False` yields every seed by itself.
     """
     found = compared(panel, contrast)
-    pairs = np.stack([_replies(panel, view, 0) for view in contrast.views], axis=1)
-    repeats = np.stack([_replies(panel, view, 1) for view in contrast.views], axis=1)
-    seen_before = _seen_before(panel, contrast)
-    pairs[seen_before] = repeats[seen_before] = NOT_ASKED
+    pairs, repeats = (replies_under(panel, contrast, repeat) for repeat in (0, 1))
     masses = [panel.label_mass.get((view, 0)) for view in contrast.views]
     pools: dict[tuple[object, ...], list[int]] = {}
     for group, key in enumerate(panel.keys.iter_rows()):
@@ -119,6 +116,12 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         up = _up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
         here = replace(here, label_mass=share, up_is_first=up)
         yield replace(here, status="measured", note=notes, row=row)
+
+
+def replies_under(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
+    """Classes of every item under the views of a contrast, as the core counts them."""
+    found = np.stack([_replies(panel, view, repeat) for view in contrast.views], axis=1)
+    return np.where(_seen_before(panel, contrast), NOT_ASKED, found)
 
 
 def _seen_before(panel: Panel, contrast: Contrast) -> Booleans:

@@ -10,22 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import numpy as np
 import polars as pl
 
 from flipmeter.base.checks import error_rate
 from flipmeter.measure.effects.compare import same_raters
-from flipmeter.measure.inference.blocks import Floats
+from flipmeter.measure.inference.blocks import Floats, pairs_in
 from flipmeter.measure.inference.bounds import (
     Bounded,
     bounded_mean,
     bounded_share,
     mean_upper,
 )
-from flipmeter.measure.inference.judge import ContrastRow, judge
+from flipmeter.measure.inference.judge import ContrastRow, judge, replies_under
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
-from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.measure.panel.panel import Panel, compared, read_panel
 from flipmeter.types import ALPHA, NO_CLASS, NO_LABELS, Contrast
 
 Metric = Literal["flips", "excess", "accuracy", "mae", "faults"]
@@ -291,7 +292,7 @@ def _drifts(
 def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
     """How bad every item is: flipped, wrong, not read, or how far off."""
     if limit.metric == "flips":
-        return _flipped(frame, known[limit.where].views)
+        return _flipped(frame, known[limit.where])
     runs = frame.filter(view=limit.where, repeat=0)
     if limit.metric != "faults":
         runs = runs.drop_nulls("gold")
@@ -300,16 +301,15 @@ def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> 
     return runs.select(*GROUP, "item", CLUSTER, "n_classes", bad=bad.cast(pl.Int64), failed=failed)
 
 
-def _flipped(frame: pl.DataFrame, views: Sequence[str]) -> pl.DataFrame:
-    """Whether items flip, of those that were read in all views of a contrast."""
-    runs = frame.filter(pl.col("view").is_in(views), repeat=0)
-    found = runs.group_by(*GROUP, "item", maintain_order=True).agg(
-        bad=(pl.col("rank").n_unique() > 1).cast(pl.Int64),
-        failed=(pl.col("rank") == NO_CLASS).any(),
-        n_views=pl.len(),
-        is_same=(pl.col("prompt").n_unique() == 1) & (pl.col("prompt").first() != ""),
-        n_classes=pl.col("n_classes").first(),
-        cluster=CLUSTER.first(),
+def _flipped(frame: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
+    """Share of the readable pairs of views of every item that differ."""
+    panel = read_panel(frame)
+    asked, read, differ = pairs_in(replies_under(panel, contrast))
+    units = frame.select(*GROUP, "item").unique().sort(*GROUP, "item")  # the panel's order
+    found = units.with_columns(
+        cluster=pl.Series(panel.cluster_names, dtype=pl.String)[panel.cluster],
+        n_classes=panel.n_classes[panel.groups.of],
+        bad=differ / np.maximum(read, 1),
+        failed=asked > read,
     )
-    usable = found.filter(n_views=len(views)).filter(~pl.col("is_same").fill_null(False))
-    return usable.filter(~pl.col("failed")).drop("n_views", "is_same")
+    return found.filter(compared(panel, contrast).items & (read > 0))

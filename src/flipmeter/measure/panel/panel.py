@@ -61,6 +61,7 @@ class Panel:
     `slots` say where answers stood in what the prompt offered, 0 where that is not known; `places`
     where the fields stood that they chose. `systems` names who wrote the two fields of an item.
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
+    `cluster_names` are what the numbers in `cluster` stand for.
     """
 
     keys: pl.DataFrame
@@ -85,6 +86,7 @@ class Panel:
     reasoning: Floats
     weights: Mapping[str, Floats] = field(default_factory=dict)
     scales: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cluster_names: Sequence[str] = ()
 
     @property
     def has_list(self) -> Booleans:
@@ -272,7 +274,8 @@ def read_panel(
     label_mass = np.full(shape, np.nan)
     label_mass.flat[cell] = frame["label_mass"].fill_null(np.nan).to_numpy()
     cluster = np.zeros(len(units), dtype=np.int64)
-    cluster[unit] = _places(frame["cluster"].fill_null(frame["item"]))[1]
+    cluster_names, numbers = _places(frame["cluster"].fill_null(frame["item"]))
+    cluster[unit] = numbers
     prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
     prompts.flat[cell] = _hashes(frame["prompt"])
     slots, chosen, right = (
@@ -307,6 +310,7 @@ def read_panel(
         reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
         weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
         scales=scales or {},
+        cluster_names=cluster_names.to_list(),
     )
 
 

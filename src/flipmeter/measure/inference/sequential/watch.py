@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.inference.blocks import Blocks, count_pairs, read_blocks
+from flipmeter.base.chance import draw
+from flipmeter.measure.inference.blocks import UNREADABLE, Blocks, count_pairs, read_blocks
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS, bounded_share
 from flipmeter.measure.inference.claims import Claim
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, ContrastRow, contrast_rows
@@ -85,24 +87,44 @@ class Watch:
     alpha: float = ALPHA
     unreadable_limit: float = UNREADABLE_LIMIT
     _counts: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
+    _drawn: dict[Key, dict[str, bool]] = field(default_factory=dict)
 
     def look(self, decisions: pl.DataFrame) -> list[Watched]:
         """Look once more, at all decisions so far."""
-        rows = contrast_rows(read_panel(decisions, self.reproducible), self.contrast)
-        return [self._watched(row) for row in rows if row.status != "not applicable"]
+        panel = read_panel(decisions, self.reproducible)
+        rows = contrast_rows(panel, self.contrast)
+        names = panel.cluster_names
+        return [self._watched(row, names) for row in rows if row.status != "not applicable"]
 
-    def _watched(self, row: ContrastRow) -> Watched:
+    def _watched(self, row: ContrastRow, names: Sequence[str]) -> Watched:
         if row.row is None:
             return Watched(row.key, "not identified", 0, 0, 0.0, 1.0, note=row.note)
         looks, blocks = self.looks[row.key[1]], read_blocks(row.row)
         seen = self._counts.setdefault(row.key, [])
         if len(seen) < len(looks):
-            seen.append(_one_each(blocks))
+            seen.append(self._one_each(row, blocks, names))
         if self.claim.beyond_noise and not _never_differs(row, blocks):
             found = self._beyond(row, blocks)
         else:
             found = self._counted(row.key, seen, looks)
         return self._readable(replace(found, is_last=len(seen) == len(looks)), blocks, len(looks))
+
+    def _one_each(self, row: ContrastRow, blocks: Blocks, names: Sequence[str]) -> tuple[int, int]:
+        """Flips and readable pairs with one pair of every cluster, drawn by the cluster's name.
+
+        What was drawn counts at every look, whatever comes later: boundaries are exact for one
+        Bernoulli a cluster.
+        """
+        assert row.row is not None
+        drawn = self._drawn.setdefault(row.key, {})
+        for cluster, replies in zip(
+            np.asarray(row.row.clusters).tolist(), blocks.replies[:, :, 0], strict=True
+        ):
+            read = replies[replies > UNREADABLE]
+            if len(read) > 1 and names[cluster] not in drawn:
+                one, other = _two_of(len(read), names[cluster])
+                drawn[names[cluster]] = bool(read[one] != read[other])
+        return sum(drawn.values()), len(drawn)
 
     def _counted(
         self, key: Key, seen: Sequence[tuple[int, int]], looks: tuple[int, ...]
@@ -146,12 +168,7 @@ def _never_differs(row: ContrastRow, blocks: Blocks) -> bool:
     return row.row.reproducible and not noise(blocks, ALPHA).value > 0
 
 
-def _one_each(blocks: Blocks) -> tuple[int, int]:
-    """Flips and readable pairs with one pair of every cluster: its first that can be read.
-
-    The same pair counts at every look, whatever comes later.
-    """
-    first = blocks.replies[:, :, 0]
-    kept = np.flatnonzero((first > 0).all(axis=1))
-    chosen = kept[np.unique(blocks.cluster[kept], return_index=True)[1]]
-    return int((first[chosen, 0] != first[chosen, 1]).sum()), len(chosen)
+def _two_of(n_views: int, cluster: str) -> tuple[int, int]:
+    """Two of the views that could be read, every two as likely as any other."""
+    pairs = list(combinations(range(n_views), 2))
+    return pairs[int(draw("pair of views", cluster) * len(pairs))]
