@@ -56,6 +56,18 @@ def test_with_nobody_left_there_is_no_run(here: Path) -> None:
     assert run.verdicts["word"].to_list() == ["unreadable"]
 
 
+def test_a_level_that_cannot_be_read_is_left_out_alone(here: Path) -> None:
+    code = "def rate(question):\n    return question.labels[0].text.replace('A', '?')\n"
+    Path("picky.py").write_text(code, encoding="utf-8")
+    run = study("picky", vary={"label_format": ["letter"]}).run("runs/picky", trust=True)
+    assert set(run.decisions["level"]) == {""}
+    assert "(label_format=letter)" in run.stopped
+
+
+def test_the_papers_mode_asks_all_the_same(here: Path) -> None:
+    assert not study("silent", mode="paper").run("runs/paper", trust=True).stopped
+
+
 def test_a_label_that_names_another_class_is_caught(here: Path) -> None:
     with pytest.raises(Unreadable, match=r"is the name of another class.*label_format: values"):
         study("score", base={"shots": 0}).run("runs/shifted", trust=True)

@@ -140,8 +140,15 @@ def doubts(heard: Iterable[Heard]) -> dict[Whose, str]:
 
 
 def without(grid: Sequence[Condition], reasons: Mapping[Whose, str]) -> list[Condition]:
-    """The grid without the raters that cannot be read; with none left there is no run."""
-    kept = [condition for condition in grid if whose(condition) not in reasons]
+    """The grid without what cannot be read; with nothing left there is no run.
+
+    A rater that cannot be read at its base has nothing to compare its other levels with.
+    """
+    kept = [
+        condition
+        for condition in grid
+        if whose(condition) not in reasons and (*whose(condition)[:2], "") not in reasons
+    ]
     if not kept:
         raise Unreadable(told(reasons))
     return kept

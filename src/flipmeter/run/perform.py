@@ -93,7 +93,7 @@ def perform(
     is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
     would load and lay out itself. While another process writes the folder, this one waits, and
     `on_note` is told. A rater whose first replies make no sense is stopped there, and the others go
-    on, unless all are asked `anyway`.
+    on, unless all are asked `anyway`, as the paper did.
     """
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
@@ -115,7 +115,8 @@ def perform(
             engine = engine_for(backends, store, ledger, study.allowance, on_reply)
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
-            first = [] if anyway else await first_replies(grid, engine, identities)
+            is_asked_anyway = anyway or study.mode == "paper"
+            first = [] if is_asked_anyway else await first_replies(grid, engine, identities)
             reasons = doubts(first)
             kept = without(grid, reasons)
             watch = watch_claim(study, kept) if reasons else until
