@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flipmeter.base.checks import at_least
+from flipmeter.base.documents import read_yaml
 from flipmeter.cli.consoles import errors
 from flipmeter.cli.options import (
     DataDir,
@@ -20,8 +23,10 @@ from flipmeter.model import (
     open_backend,
     run_forever,
 )
+from flipmeter.registry import suggestion
+from flipmeter.study.file import read_study
 from flipmeter.study.grid import world
-from flipmeter.types import Model
+from flipmeter.types import Dataset, Model, Problem
 
 app = verb()
 
@@ -30,7 +35,11 @@ app = verb()
 def serve(
     model: Annotated[list[str], typer.Argument(help="Models: NAME=local/..., '*=sim/honest'.")],
     dataset: Annotated[
-        str, typer.Option(help="The dataset that simulated raters know.")
+        str,
+        typer.Option(
+            help="The dataset that simulated raters know: a name, a study file (STUDY.yaml:NAME if "
+            "it has several), or an entry of one: '{file: a.csv, scale: [low, high]}'."
+        ),
     ] = "reviews",
     data_dir: DataDir = None,
     port: Annotated[
@@ -44,10 +53,32 @@ def serve(
     at_least(delay, 0, "--delay")
     named = dict(_served(text) for text in model)
     has_sim = any(address.startswith("sim/") for address in named.values())
-    known = world(load(dataset, data_dir=data_dir)) if has_sim else None
+    known = world(_dataset(dataset, data_dir)) if has_sim else None
     opened = {name: open_backend(Model(address), known) for name, address in named.items()}
     errors().print(f"serving {', '.join(named)} on http://127.0.0.1:{port}/v1 (Ctrl-C stops)")
     asyncio.run(run_forever(opened, port=port, delay=delay))
+
+
+def _dataset(named: str, data_dir: Path | None) -> Dataset:
+    """The dataset of a name in the catalog, of a study file, or of an entry of such a file."""
+    if named.lstrip().startswith("{"):
+        return load(read_yaml(named, f"--dataset {named[:80]!r}"), data_dir=data_dir)
+    told = _STUDY_FILE.fullmatch(named)
+    if told is None:
+        return load(named, data_dir=data_dir)
+    found = {one.name: one for one in read_study(Path(told["file"]), data_dir=data_dir).load()}
+    which = told["name"] or next(iter(found))
+    if which not in found:
+        raise Problem(f"{told['file']} has no dataset '{which}'{suggestion(which, list(found))}")
+    if len(found) > 1 and not told["name"]:
+        raise Problem(
+            f"{told['file']} has {len(found)} datasets ({', '.join(found)}); name one: "
+            f"--dataset {told['file']}:{which}"
+        )
+    return found[which]
+
+
+_STUDY_FILE = re.compile(r"(?P<file>.+\.ya?ml)(?::(?P<name>.+))?")
 
 
 def _served(text: str) -> tuple[str, str]:
