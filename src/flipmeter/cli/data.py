@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import polars as pl
 import typer
 
-from flipmeter.base.atomic import open_output
 from flipmeter.cli.options import DataDir, verb
+from flipmeter.cli.output import write_rows
 from flipmeter.data import load
 from flipmeter.types import Problem
 
@@ -39,20 +38,5 @@ def data_export(
     ]
     if len({"id", text, label}) < 3:
         raise Problem(f"the columns 'id', '{text}' and '{label}' need three different names")
-    _write(pl.DataFrame(rows), out)
+    write_rows(pl.DataFrame(rows), out)
     typer.echo(f"{len(rows):,} items of {name}: {out}")
-
-
-def _write(table: pl.DataFrame, out: Path) -> None:
-    writers: dict[str, Callable[..., Any]] = {
-        ".csv": table.write_csv,
-        ".jsonl": table.write_ndjson,
-        ".parquet": table.write_parquet,
-    }
-    if out.suffix not in writers:
-        raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
-    try:
-        with open_output(out) as file:
-            writers[out.suffix](file)
-    except OSError as error:
-        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
+from flipmeter.base.atomic import open_output
 from flipmeter.report import safe_csv, write_table
+from flipmeter.types import Problem
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
 
@@ -49,3 +51,19 @@ class Output:
     @property
     def is_for_reading(self) -> bool:
         return self.out is None and not self.as_json and not self.as_csv
+
+
+def write_rows(table: pl.DataFrame, out: Path) -> None:
+    """Write rows that are read again, as they are, by the ending of the name."""
+    writers: dict[str, Callable[..., Any]] = {
+        ".csv": table.write_csv,
+        ".jsonl": table.write_ndjson,
+        ".parquet": table.write_parquet,
+    }
+    if out.suffix not in writers:
+        raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
+    try:
+        with open_output(out) as file:
+            writers[out.suffix](file)
+    except OSError as error:
+        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error

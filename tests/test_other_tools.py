@@ -1,0 +1,210 @@
+"""Outputs of promptfoo and samples of lm-eval -> a table of predictions, or what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from conftest import Cli
+from flipmeter.bridge.other_tools import Named, predictions_of
+from flipmeter.run.predictions import read_predictions
+from flipmeter.types import Problem
+
+Write = Callable[[str, str], Path]
+SCALE = ["low", "medium", "high"]
+
+
+def result(test: int, prompt: str, output: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "promptIdx": 0,
+        "testIdx": test,
+        "testCase": {"assert": [{"type": "equals", "value": SCALE[test % 3]}]},
+        "provider": {"id": "openai:chat:gpt", "label": "ours"},
+        "prompt": {"raw": "as asked", "label": prompt},
+        "vars": {"body": f"ticket {test}", "__evalId": f"eval-{test}-{prompt}"},
+        "response": {"output": output},
+        "failureReason": 0,
+        **more,
+    }
+
+
+def promptfoo(*results: dict[str, Any]) -> str:
+    return json.dumps({"evalId": "eval-x", "results": {"version": 3, "results": results}})
+
+
+def sample(doc: int, said: list[Any], target: object, **more: Any) -> dict[str, Any]:
+    return {"doc_id": doc, "target": str(target), "filtered_resps": said, "filter": "none", **more}
+
+
+def lines(*samples: dict[str, Any]) -> str:
+    return "".join(json.dumps(one) + "\n" for one in samples)
+
+
+def weighed(doc: int, weights: list[float], target: object, texts: list[str]) -> dict[str, Any]:
+    arguments = {f"gen_args_{k}": {"arg_0": "Q", "arg_1": f" {t}"} for k, t in enumerate(texts)}
+    # lm-eval writes the numbers of its replies as texts
+    said = [[str(weight), "False"] for weight in weights]
+    return sample(doc, said, target, arguments=arguments)
+
+
+# promptfoo
+
+
+def test_prompts_are_conditions_and_equal_variables_are_one_item(write: Write) -> None:
+    path = write(
+        "out.json",
+        promptfoo(
+            result(0, "ascending", "low"),
+            result(0, "descending", "The label is: **Medium**."),
+            result(1, "ascending", "medium or high"),
+            result(1, "descending", None, failureReason=2, error="timeout"),
+        ),
+    )
+    table = predictions_of([path], scale=SCALE)
+    assert table["item"].to_list() == ["test 1", "test 1", "test 2", "test 2"]
+    assert table["condition"].to_list() == ["ascending", "descending"] * 2
+    assert table["label"].to_list() == ["low", "medium", "", ""]
+    assert table["fault"].to_list() == ["", "", "ambiguous", "error"]
+    assert table["gold"].to_list() == ["low", "low", "medium", "medium"]
+    assert set(table["model"]) == {"ours"}
+
+
+def test_a_prompt_called_by_its_text_gets_a_number(write: Write) -> None:
+    path = write("o.json", promptfoo(result(0, "Rate {{body}}", "low"), result(0, "B\nC", "low")))
+    assert predictions_of([path])["condition"].to_list() == ["prompt 1", "prompt 2"]
+
+
+def test_a_variable_may_be_what_is_moved(write: Write) -> None:
+    rows = [
+        result(k, "p", "low", vars={"id": f"t{n}", "order": order, "truth": "low"})
+        for k, (n, order) in enumerate([(1, "base"), (1, "reversed"), (2, "base")])
+    ]
+    path = write("o.json", promptfoo(*rows))
+    table = predictions_of([path], Named(condition="order", gold="truth"))
+    assert table["condition"].to_list() == ["base", "reversed", "base"]
+    assert table["item"].to_list() == ["test 1", "test 1", "test 2"]
+    named = predictions_of([path], Named(item="id", condition="order"))
+    assert named["item"].to_list() == ["t1", "t1", "t2"]
+    with pytest.raises(Problem, match="no variable 'ordr'; did you mean 'order'"):
+        predictions_of([path], Named(condition="ordr"))
+
+
+def test_the_same_again_is_a_repeat(write: Write) -> None:
+    path = write("o.json", promptfoo(*[result(0, "p", said) for said in ("low", "high")]))
+    assert predictions_of([path])["repeat"].to_list() == [0, 1]
+
+
+def test_structured_outputs_and_numbers_are_texts(write: Write) -> None:
+    path = write("o.json", promptfoo(result(0, "p", {"label": "high"}), result(1, "p", 7)))
+    assert predictions_of([path])["label"].to_list() == ['{"label":"high"}', "7"]
+    assert predictions_of([path], scale=SCALE)["label"].to_list() == ["high", ""]
+
+
+# lm-eval
+
+
+def test_choices_are_told_by_their_texts(write: Write) -> None:
+    path = write(
+        "samples_severity_2026-01-02T03-04-05.6.jsonl",
+        lines(weighed(0, [-3, -1, -2], 1, SCALE), weighed(1, [-9.5, -8, -0.1], "low", SCALE)),
+    )
+    table = predictions_of([path])
+    assert table["label"].to_list() == ["medium", "high"]
+    assert table["gold"].to_list() == ["medium", "low"]
+    assert set(table["condition"]) == {"severity"}
+
+
+def test_options_of_a_question_are_told_by_their_places(write: Write) -> None:
+    path = write(
+        "mcq.jsonl",
+        lines(weighed(0, [-3, -1], 1, ["Paris", "Rome"]), weighed(1, [-1, -2], 1, ["4", "5"])),
+    )
+    table = predictions_of([path])
+    assert table["label"].to_list() == ["2", "1"]
+    assert table["gold"].to_list() == ["2", "2"]
+
+
+def test_generated_replies_are_read_and_no_match_is_a_fault(write: Write) -> None:
+    path = write("g.jsonl", lines(sample(0, ["high"], "high"), sample(1, ["[invalid]"], "low")))
+    table = predictions_of([path])
+    assert table["label"].to_list() == ["high", ""]
+    assert table["fault"].to_list() == ["", "unparsed"]
+
+
+def test_one_of_several_filters_is_chosen(write: Write) -> None:
+    both = [sample(0, [said], "low") | {"filter": f} for f, said in [("a", "low"), ("b", "high")]]
+    path = write("g.jsonl", lines(*both))
+    assert predictions_of([path], Named(filter="b"))["label"].to_list() == ["high"]
+    with pytest.raises(Problem, match="has the filters a, b; choose one with --filter"):
+        predictions_of([path])
+    with pytest.raises(Problem, match="has no filter 'c'"):
+        predictions_of([path], Named(filter="c"))
+
+
+# From a log to numbers
+
+
+def test_two_logs_are_two_conditions_that_measure_reads(cli: Cli, write: Write) -> None:
+    for task, shift in [("base", 0), ("reversed", 1)]:
+        rows = [sample(k, [SCALE[(k + shift) % 3]], SCALE[k % 3]) for k in range(30)]
+        write(f"samples_{task}_2026-01-02T03-04-05.6.jsonl", lines(*rows))
+    logs = [str(path) for path in sorted(Path().glob("samples_*.jsonl"))]
+    code, out, _ = cli("import", *logs, "--out", "t.csv", "--scale", "low,medium,high")
+    assert code == 0
+    assert "60 answers, 0 without a label; conditions: base, reversed" in out
+    assert "next: flipmeter measure t.csv --scale low,medium,high" in out
+    found = read_predictions("t.csv", SCALE).estimates.filter(metric="P1", policy="complete")
+    assert found["value"].to_list() == [1.0]
+    assert cli("measure", "t.csv", "--scale", "low,medium,high")[0] == 0
+
+
+def test_a_table_may_be_parquet(cli: Cli, write: Write) -> None:
+    write("o.json", promptfoo(result(0, "a", "low"), result(0, "b", "high")))
+    assert cli("import", "o.json", "-o", "t.parquet")[0] == 0
+    assert pl.read_parquet("t.parquet")["label"].to_list() == ["low", "high"]
+
+
+WRONG = {
+    "empty.json": ("", "is not JSON"),
+    "list.json": ("[1, 2]", "no list at results.results"),
+    "other.json": ('{"results": {"results": 3}}', "no list at results.results"),
+    "none.json": (promptfoo(), "has no results"),
+    "no_vars.json": ('{"results": {"results": [{}]}}', "result 1 has no vars"),
+    "deep.json": ("[" * 100_000, "is not JSON"),
+    "empty.jsonl": ("", "has no rows"),
+    "cut.jsonl": ('{"doc_id": 1', "row 1: malformed JSON"),
+    "other.jsonl": ('{"a": 1}', "has no 'doc_id', so it is no sample of lm-eval"),
+    "odd.jsonl": (
+        lines(weighed(0, [1, 2], 0, ["a", "b"]) | {"filtered_resps": [["x"], ["y"]]}),
+        "a choice needs log-probabilities",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_no_log_is_refused(cli: Cli, write: Write, name: str) -> None:
+    content, message = WRONG[name]
+    write(name, content)
+    code, _, err = cli("import", name, "--out", "t.csv")
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not Path("t.csv").exists()
+
+
+def test_a_log_is_never_written_over(cli: Cli, write: Write) -> None:
+    path = write("o.json", promptfoo(result(0, "a", "low")))
+    before = path.read_bytes()
+    assert cli("import", "o.json", "--out", "o.json")[0] == 2
+    assert path.read_bytes() == before
+
+
+def test_logs_of_different_kinds_are_imported_one_by_one(cli: Cli, write: Write) -> None:
+    write("o.json", promptfoo(result(0, "a", "low")))
+    code, _, err = cli("import", "o.json", "x.eval")
+    assert (code, "one by one" in err) == (2, True)
+    assert cli("import", "none.json")[0] == 2
