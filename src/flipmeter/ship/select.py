@@ -48,7 +48,7 @@ from flipmeter.ship.card import (
     style_entry,
 )
 from flipmeter.study.entries import DecodingEntry, TaskEntry
-from flipmeter.study.file import BUILT_IN, CONFIG, has_meaning
+from flipmeter.study.file import CONFIG, has_meaning
 from flipmeter.types import Contrast, Item, Problem, Role
 
 if TYPE_CHECKING:
@@ -360,11 +360,8 @@ def propose_next(run: Run, selection: Selection, rater: str) -> Next:
 
 
 def _settings(run: Run, name: str) -> dict[str, Any]:
-    """Return what a level sets, a prompt file by its name."""
-    level = run.study.levels()[name]
-    template = run.study.template_of(level.style)
-    prompt = template.name if template else BUILT_IN
-    return asdict(level.style) | {"prompt": prompt, "pipeline": level.pipeline}
+    """The level of every factor as the study names it, a prompt file by its name."""
+    return {**run.study.at_base, **run.study.changes()[name]}
 
 
 def _greedy(run: Run, rater: str) -> dict[str, dict[str, Any]]:

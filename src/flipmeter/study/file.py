@@ -328,16 +328,22 @@ class Study(BaseModel):
 
     def levels(self) -> dict[str, Level]:
         """Return every level by its name; the base has the empty name."""
-        named = {"": self.base_level}
-        at_base = self.at_base
-        named |= {cell_name(at_base, cell): self._level(cell) for cell in self._cells(at_base)}
-        for name, changes in self.configs.items():
-            named[f"{CONFIG}={name}"] = self._level(changes)
+        named = {name: self._level(changes) for name, changes in self.changes().items()}
         return {
             name: level
             for name, level in named.items()
             if level != self.base_level or not name or name.startswith(CONFIG)
         }
+
+    def changes(self) -> dict[str, Mapping[str, Any]]:
+        """What every level sets apart from the base, by the factors that the study names.
+
+        A prompt file brings its own labels and shots: its style differs in more than it names.
+        """
+        at_base = self.at_base
+        named: dict[str, Mapping[str, Any]] = {"": {}}
+        named |= {cell_name(at_base, cell): cell for cell in self._cells(at_base)}
+        return named | {f"{CONFIG}={name}": changes for name, changes in self.configs.items()}
 
     def _cells(self, at_base: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Return what is varied together, each cell as its factors' values."""
