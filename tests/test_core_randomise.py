@@ -179,3 +179,38 @@ def test_an_unknown_slot_makes_no_evidence() -> None:
 def test_nominal_classes_without_slots_are_compared_between_views() -> None:
     pairs = np.array([[1, 3]] * 8 + [[2, 2]] * 4)
     assert verdict(pairs, nominal=True, draws=5000).p == pytest.approx(2 / 2**8)
+
+
+def test_slot_counts_that_are_thirds_tie_as_whole_numbers_do() -> None:
+    rng = np.random.default_rng(1)
+    order = np.array([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]])
+    for _ in range(20):
+        pairs, again = rng.integers(1, 6, (7, 2)), rng.integers(1, 6, 7)
+        repeats = np.stack([again, np.full(7, -1)], axis=1)
+        slots = np.broadcast_to(order, (7, 2, 5))
+        found = verdict(pairs, repeats=repeats, nominal=True, slots=slots, draws=ALL)
+        replies = np.stack([pairs[:, 0], again, pairs[:, 1]], axis=1)
+        assert found.p == pytest.approx(_whole_p(replies, order))
+
+
+def _whole_p(replies: Ints, order: Ints) -> float:
+    """p by listing who of three replies was the second view's, all numbers times 6."""
+    totals = np.zeros((1, 6), dtype=np.int64)
+    for block in replies:
+        dealt = [np.roll(block, step) for step in range(3)]
+        counts = np.array([_six_times(*deal.tolist(), order) for deal in dealt])
+        counts[:, 1:] -= counts[:, 1:].sum(axis=0) // 3
+        totals = (totals[:, None] + counts[None]).reshape(-1, 6)
+    statistics = np.abs(totals[:, 0]), (totals[:, 1:] ** 2).sum(axis=1)
+    tails = [(x[None, :] >= np.unique(x)[:, None]).mean(axis=1) for x in statistics]
+    each = [
+        tail[np.searchsorted(np.unique(x), x)] for x, tail in zip(statistics, tails, strict=True)
+    ]
+    least = np.minimum(*each)
+    return float((least <= least[0]).mean())
+
+
+def _six_times(a: int, again: int, b: int, order: Ints) -> list[int]:
+    apart = 3 * (a != b) + 3 * (again != b) - 6 * (a != again)
+    at = [order[0, a - 1], order[0, again - 1], order[1, b - 1]]
+    return [apart, *(6 * at.count(slot) for slot in range(1, 6))]

@@ -28,6 +28,8 @@ from flipmeter.measure.inference.randomisation.shapes import (
 from flipmeter.measure.inference.randomisation.tails import exact_tail
 
 MOST_DRAWS = 200_000
+TIED = 7
+"""Decimals to which sums are compared: outcomes may be thirds, whose sums differ in last bits."""
 CHUNK = 1 << 21
 """Numbers held at a time while drawing."""
 
@@ -88,10 +90,10 @@ class Units:
         return not self.drawn and sum(logs) <= math.log(most) + 1e-9
 
     def statistics(self, totals: Floats) -> tuple[Floats, Floats]:
-        """Excess and direction of summed outcomes, the larger the more extreme."""
-        lean = (totals[..., 1:] ** 2).sum(axis=-1)
+        """Excess and direction of summed outcomes, the larger the more extreme; ties are equal."""
+        lean = np.sqrt((totals[..., 1:] ** 2).sum(axis=-1))
         apart = np.abs(totals[..., 0]) if self.two_sided else totals[..., 0]
-        return np.round(apart, 9), np.round(lean, 9)
+        return np.round(apart, TIED), np.round(lean, TIED)
 
 
 def _scaled(table: Floats) -> Ints:
@@ -341,7 +343,7 @@ def _key(tables: tuple[Floats, ...]) -> list[float]:
 
 def _sorted_units(table: Floats) -> Floats:
     """Outcomes sorted within units, then units sorted by their outcomes."""
-    table = np.round(table, 9) + 0.0  # no negative zero: it would sort apart
+    table = np.round(table, 12) + 0.0  # no negative zero: it would sort apart
     order = np.lexsort(np.moveaxis(table, 2, 0)[::-1])
     flat = np.take_along_axis(table, order[:, :, None], axis=1).reshape(len(table), -1)
     return np.asarray(flat[np.lexsort(flat.T[::-1])].reshape(table.shape))
