@@ -198,7 +198,7 @@ def _whole_p(replies: Ints, order: Ints) -> float:
     totals = np.zeros((1, 6), dtype=np.int64)
     for block in replies:
         dealt = [np.roll(block, step) for step in range(3)]
-        counts = np.array([_six_times(*deal.tolist(), order) for deal in dealt])
+        counts = np.array([_six_times(deal, order) for deal in dealt])
         counts[:, 1:] -= counts[:, 1:].sum(axis=0) // 3
         totals = (totals[:, None] + counts[None]).reshape(-1, 6)
     statistics = np.abs(totals[:, 0]), (totals[:, 1:] ** 2).sum(axis=1)
@@ -210,7 +210,8 @@ def _whole_p(replies: Ints, order: Ints) -> float:
     return float((least <= least[0]).mean())
 
 
-def _six_times(a: int, again: int, b: int, order: Ints) -> list[int]:
+def _six_times(replies: Ints, order: Ints) -> list[int]:
+    a, again, b = replies.tolist()
     apart = 3 * (a != b) + 3 * (again != b) - 6 * (a != again)
     at = [order[0, a - 1], order[0, again - 1], order[1, b - 1]]
     return [apart, *(6 * at.count(slot) for slot in range(1, 6))]

@@ -677,7 +677,7 @@ def test_a_card_asks_a_judge_as_the_study_did(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"answer": {"json": "$.label"}}, {"scores": "sampled", "score_samples": 3}]
+    "changes", [{"answer": {"regex": "(\\d+)"}}, {"scores": "sampled", "score_samples": 3}]
 )
 def test_a_card_reads_replies_as_the_study_did(tmp_path: Path, changes: dict[str, Any]) -> None:
     run = simulated(tmp_path / "run", test_size=10, probes=["label_order"], **changes)
