@@ -464,3 +464,11 @@ def test_a_wrong_argument_is_named(changed: dict[str, Any], said: str) -> None:
 def test_pairs_that_are_no_classes_are_refused(pairs: Any) -> None:
     with pytest.raises(Problem, match="pairs"):
         verdict(pairs)
+
+
+def test_a_claim_about_all_flips_tells_noise_once() -> None:
+    rng = np.random.default_rng(0)
+    found = verdict(rng.integers(1, 6, (40, 2)), repeats=rng.integers(1, 6, (40, 2)), on="rate")
+    assert found.word == "flips"
+    assert found.has("noisy")
+    assert found.why.count("of repeats differ") == 1

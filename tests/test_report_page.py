@@ -654,3 +654,25 @@ def test_a_long_prompt_keeps_its_query() -> None:
 def test_long_texts_are_clipped_only_beyond_the_limit() -> None:
     assert clipped("x" * 10, 10) == "x" * 10
     assert clipped("x" * 12, 10) == "x" * 10 + "\n… 2 characters left out"
+
+
+def test_the_page_explains_words_as_the_core_makes_them(rich: Findings) -> None:
+    text = Page(render_page(rich)).text
+    for words in ("exact randomisation test", "counts once", "class shares move", "readable pairs"):
+        assert words in text
+    for old in ("as if independent", "under 80 %", "two thirds", "forest are strict"):
+        assert old not in text
+
+
+def test_a_stable_rater_is_told_with_the_bound_that_makes_it_so(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/honest"], probes=["label_order"], test_size=30)
+    row = run.verdicts.row(0, named=True)
+    assert row["word"] == "stable"
+    assert row["high"] > row["margin"]
+    assert f"at most {100 * row['upper']:.1f} % (one-sided 95 %)" in sentences(run)[0].text
+
+
+def test_noise_is_told_once(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/noisy"], probes=["label_order"], test_size=30)
+    assert "noisy" in run.verdicts["findings"][0]
+    assert "of repeats differ" not in sentences(run)[0].text

@@ -85,13 +85,16 @@ def _clauses(
         yield f"cannot be judged {moved}: {unread}"
     else:
         yield f"flips {_rate(head)} of its answers {moved}"
+        if head["word"] == "stable":
+            yield _bound(head)
         yield _noise(head)
         if lean := lean_text(head, known[head["contrast"]]):
             yield lean
         if head["unreadable"]:
             yield unread
     yield from _worst(head, measured, known)
-    yield from (note for note in head["notes"] if note)
+    beside = zip(head["findings"], head["notes"], strict=True)
+    yield from (note for name, note in beside if note and name != "noisy")
 
 
 def finding_lines(verdicts: pl.DataFrame) -> list[str]:
@@ -144,6 +147,14 @@ def lean_text(row: Record, contrast: Contrast) -> str:
     else:
         towards = HIGHER if row["leans"] == "up" else LOWER
     return f"mostly towards the {towards} ({k} of {up + down})"
+
+
+def _bound(row: Record) -> str:
+    """What makes a rater stable: its one-sided bound, where its interval may reach the margin."""
+    most = f"at most {100 * max(row['upper'], 0.0):.1f} %"
+    what = {"rate": most, "excess": f"{most} beyond noise"}
+    found = what.get(row["bound_on"], f"class shares move by {most}")
+    return f"{found} (one-sided {100 * (1 - row['alpha']):g} %)"
 
 
 def _noise(row: Record) -> str:

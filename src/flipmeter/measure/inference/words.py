@@ -86,7 +86,8 @@ class Verdict:
     @property
     def why(self) -> str:
         """The reason of the word and the findings beside it."""
-        return "; ".join([self.reason, *(finding.text for finding in self.findings)])
+        beside = (finding.text for finding in self.findings if finding.text not in self.reason)
+        return "; ".join([self.reason, *beside])
 
     def with_findings(self, *more: Finding) -> Verdict:
         """The same verdict with findings that only its caller can know."""

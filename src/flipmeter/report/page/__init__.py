@@ -172,22 +172,18 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     yield (
         "Policies",
         "complete leaves out a pair with a fault on either side; strict treats a fault as a class "
-        "of its own. Tables by seed are complete; verdicts, sentences and the forest are strict",
-    )
-    yield "Intervals", "Wilson, 95 %, for flip rates, noise and accuracy; n and faults beside them"
-    yield "Noise floor", "the flip rate between two askings of one prompt, of the base view"
-    yield "Against noise", f"{test}: does the change of view flip more items than asking again?"
-    yield (
-        "Verdict",
-        "flips: more than noise at 5 % or, without a noise floor, above the margin for sure; "
-        f"stable: at most {100 * found.margin:.0f} % by Clopper-Pearson, one-sided 95 %; "
-        "otherwise, or when under 80 % of the pairs are complete, inconclusive",
+        "of its own. Tables by seed are complete. Verdicts, sentences and the forest count "
+        "readable pairs; unreadable ones are a share of their own",
     )
     yield (
-        "Direction",
-        "'mostly' says that two thirds of the flips or more go one way, and more than chance would "
-        "(sign test, two-sided, 5 %)",
+        "Intervals",
+        "95 %; Wilson by seed; in verdicts over items: Clopper-Pearson for one pair each, "
+        "Korn-Graubard for more",
     )
+    yield "Noise", "how often a view disagrees with its own repeat, over the views asked twice"
+    yield "Against noise", f"by seed {test}; in verdicts an exact randomisation test within items"
+    yield "Verdict", _words(100 * found.margin)
+    yield "Direction", "'mostly' says that flips go one way more than chance would, at 5 %"
     yield (
         "Residuals",
         "level minus base in points; "
@@ -197,7 +193,21 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
             else "both on the items they share, 95 % interval over items"
         ),
     )
-    yield "Seeds", "pooled in verdicts and pictures as if independent; by themselves in the tables"
+    yield (
+        "Seeds",
+        "one item with all its seeds counts once in verdicts; by themselves in the tables",
+    )
+
+
+def _words(margin: float) -> str:
+    """What makes each word of a verdict."""
+    return (
+        "unreadable: more pairs than the limit allows cannot be read, by the lower 95 % bound. "
+        "flips: an effect beyond noise (without repeats: a direction, or a rate above the margin), "
+        f"estimated above the margin of {margin:g} %. stable: one-sided 95 % bounds are below it, "
+        "on the rate or, where every view was repeated, on what exceeds noise and on how far class "
+        "shares move. inconclusive: none of these"
+    )
 
 
 def _versions(found: Findings) -> Iterator[tuple[str, str]]:
