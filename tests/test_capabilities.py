@@ -36,7 +36,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world
-from flipmeter.types import Decoding, Message, Model, Problem, Reply, Request, Script
+from flipmeter.types import Decoding, Message, Model, Problem, Request, Script
 from misbehaving import (
     KEY,
     MODEL,
@@ -354,10 +354,11 @@ def test_the_last_examination_counts() -> None:
 def test_an_older_store_keeps_its_replies_and_learns_capabilities(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     request = Request("m", Script.of([Message("user", "a")]))
-    with Store(path) as store:
-        store.put(request, Reply("1", "stop"))
     with sqlite3.connect(path) as db:
-        db.execute("DROP TABLE capabilities")
+        db.executescript(TABLES[0])
+        db.execute("INSERT INTO texts VALUES (1, 'm'), (2, ?), (3, '[]')", ["m\x1f\x1f"])
+        row = [bytes.fromhex(request.key), 1, 1, "a", 3, "1", "stop", *[None] * 5, 0.5, 2]
+        db.execute(f"INSERT INTO replies VALUES ({','.join('?' * len(row))})", row)
         db.execute("PRAGMA user_version=1")
     db.close()
     with Store(path) as store:

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.model import Store, explain, export, open_stored, plan_prune, prune, stored_among
+from flipmeter.model import Store, explain, export, open_stored, plan_prune, prune
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage, canonical_json
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -252,7 +252,7 @@ def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None
 
 def test_thousands_of_keys_can_be_looked_for_at_once(replies: Store) -> None:
     keys = [request(f"q{k}").key for k in range(2_000)]
-    assert stored_among(replies, [*keys, request("a").key]) == {request("a").key}
+    assert replies.among([*keys, request("a").key]) == {request("a").key}
 
 
 # --- as a user types it -----------------------------------------------------------------------

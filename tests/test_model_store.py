@@ -10,11 +10,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flipmeter.model import Store
+from flipmeter.model import Store, merge
+from flipmeter.model.store.leases import Leases
+from flipmeter.model.store.store import TABLES
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
 
 
@@ -87,7 +90,9 @@ def test_a_folder_that_cannot_be_written_gives_a_clear_error(tmp_path: Path) -> 
 
 WRITER = """
 import sys
-from flipmeter.model import Store
+from flipmeter.model import Store, merge
+from flipmeter.model.store.leases import Leases
+from flipmeter.model.store.store import TABLES
 from flipmeter.types import Message, Reply, Request, Script, Script
 store = Store(sys.argv[1])
 for k in range(100_000):
@@ -150,7 +155,9 @@ def test_two_processes_share_one_store(tmp_path: Path) -> None:
 
 FULL = """
 import subprocess, sys
-from flipmeter.model import Store
+from flipmeter.model import Store, merge
+from flipmeter.model.store.leases import Leases
+from flipmeter.model.store.store import TABLES
 from flipmeter.types import Problem
 sys.path.insert(0, sys.argv[2])
 from test_model_store import REPLY, request
@@ -266,3 +273,116 @@ def test_a_store_that_could_not_be_opened_holds_no_lock(tmp_path: Path) -> None:
         db.execute("INSERT INTO replies VALUES ('still mine')")
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("replies",)]
         db.rollback()
+
+
+# Checksums
+
+
+def with_replies(path: Path, n: int = 20) -> dict[str, Reply]:
+    pairs = [(request(f"{k} " + "x" * 30), replace(REPLY, text=f"Label: {k}")) for k in range(n)]
+    with Store(path) as store:
+        store.put_many(pairs)
+    return {one.key: reply for one, reply in pairs}
+
+
+def test_no_damaged_bit_gives_another_reply(tmp_path: Path) -> None:
+    path, chance = tmp_path / "r.sqlite", random.Random(3)
+    stored = with_replies(path)
+    whole = path.read_bytes()
+    n_missing = 0
+    for _ in range(1500):
+        content = bytearray(whole)
+        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(content)
+        with suppress(Problem), Store(path) as store:
+            found = store.get(stored)
+            assert found.items() <= stored.items()
+            n_missing += len(stored) - len(found)
+    assert n_missing > 20
+
+
+def changed(path: Path, sql: str) -> None:
+    """Damage a store in a way that SQLite itself does not see."""
+    with closing(sqlite3.connect(path)) as db, db:
+        assert db.execute(sql).rowcount > 0
+
+
+def test_a_damaged_reply_is_asked_again_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = with_replies(path)
+    changed(path, "UPDATE replies SET text = 'Label: 9' WHERE text = 'Label: 8'")
+    one = request("8 " + "x" * 30)
+    with Store(path) as store:
+        assert store.get(stored).keys() == store.among(stored) == stored.keys() - {one.key}
+        assert store.damaged == {one.key} == set(store.check())
+        assert Leases(store).claim([one.key]).elsewhere == {}
+        assert store.put_many([(one, stored[one.key])]) == {}
+        assert store.damaged == set(store.check()) == set()
+    with Store(path) as store:
+        assert store.get(stored) == stored
+
+
+@pytest.mark.parametrize("column", ["finish", "scores", "seconds", "prompt_tokens", "rest"])
+def test_every_part_of_a_reply_is_checked(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = with_replies(path, 2)
+    for value in ("'7'", "x'ff'", "''"):
+        changed(path, f"UPDATE replies SET {column} = {value}")
+        with Store(path) as store:
+            assert store.get(stored) == {}
+
+
+@pytest.mark.parametrize(
+    "sql", ["UPDATE texts SET text = text || 'x'", "UPDATE replies SET answered_by = 99"]
+)
+def test_what_many_replies_share_is_not_asked_again_but_refused(tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = with_replies(path)
+    changed(path, sql)
+    with Store(path) as store, pytest.raises(Problem, match=r"r\.sqlite cannot be used.*share"):
+        store.get(stored)
+
+
+@pytest.mark.parametrize("version", range(1, len(TABLES)))
+def test_an_older_store_is_read_as_it_is_and_goes_on_with_checksums(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = with_replies(tmp_path / "new.sqlite")
+    with closing(sqlite3.connect(path)) as db:
+        for added in TABLES[:version]:
+            db.executescript(added)
+        db.execute("ATTACH ? AS new", [str(tmp_path / "new.sqlite")])
+        db.execute("INSERT INTO texts SELECT id, text FROM new.texts")
+        columns = ",".join(row[1] for row in db.execute("PRAGMA main.table_info(replies)"))
+        columns = columns.removesuffix(",checksum")
+        db.execute(f"INSERT INTO replies SELECT {columns} FROM new.replies")
+        db.commit()
+        db.execute(f"PRAGMA user_version={version}")
+    with Store(path) as store:
+        assert store.get(stored) == stored
+        store.put(request("more"), REPLY)
+    merge([path], tmp_path / "all.sqlite")
+    changed(path, "UPDATE replies SET text = 'no'")
+    with Store(path) as store:
+        assert store.check() == [request("more").key]
+    with Store(tmp_path / "all.sqlite") as store:
+        assert store.get([*stored, request("more").key]) == {**stored, request("more").key: REPLY}
+
+
+def test_merge_leaves_damaged_replies_out_and_replaces_them(tmp_path: Path) -> None:
+    stored = with_replies(tmp_path / "a.sqlite")
+    with_replies(tmp_path / "b.sqlite")
+    changed(tmp_path / "a.sqlite", "UPDATE replies SET text = 'no' WHERE text = 'Label: 8'")
+    (done,) = merge([tmp_path / "a.sqlite"], tmp_path / "c.sqlite")
+    assert (done.n_replies, done.n_new, done.n_damaged) == (20, 19, 1)
+    merge([tmp_path / "b.sqlite"], tmp_path / "a.sqlite")
+    with Store(tmp_path / "a.sqlite") as store:
+        assert store.get(stored) == stored
+
+
+def test_values_that_sqlite_converts_keep_their_checksum(tmp_path: Path) -> None:
+    odd = Reply("\0 \U0001fae9 \u2028", "stop", (-0.0, -1e-320), Usage(3, 2**62, 0, None), 1)
+    with Store(tmp_path / "r.sqlite") as store:
+        store.put(request("odd"), odd)
+        assert store.get([request("odd").key]) == {request("odd").key: odd}

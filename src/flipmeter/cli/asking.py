@@ -10,7 +10,7 @@ import polars as pl
 
 from flipmeter.api import Run, Study
 from flipmeter.base.drain import draining
-from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say
+from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say, warn
 from flipmeter.model import Ledger
 
 
@@ -54,6 +54,12 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
             "run the same command again to go on",
             INCOMPLETE,
         )
+    finally:
+        if ledger.damaged:
+            warn(
+                f"{ledger.damaged:,} replies in {store} are damaged (their checksums are wrong); "
+                "they count as not stored and are asked again"
+            )
 
 
 def _first_error(done: Run) -> str:

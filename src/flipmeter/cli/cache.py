@@ -9,6 +9,7 @@ import polars as pl
 import typer
 
 from flipmeter.api import STORE
+from flipmeter.cli.consoles import warn
 from flipmeter.cli.options import (
     Changes,
     Data,
@@ -30,7 +31,6 @@ from flipmeter.model import (
     open_stored,
     plan_prune,
     prune,
-    stored_among,
 )
 from flipmeter.run.folder import Run
 from flipmeter.run.preview import plan_first_round
@@ -77,7 +77,10 @@ def cache_export(
     path = source if keys is None else store
     with open_stored(path) as replies:
         n_written = export(replies, out, keys)
+        n_stored = len(replies)
     typer.echo(f"{n_written:,} requests with their replies: {out}")
+    if keys is None and n_written < n_stored:
+        warn(f"{n_stored - n_written:,} damaged replies of {path} are left out")
     if keys is not None and n_written < len(keys):
         n_absent = len(keys) - n_written
         typer.echo(f"! {n_absent:,} replies of {source} are not in {path}: --store", err=True)
@@ -101,11 +104,11 @@ def cache_merge(
     if prefer not in (None, "first"):
         raise Problem(f"--prefer {prefer}: only the first can be preferred; name the stores so")
     for done in merge(sources, into, prefers_first=prefer is not None):
-        n_old = done.n_replies - done.n_new
+        n_old = done.n_replies - done.n_new - done.n_damaged
         differing = f", {done.n_differing:,} of them with another reply" * bool(done.n_differing)
         typer.echo(
             f"{done.path}: {done.n_replies:,} replies, {done.n_new:,} new, {n_old:,} in {into} "
-            f"already{differing}"
+            f"already{differing}" + f"; {done.n_damaged:,} damaged, left out" * bool(done.n_damaged)
         )
 
 
@@ -123,7 +126,7 @@ def cache_prune(
     with open_stored(store) as replies:
         planned = plan_prune(replies, keys)
         for folder, found in runs.items():
-            n_stored = len(stored_among(replies, found))
+            n_stored = len(replies.among(found))
             typer.echo(f"{folder}: {n_stored:,} of its {len(found):,} replies are stored")
     done = prune(store, keys) if yes else planned
     typer.echo(

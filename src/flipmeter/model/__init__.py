@@ -40,7 +40,7 @@ from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.self_test import learn_reproducible, recall_reproducible
 from flipmeter.model.serve import run_forever
 from flipmeter.model.store.explain import explain
-from flipmeter.model.store.export import export, open_stored, plan_prune, prune, stored_among
+from flipmeter.model.store.export import export, open_stored, plan_prune, prune
 from flipmeter.model.store.merge import merge
 from flipmeter.model.store.observed import Observed, observe
 from flipmeter.model.store.store import Store
@@ -98,7 +98,6 @@ __all__ = [
     "request_for",
     "run_forever",
     "stated",
-    "stored_among",
     "without_logprobs",
     "worst_case",
     "worth_of",

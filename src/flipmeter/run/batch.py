@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from flipmeter.model import Store, identity_of, is_in_process, needs, stored_among
+from flipmeter.model import Store, identity_of, is_in_process, needs
 from flipmeter.model.backends.batch import (
     MOST_BYTES,
     MOST_REQUESTS,
@@ -140,10 +140,10 @@ def import_batch(paths: Sequence[Path], store: Store, folder: Path | None = None
     known = read_batch(folder)
     files = [file for path in paths for file in (result_files(path) if path.is_dir() else [path])]
     found: Results = read_results(files, known)
-    before = stored_among(store, found.replies)
+    before = store.among(found.replies)
     answered = [(known[key], reply) for key, reply in found.replies.items()]
     for start in range(0, len(answered), LOT):
         store.put_many(answered[start : start + LOT])
-    there = stored_among(store, known)
+    there = store.among(known)
     errors = tuple(said for key, said in found.errors.items() if key not in there)
     return Imported(len(answered) - len(before), len(before), errors, len(known) - len(there))

@@ -17,7 +17,6 @@ from flipmeter.model import (
     former_identity_of,
     identity_of,
     observe,
-    stored_among,
     worst_case,
 )
 from flipmeter.plan import Cost, Plan, price
@@ -91,7 +90,7 @@ def preview(
     """
     first = plan_first_round(study, store)
     plans = () if power is None else tuple(_power(study, power, first.grid))
-    stored = stored_among(store, [request.key for request in first.plan.requests])
+    stored = store.among([request.key for request in first.plan.requests])
     costs, worst = price(first.plan, stored), _worst(first.plan, stored)
     sharers, engines = first.sharers, _Notes(study, store, first, stored)
     asked = [m for models, some in sharers.items() if any(i in worst for i in some) for m in models]
@@ -145,12 +144,12 @@ class _Notes:
 
     def _n_asked(self, first: FirstRound, identities: Sequence[str]) -> int:
         asked = [request.key for request in first.plan.requests if request.model in identities]
-        return len(asked) - len(stored_among(self.store, asked))
+        return len(asked) - len(self.store.among(asked))
 
     def _outdated(self, former: str, identities: Sequence[str]) -> Iterator[str]:
         missing = (r for r in self.first.plan.requests if r.key not in self.stored)
         old = [replace(r, model=former).key for r in missing if r.model in identities]
-        if n := len(stored_among(self.store, old)):
+        if n := len(self.store.among(old)):
             yield f"{n:,} stored replies were computed otherwise ({former}) and are asked again"
 
 

@@ -78,6 +78,7 @@ class Engine:
         replies = self.store.get(distinct)
         self.ledger.wanted += len(distinct)
         self.ledger.stored += len(replies)
+        self.ledger.damaged += len(self.store.damaged & distinct.keys())
         stop = GiveUp()
         tell = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.drain)
         try:

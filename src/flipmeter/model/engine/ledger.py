@@ -15,6 +15,7 @@ class Ledger:
 
     wanted: int = 0
     stored: int = 0
+    damaged: int = 0
     asked: int = 0
     failed: int = 0
     retried: int = 0

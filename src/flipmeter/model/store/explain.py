@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.model.store.export import RequestFields, as_json, read_params, stored_among
+from flipmeter.model.store.export import RequestFields, as_json, read_params
 from flipmeter.model.store.store import Store
 from flipmeter.types import Request
 
@@ -74,7 +74,7 @@ def explain(requests: Sequence[Request], store: Store) -> Explanation:
     The nearest has the same prompt, else the same query, else the same model; among those the
     fewest other differences. The store is read once.
     """
-    stored = stored_among(store, (request.key for request in requests))
+    stored = store.among(request.key for request in requests)
     missing = [request for request in requests if request.key not in stored]
     n_replies = len(store)
     if not n_replies or not missing:

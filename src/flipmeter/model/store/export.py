@@ -53,15 +53,6 @@ def open_stored(path: Path) -> Store:
     return Store(path)
 
 
-def stored_among(store: Store, keys: Iterable[str]) -> set[str]:
-    """Return those of the keys that are stored, without reading the replies."""
-    found: set[str] = set()
-    for batch in _batches(keys):
-        sql = f"SELECT key FROM replies WHERE key IN ({','.join('?' * len(batch))})"
-        found.update(key.hex() for (key,) in store.read(sql, [bytes.fromhex(k) for k in batch]))
-    return found
-
-
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
     wanted = iter(dict.fromkeys(keys))
     while batch := list(islice(wanted, BATCH)):
@@ -123,15 +114,19 @@ def export(store: Store, out: Path, keys: Iterable[str] | None = None) -> int:
 
 
 def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dict[str, object]]:
-    """Yield each stored request with its reply, all or those of some keys in their order."""
+    """Yield each stored request with its reply, all or those of some keys in their order.
+
+    Damaged replies are left out.
+    """
+    damaged = set(store.check())
     if keys is None:
-        yield from (_exported(row) for row in store.read(EXPORT_SQL))
+        yield from (_exported(r) for r in store.read(EXPORT_SQL) if r[0].hex() not in damaged)
         return
     for batch in _batches(keys):
         where = f"WHERE key IN ({','.join('?' * len(batch))})"
         rows = store.read(EXPORT_SQL + where, [bytes.fromhex(key) for key in batch])
         found = {row[0].hex(): row for row in rows}
-        yield from (_exported(found[key]) for key in batch if key in found)
+        yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
@@ -202,26 +197,26 @@ class Pruned:
 
 def plan_prune(store: Store, keys: Collection[str]) -> Pruned:
     """Return what would be removed if only these keys were kept; nothing is changed."""
-    n_kept = len(stored_among(store, keys))
+    n_kept = len(store.among(keys))
     return Pruned(n_kept, len(store) - n_kept)
 
 
 def prune(path: Path, keys: Collection[str]) -> Pruned:
-    """Remove every reply but those of these keys and give the space back.
+    """Remove every reply but those of these keys and give the space back; damaged ones go too.
 
     The store is locked alone: another program remembers texts that would go, and what it stores
     next would point nowhere.
     """
     with open_stored(path) as store:
-        planned = plan_prune(store, keys)
-    if not planned.n_kept:
+        kept = store.among(keys)
+    if not kept:
         raise Problem(
             f"none of the kept runs rests on a reply in {path}; nothing is removed: name their "
             "store with --store, or delete the file to forget everything"
         )
     try:
         with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
-            return _prune(db, keys)
+            return _prune(db, kept)
     except sqlite3.Error as error:
         raise Problem(
             f"the reply store {path} cannot be pruned ({error}); if a run or another program uses "

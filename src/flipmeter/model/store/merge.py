@@ -19,7 +19,7 @@ SHOWN = 3
 """How many conflicts are written out."""
 COLUMNS = (
     "rest, text, finish, scores, prompt_tokens, cached_tokens, completion_tokens,"
-    " reasoning_tokens, seconds"
+    " reasoning_tokens, seconds, checksum"
 )
 POINTERS = ("model", "prefix", "params", "answered_by")
 """The columns of a reply that point to a text."""
@@ -27,7 +27,8 @@ POINTERS = ("model", "prefix", "params", "answered_by")
 CONFLICTS = """
 SELECT hex(ours.key), ours.text, theirs.text
 FROM {name}.replies AS theirs JOIN main.replies AS ours ON ours.key = theirs.key
-WHERE ours.text != theirs.text OR ours.finish != theirs.finish OR ours.scores IS NOT theirs.scores
+WHERE (ours.text != theirs.text OR ours.finish != theirs.finish
+    OR ours.scores IS NOT theirs.scores) AND theirs.key NOT IN (SELECT key FROM damaged_{name})
 ORDER BY ours.key
 """
 CAPABILITIES = """
@@ -42,20 +43,23 @@ WHERE excluded.seen > seen
 class Merged:
     """What one store brought: its replies, how many were new, and how many differ from a kept one.
 
-    A reply differs if its text, its end or its scores do; tokens and seconds may.
+    A reply differs if its text, its end or its scores do; tokens and seconds may. Damaged replies
+    are left out.
     """
 
     path: Path
     n_replies: int
     n_new: int
     n_differing: int
+    n_damaged: int = 0
 
 
 def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -> list[Merged]:
     """Add the replies of some stores to one that may be new, all at once.
 
     A request with different replies is a problem, unless the first is preferred: that of `into`,
-    then that of the store named first. A damaged source is refused before anything is written.
+    then that of the store named first. A damaged source is refused before anything is written; if
+    only some of its replies are, they are left out, and one that `into` has damaged is replaced.
     """
     paths = [path for path in dict.fromkeys(sources) if not _is_same(path, into)]
     if len(paths) > MOST:
@@ -65,12 +69,15 @@ def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -
     with closing(sqlite3.connect(":memory:")) as db:
         for path in paths:
             _check(db, path)
-    Store(into).close()
+    names = {f"s{number}": path for number, path in enumerate(paths)}
+    damaged = {name: _damaged(path) for name, path in {**names, "main": into}.items()}
     try:
         with closing(sqlite3.connect(into, isolation_level=None)) as db:
-            names = {f"s{number}": path for number, path in enumerate(paths)}
             for name, path in names.items():
                 db.execute(f"ATTACH ? AS {name}", [str(path)])
+            for name, keys in damaged.items():
+                db.execute(f"CREATE TEMP TABLE damaged_{name} (key BLOB PRIMARY KEY)")
+                db.executemany(f"INSERT INTO damaged_{name} VALUES (?)", keys)
             return _merge(db, names, into, prefers_first)
     except sqlite3.Error as error:
         raise Problem(
@@ -81,6 +88,11 @@ def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -
 
 def _is_same(path: Path, into: Path) -> bool:
     return path.exists() and into.exists() and path.samefile(into)
+
+
+def _damaged(path: Path) -> list[tuple[bytes]]:
+    with Store(path) as store:
+        return [(bytes.fromhex(key),) for key in store.check()]
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:
@@ -118,10 +130,18 @@ def _merge(
 
 
 def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_first: bool) -> Merged:
+    whole = f"FROM {name}.replies AS r WHERE key NOT IN (SELECT key FROM damaged_{name})"
+    db.execute(
+        "DELETE FROM main.replies WHERE key IN (SELECT key FROM damaged_main)"
+        f" AND key IN (SELECT key {whole})"
+    )
+    db.execute(f"DELETE FROM damaged_main WHERE key IN (SELECT key {whole})")
     conflicts = db.execute(CONFLICTS.format(name=name)).fetchall()
     if conflicts and not prefers_first:
         raise Problem(_said(conflicts, path, into))
-    db.execute(f"INSERT OR IGNORE INTO main.texts(text) SELECT text FROM {name}.texts")
+    db.execute(
+        f"INSERT OR IGNORE INTO main.texts(text, checksum) SELECT text, checksum FROM {name}.texts"
+    )
     db.execute(f"CREATE TEMP TABLE of_{name} (theirs INTEGER PRIMARY KEY, ours INTEGER NOT NULL)")
     both = f"{name}.texts AS theirs JOIN main.texts AS ours USING (text)"
     db.execute(f"INSERT INTO of_{name} SELECT theirs.id, ours.id FROM {both}")
@@ -130,11 +150,12 @@ def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_firs
     )
     added = db.execute(
         f"INSERT OR IGNORE INTO main.replies (key, {', '.join(POINTERS)}, {COLUMNS})"
-        f" SELECT key, {mapped}, {COLUMNS} FROM {name}.replies AS r"
+        f" SELECT key, {mapped}, {COLUMNS} {whole}"
     )
     db.execute(CAPABILITIES.format(name=name))
     n_replies = int(db.execute(f"SELECT count(*) FROM {name}.replies").fetchone()[0])
-    return Merged(path, n_replies, added.rowcount, len(conflicts))
+    n_damaged = int(db.execute(f"SELECT count(*) FROM damaged_{name}").fetchone()[0])
+    return Merged(path, n_replies, added.rowcount, len(conflicts), n_damaged)
 
 
 def _said(conflicts: Sequence[tuple[str, str, str]], path: Path, into: Path) -> str:

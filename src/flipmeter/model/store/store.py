@@ -7,18 +7,24 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from flipmeter.base.atomic import refuse_link
 from flipmeter.model.backends.backend import Capability
+from flipmeter.model.store.checksum import (
+    BEFORE_CHECKSUMS,
+    Row,
+    reply_sum,
+    text_sum,
+    whole_text,
+)
 from flipmeter.model.store.received import refuse_programs
 from flipmeter.model.store.room import Room
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
-SCHEMA = 3
 BATCH = 900
 """SQLite takes at most 999 variables in one statement on old builds."""
 
@@ -60,15 +66,28 @@ CREATE TABLE owners (
 );
 CREATE TABLE leases (key BLOB PRIMARY KEY, owner INTEGER NOT NULL) WITHOUT ROWID;
 """,
+    f"""
+ALTER TABLE texts ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS};
+ALTER TABLE replies ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS};
+""",
 )
 """What each version of the schema adds to the one before it."""
+SCHEMA = len(TABLES)
 
-Row = tuple[object, ...]
+SELECT = """
+SELECT key, rest, text, finish, scores, prompt_tokens, cached_tokens, completion_tokens,
+       reasoning_tokens, seconds, answered_by, checksum
+FROM replies
+"""
+INSERT = f"INTO replies VALUES ({','.join('?' * 15)})"
 WAIT_SECONDS = 60
 
 
 class Store:
-    """Replies by request key. A reply is on disk before `put` returns."""
+    """Replies by request key. A reply is on disk before `put` returns.
+
+    A reply whose checksum is wrong counts as not stored; `damaged` has the keys of those seen.
+    """
 
     def __init__(self, path: Path | str = ":memory:") -> None:
         self.path = str(path)
@@ -84,11 +103,15 @@ class Store:
             except BaseException:
                 self._db.close()
                 raise
+        self.damaged: set[str] = set()
         self._texts: dict[str, int] = {}
+        self._answered: dict[int, str] = {}
         self.room = Room(self.path)
         self._turn = threading.RLock()
 
     def _open(self) -> None:
+        # What cannot be decoded has a wrong checksum, like any other damage.
+        self._db.text_factory = partial(str, encoding="utf-8", errors="replace")
         refuse_programs(self._db)
         self._switch_to_wal()
         # WAL with NORMAL survives the death of the process at any moment.
@@ -121,37 +144,62 @@ class Store:
 
     def get(self, keys: Iterable[str]) -> dict[str, Reply]:
         """Return the stored replies among these keys."""
-        found: dict[str, Reply] = {}
-        wanted = list(dict.fromkeys(keys))
         with _explained(self.path):
-            for start in range(0, len(wanted), BATCH):
-                found.update(self._get(wanted[start : start + BATCH]))
-        return found
+            return {row[0].hex(): self._reply(row) for row in self._whole(keys)}
 
-    def _get(self, keys: list[str]) -> Iterator[tuple[str, Reply]]:
-        marks = ",".join("?" * len(keys))
-        rows = self._db.execute(
-            "SELECT key, replies.text, finish, scores, prompt_tokens, cached_tokens,"
-            " completion_tokens, reasoning_tokens, seconds, texts.text"
-            " FROM replies JOIN texts ON texts.id = answered_by"
-            f" WHERE key IN ({marks})",
-            [bytes.fromhex(key) for key in keys],
+    def among(self, keys: Iterable[str]) -> set[str]:
+        """Return those of the keys that are stored."""
+        with _explained(self.path):
+            return {row[0].hex() for row in self._whole(keys)}
+
+    def check(self) -> list[str]:
+        """Read everything, and return the keys of damaged replies."""
+        with _explained(self.path):
+            for found in self._db.execute("SELECT text, checksum FROM texts"):
+                whole_text(found)
+            return [row[0].hex() for row in self._db.execute(SELECT) if not self._is_whole(row)]
+
+    def _whole(self, keys: Iterable[str]) -> Iterator[Row]:
+        wanted = list(dict.fromkeys(keys))
+        for start in range(0, len(wanted), BATCH):
+            blobs = [bytes.fromhex(key) for key in wanted[start : start + BATCH]]
+            marks = ",".join("?" * len(blobs))
+            for row in self._db.execute(f"{SELECT} WHERE key IN ({marks})", blobs):
+                if self._is_whole(row):
+                    yield row
+                else:
+                    self.damaged.add(row[0].hex())
+
+    def _is_whole(self, row: Row) -> bool:
+        """Say whether a reply is what was stored."""
+        *values, answered_by, stored = row
+        if stored == BEFORE_CHECKSUMS:
+            return True
+        answered = self._answered_by(answered_by)
+        try:
+            return bool(stored == reply_sum(answered, values[:5], values[5:]))
+        except (TypeError, ValueError):  # a number that is none any more
+            return False
+
+    def _answered_by(self, number: int) -> str:
+        if number not in self._answered:
+            sql = "SELECT text, checksum FROM texts WHERE id = ?"
+            self._answered[number] = whole_text(self._db.execute(sql, [number]).fetchone())
+        return self._answered[number]
+
+    def _reply(self, row: Row) -> Reply:
+        _, _, text, finish, scores, *usage, seconds, answered_by, _ = row
+        model, provider, fingerprint = self._answered_by(answered_by).split("\x1f")
+        return Reply(
+            text=text,
+            finish=finish,
+            scores=tuple(map(float, scores.split(","))) if scores else None,
+            usage=Usage(*usage),
+            seconds=seconds,
+            model=model,
+            provider=provider,
+            fingerprint=fingerprint,
         )
-        for key, text, finish, scores, *usage, seconds, answered in rows:
-            model, provider, fingerprint = answered.split("\x1f")
-            yield (
-                key.hex(),
-                Reply(
-                    text=text,
-                    finish=finish,
-                    scores=tuple(map(float, scores.split(","))) if scores else None,
-                    usage=Usage(*usage),
-                    seconds=seconds,
-                    model=model,
-                    provider=provider,
-                    fingerprint=fingerprint,
-                ),
-            )
 
     def put(self, request: Request, reply: Reply) -> None:
         """Store a reply; a key that is there already keeps its first reply."""
@@ -173,16 +221,18 @@ class Store:
             return self._put(answered)  # what is paid for is stored in what was held back
 
     def _put(self, answered: Sequence[tuple[Request, Reply]]) -> dict[str, Reply]:
+        earlier: dict[str, Reply] = {}
         with self.transaction() as db:
             rows = [self._row(request, reply) for request, reply in answered]
-            inserted = db.executemany(
-                f"INSERT OR IGNORE INTO replies VALUES ({','.join('?' * 14)})", rows
-            )
+            inserted = db.executemany(f"INSERT OR IGNORE {INSERT}", rows)
+            if inserted.rowcount < len(rows):
+                earlier = self.get(row[0].hex() for row in rows)
+                damaged = [row for row in rows if row[0].hex() not in earlier]
+                db.executemany(f"INSERT OR REPLACE {INSERT}", damaged)
             # A lease goes with its reply, whoever holds it.
             db.executemany("DELETE FROM leases WHERE key = ?", [row[:1] for row in rows])
-        if inserted.rowcount == len(answered):
-            return {}
-        return self.get(request.key for request, _ in answered)
+        self.damaged.difference_update(row[0].hex() for row in rows)
+        return earlier
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -201,30 +251,35 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 self._texts.clear()
+                self._answered.clear()
                 raise
 
     def _row(self, request: Request, reply: Reply) -> Row:
         script = request.script
         params = _params(request.params, request.answers, request.repeat, script.anchor)
+        answered = "\x1f".join((reply.model, reply.provider, reply.fingerprint))
+        key = bytes.fromhex(request.key)
+        scores = ",".join(map(repr, reply.scores)) if reply.scores is not None else None
+        said = reply.text, reply.finish, scores
+        numbers = *vars(reply.usage).values(), reply.seconds
         return (
-            bytes.fromhex(request.key),
+            key,
             self._text(request.model),
             self._text(script.head.text),
             script.rest,
             self._text(params),
-            reply.text,
-            reply.finish,
-            ",".join(map(repr, reply.scores)) if reply.scores is not None else None,
-            *vars(reply.usage).values(),
-            reply.seconds,
-            self._text("\x1f".join((reply.model, reply.provider, reply.fingerprint))),
+            *said,
+            *numbers,
+            self._text(answered),
+            reply_sum(answered, (key, script.rest, *said), numbers),
         )
 
     def _text(self, text: str) -> int:
         if text not in self._texts:
-            self._db.execute("INSERT OR IGNORE INTO texts(text) VALUES (?)", [text])
-            row = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
-            self._texts[text] = row[0]
+            row = [text, text_sum(text)]
+            self._db.execute("INSERT OR IGNORE INTO texts(text, checksum) VALUES (?, ?)", row)
+            found = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
+            self._texts[text] = found[0]
         return self._texts[text]
 
     def capabilities(self, model: str, asked: str) -> dict[str, Capability]:
