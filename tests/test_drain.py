@@ -199,3 +199,26 @@ def test_the_embedded_engine_drains(tmp_path: Path) -> None:
     assert (run.returncode, "new replies are kept" in said) == (4, True)
     with Store(path) as store:
         assert next(store.read("SELECT count(*) FROM leases")) == (0,)
+
+
+HOOK = """
+import os, signal, sys
+awaited = sys.argv.pop(1)
+class Hook:
+    def find_spec(self, name, *_):
+        if name == awaited:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Hook())
+from flipmeter.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["flipmeter.cli", "typer", "flipmeter.cli.report", "polars"])
+def test_an_interrupt_while_modules_are_loaded_leaves_no_traceback(
+    module: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", HOOK, module, "report", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -12,14 +12,14 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-from flipmeter.base.problem import Problem
+from flipmeter.base.problem import Incomplete
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 120.0
 """Seconds for which what is under way is waited for."""
 
 
-class Drained(Problem):
+class Drained(Incomplete):
     """Sending was stopped on request; everything that was answered is stored."""
 
 

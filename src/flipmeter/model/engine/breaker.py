@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flipmeter.base.problem import Incomplete
 from flipmeter.model.backends.backend import Retry
-from flipmeter.types import Problem
 
 ROW = 20
 """Failures in a row after which one request is sent at a time."""
@@ -16,7 +16,7 @@ SHOWN = 3
 MOST_KINDS = 50
 
 
-class Outage(Problem):
+class Outage(Incomplete):
     """A server that only fails; what it answered before is stored."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from flipmeter.base.problem import Incomplete
 from flipmeter.types import Problem, Request
 
 RESERVE = 4 * 2**20
@@ -53,9 +54,9 @@ class Room:
     def check(self) -> None:
         """Refuse to send more on a disk that is nearly full, or was."""
         if self.is_short:
-            raise self._short("is full")
+            raise self._short("is full", Incomplete)
         if self._reserve is not None:
-            self._refuse_below(LEAST, "further replies")
+            self._refuse_below(LEAST, "further replies", Incomplete)
 
     def give(self) -> bool:
         """Give the reserve back to the disk; False if there is none."""
@@ -81,16 +82,17 @@ class Room:
                 raise self._short("has no room left") from error
         return None
 
-    def _refuse_below(self, n_bytes: int, what: str) -> None:
+    def _refuse_below(self, n_bytes: int, what: str, kind: type[Problem] = Problem) -> None:
         free = shutil.disk_usage(self._folder).free
         if free < n_bytes:
-            raise self._short(f"has {_size(free)} free, and {what} need about {_size(n_bytes)}")
+            need = f"{what} need about {_size(n_bytes)}"
+            raise self._short(f"has {_size(free)} free, and {need}", kind)
 
-    def _short(self, what: str) -> Problem:
+    def _short(self, what: str, kind: type[Problem] = Problem) -> Problem:
         """What is wrong with the disk, and which files there belong to the store."""
         parts = [Path(self.store), Path(f"{self.store}-wal")]
         sizes = [f"{path} ({_size(path.stat().st_size)})" for path in parts if path.exists()]
-        return Problem(
+        return kind(
             f"the disk of the reply store {what}; nothing more is sent, nothing stored is lost: "
             f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), or "
             "name another file with --store, and run again"
