@@ -56,7 +56,9 @@ def wait_for(server: Server, n_asked: int) -> None:
 
 def study_in(folder: Path, url: str) -> Any:
     study = study_at(url, {"seeds": [0], "test_size": 30})
-    (folder / "study.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+    patient = study.model_dump(mode="json")
+    patient["models"][0]["timeout"] = 60  # a slow machine must not ask twice
+    (folder / "study.yaml").write_text(yaml.safe_dump(patient))
     return study
 
 

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.http import Endpoint, HttpBackend, Unreachable
+from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.engine.limiter import FIRST_PERMITS
 from flipmeter.model.names import params_for, request_for
 from flipmeter.types import Decoding, Model, Problem, Prompt, Reply, Request, Usage
@@ -191,6 +192,8 @@ def test_a_date_counts_from_now_where_the_answer_has_none() -> None:
 
 def test_a_server_error_tells_no_pause() -> None:
     assert retry_after(fails(503)).after is None
+    for date in ("Mon, 01 Jan 2020 00:00:00 +99999999999999", "Mon, 01 Jan 99999999999999 00:00"):
+        assert retry_after(fails(503, Retry_After=date)).after is None
     assert retry_after(fails(503, Retry_After="3")).after == 3
 
 
@@ -513,12 +516,26 @@ def test_a_token_shown_without_alternatives_bounds_the_others() -> None:
         {"content": [{"token": "2"}]},
         {"content": [{"token": 2, "logprob": -1}]},
         {"content": [{"token": "2", "logprob": "high"}]},
+        {"content": [{"token": "2", "logprob": -(10**400)}]},
+        {"content": [{"token": "2", "logprob": -math.inf}]},
+        {"content": [{"token": "2", "logprob": math.nan}]},
         {"tokens": ["2"], "token_logprobs": [None], "top_logprobs": [[]]},
         {"tokens": 3, "token_logprobs": 4, "top_logprobs": 5},
     ],
 )
 def test_log_probabilities_that_are_promised_and_absent_are_no_scores(logprobs: object) -> None:
     assert scored(logprobs) is None
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        {"content": [{"token": "2", "logprob": -1, "top_logprobs": 5}]},
+        {"token_logprobs": [-1], "top_logprobs": [5]},
+    ],
+)
+def test_alternatives_that_are_no_list_are_none(logprobs: object) -> None:
+    assert logprobs_in({"choices": [{"logprobs": logprobs}]}) == 0
 
 
 def test_scores_that_nobody_asked_for_are_not_read() -> None:

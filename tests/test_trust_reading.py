@@ -7,6 +7,9 @@ import hashlib
 import json
 import shutil
 import socket
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,9 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter import Problem, Run, Study
+from flipmeter import Problem, Run, Study, read_predictions
 from flipmeter.base.consent import trusting
+from flipmeter.model import Store
 from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
 from flipmeter.run.generation import MANIFEST
@@ -360,3 +364,60 @@ def test_no_table_in_markdown_calls_anybody(
     for text in texts:
         assert "@" not in text
     assert "&#64;torvalds" in texts[0]
+
+
+def hot_journal(victim: Path, n_pages: int) -> bytes:
+    """A journal of SQLite that is to be rolled back, and names a file that is deleted then."""
+    magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
+    head = magic + struct.pack(">IIIII", 0, 1, n_pages, 512, 4096)
+    last = struct.pack(">II", len(name), sum(name)) + magic
+    return head.ljust(512, b"\0") + struct.pack(">I", 2**30 // 4096 + 1) + name + last
+
+
+def test_a_journal_beside_a_store_deletes_no_file(tmp_path: Path, cli: Cli) -> None:
+    path, victim = tmp_path / "s.sqlite", tmp_path / "precious"
+    Store(path).close()
+    victim.write_text("mine")
+    journal = hot_journal(victim, path.stat().st_size // 4096)
+    (tmp_path / "s.sqlite-journal").write_bytes(journal)
+    for command in (["export", str(path), "out.jsonl"], ["merge", str(path), "--into", "a.sqlite"]):
+        code, _, said = cli("cache", *command)
+        assert (code, victim.read_text()) == (2, "mine")
+        assert "s.sqlite-journal beside it names another file" in said
+
+
+def test_a_journal_of_a_killed_prune_is_still_rolled_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    Store(path).close()
+    whole = path.read_bytes()
+    code = (
+        "import os, sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "db.execute('PRAGMA journal_mode=DELETE'); db.execute('PRAGMA cache_size=1');"
+        "db.execute('BEGIN'); db.execute('DROP TABLE replies');"
+        "db.execute('CREATE TABLE big AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1"
+        " FROM n LIMIT 90000) SELECT hex(zeroblob(50)) FROM n'); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    assert (tmp_path / "s.sqlite-journal").stat().st_size
+    assert path.read_bytes()[4096:] != whole[4096:]
+    with Store(path) as store:
+        assert len(store) == 0
+
+
+def test_no_name_or_text_commands_the_terminal(tmp_path: Path, cli: Cli) -> None:
+    name = "\x1b]0;title\x07\x1b[2J\x9b31mevil"
+    rows = [
+        f"{name},i{k},{c},{1 + k % 2},{1 + k % 3 % 2}"
+        for k in range(30)
+        for c in ("base", "swapped")
+    ]
+    (tmp_path / "p.csv").write_text("\n".join(["rater,item,condition,label,prediction", *rows]))
+    code, out, err = cli("measure", str(tmp_path / "p.csv"))
+    assert code == 0
+    assert "evil" in out
+    assert not set("\x1b\x07\x9b") & {*out, *err}
+    shown = str(read_predictions(tmp_path / "p.csv"))
+    assert not set("\x1b\x07\x9b") & {*shown}
+    code, out, err = cli("measure", str(tmp_path / f"{name}.csv"))
+    assert code == 2
+    assert not set("\x1b\x07\x9b") & {*out, *err}

@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 WIDTH = 160
 """Room for a table where nobody says how wide the screen is."""
+
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal would obey: with it a name in a table can rewrite the screen."""
+
+
+def without_controls(text: str) -> str:
+    return CONTROLS.sub("", text)
+
+
+class Shown:
+    """Something to print without the control characters that names, texts and replies may hold."""
+
+    def __init__(self, thing: RenderableType) -> None:
+        self.thing = thing
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.thing, options):
+            if segment.control:
+                yield segment
+            else:
+                yield segment._replace(text=without_controls(segment.text))
 
 
 class Printed:
@@ -26,7 +50,7 @@ class Printed:
         console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
         with console.capture() as text:
             for table in self.tables():
-                console.print(table, highlight=False, markup=False)
+                console.print(Shown(table), highlight=False, markup=False)
         return text.get().rstrip("\n")
 
     def __repr__(self) -> str:
@@ -37,6 +61,6 @@ class Printed:
 
         console = Console(file=io.StringIO(), width=WIDTH, record=True)
         for table in self.tables():
-            console.print(table, highlight=False, markup=False)
+            console.print(Shown(table), highlight=False, markup=False)
         code = '<pre style="line-height: 1.3; overflow-x: auto">{code}</pre>'
         return console.export_html(inline_styles=True, code_format=code)

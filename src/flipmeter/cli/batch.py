@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE
+from flipmeter.cli.consoles import warn
 from flipmeter.cli.options import (
     Changes,
     Data,
@@ -56,7 +57,7 @@ def batch_export(
     with Store(store) as replies:
         done = export_batch(chosen, out, replies, most_requests=most)
     for note in done.notes:
-        typer.echo(f"! {note}", err=True)
+        warn(note)
     if not done.files:
         typer.echo(f"nothing is left to ask; next: flipmeter run {quote(study)}")
         return
@@ -84,7 +85,7 @@ def batch_import(
         done = import_batch(results, replies, folder)
     typer.echo(f"{done.n_new:,} new replies, {done.n_known:,} were stored before")
     for said, n in Counter(done.errors).most_common(3):
-        typer.echo(f"! {n:,} failed: {said}", err=True)
+        warn(f"{n:,} failed: {said}")
     if done.n_left:
         typer.echo(f"{done.n_left:,} requests of the batch have no reply: flipmeter run asks them")
     typer.echo(

@@ -9,6 +9,7 @@ import polars as pl
 import typer
 
 from flipmeter.api import STORE
+from flipmeter.base.printed import without_controls
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.options import (
     Changes,
@@ -59,9 +60,8 @@ def cache_explain(
     """Say why the requests of a study are new: what differs from the nearest stored ones."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     with Store(store if store.exists() else ":memory:") as replies:
-        typer.echo(
-            "\n".join(explain(plan_first_round(chosen, replies).plan.requests, replies).lines())
-        )
+        for line in explain(plan_first_round(chosen, replies).plan.requests, replies).lines():
+            typer.echo(without_controls(line))
 
 
 @app.command("export")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from flipmeter.base.printed import Shown, without_controls
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -16,7 +18,8 @@ EXITS = {"stable": 0, "flips": 1, "unreadable": 1}
 def fail(message: str, code: int = ASKED_WRONGLY) -> NoReturn:
     from rich.markup import escape
 
-    errors().print(f"[bold red]flipmeter:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    said = escape(without_controls(message))
+    errors().print(f"[bold red]flipmeter:[/] {said}", highlight=False, soft_wrap=True)
     sys.exit(code)
 
 
@@ -33,7 +36,8 @@ def errors() -> Console:
 
 def warn(text: str) -> None:
     """Say on stderr what a reader must know, in one line that is not folded."""
-    errors().print(f"! {text}", highlight=False, markup=False, soft_wrap=True)
+    said = f"! {without_controls(text)}"
+    errors().print(said, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(*things: RenderableType) -> None:
@@ -42,4 +46,4 @@ def say(*things: RenderableType) -> None:
     # A pipe has no width: give tables room instead of folding them at 80 columns.
     console = Console() if sys.stdout.isatty() else Console(width=160)
     for thing in things:
-        console.print(thing, highlight=False, markup=False)
+        console.print(Shown(thing), highlight=False, markup=False)

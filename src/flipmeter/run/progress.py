@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from flipmeter.base.printed import without_controls
 from flipmeter.model import Ledger
 from flipmeter.types import Reply, Request
 
@@ -73,7 +74,8 @@ class Meter:
 
     def on_note(self, text: str) -> None:
         """Say what a user should know while it goes on."""
-        self._bar.console.print(f"flipmeter: {text}", highlight=False, markup=False, soft_wrap=True)
+        said = f"flipmeter: {without_controls(text)}"
+        self._bar.console.print(said, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, text: str) -> None:
         if not self._is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS:

@@ -120,10 +120,11 @@ def logprobs_in(answer: Mapping[str, Any]) -> int | None:
     found = found if isinstance(found, dict) else {}
     if isinstance(tokens := found.get("content"), list) and tokens:
         token = tokens[0] if isinstance(tokens[0], dict) else {}
-        return len(token.get("top_logprobs") or ()) if "logprob" in token else None
+        return len(_listed(token.get("top_logprobs"))) if "logprob" in token else None
     if isinstance(found.get("token_logprobs"), list) and found["token_logprobs"]:
         top = found.get("top_logprobs")
-        return len(top[0] or ()) if isinstance(top, list) and top else 0
+        shown = top[0] if isinstance(top, list) and top else None
+        return len(shown) if isinstance(shown, dict) else 0
     return None
 
 
@@ -170,9 +171,9 @@ def _share(row: object) -> tuple[str, float] | None:
     if not isinstance(row, dict) or not isinstance(row.get("token"), str):
         return None
     share = row.get("logprob")
-    if isinstance(share, bool) or not isinstance(share, int | float) or math.isnan(share):
+    if isinstance(share, bool) or not isinstance(share, int | float):
         return None
-    return row["token"], min(float(share), 0.0)
+    return (row["token"], min(float(share), 0.0)) if -1e300 < share < 1e300 else None
 
 
 def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -243,6 +244,6 @@ def told_pause(headers: Mapping[str, str]) -> float | None:
 def _moment(date: str | None) -> datetime | None:
     try:
         moment = parsedate_to_datetime(date or "")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

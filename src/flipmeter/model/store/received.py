@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 
+JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 PROGRAMS = """
 SELECT count(*) FROM sqlite_master
 WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
@@ -14,6 +16,20 @@ WHERE made.type = 'table' AND hidden
 """
 LONGEST = 2**26
 """Bytes of a value: a reply is limited to less."""
+
+
+def refuse_journal(path: Path) -> None:
+    """Refuse, as damaged, a journal that names another file, which SQLite would then delete.
+
+    A transaction in several files ends so; ours are in one.
+    """
+    journal = path.with_name(f"{path.name}-journal")
+    if not journal.is_file():
+        return
+    with journal.open("rb") as file:
+        file.seek(max(0, journal.stat().st_size - len(JOURNAL_MAGIC)))
+        if file.read() == JOURNAL_MAGIC:
+            raise sqlite3.DatabaseError(f"{journal.name} beside it names another file; remove it")
 
 
 def refuse_programs(db: sqlite3.Connection) -> None:

@@ -21,7 +21,7 @@ from flipmeter.model.store.checksum import (
     text_sum,
     whole_text,
 )
-from flipmeter.model.store.received import refuse_programs
+from flipmeter.model.store.received import refuse_journal, refuse_programs
 from flipmeter.model.store.room import Room
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
@@ -94,6 +94,7 @@ class Store:
         with _explained(self.path):
             if path != ":memory:":
                 refuse_link(Path(path))
+                refuse_journal(Path(path))
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(
                 self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
