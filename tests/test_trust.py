@@ -307,6 +307,19 @@ def test_consent_ends_when_code_beside_the_file_changes(
     assert cli("plan", "study.yaml", "--offline")[0] == 2
 
 
+def test_consent_ends_when_code_behind_a_link_changes(
+    received: Path, cli: Cli, write: Write
+) -> None:
+    (received / ".hidden").mkdir()
+    write(".hidden/__init__.py", "")
+    (received / "helper").symlink_to(".hidden")
+    (received / ".hidden" / "again").symlink_to(".")
+    cli("trust", "evil.py")
+    assert cli("plan", "study.yaml", "--offline")[0] == 0
+    write(".hidden/__init__.py", "import os")
+    assert cli("plan", "study.yaml", "--offline")[0] == 2
+
+
 def test_consent_is_withdrawn(received: Path, cli: Cli) -> None:
     cli("trust", "evil.py", "--host", "llm.example.org")
     _, out, _ = cli("trust")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import shutil
 import socket
 import struct
@@ -25,7 +26,8 @@ from flipmeter.base.consent import trusting
 from flipmeter.model import Store
 from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
-from flipmeter.run.generation import MANIFEST
+from flipmeter.run.generation import MANIFEST, _sweep
+from flipmeter.run.heartbeat import PROGRESS, read_beat
 from flipmeter.types import canonical_json
 from flipmeter.view.folders import RunFolders
 from flipmeter.view.server import open_view
@@ -218,6 +220,29 @@ def test_a_run_folder_that_leads_elsewhere_is_refused(received: Path, cli: Cli, 
         code, _, err = cli(verb, "run")
         assert code == 2
         assert "symbolic link" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "calls.parquet"])
+def test_a_pipe_in_a_run_folder_is_not_waited_for(received: Path, cli: Cli, name: str) -> None:
+    place = received / "run"
+    target = place / name if name == MANIFEST else generation(place) / name
+    target.unlink()
+    os.mkfifo(target)
+    for verb in ("measure", "report", "select", "check"):
+        code, _, err = cli(verb, "run")
+        assert code == 2
+        assert name in " ".join(err.split())
+
+
+def test_pipes_and_links_that_look_like_generations_or_beats_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "g-pipe")
+    os.mkfifo(tmp_path / PROGRESS)
+    (tmp_path / "g-link").symlink_to("nowhere")
+    assert read_beat(tmp_path) is None
+    _sweep(tmp_path)
+    assert (tmp_path / "g-pipe").exists()
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "x", ""])

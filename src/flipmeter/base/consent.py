@@ -174,9 +174,17 @@ def digest_beside(path: Path, source: bytes | None = None) -> str:
 
 
 def _beside(path: Path) -> list[Path]:
-    suffixes, found = tuple(all_suffixes()), list[Path]()
-    for folder, folders, names in os.walk(path.parent):
-        folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
+    suffixes, found, walked = tuple(all_suffixes()), list[Path](), set[str]()
+    # Python imports from behind links too.
+    for folder, folders, names in os.walk(path.parent, followlinks=True):
+        walked.add(os.path.realpath(folder))
+        folders[:] = [
+            name
+            for name in folders
+            if name[0] != "."
+            and name != "__pycache__"
+            and os.path.realpath(Path(folder, name)) not in walked
+        ]
         found += [Path(folder, name) for name in names if name.endswith(suffixes)]
         if len(found) > MOST_FILES:
             raise Problem(

@@ -6,9 +6,12 @@ aliases, compression, and text that stands for more text.
 
 from __future__ import annotations
 
+import os
 import struct
 import zipfile
 from pathlib import Path
+from stat import S_ISREG
+from typing import BinaryIO
 
 from flipmeter.base.problem import Problem
 
@@ -82,7 +85,19 @@ def check_zip(path: Path) -> None:
 def read_limited(path: Path, most: int = DOCUMENT_BYTES) -> bytes:
     """A file's bytes; one that is larger than `most` is refused, and no more than that is read."""
     with path.open("rb") as file:
-        content = file.read(most + 1)
+        return _limited(file, path, most)
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """The bytes of a file in somebody else's folder: no link is followed, no pipe waited for."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Problem(f"{path} is no plain file")
+        return _limited(file, path, most)
+
+
+def _limited(file: BinaryIO, path: Path, most: int) -> bytes:
+    content = file.read(most + 1)
     if len(content) > most:
         raise Problem(f"{path} is larger than {most // MB} MB, the most such a file may have")
     return content

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from flipmeter.base.atomic import refuse_link, sync_folder, write_text
 from flipmeter.base.documents import read_json
-from flipmeter.base.limits import JSON_BYTES, read_limited
+from flipmeter.base.limits import JSON_BYTES, read_plain
 from flipmeter.base.lock import lock
 from flipmeter.base.parquet import schema_of
 from flipmeter.types import Problem, canonical_json
@@ -112,7 +112,8 @@ def _sweep(folder: Path) -> None:
     except Problem:
         counts = ""
     for path in folder.iterdir():
-        if path.name.startswith("g-") and path.name != counts:
+        is_folder = path.is_dir() and not path.is_symlink()  # a pipe would never open
+        if path.name.startswith("g-") and path.name != counts and is_folder:
             _remove(path)
 
 
@@ -136,7 +137,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     refuse_link(path)
     try:
-        found = read_json(read_limited(path, JSON_BYTES), MANIFEST)
+        found = read_json(read_plain(path, JSON_BYTES), MANIFEST)
     except (FileNotFoundError, NotADirectoryError):
         raise _no_run(folder) from None
     except (OSError, Problem) as error:

@@ -16,7 +16,8 @@ from types import TracebackType
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import refuse_link, write_text
+from flipmeter.base.atomic import write_text
+from flipmeter.base.limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
 from flipmeter.types import Problem, canonical_json
@@ -83,8 +84,7 @@ _BEAT = TypeAdapter(Beat)
 def read_beat(folder: Path) -> Beat | None:
     """Return the last beat of a run in progress, None if there is none that can be read."""
     try:
-        refuse_link(folder / PROGRESS)
-        return _BEAT.validate_json((folder / PROGRESS).read_bytes())
+        return _BEAT.validate_json(read_plain(folder / PROGRESS, JSON_BYTES))
     except (OSError, ValidationError, Problem):
         return None
 
