@@ -245,7 +245,7 @@ def test_a_disk_that_others_fill_loses_nothing_and_stops_the_sending(tmp_path: P
         told = json.loads(done.stdout)
         assert (told["no room"]["code"], told["no room"]["sent"]) == (2, 0)
         assert "replies.sqlite" in told["no room"]["said"]
-        assert told["filled"]["code"] == 2, told
+        assert told["filled"]["code"] == 4, told
         assert "the disk of the reply store" in told["filled"]["said"]
         assert told["filled"]["lost"] == 0
         assert (told["again"]["code"], told["again"]["twice"]) == (0, 0), told
