@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 
 from flipmeter.data import load_file
 from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.probe import expand, show
 from flipmeter.prompt.pointwise import render
+from flipmeter.report.page import render_page
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
+from flipmeter.run.results.aspects import aspects_of
+from flipmeter.run.results.gather import differences, flips_of, gather
+from flipmeter.run.results.single_items import flipped_pair
+from flipmeter.run.results.summary import summary
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Item, Problem, Prompt, Reply, Style
+from flipmeter.view.flip_pages import Flips, Wanted
 from test_prompt import compare
 
 Write = Callable[[str, str], Path]
@@ -237,3 +245,59 @@ def test_a_rotation_that_shows_the_same_is_no_further_agreement(
         (row,) = run.verdicts.iter_rows(named=True)
         found.append(row["value"])
     assert found == [1.0, 1.0]
+
+
+# --- surfaces ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flipping(write: Write, tmp_path: Path) -> Any:
+    model = "sim/first-answer?place=3&noise=0.2"
+    return done(choosing(write, models=["sim/honest", model], probes=None), tmp_path)
+
+
+def test_a_study_of_options_speaks_of_what_it_moves(flipping: Any) -> None:
+    assert [contrast.name for contrast in flipping.contrasts] == ["P7"]
+
+
+def test_probes_that_a_study_names_are_shown_as_not_applicable(
+    write: Write, tmp_path: Path
+) -> None:
+    found = done(choosing(write, probes=["option_order", "demo_order"]), tmp_path)
+    assert "P2" in [contrast.name for contrast in found.contrasts]
+
+
+def test_the_table_of_flips_agrees_with_the_sentence(flipping: Any) -> None:
+    console = Console(width=200, file=StringIO())
+    console.print(*summary(flipping))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    row = next(line for line in shown.splitlines() if "P7  options change places" in line)
+    value = flipping.verdicts.row(0, named=True)["value"]
+    assert f"{100 * value:.1f} %" in row
+    assert all(cell.strip() for cell in row.split("│")[1:6])
+    assert "flips" in shown.partition("sim/first-answer")[2]
+
+
+def test_the_report_of_options_shows_the_flips_it_speaks_of(flipping: Any) -> None:
+    found = gather(flipping)
+    html = render_page(found)
+    for denied in ("No item flipped", "No contrast was measured", "paper's form", "P2a"):
+        assert denied not in html
+    assert {flip.contrast for flip in found.browser.flips} <= {
+        "P7:rotated_1",
+        "P7:rotated_2",
+        "P7:rotated_3",
+    }
+    flips = flips_of(flipping)
+    assert not flips.is_empty()
+    assert flips["distance"].null_count() == len(flips)
+
+
+def test_options_are_compared_between_runs_and_looked_at_one_by_one(flipping: Any) -> None:
+    names = differences(flipping, flipping)["metric"].unique().to_list()
+    assert {"P7:rotated_1", "P7:rotated_2", "P7:rotated_3"} <= set(names)
+    flips = Flips(flipping)
+    row = flips.page(Wanted({})).row(0, named=True)
+    assert flips.row(row) == row
+    assert flipped_pair(flipping) is not None
+    assert not aspects_of(flipping, ["matrix"])["matrix"].is_empty()

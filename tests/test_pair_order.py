@@ -396,7 +396,8 @@ def test_a_number_of_draws_is_checked(name: str) -> None:
 
 def test_an_unreadable_order_leaves_no_class(write: Write, tmp_path: Path) -> None:
     study = judge(write, models="sim/refusing?refuse=1", pipeline="pair+agree")
-    decisions = done(study, tmp_path).decisions
+    with Store() as store:
+        decisions = perform(study, tmp_path / "run", store=store, anyway=True).decisions
     assert decisions["rank"].unique().to_list() == [0]
     assert decisions["fault"].unique().to_list() == ["refused"]
 

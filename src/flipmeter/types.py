@@ -322,6 +322,19 @@ class Contrast:
         return self.is_pair or self.is_open
 
     @property
+    def pairs(self) -> tuple[Contrast, ...]:
+        """The pairs of views whose answers can be laid side by side: of many, each with the first.
+
+        Other aggregates have none: what they aggregate are pairs by themselves.
+        """
+        if self.is_pair or not self.is_open:
+            return (self,) if self.is_pair else ()
+        first, *others = self.views
+        return tuple(
+            replace(self, name=f"{self.name}:{view}", views=(first, view)) for view in others
+        )
+
+    @property
     def swaps_answers(self) -> bool:
         """Say whether the second view swaps the two answers that a judge compares."""
         return self.is_pair and self.probe == "pair_order"

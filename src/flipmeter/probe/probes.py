@@ -181,7 +181,7 @@ def _add_moving(
 ) -> None:
     """Add a probe that moves more than two fields, as many ways as differ."""
     names = [f"{prefix}{order}" for order in orders]
-    said = f"any order of the {moves}"
+    said = f"{moves} change places"
     made = Contrast(contrast, ("base", *names), said, name, is_open=True)
     views = _moved(names, orders)
     probes.add(name, Probe(name, about, views, (made,), needs_demos=False, moves=moves))

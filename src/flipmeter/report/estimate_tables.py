@@ -57,7 +57,7 @@ def flip_table(
         for contrast in contrasts:
             cells = (
                 _verdict_cells(own, contrast, rows[*group, contrast.name])
-                if contrast.is_pair
+                if contrast.is_judged
                 else _aggregate_cells(own, contrast)
             )
             if has_weights:

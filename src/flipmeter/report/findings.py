@@ -93,6 +93,11 @@ class Findings:
     aspects: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @property
+    def has_phase0(self) -> bool:
+        """Whether anything was moved that the paper's first table has a column for."""
+        return any(contrast.name in ("P1", "P2", "P3") for contrast in self.contrasts)
+
+    @property
     def beside(self) -> list[str]:
         """What stands beside the verdicts at the base."""
         return finding_lines(self.verdicts.filter(level=""))

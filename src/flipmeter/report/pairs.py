@@ -43,7 +43,7 @@ def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.Laz
     if "place" not in there:
         decisions = decisions.with_columns(place=pl.lit(0))
     first = decisions.filter(pl.col("repeat") == 0)
-    found = [_paired(first, contrast) for contrast in contrasts if contrast.is_pair]
+    found = [_paired(first, pair) for contrast in contrasts for pair in contrast.pairs]
     return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
 
 

@@ -24,6 +24,8 @@ WHEN = {
     "P5": "when the instructions stand in the user's message",
     "P6": "when the two answers are swapped",
     "P7": "when the options change places",
+    "P7x": "when the options change places",
+    "P8": "when the candidates change places",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
 

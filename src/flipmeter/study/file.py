@@ -276,6 +276,12 @@ class Study(BaseModel):
         return contrasts_of(self.probes, includes_base=self.aggregate_includes_base)
 
     @property
+    def names_its_probes(self) -> bool:
+        """Say whether a study has other probes than those of every study and of its datasets."""
+        usual = type(self).model_fields["probes"].default
+        return self.probes != [*_moving(self.datasets), *usual]
+
+    @property
     def is_remapped(self) -> bool:
         """Say whether fewer classes are new labels on the same items, as in the paper."""
         if self.cardinality_sample is None:

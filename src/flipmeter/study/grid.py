@@ -75,8 +75,16 @@ def conditions(
 
 
 def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...]:
-    """Return the contrasts of a study about the views that a grid has."""
-    return shown_in(study.contrasts, {condition.view.name for condition in grid})
+    """The contrasts of a study about the views that a grid has.
+
+    Where answers or options change places, the probes of every study that cannot be asked of them
+    are left out: nobody named them.
+    """
+    views = {condition.view.name for condition in grid}
+    found = shown_in(study.contrasts, views)
+    if study.names_its_probes or not all(condition.task.places for condition in grid):
+        return found
+    return tuple(one for one in found if views.intersection(one.views) - {"base"})
 
 
 def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:

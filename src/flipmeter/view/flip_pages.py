@@ -93,7 +93,8 @@ class Flips:
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
-        return self.run.contrasts
+        """The pairs of views whose answers are laid side by side."""
+        return tuple(pair for contrast in self.run.contrasts for pair in contrast.pairs)
 
     @property
     def decisions(self) -> pl.LazyFrame:
@@ -175,7 +176,7 @@ def _counts(flips: Flips) -> pl.DataFrame:
     goes_by = [expression.alias(name) for name, expression in GOES_BY.items()]
     kinds = [
         flips._pairs(some).group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
-        for some in ([], *([contrast] for contrast in flips.contrasts if contrast.is_pair))
+        for some in ([], *([contrast] for contrast in flips.contrasts))
     ]
     called = [pl.col(name).replace("", NAMELESS.get(name, "")) for name in TITLES]
     return pl.concat(kinds).with_columns(called).sort(*TITLES)

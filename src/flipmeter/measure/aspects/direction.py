@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -265,9 +266,9 @@ def _test_rows(
 
 def matrix_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield the flip matrix of every pair: of the items with a class first, the share moving on."""
-    for contrast in contrasts:
+    for contrast in chain.from_iterable(one.pairs for one in contrasts):
         found = compared(panel, contrast)
-        if not contrast.is_pair or not found.items.any():
+        if not found.items.any():
             continue
         views = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)

@@ -43,7 +43,7 @@ def compare(
     that only the first does; McNemar's two-sided mid-p needs one seed and no copies of items,
     which are not independent.
     """
-    pairs = [contrast for contrast in contrasts if contrast.is_pair]
+    pairs = [pair for contrast in contrasts for pair in contrast.pairs]
     frames = same_raters(checked(first), checked(second))
     both = pl.concat(
         [

@@ -88,7 +88,7 @@ def page_content(found: Findings) -> dict[str, Any]:
     return {
         "name": found.name,
         "facts": _facts(found),
-        "sections": list(_sections(has_levels=bool(levels))),
+        "sections": list(_sections(has_levels=bool(levels), has_phase0=found.has_phase0)),
         "stopped": found.stopped,
         "sentences": found.sentences,
         "several_datasets": found.decisions["dataset"].n_unique() > 1,
@@ -96,7 +96,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "beside": found.beside,
         "notes": found.notes,
         "readings": reading_lines(found.estimates.filter(level="")),
-        "phase0": phase0_grid(found),
+        "phase0": phase0_grid(found) if found.has_phase0 else None,
         "forest": forest_grid(found),
         "seeds": seeds_grid(found),
         "panels": drawn,
@@ -144,9 +144,10 @@ def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def _sections(*, has_levels: bool) -> Iterator[tuple[str, str]]:
+def _sections(*, has_levels: bool, has_phase0: bool) -> Iterator[tuple[str, str]]:
     yield "verdict", "Verdict"
-    yield "table", "In the paper's form"
+    if has_phase0:
+        yield "table", "In the paper's form"
     yield "flips", "Flips against noise"
     yield "accuracy", "Accuracy and stability"
     if has_levels:

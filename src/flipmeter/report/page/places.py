@@ -91,7 +91,7 @@ class Square:
 def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[str]]:
     """Return the flip matrices at the base by rater and dataset, with the names of the classes."""
     every = [one for one in matrices(found.pairs.filter(level="")) if one.n_flipped]
-    abouts = {contrast.name: contrast for contrast in found.contrasts}
+    abouts = {pair.name: pair for contrast in found.contrasts for pair in contrast.pairs}
     groups: dict[tuple[str, str], list[Square]] = {}
     for one in every[:MOST_MATRICES]:
         rater, dataset, _, contrast = one.where

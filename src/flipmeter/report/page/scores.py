@@ -70,7 +70,7 @@ def _performance_row(
 
 def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     """Return accuracy against flips, a panel for each dataset with something to compare."""
-    contrast = next((c for c in found.contrasts if c.is_pair and _has(found, c.name)), None)
+    contrast = next((c for c in found.contrasts if c.is_judged and _has(found, c.name)), None)
     if contrast is None:
         return [], ["No contrast was measured, so there is nothing to hold accuracy against."]
     by_dataset = _points(found, contrast.name)
@@ -79,11 +79,12 @@ def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     drawn = {dataset: points for dataset, points in by_dataset.items() if len(points) > 1}
     if not drawn:
         return [], ["One rater at one level: there is nothing to compare it with."]
+    several = "" if contrast.is_pair else " (items on which any two views differ)"
     notes = [
-        f"Flips are those of {contrast.name}, {contrast.about}; accuracy is that of the base view; "
-        "what cannot be read is wrong, and a flip against what can (the strict policy); means over "
-        f"seeds; mode {found.mode}. Up and to the left is better; what no other point beats on "
-        "both is full and joined by steps."
+        f"Flips are those of {contrast.name}, {contrast.about}{several}; accuracy is that of the "
+        "base view; what cannot be read is wrong, and a flip against what can (the strict policy); "
+        f"means over seeds; mode {found.mode}. Up and to the left is better; what no other point "
+        "beats on both is full and joined by steps."
     ]
     if len(drawn) > MOST_PANELS:
         notes.append(f"{len(drawn) - MOST_PANELS} more datasets are left out.")

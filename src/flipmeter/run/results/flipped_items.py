@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -100,7 +101,8 @@ class Opener:
         return cls(run.contrasts, run.scales, _texts_of(rows, run), calls, shares, prompts)
 
     def contrast(self, row: Row) -> Contrast:
-        return next(c for c in self.contrasts if c.name == row["contrast"])
+        pairs = chain.from_iterable(contrast.pairs for contrast in self.contrasts)
+        return next(pair for pair in pairs if pair.name == row["contrast"])
 
     def flip(self, row: Row, text: str) -> Flip:
         """Return a row as people look at it, without its prompts."""
