@@ -226,6 +226,18 @@ def test_an_odd_label_is_named_with_its_row(
     assert (found["scale"], found["on_bad"]) == ([*labels], "drop")
 
 
+def test_strays_are_told_from_classes_of_very_different_size(write: Write) -> None:
+    records = rows(60, ("low",) * 9 + ("high",))
+    records[3]["severity"] = "n/a"
+    path = write("t.csv", csv(records))
+    assert source(path)["scale"] == ["low", "high"]
+    small = rows(40, (0, 1, 2, 3))
+    small[3]["severity"] = "tres"
+    path = write("s.csv", csv(small))
+    draft = draft_study(path, path.with_suffix(".yaml"))
+    assert "'tres' in row 5; there are: 0, 1, 2, 3" in draft.notes
+
+
 def test_a_rare_class_is_no_odd_label(write: Write) -> None:
     records = rows(100, ("low", "medium", "high"))
     records[12]["severity"] = "critical"

@@ -141,22 +141,29 @@ def usual_classes(table: Table, column: str) -> list[object]:
         return found
     counts = Counter(map(label_key, _values(table, column)))
     kept = [value for value in found if not _is_typing_error(label_key(value), counts)]
+    return next(_without_strays(kept, counts), kept)
+
+
+def _without_strays(values: Sequence[object], counts: Mapping[str, int]) -> Iterator[list[object]]:
+    """Yield values whose order is known once the rarest of them are left out, one by one."""
     most = max(counts.values(), default=0)
-    usual = [value for value in kept if STRAY * counts[label_key(value)] > most]
-    return usual if not guess_order(kept) and guess_order(usual) else kept
+    rare = sorted(values, key=lambda value: counts[label_key(value)])
+    rare = [value for value in rare if ODD * counts[label_key(value)] <= most]
+    for n_left_out in range(len(rare) + 1):
+        rest = [value for value in values if value not in rare[:n_left_out]]
+        if len(rest) > 1 and guess_order(rest):
+            yield rest
 
 
-TYPING_ERROR = 5
-"""How many times more often the class occurs that a word is a misspelling of."""
-STRAY = 20
-"""How many times more often the largest class occurs than a value that is no class."""
+ODD = 5
+"""How many times more often a class occurs than a value that is taken for none."""
 SHORTEST_WORD = 4
 
 
 def _is_typing_error(word: str, counts: Mapping[str, int]) -> bool:
     if len(word) < SHORTEST_WORD or is_number(word):
         return False
-    often = (other for other, n in counts.items() if n >= TYPING_ERROR * counts[word])
+    often = (other for other, n in counts.items() if n >= ODD * counts[word])
     return any(len(other) >= SHORTEST_WORD and _is_one_edit(word, other) for other in often)
 
 
