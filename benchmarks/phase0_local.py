@@ -28,8 +28,8 @@ from flipmeter.data import load
 from flipmeter.measure import phase0_table
 from flipmeter.model import Backend, Ledger, Store, open_backend, run_forever
 from flipmeter.report import phase0_view, tokens_table
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.study.grid import world
 from flipmeter.types import Model

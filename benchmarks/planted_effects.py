@@ -34,7 +34,7 @@ from flipmeter.model import Engine, Store, latents, open_backend
 from flipmeter.model.names import World
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.run.rate import rate
-from flipmeter.run.rows import decision_table
+from flipmeter.run.record.rows import decision_table
 from flipmeter.types import Condition, Contrast, Item, Model, Rater, Scale, Style, Task, View
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"

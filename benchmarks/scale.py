@@ -34,10 +34,10 @@ from flipmeter.measure import measure
 from flipmeter.model import Engine, Ledger, Store
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.run import rate as rate_stage
-from flipmeter.run import spill
 from flipmeter.run.rate import first_round, rate, seat
-from flipmeter.run.rows import call_table, decision_table
-from flipmeter.run.spill import Spill
+from flipmeter.run.record import spill
+from flipmeter.run.record.rows import call_table, decision_table
+from flipmeter.run.record.spill import Spill
 from flipmeter.types import Condition, Model, Rater, Reply, Request, Scale, Task, Usage
 
 N_VIEWS = len(expand(list(probes), 5))

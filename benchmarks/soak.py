@@ -30,8 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 

@@ -32,9 +32,9 @@ from rich.table import Table
 
 from flipmeter.cli import main as main_of_cli
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import MANIFEST, read_manifest, verify
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import MANIFEST, read_manifest, verify
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 

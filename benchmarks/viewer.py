@@ -34,10 +34,18 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.decide import open_pipeline
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS, STUDY, commit
 from flipmeter.run.rate import panel_of, writer
-from flipmeter.run.rows import CALL_SCHEMA, SCHEMA, ItemTable, PromptTable, condition_table
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import (
+    CALLS,
+    CONDITIONS,
+    DECISIONS,
+    ITEMS,
+    PROMPTS,
+    STUDY,
+    commit,
+)
+from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA, ItemTable, PromptTable, condition_table
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flipmeter.report import flip_table
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 
 ROOT = Path(__file__).parents[1]
 MARKS = re.compile(r"(<!-- demo: [^\n]*-->\n).*?(<!-- /demo -->)", re.DOTALL)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 
 COMMAND = "from flipmeter.cli import main; main()"
 NO_DISK = 77

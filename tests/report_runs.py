@@ -10,8 +10,8 @@ import polars as pl
 
 from changed_runs import changed
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
 
 HOSTILE = {

@@ -19,8 +19,8 @@ from flipmeter.model import Store
 from flipmeter.model.backends.batch import read_batch, read_results, write_batch
 from flipmeter.model.backends.response import reply_in
 from flipmeter.run.batch import Exported, export_batch, import_batch
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Ask, Decision, Mode, Problem, Request
 from misbehaving import KEY, MODEL, Server, answer, fails, question, rates, serving

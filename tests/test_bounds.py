@@ -18,7 +18,7 @@ import pytest
 
 from bounded import bounded
 from conftest import Cli
-from flipmeter.base.footer import _unpacked
+from flipmeter.base.files.footer import _unpacked
 from flipmeter.bridge.logs import open_log
 from flipmeter.data.files import load_file
 from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
@@ -28,7 +28,7 @@ from flipmeter.model.prices import read_prices
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
 from flipmeter.prompt.template import Listed, Template
-from flipmeter.run.predictions import read_predictions
+from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.ship.card import EstimateEntry, read_card
 from flipmeter.ship.gate import read_gate
 from flipmeter.study.file import read_study

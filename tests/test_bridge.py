@@ -21,9 +21,9 @@ from flipmeter.bridge.samples import ANYBODY, figures, offered, questions
 from flipmeter.measure import measure
 from flipmeter.model import Ledger, Store
 from flipmeter.parse import parse
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Problem, Reply

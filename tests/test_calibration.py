@@ -14,7 +14,7 @@ from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
 from flipmeter.run.rate import rate
-from flipmeter.run.rows import decision_table
+from flipmeter.run.record.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 NAMES = ("awful", "poor", "fair", "good", "superb")

@@ -12,7 +12,7 @@ from flipmeter.measure import measure
 from flipmeter.model import Engine, Store, World, open_backend, worth_of
 from flipmeter.probe import contrasts_of, expand, shown_in
 from flipmeter.run.rate import rate
-from flipmeter.run.rows import decision_table
+from flipmeter.run.record.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 
 N_LARGE, N_SMALL, DRAWS = 3_000, 60, 60

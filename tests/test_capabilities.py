@@ -31,9 +31,9 @@ from flipmeter.model import (
 from flipmeter.model.serve import serve
 from flipmeter.model.store.store import TABLES
 from flipmeter.run.fallbacks import adapted, recall
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world
 from flipmeter.types import Decoding, Message, Model, Problem, Request, Script

@@ -24,8 +24,8 @@ from flipmeter.measure import Limit, hold_limits, verdicts
 from flipmeter.measure.inference.limits import hold_mean, hold_share
 from flipmeter.model import Store
 from flipmeter.report.claims import claims_junit, claims_markdown
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.ship.gate import Checked, check, read_gate
 from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Problem

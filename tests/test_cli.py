@@ -16,7 +16,7 @@ import pytest
 
 from flipmeter.cli import VERBS, about
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]

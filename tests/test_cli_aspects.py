@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from flipmeter.measure import ASPECTS
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 
 Cli = Callable[..., tuple[int, str, str]]
 ROWS = "".join(

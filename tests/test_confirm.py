@@ -14,9 +14,9 @@ from conftest import Cli
 from flipmeter.data import item_digest
 from flipmeter.measure.inference.words import Word, overall
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
-from flipmeter.run.rows import read_item
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.rows import read_item
 from flipmeter.ship.card import Card, read_card, write_card
 from flipmeter.ship.confirm import confirm, unseen
 from flipmeter.ship.select import card_of, select

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flipmeter.base.fetch import fetch_from_index
+from flipmeter.base.files.fetch import fetch_from_index
 from flipmeter.types import Problem
 
 CONTENT = b"weights" * 1000

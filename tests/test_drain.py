@@ -17,7 +17,7 @@ import yaml
 
 import flipmeter as fm
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from misbehaving import Behaviour, Server, never_ends, rates, serving
 from misbehaving import tidy as tidy
 from test_faults import asked, performed, receipts, study_at, table

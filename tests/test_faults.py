@@ -22,8 +22,8 @@ import yaml
 
 from flipmeter.model import Ledger, Store
 from flipmeter.model.engine.pool import PERSISTENCE
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 from misbehaving import (
@@ -326,7 +326,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from flipmeter.model import Store
-from flipmeter.run.folder import Run; from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run; from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 
 folder = Path(sys.argv[1])

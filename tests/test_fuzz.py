@@ -33,11 +33,11 @@ from flipmeter.model.prices import read_prices
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
 from flipmeter.prompt.template import Template
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, DECISIONS, ITEMS, _seal
-from flipmeter.run.heartbeat import PROGRESS, read_beat
 from flipmeter.run.perform import perform
-from flipmeter.run.predictions import read_predictions
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS, _seal
+from flipmeter.run.record.heartbeat import PROGRESS, read_beat
+from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.ship.card import read_card, write_card
 from flipmeter.ship.gate import read_gate
 from flipmeter.ship.select import select

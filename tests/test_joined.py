@@ -13,9 +13,9 @@ import pytest
 from changed_runs import changed
 from conftest import Cli
 from flipmeter.model import Store
-from flipmeter.run.folder import Run
-from flipmeter.run.joined import joined
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.joined import joined
 from flipmeter.run.results.gather import gather
 from flipmeter.study.file import read_study
 from flipmeter.types import Problem

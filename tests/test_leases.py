@@ -20,7 +20,7 @@ from flipmeter.base.process import ProcessName, this_process
 from flipmeter.model import Engine, Store
 from flipmeter.model.store import leases
 from flipmeter.model.store.leases import Leases
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.types import Reply, Request
 from misbehaving import Behaviour, question, rates, serving
 from misbehaving import tidy as tidy

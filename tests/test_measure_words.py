@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Store
 from flipmeter.report import reading_lines
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
 from flipmeter.types import Contrast, Mode
 

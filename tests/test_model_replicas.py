@@ -22,8 +22,8 @@ from flipmeter.model.backends.http import Unreachable
 from flipmeter.model.engine.pool import PERSISTENCE
 from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
 from flipmeter.model.names import open_backend
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Head, Message, Model, Problem, Reply, Request, Script
 from misbehaving import MODEL, QUICK, Process, Server, fails, rates, serving

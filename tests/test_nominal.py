@@ -13,7 +13,7 @@ import flipmeter as fm
 from conftest import Cli
 from flipmeter.data.labels import read_labels
 from flipmeter.measure.estimates.long_table import ORDINAL
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.types import Problem, Scale
 
 Write = Callable[[str, str], Path]

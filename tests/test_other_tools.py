@@ -12,7 +12,7 @@ import pytest
 
 from conftest import Cli
 from flipmeter.bridge.other_tools import Named, predictions_of
-from flipmeter.run.predictions import read_predictions
+from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]

@@ -17,8 +17,8 @@ from flipmeter.model.backends.user_code import find_callable
 from flipmeter.probe.probes import natural, reversed_order
 from flipmeter.prompt import label_formats
 from flipmeter.prompt.question import question
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Example, Item, Label, Model, Problem, Scale, Style, Task, View

@@ -13,11 +13,11 @@ from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.report.page.origin import conditions_grid, models_grid
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import Rating, seat
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.rows import spent
 from flipmeter.run.results.gather import costs, gather, sentences
-from flipmeter.run.rows import spent
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Problem

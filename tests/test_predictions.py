@@ -14,9 +14,9 @@ from conftest import Cli
 from flipmeter import read_predictions
 from flipmeter.measure import measure_aspects, residuals
 from flipmeter.probe import contrasts_of
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import DECISIONS
-from flipmeter.run.predictions import contrasts_between
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS
+from flipmeter.run.tables.predictions import contrasts_between
 from flipmeter.types import Problem
 from report_runs import simulated
 

@@ -18,9 +18,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from flipmeter.model import Engine, Ledger, RayBackend, Store, World, open_backend
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import first_round, seat
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, worlds
 from flipmeter.types import Actors, Model, Problem, Reply

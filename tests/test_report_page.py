@@ -28,7 +28,7 @@ from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visib
 from flipmeter.report.pairs import matrices, pair_up, slot_shares
 from flipmeter.report.sentences import short_percent, verdict_sentences
 from flipmeter.report.whole import report_latex, report_markdown
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.results.gather import gather, sentences
 from flipmeter.types import Contrast, Message, Script

@@ -16,8 +16,9 @@ from changed_runs import changed
 from flipmeter.base.consent import trusting
 from flipmeter.model import Store
 from flipmeter.report import write_report
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import (
+from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import (
     CALLS,
     DECISIONS,
     FILES,
@@ -27,7 +28,6 @@ from flipmeter.run.generation import (
     commit,
     verify,
 )
-from flipmeter.run.perform import perform
 from flipmeter.run.results.gather import gather
 from flipmeter.ship.select import card_of, select
 from flipmeter.study.file import read_study

@@ -16,9 +16,9 @@ import pytest
 from flipmeter.cli.consoles import say
 from flipmeter.model import OutOfBudget, Store
 from flipmeter.run import rate
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import lots
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.summary import summary
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions

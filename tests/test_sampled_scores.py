@@ -17,9 +17,9 @@ from flipmeter.model.names import World
 from flipmeter.parse import counted, parse
 from flipmeter.prompt.pointwise import render
 from flipmeter.run.fallbacks import adapted
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Answer, Decoding, Item, Model, Problem, Scale, Style, Task, View

@@ -27,8 +27,8 @@ from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.bounds import bounded_share
 from flipmeter.measure.inference.chosen import PairCounts, bounds_of, limit_levels, within_limits
 from flipmeter.measure.statistics.resample import as_is
-from flipmeter.run.folder import Run
 from flipmeter.run.rate import writer
+from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, read_card, write_card
 from flipmeter.ship.select import card_of, propose_next, select
 from flipmeter.study.grid import conditions

@@ -16,18 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Ledger, Store
-from flipmeter.run import rate, spill
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run import rate
 from flipmeter.run.perform import perform
-from flipmeter.run.spill import Spill, scratch
+from flipmeter.run.record import spill
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.record.spill import Spill, scratch
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from flipmeter.run import rate, spill
+from flipmeter.run import rate
+from flipmeter.run.record import spill
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.base.lock import lock_made, writing
+from flipmeter.base.files.lock import lock_made, writing
 from flipmeter.model import Engine, Store
 from flipmeter.model.store import room
-from flipmeter.run import generation
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, DECISIONS, FILES, MANIFEST, STUDY, verify
 from flipmeter.run.perform import perform
+from flipmeter.run.record import generation
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, DECISIONS, FILES, MANIFEST, STUDY, verify
 from flipmeter.ship.card import Card, write_card
 from flipmeter.ship.classify import Job, LabelCounts
 from flipmeter.study.entries import ModelEntry

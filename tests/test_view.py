@@ -27,10 +27,10 @@ from flipmeter.report.findings import Findings
 from flipmeter.report.page.filters import TITLES
 from flipmeter.report.page.texts import excerpt
 from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER
-from flipmeter.run import heartbeat
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import DECISIONS, MANIFEST, STUDY
-from flipmeter.run.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
+from flipmeter.run.record import heartbeat
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS, MANIFEST, STUDY
+from flipmeter.run.record.heartbeat import PROGRESS, Beat, Door, Heartbeat, read_beat
 from flipmeter.run.results.gather import differences, gather
 from flipmeter.types import Problem, Reply, Request
 from flipmeter.view import RunFolders, folders

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from changed_runs import changed
 from conftest import Cli
 from flipmeter.report.page.filters import TITLES
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, DECISIONS, MANIFEST
-from flipmeter.run.joined import joined
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, DECISIONS, MANIFEST
+from flipmeter.run.record.joined import joined
 from flipmeter.run.results.gather import differences, gather
 from flipmeter.view import RunFolders
 from flipmeter.view.flip_pages import PAGE, Flips, Wanted

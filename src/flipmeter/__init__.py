@@ -16,7 +16,7 @@ from flipmeter.base.problem import Problem
 
 if TYPE_CHECKING:
     from flipmeter.api import Run, Study, read_study
-    from flipmeter.run.predictions import Predictions, read_predictions
+    from flipmeter.run.tables.predictions import Predictions, read_predictions
     from flipmeter.ship.classifier import OrdinalClassifier
     from flipmeter.types import Example, Label, Question
 
@@ -41,10 +41,10 @@ _HOMES = {
     "Label": "types",
     "Question": "types",
     "OrdinalClassifier": "ship.classifier",
-    "Predictions": "run.predictions",
+    "Predictions": "run.tables.predictions",
     "Run": "api",
     "Study": "api",
-    "read_predictions": "run.predictions",
+    "read_predictions": "run.tables.predictions",
     "read_study": "api",
 }
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from flipmeter.model import Ledger, PriceList, Store
-    from flipmeter.run.folder import Run as RunFolder
+    from flipmeter.run.record.folder import Run as RunFolder
     from flipmeter.run.trial import Trial
     from flipmeter.ship.gate import Checked
     from flipmeter.ship.select import Selection

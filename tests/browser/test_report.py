@@ -18,7 +18,7 @@ from chromium import opened as opened_at
 from playwright.sync_api import Browser, Page, expect
 
 from flipmeter.report import write_report
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import gather
 from report_runs import hostile, many, simulated
 

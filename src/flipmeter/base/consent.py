@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_config_dir
 
-from flipmeter.base.atomic import write_text
+from flipmeter.base.files.atomic import write_text
 from flipmeter.base.problem import Problem
 
 TRUST_VARIABLE = "FLIPMETER_TRUST"

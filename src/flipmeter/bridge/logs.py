@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.limits import check_zip
+from flipmeter.base.files.reading_limits import check_zip
 from flipmeter.bridge.replies import decoding_of, reply_of
 from flipmeter.bridge.samples import METADATA, PromptSample, questions
 from flipmeter.model import Ledger, Store
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Message, Problem, Reply, Script
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.base.documents import read_json
-from flipmeter.base.limits import JSON_BYTES, read_limited
+from flipmeter.base.files.documents import read_json
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import Record, read_table
 from flipmeter.parse.answer import read_slots

@@ -33,8 +33,8 @@ from flipmeter.model import (
     plan_prune,
     prune,
 )
-from flipmeter.run.folder import Run
 from flipmeter.run.preview import plan_first_round
+from flipmeter.run.record.folder import Run
 from flipmeter.types import Problem
 
 app = verb()

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.base.atomic import write_output
+from flipmeter.base.files.atomic import write_output
 from flipmeter.cli.consoles import exit_by, say
 from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.report.claims import claims_junit, claims_markdown
-from flipmeter.run.generation import verify
+from flipmeter.run.record.generation import verify
 from flipmeter.ship.gate import Checked
 from flipmeter.types import Problem
 

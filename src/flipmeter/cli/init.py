@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.base.atomic import write_output
+from flipmeter.base.files.atomic import write_output
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.options import spare, verb
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study

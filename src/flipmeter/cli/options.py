@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from flipmeter.api import Run, Study, read_study
-from flipmeter.base.atomic import is_same_file
 from flipmeter.base.consent import trusting
-from flipmeter.base.documents import read_yaml
-from flipmeter.run.generation import MANIFEST
+from flipmeter.base.files.atomic import is_same_file
+from flipmeter.base.files.documents import read_yaml
+from flipmeter.run.record.generation import MANIFEST
 from flipmeter.types import Problem
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from flipmeter.base.atomic import open_output
+from flipmeter.base.files.atomic import open_output
 from flipmeter.report import safe_csv, write_table
 from flipmeter.types import Problem
 

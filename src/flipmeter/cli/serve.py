@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.base.checks import at_least
-from flipmeter.base.documents import read_yaml
+from flipmeter.base.files.documents import read_yaml
 from flipmeter.cli.consoles import errors
 from flipmeter.cli.options import (
     DataDir,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from flipmeter.base.fetch import fetch_from_index
+from flipmeter.base.files.fetch import fetch_from_index
 from flipmeter.data.catalog import SENTIMENT_5, CatalogEntry, Reader, Row, Split, datasets
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import read_table

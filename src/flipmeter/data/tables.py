@@ -19,10 +19,10 @@ from pathlib import Path
 import polars as pl
 from polars import selectors as cs
 
-from flipmeter.base.documents import check_json, text_lines
-from flipmeter.base.footer import check_parquet
-from flipmeter.base.limits import COLUMNS, ROW_LENGTH, allowed_unpacked
-from flipmeter.base.parquet import scan_file, schema_of
+from flipmeter.base.files.documents import check_json, text_lines
+from flipmeter.base.files.footer import check_parquet
+from flipmeter.base.files.parquet import scan_file, schema_of
+from flipmeter.base.files.reading_limits import COLUMNS, ROW_LENGTH, allowed_unpacked
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 

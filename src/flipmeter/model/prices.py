@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from flipmeter.base.documents import read_json, read_yaml
-from flipmeter.base.limits import JSON_BYTES, read_limited
+from flipmeter.base.files.documents import read_json, read_yaml
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import Endpoint
 from flipmeter.model.backends.masking import masked_bytes
 from flipmeter.model.endpoints import endpoint_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from flipmeter.base.limits import PATTERN_LENGTH, PATTERN_SECONDS
+from flipmeter.base.files.reading_limits import PATTERN_LENGTH, PATTERN_SECONDS
 from flipmeter.types import Extract, Problem
 
 Step = str | int

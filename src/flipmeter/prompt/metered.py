@@ -20,7 +20,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from flipmeter.base.limits import (
+from flipmeter.base.files.reading_limits import (
     LARGEST_ARGUMENT,
     NUMBER_BITS,
     PROMPT_STEPS,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.base.atomic import open_output, write_output
+from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.report.latex import (
     LATEX_HEAD,
     Block,

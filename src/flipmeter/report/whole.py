@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.base.atomic import write_output
+from flipmeter.base.files.atomic import write_output
 from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, weighted_interval
 from flipmeter.report.findings import Findings
 from flipmeter.report.latex import (

@@ -17,8 +17,8 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.base.atomic import write_text
-from flipmeter.base.lock import writing
+from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.lock import writing
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
     Asked,
@@ -37,8 +37,9 @@ from flipmeter.model import (
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn
 from flipmeter.run.first_look import doubts, first_replies, told, without
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import (
+from flipmeter.run.rate import Rated, Seat, rate, seat
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
     DECISIONS,
@@ -48,9 +49,8 @@ from flipmeter.run.generation import (
     State,
     commit,
 )
-from flipmeter.run.heartbeat import Heartbeat, read_beat
-from flipmeter.run.rate import Rated, Seat, rate, seat
-from flipmeter.run.rows import (
+from flipmeter.run.record.heartbeat import Heartbeat, read_beat
+from flipmeter.run.record.rows import (
     PROMPT_SCHEMA,
     ItemTable,
     PromptTable,
@@ -60,8 +60,8 @@ from flipmeter.run.rows import (
     evidence_of,
     in_grid_order,
 )
+from flipmeter.run.record.spill import Spill, room_for, scratch
 from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
-from flipmeter.run.spill import Spill, room_for, scratch
 from flipmeter.run.until import Until, watch_claim
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study

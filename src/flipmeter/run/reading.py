@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flipmeter.data.tables import ENDINGS
-from flipmeter.run.folder import Run
-from flipmeter.run.joined import joined
-from flipmeter.run.predictions import read_predictions
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.joined import joined
+from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.types import Problem
 
 

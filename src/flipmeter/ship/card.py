@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
-from flipmeter.base.atomic import refuse_link, write_output
 from flipmeter.base.checks import ordered
+from flipmeter.base.files.atomic import refuse_link, write_output
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By

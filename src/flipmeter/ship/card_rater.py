@@ -23,7 +23,7 @@ from flipmeter.prompt import read_template
 from flipmeter.run.fallbacks import adapted, learn
 from flipmeter.run.perform import engine_for, opened
 from flipmeter.run.rate import Rated, rate
-from flipmeter.run.rows import total_usage
+from flipmeter.run.record.rows import total_usage
 from flipmeter.study.grid import refuse_words
 from flipmeter.types import Condition, Decision, Fault, Item, Problem, Rank, Usage, View
 

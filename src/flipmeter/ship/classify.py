@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.atomic import is_same_file, open_output, refuse_link, write_output
-from flipmeter.base.documents import read_json
-from flipmeter.base.limits import read_limited
-from flipmeter.base.lock import EVERY, lock_made
+from flipmeter.base.files.atomic import is_same_file, open_output, refuse_link, write_output
+from flipmeter.base.files.documents import read_json
+from flipmeter.base.files.lock import EVERY, lock_made
+from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.data.items import text_fault
 from flipmeter.data.tables import Record, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World

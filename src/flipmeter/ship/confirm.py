@@ -18,8 +18,8 @@ from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.words import Word, overall
 from flipmeter.model import Asked, Ledger, Store
 from flipmeter.model.backends.weights import Fetched
-from flipmeter.run.folder import Run
 from flipmeter.run.perform import perform
+from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, ConfirmedContrast, ConfirmedOn, EstimateEntry, SelectedOn
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, contrasts_in

@@ -13,14 +13,14 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator
 from rich.console import RenderableType
 
 from flipmeter.base.checks import error_rate
-from flipmeter.base.documents import check_values
+from flipmeter.base.files.documents import check_values
 from flipmeter.base.printed import Printed
 from flipmeter.measure import Limit, hold_limits
 from flipmeter.measure.inference.limits import Key, Metric
 from flipmeter.registry import suggestion
 from flipmeter.report.claims import claims_table
-from flipmeter.run.folder import Run
-from flipmeter.run.rows import in_order
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.rows import in_order
 from flipmeter.study.entries import Strict, explained, read_mapping
 from flipmeter.types import ALPHA, Contrast, Problem
 

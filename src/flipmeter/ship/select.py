@@ -37,9 +37,9 @@ from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.registry import suggestion
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import MANIFEST
-from flipmeter.run.rows import read_item
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import MANIFEST
+from flipmeter.run.record.rows import read_item
 from flipmeter.ship.card import (
     Card,
     EstimateEntry,

@@ -18,8 +18,8 @@ from pydantic import (
     model_serializer,
 )
 
-from flipmeter.base.documents import read_yaml
-from flipmeter.base.limits import read_limited
+from flipmeter.base.files.documents import read_yaml
+from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.model import Price
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion

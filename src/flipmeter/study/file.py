@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from flipmeter.base.checks import file_name
-from flipmeter.base.documents import check_values
-from flipmeter.base.limits import read_limited
+from flipmeter.base.files.documents import check_values
+from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of

@@ -12,8 +12,8 @@ import polars as pl
 
 from flipmeter.report.page.filters import NAMELESS, TITLES, choice
 from flipmeter.report.pairs import SAME, flipped, lazy_pairs
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import DECISIONS
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS
 from flipmeter.types import Contrast, Problem
 from flipmeter.view.folders import Stamp
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.measure import headlines
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import DECISIONS, MANIFEST, OLD
-from flipmeter.run.heartbeat import PROGRESS, Beat, read_beat
-from flipmeter.run.joined import joined
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS, MANIFEST, OLD
+from flipmeter.run.record.heartbeat import PROGRESS, Beat, read_beat
+from flipmeter.run.record.joined import joined
 from flipmeter.types import Problem
 
 DEPTH = 3

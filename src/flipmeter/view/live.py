@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from flipmeter.run.heartbeat import Beat, Door
+from flipmeter.run.record.heartbeat import Beat, Door
 
 MINUTE, HOUR = 60, 3600
 

@@ -14,7 +14,7 @@ from flipmeter.report.page import environment, page_content
 from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
 from flipmeter.report.page.texts import Piece, compare
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener
 from flipmeter.run.results.gather import differences, gather_numbers
 from flipmeter.view.flip_pages import Flips, Wanted

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.atomic import open_output, write_output
-from flipmeter.base.documents import read_json, text_lines
-from flipmeter.base.limits import JSON_BYTES, read_limited
+from flipmeter.base.files.atomic import open_output, write_output
+from flipmeter.base.files.documents import read_json, text_lines
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import PATHS, body_of, moderated
 from flipmeter.model.backends.response import Trouble, reply_in, shortened, trouble_in
 from flipmeter.types import Head, Message, Problem, Reply, Request, Script

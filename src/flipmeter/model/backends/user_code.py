@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from flipmeter.base.consent import TRUST_VARIABLE, is_code_trusted, is_remembered
-from flipmeter.base.fetch import cache_folder
+from flipmeter.base.files.fetch import cache_folder
 from flipmeter.registry import registered_modules, suggestion
 from flipmeter.types import Problem
 

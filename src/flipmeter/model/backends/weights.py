@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.fetch import fetch_from_index, in_cache
+from flipmeter.base.files.fetch import fetch_from_index, in_cache
 from flipmeter.registry import Registry
 from flipmeter.types import Interface
 

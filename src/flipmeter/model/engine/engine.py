@@ -13,7 +13,7 @@ from flipmeter.base.drain import current_drain
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.engine.breaker import Outage
 from flipmeter.model.engine.budget import Budget, Purse
-from flipmeter.model.engine.claims import Claims
+from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.pool import (

@@ -13,7 +13,7 @@ from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.http import Unreachable
 from flipmeter.model.engine.breaker import Breaker, Outage
 from flipmeter.model.engine.budget import Purse, Spent, taken
-from flipmeter.model.engine.claims import Claims
+from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Place, Rota

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from flipmeter.base.atomic import fresh, refuse_link
+from flipmeter.base.files.atomic import fresh, refuse_link
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.types import Problem
 

@@ -8,8 +8,8 @@ import polars as pl
 
 from flipmeter.measure import certify, measure_aspects, read_claim
 from flipmeter.measure.panel.checked import Floats
-from flipmeter.run.folder import Run
-from flipmeter.run.rows import in_order
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.rows import in_order
 
 
 def aspects_of(

@@ -14,8 +14,8 @@ from flipmeter.base.chance import draw
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import SAME, WHOSE, flipped
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, DECISIONS, ITEMS
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS
 from flipmeter.types import Contrast
 
 ROOM = 2_200_000

@@ -11,10 +11,10 @@ from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
 from flipmeter.report.pairs import flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.rows import spent
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.flipped_items import flipped_items
-from flipmeter.run.rows import spent
 from flipmeter.types import Problem
 
 

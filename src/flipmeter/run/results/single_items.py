@@ -9,8 +9,8 @@ import polars as pl
 
 from flipmeter.decide import open_pipeline
 from flipmeter.report.pairs import flipped, pair_up
-from flipmeter.run.folder import Run
 from flipmeter.run.rate import panel_of, writer
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import Opener
 from flipmeter.types import Condition, Contrast, Item, Prompt
 

@@ -19,7 +19,7 @@ from flipmeter.report import (
     verdict_lines,
     warned,
 )
-from flipmeter.run.folder import Run
+from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import notes, sentences
 from flipmeter.run.results.single_items import flipped_pair
 

@@ -14,8 +14,8 @@ from flipmeter.data.labels import NOMINAL, Labels, read_labels, shorten
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
-from flipmeter.run.pair_tables import pair_task, view_of, where_won
-from flipmeter.run.rows import SCHEMA
+from flipmeter.run.record.rows import SCHEMA
+from flipmeter.run.tables.pair_tables import pair_task, view_of, where_won
 from flipmeter.types import FAULTS, Problem, Rank, Task, View
 
 MOST_GUESSED = 101

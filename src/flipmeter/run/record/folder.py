@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.base.parquet import scan_file
+from flipmeter.base.files.parquet import scan_file
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import Panel, measure, noise_warnings, read_panel, verdicts
-from flipmeter.run.generation import (
+from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
     DECISIONS,
@@ -30,8 +30,8 @@ from flipmeter.run.generation import (
     damaged,
     hold,
 )
-from flipmeter.run.received import check_decisions, check_facts, check_table
-from flipmeter.run.rows import ANSWERED, changes_of_model, in_order, prompt_text
+from flipmeter.run.record.received import check_decisions, check_facts, check_table
+from flipmeter.run.record.rows import ANSWERED, changes_of_model, in_order, prompt_text
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
 from flipmeter.types import Contrast, Task

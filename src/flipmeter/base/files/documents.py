@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from flipmeter.base.limits import (
+from flipmeter.base.files.reading_limits import (
     JSON_VALUES,
     LARGEST_INT,
     NESTING,

@@ -13,11 +13,11 @@ import yaml
 
 from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.pair_tables import unfolded
-from flipmeter.run.prediction_rows import PredictionRows
-from flipmeter.run.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.record.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA
+from flipmeter.run.tables.pair_tables import unfolded
+from flipmeter.run.tables.prediction_rows import PredictionRows
 from flipmeter.study.file import Study
 from flipmeter.types import Contrast, Problem
 

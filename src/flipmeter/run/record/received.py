@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from flipmeter.base.footer import check_parquet
-from flipmeter.run.generation import (
+from flipmeter.base.files.footer import check_parquet
+from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
     DECISIONS,
@@ -20,7 +20,13 @@ from flipmeter.run.generation import (
     damaged,
     read_schema,
 )
-from flipmeter.run.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA, PROMPT_SCHEMA, SCHEMA
+from flipmeter.run.record.rows import (
+    CALL_SCHEMA,
+    CONDITION_SCHEMA,
+    ITEM_SCHEMA,
+    PROMPT_SCHEMA,
+    SCHEMA,
+)
 from flipmeter.study.entries import TaskEntry
 from flipmeter.types import Contrast
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.run.folder import Run
-from flipmeter.run.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
-from flipmeter.run.rows import CALL_SCHEMA, SCHEMA
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
+from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study
 from flipmeter.types import Problem

@@ -21,11 +21,11 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import refuse_link, sync_folder, write_text
-from flipmeter.base.documents import read_json
-from flipmeter.base.limits import JSON_BYTES, read_plain
-from flipmeter.base.lock import lock
-from flipmeter.base.parquet import schema_of
+from flipmeter.base.files.atomic import refuse_link, sync_folder, write_text
+from flipmeter.base.files.documents import read_json
+from flipmeter.base.files.lock import lock
+from flipmeter.base.files.parquet import schema_of
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.types import Problem, canonical_json
 
 FORMAT = 3

@@ -16,8 +16,8 @@ from types import TracebackType
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.atomic import write_text
-from flipmeter.base.limits import JSON_BYTES, read_plain
+from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
 from flipmeter.types import Problem, canonical_json

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.base.parquet import scan_file
+from flipmeter.base.files.parquet import scan_file
 from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 

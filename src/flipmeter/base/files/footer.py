@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from flipmeter.base.limits import (
+from flipmeter.base.files.reading_limits import (
     BYTES_PER_VALUE,
     COLUMNS,
     FOOTER_BYTES,

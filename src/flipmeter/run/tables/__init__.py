@@ -1,0 +1,1 @@
+"""Tables of answers that somebody already has -> Run."""
