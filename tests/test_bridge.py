@@ -17,7 +17,7 @@ import pytest
 
 from conftest import Cli
 from flipmeter.bridge.logs import import_log, open_log
-from flipmeter.bridge.samples import ANYBODY, figures, offered, questions
+from flipmeter.bridge.samples import ANYBODY, extract_of, figures, offered, questions
 from flipmeter.measure import measure
 from flipmeter.model import Ledger, Store
 from flipmeter.parse import parse
@@ -28,6 +28,8 @@ from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Problem, Reply
 from misbehaving import Behaviour, Server, answer, receipt, says, serving
+from test_option_order import questions as option_questions
+from test_pair_order import rows as pair_rows
 
 has_inspect = importlib.util.find_spec("inspect_ai") is not None
 needs_inspect = pytest.mark.skipif(
@@ -45,6 +47,14 @@ def study(models: Any = ANYBODY, **changes: Any) -> Study:
 
 
 # What is asked
+
+
+def test_how_a_reply_is_read_goes_along_as_plain_values() -> None:
+    reasoned = study(base={"shots": 0}, vary={"clarity": ["reasoned"]})
+    for question in questions(reasoned):
+        told = json.loads(json.dumps(question.metadata))
+        assert extract_of(told) == question.condition.rater.extract
+    assert {extract_of(one.metadata) is None for one in questions(reasoned)} == {True, False}
 
 
 def test_a_question_for_every_item_under_every_view_and_repeat() -> None:
@@ -318,6 +328,59 @@ def test_a_study_file_gives_a_task_its_levels(bench: Bench, tmp_path: Path) -> N
     in_letters = "reviews label_format=letter seed 4 P1"  # and the server knows digits only
     assert scores.metrics[f"{in_letters} n"].value == 0
     assert scores.metrics[f"{in_letters} failed"].value == 2
+
+
+PAIRS = """
+datasets:
+- file: pairs.csv
+  fields: {question: prompt, a: answer_1, b: answer_2}
+  exchange: [a, b]
+  label: preferred
+  scale: [b, tie, a]
+base: {shots: 0, label_format: letter, clarity: reasoned}
+"""
+OPTIONS = """
+datasets: [{file: mcq.csv, text: question, options: [a, b, c, d], label: answer}]
+base: {shots: 0, label_format: letter}
+balance: proportional
+answer: {json: verdict.letter}
+"""
+
+
+def reasoning(body: Any) -> Behaviour:
+    """Name every letter before the one that is meant, as the last label or as JSON."""
+    letter = "AB"[receipt(body) % 2]
+    text = f"Label: B looked good at first, and so did A and C.\nLabel: {letter}"
+    if "What is" in str(body):
+        text = json.dumps({"why": "A, B or C", "verdict": {"letter": letter}})
+    usage = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}
+    whole = {"id": "x", "object": "chat.completion", "created": 1, "usage": usage}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}}
+    return says(answer(choices=[{**choice, "finish_reason": "stop"}], **whole))
+
+
+@needs_inspect
+@pytest.mark.parametrize(("task", "content"), [("pair_order", PAIRS), ("option_order", OPTIONS)])
+def test_places_are_moved_and_structured_replies_read(
+    tmp_path: Path, task: str, content: str
+) -> None:
+    (tmp_path / "pairs.csv").write_text(pair_rows())
+    (tmp_path / "mcq.csv").write_text(option_questions(40))
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: mine\nmodels: [sim/honest]\nrepeats: 1\ntest_size: 9\n{content}")
+    with serving(reasoning) as server:
+        log = evaluated(tmp_path, server.url, f"flipmeter/{task}", f"-Tstudy={file}")
+        run = imported(log, tmp_path)
+        models = [{"model": "http/rater", "base_url": server.url}]
+        ours = read_study(file, {"models": models, "probes": [task]})
+        asked = perform(ours, tmp_path / "asked", Store())
+    assert plain(run.decisions).equals(plain(asked.decisions))
+    assert set(run.decisions["fault"]) == {""}
+    (scores,) = open_log(log).header.results.scores
+    assert {name: one.value for name, one in scores.metrics.items()} == figures(
+        run.estimates, run.contrasts
+    )
+    assert {"pair_order": "P6", "option_order": "P7"}[task] in scores.metrics
 
 
 @needs_inspect

@@ -123,3 +123,50 @@ def test_without_the_package_the_error_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(Problem, match=r"pip install 'flipmeter\[datasets\]'"):
         load({"hub": "no/such-dataset", "scale": NAMES})
+
+
+def test_answers_that_change_places_are_declared_as_for_a_file(hf: Any, tmp_path: Path) -> None:
+    columns = {
+        "prompt": ["p", "q"],
+        "one": ["x", "y"],
+        "two": ["z", "w"],
+        "label": ["b", "tie"],
+        "system_a": ["m", "n"],
+        "system_b": ["n", "m"],
+    }
+    hf.Dataset.from_dict(columns).save_to_disk(tmp_path / "d")
+    spec = {
+        "hub": str(tmp_path / "d"),
+        "fields": {"question": "prompt", "a": "one", "b": "two"},
+        "exchange": ["a", "b"],
+        "scale": ["b", "tie", "a"],
+    }
+    dataset = load(spec)
+    assert dataset.task.places is not None
+    assert dataset.task.places.kind == "pair"
+    assert {"question": "p", "a": "x", "b": "z"}.items() <= dataset.test[0].fields.items()
+    assert [item.gold for item in dataset.test] == [1, 2]
+    assert dataset.test[0].systems == ("m", "n")
+
+
+@pytest.mark.parametrize("kind", ["columns", "list"])
+def test_options_are_declared_as_for_a_file(hf: Any, tmp_path: Path, kind: str) -> None:
+    table: dict[str, Any] = {"question": ["p?", "q?"]}
+    if kind == "list":
+        table |= {"choices": [["x", "y", "z"], ["u", "v"]], "answer": [2, 0]}
+    else:
+        table |= {"a": ["x", "u"], "b": ["y", "v"], "c": ["z", ""], "answer": [2, 0]}
+    own = hf.ClassLabel(names=["A", "B", "C"])
+    hf.Dataset.from_dict(table).cast_column("answer", own).save_to_disk(tmp_path / "d")
+    options = "choices" if kind == "list" else ["a", "b", "c"]
+    dataset = load_hub(tmp_path / "d", text="question", options=options, label="answer")
+    assert dataset.task.scale.nominal
+    assert dataset.task.places is not None
+    assert dataset.task.places.kind == "options"
+    assert [item.gold for item in dataset.test] == [3, 1]
+    assert dataset.test[0].fields == {"text": "p?", "a": "x", "b": "y", "c": "z"}
+
+
+def test_a_dataset_has_one_kind_of_places(hf: Any, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="not both"):
+        load_hub(saved(hf, tmp_path / "d"), exchange=["a", "b"], options=["a", "b"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -12,7 +12,7 @@ from flipmeter.model import identity_of
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Call, Condition, Contrast, Message, Problem, Prompt, Script
+from flipmeter.types import Call, Condition, Contrast, Extract, Message, Problem, Prompt, Script
 
 METADATA = "flipmeter"
 """Where a log says which study its task was made from."""
@@ -21,6 +21,8 @@ ANYBODY = "inspect/anybody"
 PIPELINE = "pointwise"
 SINGLE = (PIPELINE, "pair")
 """The pipelines that ask one prompt for each item and view."""
+READING = ("answers", "ranks", "extract")
+"""What only the reader of a reply needs."""
 NOISE, ACCURACY = "noise", "accuracy"
 SHOWN = ("low", "high", "k", "n", "failed")
 
@@ -57,6 +59,7 @@ class PromptSample:
             "labels": prompt.labels,
             "answers": list(prompt.answers),
             "ranks": list(prompt.ranks),
+            "extract": None if (how := condition.rater.extract) is None else asdict(how),
         }
 
 
@@ -93,6 +96,12 @@ def offered(metadata: Mapping[str, Any]) -> Prompt:
     return Prompt(nothing, answers, ranks, metadata["labels"])
 
 
+def extract_of(metadata: Mapping[str, Any]) -> Extract | None:
+    """Where a reply has its label, None for anywhere."""
+    how = metadata.get("extract")
+    return None if how is None else Extract(**how)
+
+
 def figures(estimates: pl.DataFrame, contrasts: Sequence[Contrast]) -> dict[str, float]:
     """Return the flip rates, the noise and the accuracy with their intervals, by name.
 
@@ -102,7 +111,7 @@ def figures(estimates: pl.DataFrame, contrasts: Sequence[Contrast]) -> dict[str,
     readings = tuple(f"{contrast.name}_" for contrast in contrasts)
     names = [NOISE, *(contrast.name for contrast in contrasts)]
     metric = pl.col("metric")
-    is_rate = metric.is_in(names) | pl.any_horizontal(map(metric.str.starts_with, readings))
+    is_rate = pl.any_horizontal(metric.is_in(names), *map(metric.str.starts_with, readings))
     is_score = (metric == ACCURACY) & (pl.col("view") == "base")
     rows = estimates.filter(is_rate | is_score, policy="complete")
     groups = ["dataset", "level", "seed"]

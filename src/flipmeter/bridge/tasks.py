@@ -34,7 +34,16 @@ from inspect_ai.scorer import (
 from inspect_ai.solver import TaskState, generate
 
 from flipmeter.bridge.replies import reply_of
-from flipmeter.bridge.samples import ANYBODY, METADATA, PromptSample, figures, offered, questions
+from flipmeter.bridge.samples import (
+    ANYBODY,
+    METADATA,
+    READING,
+    PromptSample,
+    extract_of,
+    figures,
+    offered,
+    questions,
+)
 from flipmeter.measure import measure
 from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of, shown_in
@@ -92,13 +101,14 @@ positions = _registered("positions")
 
 def as_task(study: Study) -> Task:
     """Return a study as a task, one sample for every item and view."""
-    (rater,) = study.raters()
+    raters = [rater for level in study.levels().values() for rater in study.raters(level)]
+    longest = max((rater.decoding for rater in raters), key=lambda how: how.max_tokens)
     return Task(
         dataset=MemoryDataset([_sample(question) for question in questions(study)], study.name),
         solver=generate(),
         scorer=label(),
         metrics=[flips(study.probes, study.mode, study.aggregate_includes_base)],
-        config=_config(rater.decoding),
+        config=_config(longest),
         epochs=1,  # repeats are samples of their own
         metadata={METADATA: {"study": study.model_dump(mode="json"), "folder": str(study.folder)}},
     )
@@ -133,7 +143,7 @@ def label() -> Scorer:
     """Read the label as flipmeter does, and undo the order in which labels were listed."""
 
     async def score(state: TaskState, target: Target) -> Score:
-        read = parse(reply_of(state.output), offered(state.metadata))
+        read = parse(reply_of(state.output), offered(state.metadata), extract_of(state.metadata))
         shown = state.metadata["answers"][read.slot - 1] if read.slot else None
         return Score(
             value=_value(read, state.metadata["gold"]),
@@ -172,5 +182,5 @@ def flips(
 
 def _row(score: SampleScore) -> dict[str, Any]:
     where, read = score.sample_metadata or {}, score.score.metadata or {}
-    plain = {name: value for name, value in where.items() if name not in ("answers", "ranks")}
+    plain = {name: value for name, value in where.items() if name not in READING}
     return plain | {"rater": "", "rank": read["rank"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -68,38 +68,71 @@ def load_file(
         read_labels(scale, labels, task, column)  # a scale that is none is told before a file
     test = read_table(path, quotes)
     pool = read_table(Path(demos), quotes) if demos else None
-    if options is not None:
-        if exchange is not None:
-            raise Problem("a dataset has `exchange` or `options`, not both")
-        names, test, pool = _with_options(options, test, pool)
-        fields = {**(fields or {}), **dict(zip(names, names, strict=True))}
-        scale = {NOMINAL: list(names)} if scale is None else scale
+    moved = Moved(exchange, options, systems)
+    names, test, pool = moved.spread(test, pool)
+    if names and scale is None:
+        scale = {NOMINAL: list(names)}
     found = _labels_in(column, test, pool) if scale == NOMINAL else ()
     reader = read_labels(scale, labels, task, column, found)
-    columns = Columns(text, label, id, fields or {}, cluster).of(test)
-    if options is not None:
-        reader = with_places(reader, option_places(names, reader.task.scale), task)
-    elif exchange is not None:
-        places = read_exchange(exchange, reader.task.scale, columns.texts)
-        reader = with_places(reader, places, task)
-        columns = replace(columns, systems=_systems(systems, places, test))
+    columns = Columns(text, label, id, fields or {}, cluster)
+    columns, reader = moved.placed(names, columns, reader, test, task)
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
     )
 
 
-def _with_options(
-    options: Options, test: Table, pool: Table | None
-) -> tuple[tuple[str, ...], Table, Table | None]:
-    """The columns of the options, and the tables with a column for each."""
-    if not isinstance(options, str):
-        names = tuple(map(str, options))
-        if len(names) < 2 or len(set(names)) < len(names):
-            raise Problem(f"options names {[*names]}; it needs two or more columns, each once")
-        return names, test, pool
-    tables = [table for table in (test, pool) if table is not None]
-    names, spread = spread_options(tables, options)
-    return names, spread[0], spread[1] if pool is not None else None
+@dataclass(frozen=True)
+class Moved:
+    """What a dataset says of the fields that may change places, in a file or on the hub."""
+
+    exchange: Exchange | None = None
+    options: Options | None = None
+    systems: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.exchange is not None and self.options is not None:
+            raise Problem("a dataset has `exchange` or `options`, not both")
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that it names itself, or that are looked for."""
+        options = [self.options] if isinstance(self.options, str) else self.options or []
+        usual = [f"system_{letter}" for letter in ascii_lowercase]
+        return [*map(str, options), *map(str, usual if self.systems is None else self.systems)]
+
+    def spread(
+        self, test: Table, pool: Table | None
+    ) -> tuple[tuple[str, ...], Table, Table | None]:
+        """The columns of the options, and the tables with a column for each."""
+        if self.options is None:
+            return (), test, pool
+        if not isinstance(self.options, str):
+            names = tuple(map(str, self.options))
+            if len(names) < 2 or len(set(names)) < len(names):
+                raise Problem(f"options names {[*names]}; it needs two or more columns, each once")
+            return names, test, pool
+        tables = [table for table in (test, pool) if table is not None]
+        names, spread = spread_options(tables, self.options)
+        return names, spread[0], spread[1] if pool is not None else None
+
+    def placed(
+        self,
+        names: Sequence[str],
+        columns: Columns,
+        reader: Labels,
+        table: Table,
+        task: TaskSpec | None,
+    ) -> tuple[Columns, Labels]:
+        """Columns with the fields that change places, and a reader that knows these."""
+        own = {**columns.fields, **dict(zip(names, names, strict=True))}
+        columns = replace(columns, fields=own).of(table)
+        if names:
+            return columns, with_places(reader, option_places(names, reader.task.scale), task)
+        if self.exchange is None:
+            return columns, reader
+        places = read_exchange(self.exchange, reader.task.scale, columns.texts)
+        systems = _systems(self.systems, places, table)
+        return replace(columns, systems=systems), with_places(reader, places, task)
 
 
 def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple[str, ...]:

@@ -6,14 +6,15 @@ Needs the optional package `datasets` (pip install 'flipmeter[datasets]').
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from flipmeter.data.files import dataset_of
+from flipmeter.data.exchangeable import Exchange, Options
+from flipmeter.data.files import Moved, dataset_of
 from flipmeter.data.items import LABEL, Columns, OnBad
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, label_key, read_labels
 from flipmeter.data.tables import Record, Table
@@ -32,6 +33,9 @@ def load_hub(
     labels: Mapping[object, object] | None = None,
     id: str | None = None,
     fields: Mapping[str, str] | None = None,
+    exchange: Exchange | None = None,
+    options: Options | None = None,
+    systems: Sequence[str] | None = None,
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
     revision: str | None = None,
@@ -44,7 +48,9 @@ def load_hub(
     Labels that the dataset itself names (a ClassLabel) count from 0 there: they are taken by name
     where the names are those of the scale, else by place. Without a `scale` theirs is used. A lone
     split saved to disk is the test set, and `split_demos: null` sets demonstrations aside from it.
+    `exchange`, `options` and `systems` are those of `load_file`.
     """
+    moved = Moved(exchange, options, systems)
     columns = Columns(text, label, id, fields or {})
     where = str(name_or_path)
     splits = _open(where, config, revision)
@@ -52,11 +58,19 @@ def load_hub(
         splits, split_demos = {split_test: splits}, None
     test = _split(where, splits, split_test)
     pool = _split(where, splits, split_demos) if split_demos is not None else None
+    names, table, demos = moved.spread(
+        _table(where, split_test, test, columns, moved),
+        None if pool is None else _table(where, str(split_demos), pool, columns, moved),
+    )
+    if names and scale is None:
+        scale = {NOMINAL: list(names)}
+    reader = _labels(where, test, columns, scale, labels, task)
+    columns, reader = moved.placed(names, columns, reader, table, task)
     return dataset_of(
-        _table(where, split_test, test, columns),
-        None if pool is None else _table(where, str(split_demos), pool, columns),
+        table,
+        demos,
         columns,
-        _labels(where, test, columns, scale, labels, task),
+        reader,
         on_bad=on_bad,
         name=name or Path(where).name,
         licence=licence,
@@ -134,9 +148,10 @@ def _split(where: str, splits: Mapping[str, Any], name: str) -> Any:
     return splits[name]
 
 
-def _table(where: str, split: str, rows: Any, columns: Columns) -> Table:
+def _table(where: str, split: str, rows: Any, columns: Columns, moved: Moved) -> Table:
     there = tuple(rows.column_names)
-    wanted = [*columns.texts.values(), *filter(None, (columns.label, columns.id))]
+    named = filter(None, (columns.label, columns.id))
+    wanted = [*columns.texts.values(), *named, *moved.columns]
     # Only what is needed: other columns may hold images or sound, which would be decoded.
     chosen = rows.select_columns([name for name in dict.fromkeys(wanted) if name in there])
     records = tuple(Record(number, values) for number, values in enumerate(chosen, start=1))
