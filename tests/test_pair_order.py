@@ -12,6 +12,7 @@ import pytest
 
 import flipmeter as fm
 from flipmeter.base.consent import trusting
+from flipmeter.base.run_sync import wait_for
 from flipmeter.data import load_file
 from flipmeter.data.exchangeable import read_exchange
 from flipmeter.decide import open_pipeline
@@ -23,6 +24,8 @@ from flipmeter.probe.orders import place_orders
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.run.rate import writer
+from flipmeter.ship.classify import Job, classify
+from flipmeter.ship.select import card_of, select
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions, world
@@ -465,6 +468,20 @@ def test_a_selected_judge_labels_pairs(write: Write, tmp_path: Path, pipeline: s
         del one["text"]
     ahead, behind = clf.predict(pairs).tolist(), clf.predict(mirrored).tolist()
     assert behind == [{"a": "b", "b": "a", "tie": "tie"}[label] for label in ahead]
+
+
+def test_no_file_is_labelled_with_half_a_pair(write: Write, tmp_path: Path) -> None:
+    study = judge(write, models="sim/honest", vary={"clarity": ["minimal"]})
+    run = done(study, tmp_path)
+    card = card_of(run, select(run))
+    path = tmp_path / "pairs.csv"
+    columns = {"question": "prompt", "a": "answer_1"}
+    with Store() as store, pytest.raises(Problem, match="--field b=COLUMN"):
+        wait_for(classify(card, Job(path, tmp_path / "o.csv", "", columns), store))
+    both = Job(path, tmp_path / "o.csv", "", {**columns, "b": "answer_2"}, limit=3)
+    with Store() as store:
+        found = wait_for(classify(card, both, store, world=card.world(tmp_path)))
+    assert (found.n_new, found.faults.total()) == (3, 0)
 
 
 def test_a_claim_about_pairs_ends_a_run_early(write: Write, tmp_path: Path) -> None:

@@ -105,6 +105,17 @@ class LabelCounts:
         self.faults.update(row["fault"] for row in found if row["fault"])
 
 
+def _check_fields(card: Card, job: Job) -> None:
+    """Refuse to compare answers or options that have no column: half a pair would be rated."""
+    places = card.task.places
+    missing = [name for name in places.fields if name not in job.columns] if places else []
+    if places and missing:
+        raise Problem(
+            f"the rater compares the fields {', '.join(places.fields)}, and {', '.join(missing)} "
+            f"has no column; name each: --field {missing[0]}=COLUMN"
+        )
+
+
 async def classify(
     card: Card,
     job: Job,
@@ -130,6 +141,7 @@ async def classify(
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
     job = job.of_file()
+    _check_fields(card, job)
     read = stream_rows(job.source, [*job.columns.values(), *job.keep])
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
     output = LabelFile(job.out, job.names)
