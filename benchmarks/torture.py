@@ -74,6 +74,8 @@ class Size:
     has_disk: bool
 
 
+RUN = ("run", "study.yaml", "--store", "replies.sqlite", "--anyway")
+
 LONG = Size(180, 2, 48, 20, 20, 24, 180, 4, 50, True)  # 180 items x 7 views x 2 seeds
 SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False)
 
@@ -166,7 +168,7 @@ class Ordeal:
             return {number for (number,) in store.read("SELECT prompt_tokens FROM replies")}
 
     def start(self, out: str = "run") -> Client:
-        return Client(self.folder, ["run", "study.yaml", "--store", "replies.sqlite", "--out", out])
+        return Client(self.folder, [*RUN, "--out", out])
 
     def wait_for_more(self, run: Client) -> bool:
         """Wait until a run has been answered something; False if it ended before."""
@@ -217,7 +219,7 @@ class Ordeal:
         if size not in CLEAN:
             with Process(self.folder / "ledger-of-clean") as server, Store() as store:
                 study = study_of(server.url, *size)
-                CLEAN[size] = table(perform(study, self.folder / "clean", store))
+                CLEAN[size] = table(perform(study, self.folder / "clean", store, anyway=True))
         return CLEAN[size]
 
 
@@ -396,7 +398,7 @@ def _damaged_store(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) -> 
     harm(path, ordeal.chance)
     try:
         with Store(path) as store:
-            run = perform(ordeal.study, copy / "run", store)
+            run = perform(ordeal.study, copy / "run", store, anyway=True)
         return "equal" if table(run) == expected else "a damaged store changed the table"
     except Problem as problem:
         return "refused" if path.name in str(problem) else "a damaged store is not named"
