@@ -343,7 +343,7 @@ def test_a_key_that_comes_in_parts_is_stored_nowhere(stranger: Ledger) -> None:
     for encoding in ("utf-8", "utf-16", "utf-32", "utf-8-sig"):
         stranger.answer = json.dumps(answer).encode(encoding)
         with trusting(hosts=["127.0.0.1"]):
-            run = Study(**study_at(stranger, "http/x")).run(store=":memory:", folder=None)
+            run = Study(**study_at(stranger, "http/x")).run(store=":memory:", anyway=True)
         assert not run.calls.filter(reply=KEY).height
     assert stranger.has_key()
 
