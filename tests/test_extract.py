@@ -130,5 +130,5 @@ def test_a_study_reads_its_replies_by_pattern(tmp_path: Path) -> None:
         study = read_study({**content, "answer": {"regex": regex}})
         assert {c.rater.extract for c in conditions(study)} == {Extract(regex=regex)}
         with Store(tmp_path / "replies.sqlite") as store:
-            run = perform(study, tmp_path / "run", store)
+            run = perform(study, tmp_path / "run", store, anyway=True)
         assert set(run.decisions["fault"]) == faults

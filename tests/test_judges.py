@@ -82,7 +82,7 @@ def test_a_rubric_without_criteria_is_a_problem(write: Write) -> None:
 
 
 def test_the_built_in_prompt_has_no_rubric(write: Write, tmp_path: Path) -> None:
-    study = judged(write, prompt="built-in", base={"shots": 1})
+    study = judged(write, prompt="built-in", base={"shots": 1, "label_format": "values"})
     with Store(tmp_path / "replies.sqlite") as store:
         run = perform(study, tmp_path / "run", store)
     notes = run.estimates.filter(metric="P5", policy="complete")["note"].to_list()

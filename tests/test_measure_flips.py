@@ -199,7 +199,7 @@ def test_no_tokens_are_no_number() -> None:
         (lambda: flip_rate([1], [1], "stict"), "did you mean 'strict'"),  # type: ignore[arg-type]
         (lambda: flip_rate_any([[1], [2]]), "nothing to compare"),
         (lambda: flip_rate_any([[1, 2], [1]]), "ragged"),
-        (lambda: flip_rate_any([[1, 2]], level=0), "level must lie"),
+        (lambda: flip_rate_any([[1, 2]], level=0), "level is 0"),
         (lambda: total_vs_noise([1], [1], [1], "bounds"), "'complete' or 'strict'"),
         (lambda: total_vs_noise([1], [1], [1, 2]), "one by one"),
         (lambda: hidden_tokens([]), "one number per reply"),

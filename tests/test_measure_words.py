@@ -145,7 +145,7 @@ def run_of(folder: Path, **changes: Any) -> Run:
     content = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 30, "repeats": 1}
     study = read_study({**content, "probes": ["label_order"], **changes})
     with Store() as store:
-        return perform(study, folder, store)
+        return perform(study, folder, store, anyway=True)
 
 
 WORDS = "label_format=natural_language"

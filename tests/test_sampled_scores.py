@@ -41,7 +41,7 @@ def study(**changes: Any) -> Study:
 
 
 def performed(folder: Path, **changes: Any) -> Run:
-    return perform(study(**changes), folder / "run", Store())
+    return perform(study(**changes), folder / "run", Store(), anyway=True)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))

@@ -14,7 +14,7 @@ from flipmeter.types import Condition, Rank, Scale, fold_label
 
 FIRST = 10
 """Items that a run looks at before it asks the others."""
-FEWEST = 3
+FEWEST = 5
 """Replies below which nothing is doubted."""
 LONGEST = 100
 

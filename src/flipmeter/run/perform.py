@@ -115,6 +115,7 @@ def perform(
             engine = engine_for(backends, store, ledger, study.allowance, on_reply)
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
+            planned(sum(len(condition.items) for condition in grid))  # until lots are planned
             is_asked_anyway = anyway or study.mode == "paper"
             first = [] if is_asked_anyway else await first_replies(grid, engine, identities)
             reasons = doubts(first)
