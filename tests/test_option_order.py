@@ -221,7 +221,7 @@ def test_candidates_are_rotated(write: Write, tmp_path: Path) -> None:
         "exchange": ["a", "b", "c"],
         "scale": {"nominal": ["a", "b", "c"]},
     }
-    text = questions(90, sizes=(3,)).replace("\n", "\n")
+    text = questions(90, sizes=(3,))
     models = ["sim/honest", "sim/first-answer?strength=3"]
     study = choosing(
         write, text, dataset=exchange, probes=["candidate_order"], models=models, test_size=45
@@ -229,8 +229,11 @@ def test_candidates_are_rotated(write: Write, tmp_path: Path) -> None:
     (dataset,) = study.load()
     assert dataset.task.places is not None
     assert dataset.task.places.kind == "candidates"
-    words = dict(done(study, tmp_path).verdicts.select("rater", "word").rows())
-    assert words == {"sim/honest": "stable", "sim/first-answer?strength=3": "flips"}
+    words = done(study, tmp_path).verdicts.select("rater", "contrast", "word").rows()
+    assert words == [
+        ("sim/honest", "P7c", "stable"),
+        ("sim/first-answer?strength=3", "P7c", "flips"),
+    ]
 
 
 def test_a_rotation_that_shows_the_same_is_no_further_agreement(

@@ -202,7 +202,7 @@ _add_moving(
 _add_moving(
     "candidate_order",
     "three or more answers in all rotations",
-    "P8",
+    "P7c",
     "candidates",
     _ROTATIONS,
     "candidates_",

@@ -25,7 +25,7 @@ WHEN = {
     "P6": "when the two answers are swapped",
     "P7": "when the options change places",
     "P7x": "when the options change places",
-    "P8": "when the candidates change places",
+    "P7c": "when the candidates change places",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
 
