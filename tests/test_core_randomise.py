@@ -14,7 +14,10 @@ from flipmeter.measure.inference.blocks import Ints, read_blocks
 from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence, find_units
 from flipmeter.measure.inference.randomisation.shapes import shape_of
 from flipmeter.measure.inference.randomisation.tails import exact_tail
-from naive_randomisation import Block, naive_p
+from naive_verdict import Table, p_value
+
+Block = tuple[int, ...]
+"""Replies of a block: first and repeat of each view in turn; 0 unreadable, -1 not asked."""
 
 Rows = list[tuple[Block, int]]
 
@@ -30,6 +33,13 @@ def arrays(blocks: Sequence[Block]) -> tuple[Ints, Ints]:
 def evidence_of(blocks: Sequence[Block], clusters: list[int], draws: int = ALL) -> EffectTest:
     pairs, repeats = arrays(blocks)
     return evidence(read_blocks(Row(pairs, repeats, clusters)), draws=draws, seed=0)
+
+
+def naive_p(blocks: Sequence[Block], clusters: list[int]) -> float:
+    views = [tuple(zip(block[::2], block[1::2], strict=True)) for block in blocks]
+    found = p_value(Table(views, clusters), most=ALL)
+    assert found is not None
+    return found
 
 
 reply = st.integers(0, 4)

@@ -239,7 +239,8 @@ def find_units(blocks: Blocks) -> Units:
             drawn.append(_ordered(group))
         else:
             tables.setdefault(group.shape.n_assignments, []).append(_table(group))
-    listed = [np.concatenate(tables[size]) for size in sorted(tables)]
+    # Thirds that cancel leave last bits, which would pass for outcomes that differ.
+    listed = [np.round(np.concatenate(tables[size]), 12) + 0.0 for size in sorted(tables)]
     kept = [table[(table != table[:, :1]).any(axis=(1, 2))] for table in listed]
     oriented, observed = _oriented([table for table in kept if len(table)], observed)
     return Units(oriented, tuple(drawn), observed, blocks.repeated == "some views")
@@ -343,7 +344,7 @@ def _key(tables: tuple[Floats, ...]) -> list[float]:
 
 def _sorted_units(table: Floats) -> Floats:
     """Outcomes sorted within units, then units sorted by their outcomes."""
-    table = np.round(table, 12) + 0.0  # no negative zero: it would sort apart
+    table = table + 0.0  # no negative zero: it would sort apart
     order = np.lexsort(np.moveaxis(table, 2, 0)[::-1])
     flat = np.take_along_axis(table, order[:, :, None], axis=1).reshape(len(table), -1)
     return np.asarray(flat[np.lexsort(flat.T[::-1])].reshape(table.shape))
