@@ -126,8 +126,40 @@ def test_list_names_what_a_study_may_use(cli: Cli) -> None:
 
 def test_the_phase_0_table_has_the_papers_columns(cli: Cli, tickets: Path) -> None:
     cli("run", str(tickets))
-    out = cli("measure", "runs/tickets", "--phase0")[1]
-    assert all(name in out for name in ("P1", "P2", "P3", "Noise", "Total", "McNemar p", "Sig."))
+    out = cli("phase0", "runs/tickets")[1]
+    assert all(name in out for name in ("P1", "P2", "P3", "noise", "total", "McNemar p", "Sig."))
+
+
+@pytest.fixture
+def two_runs(cli: Cli, tickets: Path) -> tuple[str, str]:
+    """A run that flips often, and one of a rater that has another rate."""
+    greedy = ("--set", "models=[{model: 'sim/first-slot?strength=9', name: rater}]")
+    assert cli("run", str(tickets), "--out", "greedy", *greedy)[0] == 0
+    stochastic = ("--set", "models=[{model: sim/noisy, name: rater}]")
+    assert cli("run", str(tickets), "--out", "stochastic", *stochastic)[0] == 0
+    return "greedy", "stochastic"
+
+
+def test_the_phase_0_table_takes_its_rates_from_the_greedy_run_in_every_form(
+    cli: Cli, two_runs: tuple[str, str]
+) -> None:
+    greedy, stochastic = two_runs
+    asked = ("phase0", stochastic, "--greedy", greedy)
+    (row,) = json.loads(cli(*asked, "--json")[1])["phase0"]
+    (alone,) = json.loads(cli("phase0", greedy, "--json")[1])["phase0"]
+    (noisy,) = json.loads(cli("phase0", stochastic, "--json")[1])["phase0"]
+    assert row["P1"] == alone["P1"] != noisy["P1"]
+    assert (row["noise"], row["total"]) == (noisy["noise"], noisy["P1"])
+    shown = f"{row['P1']:.3f}"
+    for ending in ("csv", "md", "tex", "parquet"):
+        code, out, _ = cli(*asked, "--out", f"table.{ending}")
+        assert code == 0
+        assert shown in out
+    assert pl.read_parquet("table.parquet")["P1"].to_list() == [row["P1"]]
+    assert pl.read_csv("table.csv")["P1"].to_list() == [row["P1"]]
+    assert shown in Path("table.md").read_text()
+    assert shown in Path("table.tex").read_text()
+    assert cli(*asked, "--csv")[1] == Path("table.csv").read_text()
 
 
 def test_equal_prompts_are_not_identified(cli: Cli, tickets: Path) -> None:

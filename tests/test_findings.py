@@ -146,7 +146,7 @@ def test_a_rater_that_is_never_read_breaks_a_gate(run: fm.Run) -> None:
 
 
 def test_a_certificate_has_its_findings(run: fm.Run, cli: Cli) -> None:
-    _, out, _ = cli("measure", str(run.folder), "--certify", "P1<0.10")
+    _, out, _ = cli("certify", str(run.folder), "P1<0.10")
     rows = run.certify("P1<0.10").to_dicts()
     assert any(row["notes"] for row in rows)
     for row in rows:

@@ -49,19 +49,19 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def measure(run_folder: Path, cli: Cli) -> Callable[..., tuple[int, str]]:
-    def call(*options: str) -> tuple[int, str]:
-        code, out, err = cli("measure", str(run_folder), *options)
+def called(run_folder: Path, cli: Cli) -> Callable[..., tuple[int, str]]:
+    def call(verb: str, *options: str) -> tuple[int, str]:
+        code, out, err = cli(verb, str(run_folder), *options)
         return code, out + err
 
     return call
 
 
-Measure = Callable[..., tuple[int, str]]
+Called = Callable[..., tuple[int, str]]
 
 
-def test_the_verb_subtracts_a_model_from_the_others_config_by_config(measure: Measure) -> None:
-    code, text = measure("--transfer", "sim/first-slot")
+def test_the_verb_subtracts_a_model_from_the_others_config_by_config(called: Called) -> None:
+    code, text = called("transfer", "--reference", "sim/first-slot")
     assert code == 0
     assert "differ from sim/first-slot under the same config" in text
     lines = [line.split() for line in text.splitlines()]
@@ -78,45 +78,45 @@ def test_the_verb_subtracts_a_model_from_the_others_config_by_config(measure: Me
     ],
 )
 def test_transfer_is_written_in_every_format(
-    measure: Measure, tmp_path: Path, ending: str, wanted: str
+    called: Called, tmp_path: Path, ending: str, wanted: str
 ) -> None:
     out = tmp_path / f"t.{ending}"
-    assert measure("--transfer", "sim/first-slot", "--out", str(out))[0] == 0
+    assert called("transfer", "--reference", "sim/first-slot", "--out", str(out))[0] == 0
     assert wanted in out.read_text(encoding="utf-8")
 
 
-def test_transfer_as_parquet_holds_who_was_subtracted(measure: Measure, tmp_path: Path) -> None:
+def test_transfer_as_parquet_holds_who_was_subtracted(called: Called, tmp_path: Path) -> None:
     out = tmp_path / "t.parquet"
-    measure("--transfer", "sim/noisy", "--out", str(out))
+    called("transfer", "--reference", "sim/noisy", "--out", str(out))
     found = pl.read_parquet(out)
     assert found["against"].unique().to_list() == ["sim/noisy"]
     assert found["rater"].unique().to_list() == ["sim/first-slot"]
 
 
-def test_an_unknown_reference_answers_with_the_nearest_model(measure: Measure) -> None:
-    code, text = measure("--transfer", "sim/nosy")
+def test_an_unknown_reference_answers_with_the_nearest_model(called: Called) -> None:
+    code, text = called("transfer", "--reference", "sim/nosy")
     assert code == 2
     assert "did you mean 'sim/noisy'?" in text
 
 
-def test_the_verb_forecasts_a_config_from_its_levels(measure: Measure, tmp_path: Path) -> None:
+def test_the_verb_forecasts_a_config_from_its_levels(called: Called, tmp_path: Path) -> None:
     out = tmp_path / "f.csv"
-    code, text = measure("--forecast", "--out", str(out))
+    code, text = called("residuals", "--forecast", "--out", str(out))
     assert code == 0
     assert "P1: mood=indicative, shots=3" in text
     assert "P1 · sim/first-slot: not asked alone: mood=indicative, shots=3" in text
     rows = pl.read_csv(out).filter(rater="sim/noisy", metric="accuracy").to_dicts()
     assert rows[0]["interaction"] == pytest.approx(rows[0]["measured"] - rows[0]["forecast"])
-    code, text = measure("--forecast", "--json")
+    code, text = called("residuals", "--forecast", "--json")
     assert json.loads(text)["forecasts"][0]["config"] == "P1"
 
 
-def test_a_choice_is_yaml_for_a_study(measure: Measure) -> None:
-    code, text = measure("--choose", "--metric", "P1")
+def test_a_choice_is_yaml_for_a_study(called: Called) -> None:
+    code, text = called("select", "--by-factor", "--by", "P1")
     assert code == 0
     assert "interactions are ignored" in text
     (document,) = yaml.safe_load_all(text)
-    table = json.loads(measure("--residuals", "--json")[1])["residuals"]
+    table = json.loads(called("residuals", "--json")[1])["residuals"]
     of = {
         (row["factor"], row["level"]): row["value"]
         for row in table
@@ -126,21 +126,31 @@ def test_a_choice_is_yaml_for_a_study(measure: Measure) -> None:
     wanted: dict[str, Any] = {"shots": 3} if of["shots", "3"] < 0 else {}
     wanted |= {"mood": min(moods, key=moods.__getitem__)} if min(moods.values()) < 0 else {}
     assert document == {"configs": {"greedy-P1": wanted}}
-    assert list(yaml.safe_load(measure("--choose")[1])) == ["configs"]
+    assert list(yaml.safe_load(called("select", "--by-factor")[1])) == ["configs"]
+
+
+def test_a_choice_by_factor_is_the_same_for_a_machine_and_in_a_file(
+    called: Called, tmp_path: Path
+) -> None:
+    out = tmp_path / "configs.yaml"
+    content = json.loads(called("select", "--by-factor", "--json")[1])["by_factor"]
+    assert called("select", "--by-factor", "--out", str(out))[0] == 0
+    documents = list(yaml.safe_load_all(out.read_text(encoding="utf-8")))
+    assert [one["configs"] for one in content.values()] == [one["configs"] for one in documents]
+    only = json.loads(called("select", "--by-factor", "--rater", "sim/noisy", "--json")[1])
+    assert list(only["by_factor"]) == ["sim/noisy"]
 
 
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        (["--choose", "--metric", "P9"], "no metric named 'P9'"),
-        (["--metric", "P1"], "goes with --choose"),
-        (["--choose", "--json"], "prints YAML"),
-        (["--forecast", "--residuals"], "--residuals and --forecast are 2 tables"),
-        (["--forecast", "--out", "f.tex"], "must end in .csv or .parquet"),
+        (["select", "--by-factor", "--by", "P9"], "no metric named 'P9'"),
+        (["select", "--by-factor", "--max-flip", "P1=0.1"], "no meaning with --by-factor"),
+        (["residuals", "--forecast", "--out", "f.tex"], "must end in .csv or .parquet"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(measure: Measure, options: list[str], wanted: str) -> None:
-    code, text = measure(*options)
+def test_what_cannot_be_shown_is_refused(called: Called, options: list[str], wanted: str) -> None:
+    code, text = called(*options)
     assert code == 2
     assert wanted in " ".join(text.split())
 
@@ -149,13 +159,13 @@ def test_a_run_without_configs_says_what_is_missing(cli: Cli, tmp_path: Path) ->
     plain = STUDY | {"vary": {}, "vary_models": [], "test_size": 5}
     with Store(tmp_path / "replies.sqlite") as store:
         perform(read_study(plain), tmp_path / "run", store)
-    for options in (["--transfer", "sim/noisy"], ["--forecast"]):
-        code, _, err = cli("measure", str(tmp_path / "run"), *options)
+    for verb, *options in (["transfer", "--reference", "sim/noisy"], ["residuals", "--forecast"]):
+        code, _, err = cli(verb, str(tmp_path / "run"), *options)
         assert code == 2
         assert "no config was asked in this run" in err
-    code, _, err = cli("measure", str(tmp_path / "run"), "--choose")
+    code, _, err = cli("select", str(tmp_path / "run"), "--by-factor")
     assert code == 2
-    assert "`vary:` some to choose" in " ".join(err.split())
+    assert "add levels under `vary:`" in " ".join(err.split())
 
 
 # The table of forecasts

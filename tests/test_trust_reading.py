@@ -384,7 +384,7 @@ def test_no_table_in_markdown_calls_anybody(
     run = study.run("run", store=":memory:")
     run.report("report.md")
     texts = [Path("report.md").read_text(), residuals_markdown(run.residuals())]
-    texts.append(residuals_markdown(run.residuals(reference="@torvalds")))
+    texts.append(residuals_markdown(run.transfer("@torvalds")))
     texts.append(effects_markdown(run.effects()))
     for text in texts:
         assert "@" not in text

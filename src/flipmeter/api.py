@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
+    from flipmeter.measure import LevelChoice
     from flipmeter.model import Ledger, PriceList, Store
     from flipmeter.run.record.folder import Run as RunFolder
     from flipmeter.run.trial import Trial
@@ -303,17 +304,26 @@ class Run(Printed):
 
         return aspects_of(self.source, [name], costs)[name]
 
-    def residuals(self, *, reference: str | None = None) -> pl.DataFrame:
-        """What each level changes; with a `reference` model, each model minus that one."""
-        from flipmeter.measure import residuals, transfer
+    def residuals(self) -> pl.DataFrame:
+        """The change from the base that each factor level makes."""
+        from flipmeter.measure import residuals
 
-        decisions, mode = self.decisions, self.study.mode
-        if reference is None:
-            return residuals(decisions, self.contrasts, mode=mode)
-        return transfer(decisions, self.contrasts, reference, mode=mode)
+        return residuals(self.decisions, self.contrasts, mode=self.study.mode)
+
+    def forecasts(self) -> pl.DataFrame:
+        """The additive forecast of each config from its levels, beside what was measured."""
+        from flipmeter.run.results.aspects import forecasts_of
+
+        return forecasts_of(self.source)
+
+    def transfer(self, reference: str) -> pl.DataFrame:
+        """Each model minus the `reference` model, under the same config."""
+        from flipmeter.measure import transfer
+
+        return transfer(self.decisions, self.contrasts, reference, mode=self.study.mode)
 
     def effects(self) -> pl.DataFrame:
-        """What factors do, alone and with one another."""
+        """Main effects of the varied factors and their two-way interactions."""
         from flipmeter.measure import effects
 
         return effects(self.decisions, self.contrasts, mode=self.study.mode)
@@ -324,11 +334,28 @@ class Run(Printed):
 
         return certificates_of(self.source, claims)
 
+    def phase0(self, greedy: Run | StrPath | None = None) -> pl.DataFrame:
+        """The paper's first table; P1, P2 and P3 come from the `greedy` run if one is given."""
+        from flipmeter.measure import phase0_table
+
+        if greedy is None:
+            return phase0_table(self.estimates)
+        first = greedy if isinstance(greedy, Run) else Run(greedy)
+        return phase0_table(first.estimates, self.estimates)
+
     def select(self, **options: Any) -> Selection:
         """The Pareto front of the configurations and the one to ship: `max_flip={"P1": 0.10}`."""
         from flipmeter.ship.select import select
 
         return select(self.source, **options)
+
+    def select_by_factor(
+        self, by: str | None = None, *, rater: str | None = None
+    ) -> dict[str, tuple[LevelChoice, ...]]:
+        """The best level of every prompt factor, each chosen alone, for each rater and metric."""
+        from flipmeter.ship.by_factor import select_by_factor
+
+        return select_by_factor(self.source, by, rater=rater)
 
     def check(
         self, gate: StrPath | Mapping[str, Any] | None = None, against: Run | None = None

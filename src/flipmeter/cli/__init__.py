@@ -23,20 +23,9 @@ __all__ = ["main"]
 
 VERBS = (
     *("demo", "list", "init", "show", "try", "plan", "run", "measure", "report", "view", "compare"),
-    *(
-        "select",
-        "confirm",
-        "check",
-        "classify",
-        "batch",
-        "import",
-        "serve",
-        "examine",
-        "cache",
-        "data",
-        "trust",
-    ),
-    "oracle",
+    *("certify", "residuals", "effects", "transfer", "phase0"),
+    *("select", "confirm", "check", "classify"),
+    *("batch", "import", "serve", "examine", "cache", "data", "trust", "oracle"),
 )
 """In the order of a first day with flipmeter."""
 

@@ -49,6 +49,11 @@ DataDir = Annotated[
 StorePath = Annotated[Path, typer.Option("--store", help="The reply store.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder (runs/NAME).")]
 
+TableOut = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Write the table to a file: .csv, .parquet, .md, .tex."),
+]
+
 
 def _trusting(ctx: typer.Context, code: bool) -> bool:
     ctx.with_resource(trusting(code=code))

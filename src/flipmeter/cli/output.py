@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from flipmeter.base.files.atomic import open_output
+from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.report import safe_csv, write_table
 from flipmeter.types import Problem
 
@@ -42,15 +43,32 @@ class Output:
             write(rows, self.out)
         if self.as_json:
             content = {name: table.to_dicts() for name, table in tables.items()}
-            typer.echo(json.dumps({**about, **content}, ensure_ascii=False))
+            print_json({**about, **content})
         elif self.as_csv:
             typer.echo(safe_csv(rows), nl=False)
         else:
             people()
 
-    @property
-    def is_for_reading(self) -> bool:
-        return self.out is None and not self.as_json and not self.as_csv
+
+def print_json(content: Any) -> None:
+    """Print one JSON document; a number that is not finite becomes null, as JSON has no NaN."""
+    typer.echo(json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, default=str))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def write_text(text: str, out: Path) -> None:
+    """Write a text file."""
+    try:
+        write_output(out, text)
+    except OSError as error:
+        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error
 
 
 def write_rows(table: pl.DataFrame, out: Path) -> None:

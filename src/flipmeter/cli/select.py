@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -14,10 +13,12 @@ import yaml
 
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, RunFolder, verb
+from flipmeter.cli.options import AsJson, RunFolder, spare, verb
+from flipmeter.cli.output import print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure.effects.field import By, Cost
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
+from flipmeter.ship.by_factor import configs_of, configs_yaml
 from flipmeter.ship.card import write_card
 from flipmeter.ship.select import Next, Selection, propose_next
 from flipmeter.ship.selection_tables import selection_tables
@@ -29,7 +30,19 @@ app = verb()
 @app.command("select")
 def select_(
     folder: RunFolder,
-    by: Annotated[str, typer.Option(help="What is best: accuracy, or mae.")] = "accuracy",
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="What to optimise: accuracy (the default) or mae; any metric with --by-factor."
+        ),
+    ] = None,
+    by_factor: Annotated[
+        bool,
+        typer.Option(
+            "--by-factor",
+            help="Instead: the best level of each prompt factor alone, as YAML for a study.",
+        ),
+    ] = False,
     max_flip: Annotated[
         list[str] | None,
         typer.Option(help="Only what is shown to flip less: P1=0.10 (repeatable)."),
@@ -52,10 +65,22 @@ def select_(
     as_json: AsJson = False,
 ) -> None:
     """Print the Pareto front of the configurations, choose one, and write it as a rater card."""
+    spare(out, folder)
     run = Run(folder)
+    if by_factor:
+        others = {
+            "--max-flip": max_flip,
+            "--contrast": contrast,
+            "--dataset": dataset,
+            "--level": level,
+            "--all": show_all,
+        }
+        _refuse(name for name, value in others.items() if value)
+        _by_factor(run, by, rater, out, as_json=as_json)
+        return
     found = run.select(
         dataset=dataset,
-        by=cast(By, by),
+        by=cast(By, by or "accuracy"),
         cost=cast(Cost, cost),
         max_flip=dict(map(_limit, max_flip or [])),
         max_unreadable=max_unreadable,
@@ -67,13 +92,41 @@ def select_(
     raters = list(dict.fromkeys(who for who, _ in found.field.candidates))
     tries = {who: propose_next(run.source, found, who) for who in raters}
     if as_json:
-        typer.echo(json.dumps(heading(run) | _plain(found, tries), ensure_ascii=False))
+        print_json(heading(run) | _plain(found, tries))
     else:
         say("", *selection_tables(found, show_all=show_all), *_next_lines(tries))
         say(*warning_lines(run))
     if out is not None:
         write_card(found.card(), out)
         typer.echo(f"rater: {out}", err=as_json)
+
+
+def _refuse(names: Iterable[str]) -> None:
+    for name in names:
+        raise Problem(f"{name} has no meaning with --by-factor; leave one of the two out")
+
+
+def _by_factor(
+    run: Run, by: str | None, rater: str | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Print the greedy choice of levels as YAML or JSON; `out` gets the YAML."""
+    chosen = run.select_by_factor(by, rater=rater)
+    if out is not None:
+        write_text(configs_yaml(chosen), out)
+    if as_json:
+        content = {
+            name: {
+                "configs": configs_of(choices),
+                "residuals": {one.metric: dict(one.residuals) for one in choices},
+                "warning": choices[0].warning,
+            }
+            for name, choices in chosen.items()
+        }
+        print_json(heading(run) | {"by_factor": content})
+    elif out is None:
+        typer.echo(configs_yaml(chosen), nl=False)
+    else:
+        typer.echo(f"configs: {out}")
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -98,7 +151,7 @@ def _next_lines(tries: dict[str, Next]) -> Iterator[str]:
 
 
 def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
-    content = {
+    return {
         "dataset": found.dataset,
         "by": found.by,
         "cost": found.cost,
@@ -113,13 +166,3 @@ def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
         "left_out": found.left_out,
         "next": {rater: asdict(one) for rater, one in tries.items()},
     }
-    return cast(dict[str, Any], _without_nan(content))
-
-
-def _without_nan(content: Any) -> Any:
-    """Put null in the place of every number that is none: JSON has no NaN."""
-    if isinstance(content, dict):
-        return {name: _without_nan(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_without_nan(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content

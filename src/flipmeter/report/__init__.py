@@ -15,11 +15,11 @@ from flipmeter.report.estimate_tables import (
     failures_line,
     flip_table,
     performance_table,
-    phase0_view,
     tokens_table,
     verdict_lines,
     warned,
 )
+from flipmeter.report.phase0_tables import phase0_view, write_phase0
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.sentences import finding_lines
@@ -53,6 +53,7 @@ __all__ = [
     "verdict_lines",
     "warned",
     "write_effects",
+    "write_phase0",
     "write_report",
     "write_residuals",
     "write_table",

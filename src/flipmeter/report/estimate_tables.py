@@ -188,25 +188,6 @@ def _plain(row: Record | None) -> str:
     return "undefined" if row["value"] is None else f"{row['value']:.3f}"
 
 
-def phase0_view(table: pl.DataFrame) -> Table:
-    """Return the paper's first table in its own form."""
-    shown = Table(title="Flip rates with Wilson 95 % intervals", title_justify="left")
-    names = ("Model", "P1", "P2", "P3", "Noise", "Total", "McNemar p", "Sig.")
-    for name in names:
-        shown.add_column(name)
-    for row in table.to_dicts():
-        cells = (_cell(row, name) for name in ("P1", "P2", "P3", "noise", "total"))
-        sig = {1: "yes", 0: "no", None: ""}[row["sig"]]
-        shown.add_row(Text(row["model"]), *cells, p_value(row["p"]), sig)
-    return shown
-
-
-def _cell(row: Record, name: str) -> str:
-    if row.get(name) is None:
-        return "–"
-    return f"{row[name]:.3f}\n[{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
-
-
 def tokens_table(estimates: pl.DataFrame) -> Table | None:
     """Return output tokens and hidden tokens per model, where any model reports them."""
     rows = estimates.filter(pl.col("metric").is_in(["output_tokens", "hidden_tokens"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -85,6 +85,13 @@ def residuals_markdown(residuals: pl.DataFrame) -> str:
         rows.append([escape_markdown(text) for text in (*names, *line.texts())])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\n" + "".join(f"- {escape_markdown(note)}\n" for note in layout.notes)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table; the first is its head."""
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *([escape_markdown(text) for text in row] for row in body)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def escape_markdown(text: str) -> str:

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 
-import polars as pl
-
 from flipmeter.base.files.atomic import write_output
-from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, weighted_interval
+from flipmeter.report.estimate_tables import WEIGHTED, interval, p_value, weighted_interval
 from flipmeter.report.findings import Findings
-from flipmeter.report.latex import (
-    LATEX_HEAD,
-    Block,
-    escape_latex,
-    latex_name,
-    latex_stack,
-    latex_tables,
-)
 from flipmeter.report.page import render_page
+from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
 from flipmeter.report.readings import reading_lines
-from flipmeter.report.residuals import Record
 from flipmeter.report.table_files import (
     escape_markdown,
+    markdown_table,
     residuals_latex,
     residuals_markdown,
     safe_csv,
-    shade_of,
 )
 from flipmeter.types import Problem
 
-RATES = ("P1", "P2", "P3", "noise", "total")
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
 
 
@@ -89,9 +78,9 @@ def _markdown(found: Findings) -> Iterator[str]:
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
         yield f"- {escape_markdown(line)}"
     yield ""
-    yield from _table(_contrast_rows(found))
+    yield markdown_table(_contrast_rows(found))
     yield ""
-    yield from _table(_phase0_rows(found))
+    yield phase0_markdown(found.phase0)
     yield (
         f"\nMode {found.mode}. First table: readable pairs, an item counts once with its "
         "seeds and repeats; p: exact randomisation test. Second table: complete pairs of every "
@@ -99,14 +88,6 @@ def _markdown(found: Findings) -> Iterator[str]:
     )
     if found.residuals is not None:
         yield f"\n{residuals_markdown(found.residuals)}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    head, *body = rows
-    yield f"| {' | '.join(head)} |"
-    yield f"| {' | '.join('---' for _ in head)} |"
-    for row in body:
-        yield f"| {' | '.join(escape_markdown(text) for text in row)} |"
 
 
 def _contrast_rows(found: Findings) -> list[list[str]]:
@@ -134,77 +115,20 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
     return rows
 
 
-def _phase0_rows(found: Findings) -> list[list[str]]:
-    keys = _keys(found.phase0)
-    rows = [[*keys, *RATES, "McNemar p", "Sig."]]
-    for row in found.phase0.to_dicts():
-        cells = [_cell(row, name) for name in RATES]
-        rows.append([*(str(row[key]) for key in keys), *cells, p_value(row["p"]), _sig(row)])
-    return rows
-
-
-def _keys(table: pl.DataFrame) -> list[str]:
-    return [name for name in table.columns if name in ("model", *KEYS[1:])]
-
-
-def _cell(row: Record, name: str) -> str:
-    if row.get(name) is None:
-        return "–"
-    return f"{row[name]:.3f} [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
-
-
-def _sig(row: Record) -> str:
-    return {1: "yes", 0: "no"}.get(row["sig"], "")
-
-
 # --- LaTeX ------------------------------------------------------------------------------------
 
 
 def report_latex(found: Findings) -> str:
     """Return the first table with booktabs, flip rates shaded by size; residuals after it."""
-    keys = _keys(found.phase0)
-    rows = found.phase0.to_dicts()
-    known = [row[name] for row in rows for name in RATES if row.get(name) is not None]
-    largest = max(known, default=0.0)
-    titles = [*keys, *RATES, "McNemar p", "Sig."]
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
     lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
-    heads = [" & ".join(escape_latex(title) for title in titles) + r" \\"]
-    blocks = (
-        Block(
-            [
-                [
-                    *(latex_name(str(row[key])) for key in keys),
-                    *(_latex_cell(row, name, largest) for name in RATES),
-                    _latex_p(p_value(row["p"])),
-                    _sig(row),
-                ]
-            ]
-        )
-        for row in rows
-    )
-    columns = "l" * len(keys) + "c" * (len(RATES) + 2)
     lines += [
-        LATEX_HEAD + latex_tables(columns, heads, blocks),
+        phase0_latex(found.phase0),
         f"% mode: {found.mode}; complete pairs, Wilson 95 % intervals; p: McNemar against noise",
         "",
     ]
     if found.residuals is not None:
         lines += [r"\medskip", residuals_latex(found.residuals)]
     return "\n".join(lines)
-
-
-def _latex_cell(row: Record, name: str, largest: float) -> str:
-    value = row.get(name)
-    if value is None:
-        return "--"
-    ends = f"{{\\scriptsize [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]}}"
-    shown = latex_stack([f"{value:.3f}", ends])
-    shade = shade_of(value, largest) // 2  # half the strength keeps black text readable
-    return f"\\cellcolor{{residualNegative!{shade}}}{shown}" if value else shown
-
-
-def _latex_p(text: str) -> str:
-    return f"${text}$" if text else ""

@@ -18,18 +18,14 @@ from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
 from flipmeter.design import cell_name, levels_of
 from flipmeter.measure import (
-    PROMPT_FACTORS,
     Field,
     HeldOut,
     Proposal,
     Standing,
     choose,
     held_out,
-    objectives,
     propose,
     read_field,
-    residuals,
-    select_greedy,
     standings,
 )
 from flipmeter.measure.effects.field import By, Candidate, Cost
@@ -40,6 +36,7 @@ from flipmeter.registry import suggestion
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.run.record.rows import read_item
+from flipmeter.ship.by_factor import configs_of, levels_of_rater
 from flipmeter.ship.card import (
     Card,
     EstimateEntry,
@@ -346,10 +343,11 @@ def propose_next(run: Run, selection: Selection, rater: str) -> Next:
     why: dict[str, str] = {}
     at_base = _settings(run, "")
     asked = [_settings(run, name) for name in run.study.levels()]
-    for metric, levels in _greedy(run, rater).items():
-        if levels and {**at_base, **levels} not in asked:
-            configs[f"greedy-{metric}"] = levels
-            why[f"greedy-{metric}"] = f"the best level of each factor alone, for {metric}"
+    for name, levels in configs_of(levels_of_rater(run, rater)).items():
+        if {**at_base, **levels} not in asked:
+            configs[name] = levels
+            metric = name.removeprefix("greedy-")
+            why[name] = f"the best level of each factor alone, for {metric}"
     for one in _factorial(run, selection, rater, at_base):
         changed = {name: value for name, value in one.cell.items() if value != at_base[name]}
         name = f"additive-{cell_name(at_base, one.cell)}".replace("=", "-").replace(",", "+")
@@ -362,19 +360,6 @@ def propose_next(run: Run, selection: Selection, rater: str) -> Next:
 def _settings(run: Run, name: str) -> dict[str, Any]:
     """The level of every factor as the study names it, a prompt file by its name."""
     return {**run.study.at_base, **run.study.changes()[name]}
-
-
-def _greedy(run: Run, rater: str) -> dict[str, dict[str, Any]]:
-    own = run.decisions.filter(rater=rater)
-    if own["level"].n_unique() < 2:
-        return {}
-    table = residuals(own, run.contrasts, mode=run.study.mode)
-    varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
-    found = {}
-    for metric in objectives(varied) if len(varied) else ():
-        choice = select_greedy(varied, baseline=run.study.style, metric=metric)
-        found[metric] = dict(choice.levels)
-    return found
 
 
 def _factorial(

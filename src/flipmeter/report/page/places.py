@@ -14,7 +14,7 @@ from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
 from flipmeter.report.residuals import ResidualLine, lay_out, metric_title
 
 MOST_MATRICES = 60
-MORE = "flipmeter measure RUN --residuals"
+MORE = "flipmeter residuals RUN"
 
 
 def residual_grids(found: Findings) -> list[Grid]:

@@ -44,7 +44,7 @@ def phase0_grid(found: Findings) -> Grid:
         ]
         for row in table.to_dicts()
     ]
-    rows_shown, left_out = capped(rows, "flipmeter measure RUN --phase0")
+    rows_shown, left_out = capped(rows, "flipmeter phase0 RUN")
     decided = "the p-value" if found.mode == "paper" else "p after Holm over the rows"
     how = (
         "Flip rates on complete pairs with Wilson 95 % intervals, each seed by itself. P2 and P3: "

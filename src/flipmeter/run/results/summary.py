@@ -55,7 +55,7 @@ def summary(run: Run) -> Iterator[RenderableType]:
     if levels:
         which = "" if is_whole else "the tables are of the base alone; "
         n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
-        command = f"`flipmeter measure {run.where} --residuals`"
+        command = f"`flipmeter residuals {run.where}`"
         yield f"{which}{n} beside the base: {command} subtracts it"
     yield (
         f"mode: {run.study.mode}; flip rates on readable pairs; a verdict counts an item once, "

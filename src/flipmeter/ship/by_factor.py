@@ -1,0 +1,65 @@
+"""Run -> the best level of every prompt factor, each chosen alone, as configs of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+import yaml
+
+from flipmeter.measure import PROMPT_FACTORS, LevelChoice, objectives, residuals, select_greedy
+from flipmeter.registry import suggestion
+from flipmeter.run.record.folder import Run
+from flipmeter.types import Problem
+
+Choices = Mapping[str, Sequence[LevelChoice]]
+
+
+def select_by_factor(
+    run: Run, by: str | None = None, *, rater: str | None = None
+) -> dict[str, tuple[LevelChoice, ...]]:
+    """Choose levels for every rater, or for the one that is named."""
+    raters = run.decisions["rater"].unique(maintain_order=True).to_list()
+    if rater is not None and rater not in raters:
+        raise Problem(f"no model named '{rater}' in this run{suggestion(rater, raters)}")
+    found = {name: levels_of_rater(run, name, by) for name in ([rater] if rater else raters)}
+    chosen = {name: choices for name, choices in found.items() if choices}
+    if not chosen:
+        raise Problem("no prompt factor was varied alone in this run; add levels under `vary:`")
+    return chosen
+
+
+def levels_of_rater(run: Run, rater: str, by: str | None = None) -> tuple[LevelChoice, ...]:
+    """Choose by one metric, or by accuracy and each flip rate; empty if no factor was varied."""
+    own = run.decisions.filter(rater=rater)
+    if own["level"].n_unique() < 2:
+        return ()
+    table = residuals(own, run.contrasts, mode=run.study.mode)
+    varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
+    if varied.is_empty():
+        return ()
+    metrics = [by] if by else objectives(varied)
+    return tuple(
+        select_greedy(varied, baseline=run.study.style, metric=metric) for metric in metrics
+    )
+
+
+def configs_of(choices: Sequence[LevelChoice]) -> dict[str, dict[str, object]]:
+    """The chosen levels as configs of a study, by name."""
+    return {f"greedy-{one.metric}": dict(one.levels) for one in choices if one.levels}
+
+
+def configs_yaml(choices: Choices) -> str:
+    """Choices as YAML to paste into a study, one document per rater."""
+    return "\n---\n".join("\n".join(_document(*one)) for one in choices.items()) + "\n"
+
+
+def _document(rater: str, choices: Sequence[LevelChoice]) -> Iterator[str]:
+    yield f"# chosen on {' '.join(rater.split())}; {choices[0].warning}"
+    for choice in choices:
+        gains = (
+            f"{factor}={choice.levels[factor]} {points:+.1f}"
+            for factor, points in choice.residuals.items()
+        )
+        yield f"# {choice.metric}: {', '.join(gains) or 'no level is better than the base'}"
+    yield yaml.safe_dump({"configs": configs_of(choices)}, sort_keys=False).rstrip()
