@@ -24,7 +24,7 @@ __all__ = ["main"]
 VERBS = (
     *("demo", "list", "init", "show", "try", "plan", "run", "measure", "report", "view", "compare"),
     *("certify", "residuals", "effects", "transfer", "phase0"),
-    *("select", "confirm", "check", "classify"),
+    *("select", "confirm", "check", "classify", "paper"),
     *("batch", "import", "serve", "examine", "cache", "data", "trust", "oracle"),
 )
 """In the order of a first day with flipmeter."""
