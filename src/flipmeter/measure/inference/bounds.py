@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy import special
@@ -39,40 +40,61 @@ def bounded_share(hits: Floats, trials: Floats, alpha: float) -> Bounded:
     n = len(x)
     if not n:
         return Bounded(math.nan, 0.0, 1.0, 0.0, 1.0, 0)
-    exact = bool((per_cluster == 1).all())
-    most = float(per_cluster.mean())
+    each = 1.0 if (per_cluster == 1).all() else float(per_cluster.mean())
+    hit, missed = (_effective(side, each) for side in (x, 1 - x))
     return Bounded(
         float(x.mean()),
-        1 - share_upper(1 - x, alpha / 2, 1.0 if exact else most),
-        share_upper(x, alpha / 2, 1.0 if exact else most),
-        1 - share_upper(1 - x, alpha, 1.0 if exact else most),
-        share_upper(x, alpha, 1.0 if exact else most),
+        1 - _beta_upper(missed, alpha / 2),
+        _beta_upper(hit, alpha / 2),
+        1 - _beta_upper(missed, alpha),
+        _beta_upper(hit, alpha),
         n,
     )
 
 
-def share_upper(x: Floats, alpha: float, per_cluster: float) -> float:
-    """One-sided upper bound of the mean of cluster shares with so many trials in each.
+@dataclass(frozen=True)
+class Effective:
+    """A mean of cluster shares, and the number of independent trials that it stands for."""
 
-    With one trial it is Clopper-Pearson. Without the pseudo-cluster that always flips, a few such
-    items among many that rarely do would give bounds that are too low.
+    mean: float
+    n: int
+    size: float
+    is_exact: bool
+
+    def at(self, alpha: float) -> float:
+        """Trials at a level: fewer clusters know less of their own spread."""
+        return self.size if self.is_exact else self.size / _t_over_z(self.n - 1, alpha) ** 2
+
+
+def _effective(x: Floats, per_cluster: float) -> Effective:
+    """Korn and Graubard's effective number of trials; with one trial in each, all of them.
+
+    Without the pseudo-cluster that always flips, a few such items among many that rarely do would
+    give bounds that are too low.
     """
     n, mean = len(x), float(x.mean())
-    size = float(n) if per_cluster == 1 else effective_size(x, alpha, per_cluster)
-    if mean * size > size - 1e-9:
-        return 1.0
-    return float(special.betaincinv(mean * size + 1, (1 - mean) * size, 1 - alpha))
-
-
-def effective_size(x: Floats, alpha: float, per_cluster: float) -> float:
-    """Korn and Graubard's effective number of trials behind a mean of cluster shares."""
-    n, mean = len(x), float(x.mean())
-    if n < 2:
-        return float(n)
+    if per_cluster == 1 or n < 2:
+        return Effective(mean, n, float(n), is_exact=True)
     variance = float(np.append(x, 1.0).var(ddof=1)) / n
     size = min(max(mean * (1 - mean) / variance, n), n * per_cluster) if variance else float(n)
-    t, z = float(special.stdtrit(n - 1, 1 - alpha)), float(special.ndtri(1 - alpha))
-    return size / (t / z) ** 2
+    return Effective(mean, n, size, is_exact=False)
+
+
+def _beta_upper(of: Effective, alpha: float) -> float:
+    """Clopper-Pearson's bound for the effective number of trials."""
+    size = of.at(alpha)
+    if of.mean * size > size - 1e-9:
+        return 1.0
+    return float(special.betaincinv(of.mean * size + 1, (1 - of.mean) * size, 1 - alpha))
+
+
+def _t_over_z(df: int, alpha: float) -> float:
+    return _t(df, alpha) / float(special.ndtri(1 - alpha))
+
+
+@lru_cache(maxsize=4096)
+def _t(df: int, alpha: float) -> float:
+    return float(special.stdtrit(df, 1 - alpha))
 
 
 # --- means ------------------------------------------------------------------------------------
@@ -107,7 +129,7 @@ def mean_upper(values: Floats, alpha: float, top: float = 1.0) -> Floats:
     centre = (n * mean + top) / (n + 1)
     squares = ((values - mean) ** 2).sum(axis=0) + (top - mean) ** 2 * n / (n + 1)
     spread = np.sqrt(squares / n / (n + 1))
-    upper = centre + float(special.stdtrit(n, 1 - alpha)) * spread
+    upper = centre + _t(n, alpha) * spread
     hits = n * mean / top
     whole = np.clip(hits, 0.0, n - 1e-9)
     least = np.where(hits > -1, special.betaincinv(whole + 1, n - whole, 1 - alpha), -np.inf)
@@ -118,18 +140,18 @@ def mean_upper(values: Floats, alpha: float, top: float = 1.0) -> Floats:
 
 
 def share_p(x: Floats, margin: float, alpha: float, per_cluster: float) -> float:
-    """p of a mean of cluster shares being at the margin or above, by `share_upper`."""
-    p = _share_p(x, margin, alpha, per_cluster)
+    """p of a mean of cluster shares being at the margin or above, by `bounded_share`."""
+    of = _effective(x, per_cluster)
+    p = _beta_p(of, margin, alpha)
     # The effective size shrinks with alpha: at p itself it is smaller than at alpha.
-    return p if per_cluster == 1 or not 0 < p < alpha else _share_p(x, margin, p, per_cluster)
+    return p if of.is_exact or not 0 < p < alpha else _beta_p(of, margin, p)
 
 
-def _share_p(x: Floats, margin: float, alpha: float, per_cluster: float) -> float:
-    n, mean = len(x), float(x.mean())
-    size = float(n) if per_cluster == 1 else effective_size(x, alpha, per_cluster)
-    if mean * size > size - 1e-9:
+def _beta_p(of: Effective, margin: float, alpha: float) -> float:
+    size = of.at(alpha)
+    if of.mean * size > size - 1e-9:
         return 1.0
-    return float(special.betaincc(mean * size + 1, (1 - mean) * size, margin))
+    return float(special.betaincc(of.mean * size + 1, (1 - of.mean) * size, margin))
 
 
 def mean_p(values: Floats, margin: float, top: float = 1.0) -> Floats:

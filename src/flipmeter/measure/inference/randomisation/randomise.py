@@ -14,6 +14,7 @@ from functools import cached_property
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints
 from flipmeter.measure.inference.randomisation.shapes import (
@@ -30,8 +31,11 @@ from flipmeter.measure.inference.randomisation.tails import exact_tail
 MOST_DRAWS = 200_000
 TIED = 7
 """Decimals to which sums are compared: outcomes may be thirds, whose sums differ in last bits."""
+Picks = npt.NDArray[np.uint16]
 CHUNK = 1 << 21
 """Numbers held at a time while drawing."""
+MOST_WAYS = 256
+"""Joint assignments of a bundle of units whose outcomes are added up beforehand."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +190,14 @@ def _sampled(units: Units, draws: int, seed: int, step: int = 0) -> Floats:
     totals = np.zeros((draws, len(units.observed)))
     for table in units.tables:
         rng = np.random.default_rng([seed, units.key, step, table.shape[1]])
-        starts = table.shape[1] * np.arange(len(table))[:, None]
+        bundles, rest = _bundled(table)
+        whole = len(table) - len(rest)
         for chunk in _chunks(draws, len(table)):
             size = (len(table), chunk.stop - chunk.start)
-            picked = rng.integers(0, table.shape[1], size=size, dtype=np.uint16) + starts
-            totals[chunk] += _picked(table, picked)
+            picked = rng.integers(0, table.shape[1], size=size, dtype=np.uint16)
+            for part, own in ((bundles, picked[:whole]), (rest, picked[whole:])):
+                if len(part):
+                    totals[chunk] += _looked_up(part, own, table.shape[1])
     for place, group in enumerate(units.drawn):
         rng = np.random.default_rng([seed, units.key, step, place])
         for chunk in _chunks(draws, group.replies.size):
@@ -198,13 +205,36 @@ def _sampled(units: Units, draws: int, seed: int, step: int = 0) -> Floats:
     return totals
 
 
-def _picked(table: Floats, picked: Ints) -> Floats:
-    """Sums of one outcome of each unit (units x draws), by column."""
-    totals = np.zeros((picked.shape[1], table.shape[2]))
-    for column in range(table.shape[2]):
-        outcomes = table[:, :, column].ravel()
-        if outcomes.any():
-            totals[:, column] = outcomes.take(picked).sum(axis=0)
+def _bundled(table: Floats) -> tuple[Floats, Floats]:
+    """Outcomes of bundles of units (bundles x joint ways x columns), and those of the last units.
+
+    One look-up serves a whole bundle.
+    """
+    n_units, n_ways, n_columns = table.shape
+    size = _bundle(n_ways)
+    whole = n_units - n_units % size
+    units = table[:whole].reshape(-1, size, n_ways, n_columns)
+    sums = units[:, 0]
+    for place in range(1, size):
+        sums = sums[:, :, None] + units[:, place, None]
+        sums = sums.reshape(len(units), n_ways ** (place + 1), n_columns)
+    return sums, table[whole:]
+
+
+def _bundle(n_ways: int) -> int:
+    """How many units with so many assignments have at most `MOST_WAYS` together."""
+    return max(size for size in range(1, 9) if size == 1 or n_ways**size <= MOST_WAYS)
+
+
+def _looked_up(bundles: Floats, picked: Picks, n_ways: int) -> Floats:
+    """Sums of the outcomes of bundles whose units picked these of their ways (units x draws)."""
+    totals = np.zeros((picked.shape[1], bundles.shape[2]))
+    size = len(picked) // len(bundles)
+    for outcomes, units in zip(bundles, picked.reshape(-1, size, picked.shape[1]), strict=True):
+        joint = units[0]
+        for ways in units[1:]:
+            joint = joint * np.uint16(n_ways) + ways
+        totals += outcomes.take(joint, axis=0)
     return totals
 
 
@@ -329,13 +359,14 @@ def _ordered(group: Drawn) -> Drawn:
 
 def _oriented(tables: list[Floats], observed: Floats) -> tuple[tuple[Floats, ...], Floats]:
     """Units in an order that depends neither on the rows nor on which of two views is first."""
-    ways = [tuple(_sorted_units(table) for table in tables)]
-    if len(observed) == 2:
-        other = np.array([1.0, -1.0])
-        ways.append(tuple(_sorted_units(table * other) for table in tables))
-        if observed[1] < 0 or (observed[1] == 0 and _key(ways[1]) > _key(ways[0])):
-            return ways[1], observed * other
-    return ways[0], observed
+    other = np.array([1.0, -1.0])
+    if len(observed) != 2 or observed[1] > 0:
+        return tuple(map(_sorted_units, tables)), observed
+    turned = tuple(_sorted_units(table * other) for table in tables)
+    if observed[1] < 0:
+        return turned, observed * other
+    given = tuple(map(_sorted_units, tables))
+    return (turned if _key(turned) > _key(given) else given), observed
 
 
 def _key(tables: tuple[Floats, ...]) -> list[float]:

@@ -66,18 +66,24 @@ def _lattice(tables: Sequence[Floats]) -> int | None:
 
 
 def _masses(outcomes: Floats) -> list[Mass]:
-    """Distribution of each row of equally likely outcomes."""
-    n, starts = outcomes.shape[1], outcomes.min(axis=1, keepdims=True)
-    width = int((outcomes - starts).max()) + 1
-    cells = (outcomes - starts + width * np.arange(len(outcomes))[:, None]).astype(np.int64)
-    p = np.bincount(cells.ravel(), minlength=width * len(outcomes)).reshape(-1, width) / n
-    ends = [int(end) + 1 for end in (outcomes - starts).max(axis=1)]
-    return [Mass(int(starts[i, 0]), p[i, :end]) for i, end in enumerate(ends)]
+    """Distribution of each row of equally likely outcomes, one and the same for equal rows."""
+    rows, times = np.unique(np.sort(outcomes, axis=1), axis=0, return_counts=True)
+    starts, ends = rows[:, 0].astype(np.int64), rows[:, -1].astype(np.int64)
+    width = int((ends - starts).max(initial=0)) + 1
+    cells = (rows - rows[:, :1]).astype(np.int64) + width * np.arange(len(rows))[:, None]
+    p = np.bincount(cells.ravel(), minlength=width * len(rows)).reshape(-1, width) / rows.shape[1]
+    masses: list[Mass] = []
+    for start, end, shares, n in zip(starts, ends, p, times, strict=True):
+        masses += [Mass(int(start), shares[: end - start + 1])] * int(n)
+    return masses
 
 
 def _summed(masses: list[Mass]) -> Mass:
-    """Add neighbours until one is left: short distributions first."""
+    """Add neighbours until one is left: short distributions first, equal sums once."""
     while len(masses) > 1:
-        pairs = zip(masses[::2], masses[1::2], strict=False)
-        masses = [a + b for a, b in pairs] + masses[len(masses) // 2 * 2 :]
+        known: dict[tuple[int, int], Mass] = {}
+        halves = []
+        for a, b in zip(masses[::2], masses[1::2], strict=False):
+            halves.append(known.get((id(a), id(b))) or known.setdefault((id(a), id(b)), a + b))
+        masses = halves + masses[len(masses) // 2 * 2 :]
     return masses[0]
