@@ -28,7 +28,7 @@ from flipmeter.data.items import (
 )
 from flipmeter.data.labels import NOMINAL, Labels, ScaleSpec, TaskSpec, read_labels
 from flipmeter.data.tables import Table, read_table
-from flipmeter.types import Dataset, Places, Problem
+from flipmeter.types import Dataset, Places, Problem, Task
 
 
 def load_file(
@@ -64,9 +64,11 @@ def load_file(
     """
     path = Path(path)
     column = label or LABEL
-    if options is None and scale != NOMINAL:
+    if options is None and scale not in (None, NOMINAL):
         read_labels(scale, labels, task, column)  # a scale that is none is told before a file
     test = read_table(path, quotes)
+    if scale is None and options is None:
+        scale = _declared(test, column, task)
     pool = read_table(Path(demos), quotes) if demos else None
     moved = Moved(exchange, options, systems)
     names, test, pool = moved.spread(test, pool)
@@ -143,6 +145,11 @@ def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple
     if len(named) != len(places.fields):
         raise Problem(f"systems names {list(named)}; give a column for each of {places.fields}")
     return tuple(map(str, named))
+
+
+def _declared(table: Table, column: str, task: TaskSpec | None) -> ScaleSpec | None:
+    """The order of the classes that a file itself declares; None leaves it to the task."""
+    return None if isinstance(task, Task) else table.orders.get(column)
 
 
 def _labels_in(column: str, *tables: Table | None) -> list[object]:

@@ -23,6 +23,7 @@ from flipmeter.base.files.documents import check_json, text_lines
 from flipmeter.base.files.footer import check_parquet
 from flipmeter.base.files.parquet import scan_file, schema_of
 from flipmeter.base.files.reading_limits import COLUMNS, ROW_LENGTH, allowed_unpacked
+from flipmeter.data.ordered import declared_order
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
@@ -46,11 +47,12 @@ class Record:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file and the columns there are."""
+    """The rows of a file, its columns, and the classes of those that declare an order of them."""
 
     file: str
     columns: tuple[str, ...]
     records: tuple[Record, ...]
+    orders: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
 
 Rows = tuple[tuple[str, ...], Iterator[Record]]
@@ -73,7 +75,7 @@ def read_table(
     if not columns:
         bad = records[0]
         raise Problem(f"{path}, row {bad.row}: {bad.fault or 'no fields'}; no row can be read")
-    return Table(str(path), columns, records)
+    return Table(str(path), columns, records, _orders(path))
 
 
 def stream_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
@@ -307,6 +309,14 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
             start += rows.height
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _no_parquet(path, error) from error
+
+
+def _orders(path: Path) -> dict[str, list[object]]:
+    """The columns of a Parquet file whose dtype lists their values, lowest first."""
+    if path.suffix.lower() != ".parquet":
+        return {}
+    found = ((column, declared_order(dtype)) for column, dtype in schema_of(path).items())
+    return {column: order for column, order in found if order is not None}
 
 
 def _no_parquet(path: Path, error: Exception) -> Problem:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import warnings
 from collections import Counter
@@ -27,9 +26,9 @@ from flipmeter.decide import open_pipeline
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
-from flipmeter.registry import suggestion
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
+from flipmeter.ship.classes import BadInput, Classes, as_labels, as_list, read_classes
 from flipmeter.study.entries import (
     BudgetEntry,
     DecodingEntry,
@@ -43,20 +42,16 @@ from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
-TWO_CLASSES = 2
 BEYOND_NAMES = ("nominal", "values", "places")
-
-
-class BadInput(Problem, ValueError):
-    """Texts or labels that cannot be used; scikit-learn expects a ValueError."""
+TWO_AXES = 2
 
 
 def _has_probabilities(self: OrdinalClassifier) -> bool:
     """Say whether replies are asked for with the probabilities of the labels."""
-    if self.scores or self.draws or open_pipeline(self.pipeline).traits.needs_scores:
+    if self.scores or self.draws or open_pipeline(self._pipeline).traits.needs_scores:
         return True
     raise AttributeError(
-        f"the pipeline '{self.pipeline}' gives classes without probabilities; set scores=True to "
+        f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "
         "ask for those of the labels (the model must show them), or use predict_set"
     )
 
@@ -64,43 +59,51 @@ def _has_probabilities(self: OrdinalClassifier) -> bool:
 class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A language model as an ordinal classifier of texts.
 
-    `scale` lists the classes, lowest first; whole numbers need none. `average` names the probes
-    whose positions are all asked and put together: label_order, demo_order, placement. What has no
-    class, or whose positions agree in less than the share `abstain_below`, is predicted as
-    `unanswered`. `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a
-    list as in a study file; `task` may also say `nominal`, `values` and `places` as a card does.
-    `draws` replies are drawn and counted, `min_interval` seconds lie between two calls. `store` is
-    the file of replies, None for memory. `world` is for simulated raters. `trust` runs Python code
-    that the model names, `trust_hosts` may be given its key.
+    `scale` lists the classes, lowest first, or maps labels to the names that a prompt shows; whole
+    numbers, ordered categoricals of pandas and Enums of polars need none. After `fit`, `scale_` has
+    the classes in that order and `classes_` has them sorted, as every metric of scikit-learn
+    assumes; columns of `predict_proba` and `predict_set` follow `classes_`.
+
+    `average` names the probes whose positions are all asked and put together: label_order,
+    demo_order, placement. A text without an answer, or whose positions agree in less than the share
+    `abstain_below`, is predicted as `unanswered`: None, which metrics refuse; a class; or a value
+    of its own ("?", -1), which is always wrong. Unless it is None, probabilities without an answer
+    are equal for all classes instead of NaN.
+
+    `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a list as in a
+    study file; `task` may also say `nominal`, `values` and `places` as a card does. `draws` replies
+    are drawn and counted, `min_interval` seconds lie between two calls. `store` is the file of
+    replies, None for memory. `world` is for simulated raters. `trust` runs Python code that the
+    model names, `trust_hosts` may be given its key. None turns any option off.
     """
 
     def __init__(
         self,
         model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
         *,
-        scale: Sequence[Any] | None = None,
+        scale: Sequence[Any] | Mapping[Any, str] | Any = None,
         task: Mapping[str, Any] | None = None,
         style: Mapping[str, Any] | None = None,
-        shots: int = 5,
-        pipeline: str = "pointwise",
-        average: str | Sequence[str] = (),
+        shots: int | None = 5,
+        pipeline: str | None = "pointwise",
+        average: str | Sequence[str] | None = (),
         scores: bool = False,
-        draws: int = 0,
+        draws: int | None = 0,
         answer: Mapping[str, str] | None = None,
-        criteria: Sequence[str] = (),
+        criteria: Sequence[str] | None = (),
         decoding: Mapping[str, Any] | None = None,
-        calibration_size: int = 10,
-        conformal_size: int = 0,
+        calibration_size: int | None = 10,
+        conformal_size: int | None = 0,
         abstain_below: float | None = None,
         unanswered: Any = None,
-        min_interval: float = 0.0,
+        min_interval: float | None = 0.0,
         budget: Mapping[str, Any] | None = None,
-        batch_size: int = 1000,
+        batch_size: int | None = 1000,
         store: str | Path | None = ".flipmeter/replies.sqlite",
         seed: int = 0,
         world: World | None = None,
         trust: bool = False,
-        trust_hosts: Sequence[str] = (),
+        trust_hosts: Sequence[str] | None = (),
     ) -> None:
         self.model = model
         self.scale = scale
@@ -145,40 +148,46 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if "shots" in (self.style or {}):
             raise BadInput("shots stands in style; it is a parameter of its own")
-        labels = _labels(y)
-        classes = _classes(self.scale, labels)
+        labels = as_labels(y)
+        classes = read_classes(self.scale, y, labels)
         entry = self._task(classes)
         texts = _fields(X, entry.places)
         if len(texts) != len(labels):
             raise BadInput(f"{len(texts)} texts but {len(labels)} labels; give one for each")
-        ranks = {label: rank for rank, label in enumerate(classes.tolist(), start=1)}
         items = [
-            Item(f"fit-{k}", text, _rank(label, ranks))
+            Item(f"fit-{k}", text, classes.rank(label))
             for k, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         ]
         demos, rest = _split(items, self._whole("shots"), self._whole("seed"))
-        needs = open_pipeline(self.pipeline).traits
+        needs = open_pipeline(self._pipeline).traits
         is_calibrated = needs.calibration in ("apart", "test")
         n_calibration = self._whole("calibration_size") if is_calibrated else 0
         if needs.needs_demos and not demos:
-            raise BadInput(f"the pipeline '{self.pipeline}' compares with demonstrations; shots=0")
+            raise BadInput(f"the pipeline '{self._pipeline}' compares with demonstrations; shots=0")
         if len(rest) < n_calibration + self._whole("conformal_size"):
             raise BadInput(
                 f"{len(rest)} of {len(texts)} texts are no demonstrations, and calibration_size="
                 f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
                 "texts, or lower shots or these sizes"
             )
-        self.classes_ = classes
+        self._order_classes(classes)
         card = self._card(entry.task, demos, rest[:n_calibration])
         return self._begin(card, rest[n_calibration:])
 
-    def _task(self, classes: npt.NDArray[Any]) -> TaskEntry:
+    def _order_classes(self, classes: Classes) -> None:
+        """Keep the classes: sorted as metrics assume, and in the order of the scale."""
+        self._named = classes
+        self.scale_ = classes.labels
+        self.classes_ = classes.labels[classes.columns]
+
+    def _task(self, classes: Classes) -> TaskEntry:
         """The task: its words, and what a card knows of the classes beyond their names."""
-        words = dict(self.task or {})
+        words = _chosen(self.task)
         beyond = {name: words.pop(name) for name in BEYOND_NAMES if name in words}
-        task = make_task([_name(label) for label in classes.tolist()], words)
-        told = TaskEntry.of(task).model_dump()
-        told |= {"criteria": _listed(self.criteria, "criteria")} | beyond
+        if classes.values:
+            beyond.setdefault("values", list(classes.values))
+        told = TaskEntry.of(make_task(classes.names, words)).model_dump()
+        told |= {"criteria": as_list(self.criteria, "criteria")} | beyond
         try:
             return TaskEntry.model_validate(told)
         except ValidationError as error:
@@ -188,14 +197,14 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shots = self._whole("shots")
         content = {
             "model": addressed(self.model),
-            "pipeline": self.pipeline,
-            "style": _usual(task.scale.names) | dict(self.style or {}) | {"shots": shots},
+            "pipeline": self._pipeline,
+            "style": _usual(task.scale.names) | _chosen(self.style) | {"shots": shots},
             "decoding": dict(self.decoding or {}),
-            "scores": self.scores,
+            "scores": self.scores or False,
             "score_samples": self._whole("draws"),
-            "answer": dict(self.answer or {}),
-            "average": [self.average] if isinstance(self.average, str) else list(self.average),
-            "min_interval": self.min_interval,
+            "answer": _chosen(self.answer),
+            "average": _averaged(self.average),
+            "min_interval": self.min_interval or 0.0,
             "seed": self._whole("seed"),
             "task": TaskEntry.of(task),
             "demos": items_as_rows(demos, task.scale),
@@ -207,9 +216,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             kinds = (Card, ModelEntry, DecodingEntry)
             raise BadInput(explained(error, "the parameters", kinds)) from error
 
+    @property
+    def _pipeline(self) -> str:
+        return self.pipeline or "pointwise"
+
     def _whole(self, name: str) -> int:
-        """Return a parameter that is a whole number, also one of numpy's."""
+        """A parameter that is a whole number, also one of numpy's; None turns it off."""
         value = getattr(self, name)
+        if value is None and name != "seed":
+            return 0
         try:
             return operator.index(value)
         except TypeError:
@@ -221,8 +236,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ledger_ = Ledger()
         self._last: dict[str, Any] = {}
         self.calibrated_: tuple[Floats, npt.NDArray[np.int64]] | None = None
-        if self.conformal_size:
-            kept = rest[: self.conformal_size]
+        if n_apart := self._whole("conformal_size"):
+            kept = rest[:n_apart]
             p = self._probabilities(wait_for(self._ask(kept)))
             is_read = ~np.isnan(p[:, 0])
             self.calibrated_ = p[is_read], np.array([item.gold for item in kept])[is_read]
@@ -251,10 +266,10 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             told = card.warning(known)
         if told:
             warnings.warn(told, UserWarning, stacklevel=3)
-        average = options.pop("average", card.average)
-        average = [average] if isinstance(average, str) else list(average)
-        scale = list(options.pop("scale", card.task.scale))
-        if [_name(label) for label in scale] != card.task.scale:
+        average = _averaged(options.pop("average", card.average))
+        scale = options.pop("scale", None) or list(card.task.scale)
+        classes = Classes.of(scale)
+        if list(classes.names) != card.task.scale:
             raise BadInput(f"{name} has the classes {card.task.scale}, and scale is {scale}")
         told_by_card = _parameters(card)
         told_by_card |= {"average": average, "scale": scale, "world": known}
@@ -264,7 +279,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         found = cls(**told_by_card, **options)
         if found.conformal_size:
             raise Problem("a card has no items for conformal sets; fit one, or load without")
-        found.classes_ = np.array(scale)
+        found._order_classes(classes)
         return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
 
     def save(self, path: str | Path) -> None:
@@ -275,7 +290,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- predicting ---------------------------------------------------------------------------
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """Return the class of every text, `unanswered` where there is none."""
+        """The class of every text, `unanswered` where there is none."""
         return self._predicted(self.rate(X))
 
     async def apredict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
@@ -295,16 +310,22 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
-        """Return the probability of every class, in the order of the scale; NaN for a fault."""
+        """The probability of every class, in the order of `classes_`.
+
+        A text without an answer has NaN, or equal ones where `unanswered` is not None.
+        """
         found = self.rate(X)
         self._keep(found)
-        nothing = (np.nan,) * len(self.classes_)
-        return np.array([one.decision.probabilities or nothing for one in found], dtype=np.float64)
+        n_classes = len(self._named)
+        nothing = (np.nan if self.unanswered is None else 1 / n_classes,) * n_classes
+        p = [(one.decision.rank and one.decision.probabilities) or nothing for one in found]
+        return np.array(p, dtype=np.float64).reshape(-1, n_classes)[:, self._named.columns]
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> Booleans:  # noqa: N803
         """Mark for every text neighbouring classes that hold the truth with chance 1 - alpha.
 
         It needs `conformal_size` items at `fit`, exchangeable with these. A fault may be any class.
+        Columns follow `classes_`.
         """
         check_is_fitted(self, "card_")
         if self.card_.task.nominal:
@@ -318,11 +339,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is_read = ~np.isnan(p[:, 0])
         if is_read.any() and len(self.calibrated_[1]):
             marked[is_read] = conformal_sets(*self.calibrated_, p[is_read], alpha=alpha)
-        return marked
+        return marked[:, self._named.columns]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the accuracy; what is unanswered is wrong."""
-        given, gold = self.predict(X), _labels(y)
+        """Accuracy; a text without an answer is wrong, unless `unanswered` is its class."""
+        given, gold = self.predict(X), as_labels(y)
         right = [
             bool(one == other) for one, other in zip(given.tolist(), gold.tolist(), strict=True)
         ]
@@ -353,25 +374,19 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predicted(self, found: list[Labelled]) -> npt.NDArray[Any]:
         self._keep(found)
-        ranks = [self._answer(one) for one in found]
-        if all(ranks):
-            return np.asarray(self.classes_[np.array(ranks, dtype=np.int64) - 1])
-        names = self.classes_.tolist()
-        given = [names[rank - 1] if rank else self.unanswered for rank in ranks]
-        is_same = type(self.unanswered) is type(names[0])
-        return np.array(given, dtype=None if is_same else object)
+        return self._named.given([self._answer(one) for one in found], self.unanswered)
 
     def _answer(self, one: Labelled) -> Rank:
         is_unsure = self.abstain_below is not None and not one.agreement >= self.abstain_below
         return 0 if is_unsure else one.decision.rank
 
     async def _ask(self, items: Sequence[Item]) -> list[Labelled]:
-        card, size = self.card_, max(1, self.batch_size)
+        card, size = self.card_, max(1, self._whole("batch_size") or len(items))
         if len(items) > size:
             refuse_in_parts(card.pipeline)
         found: list[Labelled] = []
         place = ":memory:" if self.store is None else Path(self.store)
-        with trusting(self.trust, self.trust_hosts), Store(place) as store:
+        with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:
             async with at_work(
                 card.condition(),
                 card.views(),
@@ -386,9 +401,18 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _probabilities(self, found: Sequence[Labelled]) -> Floats:
-        """Return probabilities by class, else shares of votes; NaN for a fault."""
-        n_classes = len(self.classes_)
+        """Probabilities by rank, else shares of votes; NaN for a fault."""
+        n_classes = len(self._named)
         return np.array([_share(one, n_classes) for one in found]).reshape(-1, n_classes)
+
+
+def _chosen(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options of a mapping that are not turned off."""
+    return {name: value for name, value in (options or {}).items() if value is not None}
+
+
+def _averaged(probes: str | Sequence[str] | None) -> list[str]:
+    return [probes] if isinstance(probes, str) else list(probes or ())
 
 
 def _usual(names: Sequence[str]) -> dict[str, str]:
@@ -441,7 +465,7 @@ def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | Non
     return Budget(entry.calls, entry.tokens, entry.usd, price.price if price else None)
 
 
-# --- texts and labels -------------------------------------------------------------------------
+# --- texts ---------------------------------------------------------------------------
 
 
 def _split(items: Sequence[Item], shots: int, seed: int) -> tuple[list[Item], list[Item]]:
@@ -478,7 +502,7 @@ def _fields(X: Any, places: PlacesEntry | None) -> list[dict[str, str]]:  # noqa
 def _texts(X: Any) -> list[str]:  # noqa: N803
     """Return one text per item; a column of them is one too."""
     array = np.asarray(X, dtype=object)
-    if array.ndim == TWO_CLASSES and array.shape[1] == 1:
+    if array.ndim == TWO_AXES and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise BadInput(f"give a list of texts, one for each item; got shape {array.shape}")
@@ -486,44 +510,3 @@ def _texts(X: Any) -> list[str]:  # noqa: N803
         if fault := text_fault("text", text):
             raise BadInput(f"text {place}: {fault[1]}")
     return [text.strip() for text in array.tolist()]
-
-
-def _labels(y: Any) -> npt.NDArray[Any]:
-    labels = np.asarray(y)
-    if labels.ndim != 1:
-        raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
-    for place, label in enumerate(labels.tolist()):
-        if label is None or (isinstance(label, float) and not math.isfinite(label)):
-            raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
-    return labels
-
-
-def _classes(scale: Sequence[Any] | None, labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the classes, lowest first: the scale, or numbers in their order."""
-    classes = np.unique(labels) if scale is None else np.asarray(_listed(scale, "scale"))
-    if scale is None and classes.dtype.kind not in "iufb":
-        raise BadInput(
-            f"the order of the classes {classes.tolist()} is not known; list them, lowest first: "
-            "scale=[...]"
-        )
-    if len(classes) < TWO_CLASSES:
-        raise BadInput(f"there is one class, {classes.tolist()}; at least two are needed")
-    return classes
-
-
-def _listed(values: Sequence[Any], what: str) -> list[Any]:
-    if isinstance(values, str):
-        raise BadInput(f"{what} is the text {values!r}; give a list")
-    return list(values)
-
-
-def _name(label: Any) -> str:
-    """Return what a prompt calls a class: the number 1.0 is 1."""
-    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
-
-
-def _rank(label: Any, places: Mapping[Any, Rank]) -> Rank:
-    if label not in places:
-        near = suggestion(str(label), [str(one) for one in places])
-        raise BadInput(f"the label {label!r} is not on the scale{near}")
-    return places[label]

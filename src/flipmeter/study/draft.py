@@ -209,9 +209,9 @@ def _classes(
             "Say --scale low,medium,high (or your own), or --label COLUMN if one has labels",
             ask,
         )
-    found = usual_classes(table, label)
+    found = [*table.orders.get(label, ())] or usual_classes(table, label)
     _refuse_no_scale(table, label, found)
-    ordered = guess_order(found)
+    ordered = found if label in table.orders else guess_order(found)
     if ordered:
         return ordered
     listed = ",".join(str(value).strip() for value in found)

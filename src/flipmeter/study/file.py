@@ -24,6 +24,7 @@ from flipmeter.base.checks import file_name
 from flipmeter.base.files.documents import check_values
 from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.data import Balance, Groups, load, with_demos
+from flipmeter.data.ordered import declared_order
 from flipmeter.decide import in_mode, open_pipeline
 from flipmeter.design import cell_name, factorial, fractional, levels_of
 from flipmeter.model import (
@@ -574,11 +575,19 @@ def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
         listed = [_callable_address(rater) if isinstance(rater, str) else rater, *listed]
     if listed:
         spelled["models"] = [_found(model, folder) for model in listed]
+    if isinstance(spelled.get("datasets"), list):
+        spelled["datasets"] = [_with_scale(one) for one in spelled["datasets"]]
     if spelled.get("probes") is None and (moved := _moving(spelled.get("datasets"))):
         spelled["probes"] = [*moved, *Study.model_fields["probes"].default]
     if _PROMPT in spelled:
         spelled = _changed(spelled, ["base", _PROMPT], spelled.pop(_PROMPT))
     return _with_prompts(spelled, folder)
+
+
+def _with_scale(dataset: Any) -> Any:
+    """A dataset with its classes listed, where its scale is an ordered dtype (pandas, polars)."""
+    order = declared_order(dataset.get("scale")) if isinstance(dataset, Mapping) else None
+    return dataset if order is None else {**dataset, "scale": order}
 
 
 def _moving(datasets: Any) -> list[str]:

@@ -102,7 +102,8 @@ class PredictionRows:
     def _told_labels(self) -> Labels:
         """Labels on the scale that was named; `nominal` alone takes every label for a class."""
         if self.scale[:1] != (NOMINAL,):
-            return read_labels(list(self.scale or self._guessed()))
+            declared = self.table.orders.get(self.columns["label"])
+            return read_labels(list(self.scale or declared or self._guessed()))
         said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
         named = self.scale[1:]
         return read_labels({NOMINAL: list(named)} if named else NOMINAL, found=said)

@@ -1,0 +1,153 @@
+"""Labels of `fit` -> Classes: an ordered scale behind the sorted classes of scikit-learn."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flipmeter.data.ordered import declared_order
+from flipmeter.registry import suggestion
+from flipmeter.types import Problem, Rank
+
+AnyArray = npt.NDArray[Any]
+NUMBERS = "biuf"
+TWO_CLASSES = 2
+
+
+class BadInput(Problem, ValueError):
+    """Texts, labels or parameters that cannot be used; scikit-learn expects a ValueError."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The classes, lowest first: the `labels` of `fit`, and the `names` that a prompt has for them.
+
+    `values` is what data and raters write for the classes where a scale maps these to names.
+    """
+
+    labels: AnyArray
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, scale: Any) -> Classes:
+        """The classes of a scale: a list, a mapping of values to names, or an ordered dtype."""
+        if isinstance(scale, Mapping):
+            values = [*scale]
+            return cls(np.asarray(values), tuple(map(_name, scale.values())), _names(values))
+        listed = declared_order(scale)
+        labels = as_list(scale, "scale") if listed is None else listed
+        if len(labels) < TWO_CLASSES:
+            raise BadInput(f"there is one class, {labels}; at least two are needed")
+        return cls(np.asarray(labels), _names(labels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def columns(self) -> npt.NDArray[np.intp]:
+        """The rank, from 0, of each class in sorted order: what a column of a matrix is about."""
+        return np.argsort(self.labels, kind="stable")
+
+    def rank(self, label: Any) -> Rank:
+        """The rank of a label; one that is not on the scale is refused."""
+        known = self.labels.tolist()
+        if label not in known:
+            near = suggestion(str(label), [str(one) for one in known])
+            raise BadInput(f"the label {label!r} is not on the scale{near}")
+        return int(known.index(label)) + 1
+
+    def given(self, ranks: Sequence[Rank], unanswered: Any) -> AnyArray:
+        """The labels of some ranks; rank 0 is `unanswered`, which may be a class by its name."""
+        if all(ranks):
+            return np.asarray(self.labels[np.array(ranks, dtype=np.int64) - 1])
+        known = self.labels.tolist()
+        if unanswered in self.names and unanswered not in known:
+            unanswered = known[self.names.index(unanswered)]
+        found = [known[rank - 1] if rank else unanswered for rank in ranks]
+        is_alike = _kind(np.asarray(unanswered)) == _kind(self.labels)
+        return np.array(found, dtype=None if is_alike else object)
+
+
+def read_classes(scale: Any, y: Any, labels: AnyArray) -> Classes:
+    """The classes of `fit`: those of the scale, else the order that `y` declares, else numbers."""
+    if scale is None:
+        scale = declared_order(y)
+    if scale is not None:
+        told = Classes.of(scale)
+        return _coded(told, labels) if _is_coded(told, labels) else told
+    found = np.unique(labels)
+    if found.dtype.kind not in NUMBERS:
+        raise BadInput(
+            f"cannot infer the order of the classes {found.tolist()}; pass scale=[...], lowest "
+            "first, or labels that know their order (an ordered categorical of pandas, an Enum of "
+            "polars)"
+        )
+    return Classes.of(found.tolist())
+
+
+def as_labels(y: Any) -> AnyArray:
+    """One label for each text; missing ones are refused."""
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
+    for place, label in enumerate(labels.tolist()):
+        if label is None or (isinstance(label, float) and not math.isfinite(label)):
+            raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
+    return labels
+
+
+def as_list(values: Any, what: str) -> list[Any]:
+    """A parameter that is a list, never a text; None is an empty one."""
+    if isinstance(values, str):
+        raise BadInput(f"{what} is the text {values!r}; give a list")
+    return [] if values is None else list(values)
+
+
+def _is_coded(told: Classes, labels: AnyArray) -> bool:
+    """Whether labels are whole numbers, and some of them none of the scale's own."""
+    return labels.dtype.kind in "iu" and not {*labels.tolist()} <= {*told.labels.tolist()}
+
+
+def _coded(told: Classes, labels: AnyArray) -> Classes:
+    """The classes as scikit-learn encodes them: each by its place among the sorted names.
+
+    cross_val_predict, VotingClassifier and StackingClassifier fit on such codes. They count the
+    classes of the data: without the highest code nobody knows that none is missing.
+    """
+    codes = np.argsort(told.columns, kind="stable")
+    ranks = ", ".join(f"{place}: {name!r}" for place, name in enumerate(told.names))
+    way_out = f"if they are ranks, pass scale={{{ranks}}}"
+    if labels.min() < 0 or labels.max() != len(told) - 1:
+        raise BadInput(
+            f"the labels are numbers from {labels.min()} to {labels.max()}, and the scale has "
+            f"{len(told)} names; {way_out}; if scikit-learn encoded them, some class has no text"
+        )
+    if codes.tolist() != sorted(codes.tolist()):
+        warnings.warn(
+            f"labels 0 to {len(told) - 1} are read as scikit-learn encodes class names, in sorted "
+            f"order (0 is {told.names[int(told.columns[0])]!r}); {way_out}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return Classes(codes, told.names)
+
+
+def _names(labels: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(_name, labels))
+
+
+def _name(label: Any) -> str:
+    """What a prompt calls a class: the number 1.0 is 1."""
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
+
+
+def _kind(labels: AnyArray) -> str:
+    """Numbers are of one kind, whatever their size."""
+    return NUMBERS if labels.dtype.kind in NUMBERS else labels.dtype.kind
