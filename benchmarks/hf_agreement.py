@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flipmeter.data import load, merge, sample
-from flipmeter.model import identity_of, local_models, open_backend, request_for
+from flipmeter.model import identity_of, open_backend, request_for
+from flipmeter.model.backends.weights import local_models
 from flipmeter.parse import parse
 from flipmeter.probe import expand
 from flipmeter.prompt.pointwise import render

@@ -30,8 +30,7 @@ from flipmeter.measure import (
     wilson,
 )
 from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.model import Engine, Store, latents, open_backend
-from flipmeter.model.names import World
+from flipmeter.model import Engine, Store, World, latents, open_backend
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.run.rate import rate
 from flipmeter.run.record.rows import decision_table

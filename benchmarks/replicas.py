@@ -25,9 +25,9 @@ from flipmeter.model import (
     Ledger,
     Store,
     identity_of,
-    local_models,
     open_backend,
 )
+from flipmeter.model.backends.weights import local_models
 from flipmeter.run.rate import first_round, seat
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions

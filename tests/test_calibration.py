@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from flipmeter.measure import measure, verdicts
-from flipmeter.model import Engine, Store, latents, open_backend
+from flipmeter.model import Engine, Store, World, latents, open_backend
 from flipmeter.model.backends.sim.tilts import Positions, predict_flip_rate, sim_spec
-from flipmeter.model.names import World
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
 from flipmeter.run.rate import rate

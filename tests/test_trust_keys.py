@@ -82,7 +82,7 @@ def listening() -> Iterator[Ledger]:
 @pytest.fixture
 def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     """A server that a study names, and every family's key in the environment."""
-    for family in providers:
+    for family in providers():
         monkeypatch.setenv(f"{family.upper()}_API_KEY", KEY)
         monkeypatch.delenv(f"{family.upper()}_BASE_URL", raising=False)
     with listening() as ledger:
@@ -107,7 +107,7 @@ VERBS: list[list[str]] = [
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
-@pytest.mark.parametrize("family", list(providers))
+@pytest.mark.parametrize("family", list(providers()))
 def test_no_verb_sends_a_key_to_a_host_that_a_study_names(
     stranger: Ledger, cli: Cli, tmp_path: Path, words: list[str], family: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_no_verb_sends_a_key_to_a_host_that_a_study_names(
     verb, options = (words[:2], words[2:]) if words[0] == "cache" else (words[:1], words[1:])
     code, _, err = cli(*verb, file, *options)
     assert not stranger.has_key()
-    if providers[family].needs_key and words[0] != "cache":
+    if providers()[family].needs_key and words[0] != "cache":
         told = " ".join(err.split())
         assert code == 2
         assert stranger.seen == []
@@ -125,7 +125,7 @@ def test_no_verb_sends_a_key_to_a_host_that_a_study_names(
 
 
 @pytest.mark.parametrize("options", [[], ["--key", "HTTP_API_KEY"], ["--key", "OPENAI_API_KEY"]])
-@pytest.mark.parametrize("family", list(providers))
+@pytest.mark.parametrize("family", list(providers()))
 def test_examine_sends_no_key_to_another_host(
     stranger: Ledger, cli: Cli, family: str, options: list[str]
 ) -> None:

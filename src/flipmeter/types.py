@@ -567,6 +567,16 @@ class Model:
     def title(self) -> str:
         return self.name or self.address
 
+    @property
+    def family(self) -> str:
+        """The name of its backend: what comes before the first slash of the address."""
+        return self.address.partition("/")[0]
+
+    @property
+    def own_name(self) -> str:
+        """Its name within the family: what comes after the first slash of the address."""
+        return self.address.partition("/")[2]
+
 
 @dataclass(frozen=True)
 class Extract:

@@ -13,12 +13,7 @@ from flipmeter.cli.options import verb
 from flipmeter.data import datasets
 from flipmeter.decide import open_pipeline
 from flipmeter.decide.pipelines.pipeline import pipelines
-from flipmeter.model import (
-    SIMS,
-    hf_models,
-    local_models,
-    providers,
-)
+from flipmeter.model import backends
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, suggestion
@@ -69,15 +64,13 @@ def _named(registry: Registry[Any]) -> Iterator[str]:
 
 
 def _model_names() -> dict[str, str]:
-    names = {f"local/{name}": weights.about for name, weights in local_models.items()}
-    names["llamacpp/FILE.gguf"] = "any GGUF file, in this process"
-    names["hf/ORG/NAME, hf/./FOLDER"] = "transformers in this process: pip install 'flipmeter[hf]'"
-    names |= {f"hf/{name}": entry.note for name, entry in hf_models.items()}
-    for name, provider in providers.items():
-        where = provider.base_url or f"set {name.upper()}_BASE_URL or base_url"
-        names[f"{name}/MODEL"] = f"OpenAI-compatible, {where}"
-    names["inspect/MODEL@EVAL_ID"] = "the replies in a log of Inspect: flipmeter import LOG"
-    return names | {f"sim/{name}": preset.about for name, preset in SIMS.items()}
+    """The address of every model that has a name, and the pattern of all others."""
+    names: dict[str, str] = {}
+    for kind, family in sorted(backends.items(), key=lambda pair: not pair[1].is_in_process):
+        if family.pattern:
+            names[f"{kind}/{family.pattern}"] = family.about
+        names |= {f"{kind}/{name}": about for name, about in family.models().items()}
+    return names
 
 
 def _first_line(part: object) -> str:

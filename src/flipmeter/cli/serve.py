@@ -20,6 +20,7 @@ from flipmeter.cli.options import (
 )
 from flipmeter.data import load
 from flipmeter.model import (
+    is_simulated,
     open_backend,
     run_forever,
 )
@@ -52,9 +53,10 @@ def serve(
     """Serve embedded or simulated models as an OpenAI-compatible endpoint on loopback."""
     at_least(delay, 0, "--delay")
     named = dict(_served(text) for text in model)
-    has_sim = any(address.startswith("sim/") for address in named.values())
+    models = {name: Model(address) for name, address in named.items()}
+    has_sim = any(map(is_simulated, models.values()))
     known = world(_dataset(dataset, data_dir)) if has_sim else None
-    opened = {name: open_backend(Model(address), known) for name, address in named.items()}
+    opened = {name: open_backend(model, known) for name, model in models.items()}
     errors().print(f"serving {', '.join(named)} on http://127.0.0.1:{port}/v1 (Ctrl-C stops)")
     asyncio.run(run_forever(opened, port=port, delay=delay))
 

@@ -1,11 +1,11 @@
 """Request -> Reply: serve what is stored, ask for the rest, lose nothing."""
 
 from flipmeter.model.backends.backend import Backend, Capability
+from flipmeter.model.backends.family import Family, World, backends
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.ray import RayBackend, ray_cluster
 from flipmeter.model.backends.sim.judge_reader import worth_of
 from flipmeter.model.backends.sim.sim import latents
-from flipmeter.model.backends.sim.tilts import SIMS
 from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,
@@ -15,26 +15,25 @@ from flipmeter.model.capabilities import (
     needs,
     stated,
 )
-from flipmeter.model.endpoints import providers
+from flipmeter.model.endpoints import has_endpoint
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
 from flipmeter.model.names import (
-    World,
     can_be_reproducible,
     former_identity_of,
-    hf_models,
     identity_of,
     interface_of,
     is_callable,
     is_in_process,
+    is_simulated,
     is_tested,
-    local_models,
     open_backend,
     request_for,
     without_logprobs,
+    without_world,
 )
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.self_test import learn_reproducible, recall_reproducible
@@ -47,13 +46,13 @@ from flipmeter.model.store.store import Store
 
 __all__ = [
     "CAPABILITIES",
-    "SIMS",
     "Asked",
     "Backend",
     "Budget",
     "Capability",
     "Engine",
     "Examination",
+    "Family",
     "HttpBackend",
     "Ledger",
     "Observed",
@@ -67,6 +66,7 @@ __all__ = [
     "Store",
     "World",
     "asked_as",
+    "backends",
     "can_be_reproducible",
     "check_scored",
     "examine",
@@ -75,22 +75,21 @@ __all__ = [
     "find_prices",
     "fleet_of",
     "former_identity_of",
-    "hf_models",
+    "has_endpoint",
     "identity_of",
     "interface_of",
     "is_callable",
     "is_in_process",
+    "is_simulated",
     "is_tested",
     "latents",
     "learn_reproducible",
-    "local_models",
     "merge",
     "needs",
     "observe",
     "open_backend",
     "open_stored",
     "plan_prune",
-    "providers",
     "prune",
     "ray_cluster",
     "read_prices",
@@ -99,6 +98,7 @@ __all__ = [
     "run_forever",
     "stated",
     "without_logprobs",
+    "without_world",
     "worst_case",
     "worth_of",
 ]

@@ -8,22 +8,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flipmeter.model.backends.backend import Capability
-from flipmeter.model.backends.hf.hf import HfBackend
+from flipmeter.model.backends.family import family_of
 from flipmeter.model.backends.http import HttpBackend, Tried
-from flipmeter.model.backends.llama import LlamaBackend
-from flipmeter.model.backends.logged import LoggedBackend
-from flipmeter.model.backends.python import PythonBackend
 from flipmeter.model.backends.response import logprobs_in
-from flipmeter.model.backends.sim.sim import SimRater
-from flipmeter.model.endpoints import providers
 from flipmeter.model.engine.budget import Budget
 from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import PERSISTENCE, Persistence
 from flipmeter.model.names import (
     LOGPROBS,
-    asked_logprobs,
-    family,
     interface_of,
     without_logprobs,
 )
@@ -49,14 +42,6 @@ DECLARED_AS = {
     "seed": {"seed"},
 }
 REASONING = ("reasoning", "reasoning_effort")
-ENGINES: dict[str, type[LlamaBackend | HfBackend | SimRater | PythonBackend | LoggedBackend]] = {
-    "local": LlamaBackend,
-    "llamacpp": LlamaBackend,
-    "hf": HfBackend,
-    "sim": SimRater,
-    "python": PythonBackend,
-    "inspect": LoggedBackend,
-}
 
 SHORT, LONG = "Say yes.", "Write ten random words."
 MAX_TOKENS = 16
@@ -87,12 +72,13 @@ def asked_as(model: Model) -> str:
 
 
 def stated(model: Model) -> dict[str, Capability] | None:
-    """Return what an engine in this process has, None for a model behind an endpoint."""
-    if family(model) in providers:
+    """What a model has by the word of its backend, None for one behind an endpoint."""
+    family = family_of(model)
+    if family.capabilities is None:
         return None
-    there = ENGINES[family(model)].parameters | {"completions", "logprobs"}
+    how = "the engine in this process" if family.is_in_process else f"the backend '{model.family}'"
     return {
-        name: Capability(name, name in there, "stated by the engine in this process")
+        name: Capability(name, name in family.capabilities, f"stated by {how}")
         for name in CAPABILITIES
     }
 
@@ -179,7 +165,7 @@ class _Examiner:
         self._engine = engine
         self._interface: Interface = interface_of(model)
         self._extra = without_logprobs(model).extra
-        self._asked_logprobs = asked_logprobs(model)
+        self._asked_logprobs = family_of(model).logprob_fields_of(model, self._interface)
         self._is_passing = False
         declared = listing.get("supported_parameters")
         self._declared = set(map(str, declared)) if isinstance(declared, list) else None

@@ -9,20 +9,25 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from yarl import URL
 
 from flipmeter.base.consent import is_host_trusted
-from flipmeter.model.backends.http import Endpoint
-from flipmeter.types import Model, Problem
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.family import Family, World, backends, family_of
+from flipmeter.model.backends.http import Endpoint, HttpBackend
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.model.engine.replicas import Fleet
+from flipmeter.types import Interface, Model, Problem
 
 ALTERNATIVES = 20
 """How many tokens an endpoint is asked to show beside each token of a reply."""
 
 
 @dataclass(frozen=True)
-class Provider:
-    """A family of endpoints: `{NAME}_BASE_URL` and `{NAME}_API_KEY` come from the environment.
+class Provider(Family):
+    """A family of endpoints, with the environment variables that name its address and its key.
 
     `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
     `alternatives` is how many tokens the completions interface shows beside each token of a reply.
@@ -30,20 +35,75 @@ class Provider:
     """
 
     base_url: str | None
+    url_variable: str
+    key_variable: str
     needs_key: bool = False
     concurrency: int = 64
     alternatives: int = ALTERNATIVES
+    client: type[HttpBackend] = HttpBackend
+    about: str = ""
+
+    is_in_process = False
+    takes_key = True
+    capabilities = None
+
+    def open(self, model: Model, world: World | None, progress: Fetched | None) -> Backend:
+        is_fleet = isinstance(model.base_url, tuple)
+        clients = [
+            self.client(
+                keyed_endpoint(one),
+                self.identity_of(model),
+                concurrency=model.concurrency or self.concurrency,
+                is_adaptive=model.concurrency is None,
+                is_replica=is_fleet,
+            )
+            for one in replicas_of(model)
+        ]
+        return Fleet(clients) if is_fleet else clients[0]
+
+    def identity_of(self, model: Model, world: World | None = None) -> str:
+        if isinstance(model.base_url, tuple):
+            return f"{model.address} at replicas"
+        url = base_url_of(model)
+        return model.address if url == self.base_url else f"{model.address} at {url}"
+
+    def concurrency_of(self, model: Model) -> int:
+        return self.concurrency
+
+    def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
+        if interface == "chat":
+            return {"logprobs": True, "top_logprobs": ALTERNATIVES}
+        return {"logprobs": self.alternatives}
 
 
-providers: dict[str, Provider] = {
-    "openrouter": Provider("https://openrouter.ai/api/v1", needs_key=True, concurrency=256),
-    "openai": Provider(
-        "https://api.openai.com/v1", needs_key=True, concurrency=256, alternatives=5
-    ),
-    "vllm": Provider("http://127.0.0.1:8000/v1", concurrency=128),
-    "ollama": Provider("http://127.0.0.1:11434/v1", concurrency=2),
-    "http": Provider(None),
-}
+def add_provider(name: str, base_url: str | None, **settings: Any) -> None:
+    """Register a family of endpoints; `{NAME}_BASE_URL` and `{NAME}_API_KEY` are its variables."""
+    stem = re.sub(r"\W", "_", name).upper()
+    usual = {
+        "url_variable": f"{stem}_BASE_URL",
+        "key_variable": f"{stem}_API_KEY",
+        "about": f"OpenAI-compatible, {base_url or f'set {stem}_BASE_URL or base_url'}",
+    }
+    backends.add(name, Provider(base_url, **usual | settings))
+
+
+add_provider("openrouter", "https://openrouter.ai/api/v1", needs_key=True, concurrency=256)
+add_provider("openai", "https://api.openai.com/v1", needs_key=True, concurrency=256, alternatives=5)
+add_provider("vllm", "http://127.0.0.1:8000/v1", concurrency=128)
+add_provider("ollama", "http://127.0.0.1:11434/v1", concurrency=2)
+add_provider("http", None)
+
+
+def has_endpoint(model: Model) -> bool:
+    return isinstance(family_of(model), Provider)
+
+
+def provider_of(model: Model) -> Provider:
+    """The family of endpoints that a model belongs to."""
+    family = family_of(model)
+    if not isinstance(family, Provider):
+        raise Problem(f"{model.address} has no endpoint; its backend is '{model.family}'")
+    return family
 
 
 def replicas_of(model: Model) -> list[Model]:
@@ -60,17 +120,16 @@ def replicas_of(model: Model) -> list[Model]:
 
 def base_url_of(model: Model) -> str:
     """Where a model is asked: where the study says, else the environment, else as usual."""
-    kind = _family(model)
+    provider = provider_of(model)
     named = replicas_of(model)[0].base_url
     if named:
         return checked_address(str(named), "base_url").rstrip("/")
-    variable = _address_variable(kind)
+    variable = provider.url_variable
     if told := os.environ.get(variable):
         return checked_address(told, variable).rstrip("/")
-    usual = providers[kind].base_url
-    if not usual:
+    if not provider.base_url:
         raise Problem(f"{model.address} has no address; set base_url in the study or {variable}")
-    return usual
+    return provider.base_url
 
 
 def checked_address(url: str, where: str) -> str:
@@ -96,12 +155,12 @@ def _parsed(url: str) -> URL | None:
 
 def endpoint_of(model: Model) -> Endpoint:
     """Where a model is asked, with its key if one is set and may go there."""
-    url, variable = base_url_of(model), model.key or _key_variable(_family(model))
+    url, variable = base_url_of(model), model.key or provider_of(model).key_variable
     key = os.environ.get(variable) or None
     may_go = key is None or _may_go(variable, url, model)
     return Endpoint(
         url,
-        model.address.partition("/")[2],
+        model.own_name,
         key if may_go else None,
         variable,
         model.timeout,
@@ -111,21 +170,26 @@ def endpoint_of(model: Model) -> Endpoint:
 
 def keyed_endpoint(model: Model) -> Endpoint:
     """Where a model is asked; one that needs a key and has none is a problem."""
-    endpoint = endpoint_of(model)
-    if endpoint.key is None and (model.key or providers[_family(model)].needs_key):
-        if not model.key and not _is_own(_family(model), endpoint.base_url):
-            raise _stranger(endpoint.key_variable, endpoint.base_url)
+    endpoint, provider = endpoint_of(model), provider_of(model)
+    if endpoint.key is None and (model.key or provider.needs_key):
+        if not model.key and not _is_own(provider, endpoint.base_url):
+            raise _stranger(provider, endpoint.base_url)
         raise Problem(f"{model.address} needs a key; set the variable {endpoint.key_variable}")
     return endpoint
 
 
+def providers() -> dict[str, Provider]:
+    """The families of endpoints among the registered backends."""
+    return {name: one for name, one in backends.items() if isinstance(one, Provider)}
+
+
 def _may_go(variable: str, url: str, model: Model) -> bool:
     """Whether a key may go to an address; False to ask without it, a vendor's is a problem."""
-    owner = next((kind for kind in providers if variable == _key_variable(kind)), None)
-    if owner is not None and _is_own(owner, url):
+    owners = [one for one in providers().values() if one.key_variable == variable]
+    if any(_is_own(owner, url) for owner in owners):
         return True
-    if owner is not None and providers[owner].needs_key:
-        raise _stranger(variable, url)
+    for vendor in (owner for owner in owners if owner.needs_key):
+        raise _stranger(vendor, url)
     name = URL(url).raw_host or ""
     if is_host_trusted(name, URL(url).port):
         return True
@@ -138,34 +202,22 @@ def _may_go(variable: str, url: str, model: Model) -> bool:
     return False
 
 
-def _stranger(variable: str, url: str) -> Problem:
-    kind, host = variable.removesuffix("_API_KEY").lower(), URL(url).raw_host
-    own = URL(providers[kind].base_url or "").origin()
+def _stranger(vendor: Provider, url: str) -> Problem:
+    own, host = URL(vendor.base_url or "").origin(), URL(url).raw_host
     return Problem(
-        f"the key in {variable} is for {own} and is not sent to {URL(url).origin()}; if that is "
-        f"where you want it, set {_address_variable(kind)}={url}; else give the model a key of its "
-        f"own: `key: MY_KEY` in its entry, the key in the variable MY_KEY, and --trust-host {host}"
+        f"the key in {vendor.key_variable} is for {own} and is not sent to {URL(url).origin()}; "
+        f"if that is where you want it, set {vendor.url_variable}={url}; else give the model a key "
+        f"of its own: `key: MY_KEY` in its entry, the key in the variable MY_KEY, and "
+        f"--trust-host {host}"
     )
 
 
-def _is_own(kind: str, url: str) -> bool:
+def _is_own(provider: Provider, url: str) -> bool:
     """Whether an address is a family's own: the usual one, or that of the user's environment."""
-    own = (providers[kind].base_url, os.environ.get(_address_variable(kind)))
+    own = (provider.base_url, os.environ.get(provider.url_variable))
     return _origin(url) in {_origin(one) for one in own if one and _parsed(one) is not None}
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
     parsed = URL(url)
     return parsed.scheme, parsed.raw_host, parsed.port
-
-
-def _family(model: Model) -> str:
-    return model.address.partition("/")[0]
-
-
-def _key_variable(kind: str) -> str:
-    return f"{kind.upper()}_API_KEY"
-
-
-def _address_variable(kind: str) -> str:
-    return f"{kind.upper()}_BASE_URL"

@@ -16,7 +16,7 @@ from flipmeter.base.files.documents import read_json, read_yaml
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.model.backends.http import Endpoint
 from flipmeter.model.backends.masking import masked_bytes
-from flipmeter.model.endpoints import endpoint_of
+from flipmeter.model.endpoints import endpoint_of, has_endpoint
 from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import is_in_process
 from flipmeter.registry import suggestion
@@ -50,14 +50,12 @@ class PriceList:
 
     def of(self, model: Model) -> Quote | None:
         """Return what the list says by the model's address, or by its name at the provider."""
-        name = model.address.partition("/")[2]
-        return self.quotes.get(model.address) or self.quotes.get(name)
+        return self.quotes.get(model.address) or self.quotes.get(model.own_name)
 
     def answer(self, model: Model) -> Quote:
         """Return the provider's word on its own model, or why there is none."""
-        name = model.address.partition("/")[2]
-        missing = self.note or f"{self.source} does not list '{name}'"
-        return self.quotes.get(name) or Quote(note=missing)
+        missing = self.note or f"{self.source} does not list '{model.own_name}'"
+        return self.quotes.get(model.own_name) or Quote(note=missing)
 
 
 async def find_prices(
@@ -76,6 +74,9 @@ async def find_prices(
     unknown = [model for model in models if model.title not in quotes]
     if is_offline:
         return quotes | {m.title: Quote(note="its provider is not asked") for m in unknown}
+    unlisted = [model for model in unknown if not has_endpoint(model)]
+    quotes |= {m.title: Quote(note=f"{m.family} models have no price list") for m in unlisted}
+    unknown = [model for model in unknown if has_endpoint(model)]
     endpoints = {_place(endpoint_of(model)): endpoint_of(model) for model in unknown}
     lists = await asyncio.gather(*(fetch_prices(endpoint) for endpoint in endpoints.values()))
     found = dict(zip(endpoints, lists, strict=True))

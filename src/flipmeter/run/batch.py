@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from flipmeter.model import Store, identity_of, is_in_process, needs
+from flipmeter.model import Store, has_endpoint, identity_of, needs
 from flipmeter.model.backends.batch import (
     MOST_BYTES,
     MOST_REQUESTS,
@@ -56,7 +56,7 @@ def export_batch(
     A pipeline that looks at answers before it asks again is exported round by round.
     """
     grid = conditions(study)
-    remote = [condition for condition in grid if not is_in_process(condition.rater.model)]
+    remote = [condition for condition in grid if has_endpoint(condition.rater.model)]
     if not remote:
         raise Problem(
             "no model of the study stands behind an endpoint: those in this process are asked by "
@@ -67,7 +67,7 @@ def export_batch(
     fitted, _ = adapted(remote, known)
     seats = dict.fromkeys(seat(condition) for condition in fitted)
     identities = {(model, dataset): identity_of(model) for model, dataset in seats}
-    names = {identities[place]: place[0].address.partition("/")[2] for place in seats}
+    names = {identities[place]: place[0].own_name for place in seats}
     missing, n_rounds = _missing(fitted, identities, store)
     if not missing:
         return Exported((), n_rounds, notes)

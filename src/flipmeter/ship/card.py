@@ -20,7 +20,7 @@ from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.inference.words import Word
-from flipmeter.model import World, identity_of
+from flipmeter.model import World, identity_of, is_simulated, without_world
 from flipmeter.model.backends.user_code import beside
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
@@ -284,7 +284,7 @@ class Card(BaseModel):
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
         """Return what a simulated rater knows: the dataset that it was selected on."""
-        if not self.model.model.startswith("sim/"):
+        if not is_simulated(self.rater.model):
             return None
         if self.selected is None:
             raise Problem(f"{self.model.model} knows only a dataset, and the card names none")
@@ -302,17 +302,12 @@ class Card(BaseModel):
     def warning(self, known: World | None = None) -> str:
         """Say that the model is not the one the rater was selected on, "" if it is."""
         asked = identity_of(self.rater.model, known)
-        if not self.identity or _who(asked) == _who(self.identity):
+        if not self.identity or without_world(asked) == without_world(self.identity):
             return ""
         return (
             f"this rater was selected on {self.identity} and is now asked of {asked}: a selection "
             "does not transfer to another model, run the study there before you rely on it"
         )
-
-
-def _who(identity: str) -> str:
-    """Return an identity without what a simulated rater knows: it has a table for each dataset."""
-    return identity.partition("@")[0] if identity.startswith("sim/") else identity
 
 
 def items_as_rows(items: Sequence[Item], scale: Scale) -> list[dict[str, str]]:

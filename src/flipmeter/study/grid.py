@@ -14,6 +14,7 @@ from flipmeter.model import (
     can_be_reproducible,
     interface_of,
     is_callable,
+    is_simulated,
     is_tested,
     latents,
     worth_of,
@@ -343,7 +344,7 @@ def worlds(
     study: Study, datasets: Sequence[Dataset], grid: Sequence[Condition]
 ) -> dict[str, World]:
     """Return what simulated raters know, by dataset: the latent score of every text in it."""
-    if not any(rater.model.address.startswith("sim/") for rater in study.raters()):
+    if not any(is_simulated(rater.model) for rater in study.raters()):
         return {}
     merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
     nulls = _null_texts(grid)

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from flipmeter.base.consent import NOTHING, Trust, trusted_hosts, trusting
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.model.backends.family import World
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Fleet, Place
 from flipmeter.model.names import (
-    World,
     can_be_reproducible,
     concurrency_of,
     identity_of,

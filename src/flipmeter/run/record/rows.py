@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from flipmeter.model import without_world
 from flipmeter.probe import place_order
 from flipmeter.run.rate import Evidence, Rated
 from flipmeter.types import Condition, Head, Item, Role, Script, Usage, canonical_json
@@ -379,18 +380,15 @@ def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for name, words in ANSWERED.items():
-        told = calls.filter(pl.col(name) != "").with_columns(_without_table(name))
+        told = calls.filter(pl.col(name) != "")
+        kin = {one: without_world(one) for one in told[name].unique()}
+        told = told.with_columns(pl.col(name).replace(kin))
         told = told.group_by("rater", name, maintain_order=True).len()
         for (rater,), group in told.group_by("rater", maintain_order=True):
             if len(group) > 1:
                 shown = ", ".join(f"{value} ({n})" for value, n in group.select(name, "len").rows())
                 found.setdefault(str(rater), []).append(f"{words} changed during the run: {shown}")
     return found
-
-
-def _without_table(name: str) -> pl.Expr:
-    """Leave out what a simulated rater knows: it has a table for each dataset, and is the same."""
-    return pl.col(name).str.replace(r"^(sim/.*)@[0-9a-f]+$", "$1")
 
 
 ANSWERED = {

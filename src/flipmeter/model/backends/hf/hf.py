@@ -115,7 +115,7 @@ class HfSpec:
 
 def hf_spec(model: Model) -> HfSpec:
     """Read an address: hf/ORG/NAME, hf/NAME of the catalogue, hf/./FOLDER or hf//FOLDER."""
-    name, options = model.address.partition("/")[2], HfOptions.of(model.options)
+    name, options = model.own_name, HfOptions.of(model.options)
     if name.startswith((".", "/")):
         return HfSpec(name, True, options)
     if "/" in name:

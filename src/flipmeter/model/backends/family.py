@@ -1,0 +1,102 @@
+"""Address -> family: the registry of backends, asked for everything that differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.sim.judge_reader import Worth
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.registry import Registry, suggestion
+from flipmeter.types import Decoding, Interface, Model, Problem
+
+
+@dataclass(frozen=True)
+class World:
+    """What simulated raters know: the latent score of every text, and the words of the scale.
+
+    `worth` is how good every answer or option is, where items have some to choose from.
+    """
+
+    latents: Mapping[str, float]
+    names: tuple[str, ...]
+    poles: tuple[str, str] = ("negative", "positive")
+    worth: Worth | None = None
+
+
+class Family:
+    """A kind of model, named before the slash of an address: `sim` in `sim/honest`.
+
+    A new backend is a subclass with `open`, registered under its name; the rest has defaults.
+    """
+
+    about: str = ""
+    """One line for `flipmeter list`."""
+    pattern: str = "MODEL"
+    """What follows the slash, for `flipmeter list`; empty if `models` lists them all."""
+    is_in_process: bool = True
+    """Answers in this process and free of charge. It scores the labels of every request."""
+    is_user_code: bool = False
+    """Is given a question instead of a prompt."""
+    is_simulated: bool = False
+    """Needs to know the dataset (`World`)."""
+    is_self_tested: bool = False
+    """Claims to be reproducible and is believed after a self-test only."""
+    takes_options: bool = False
+    takes_key: bool = False
+    capabilities: frozenset[str] | None = frozenset()
+    """Which of `CAPABILITIES` it has; None if each model must be examined."""
+
+    def open(self, model: Model, world: World | None, progress: Fetched | None) -> Backend:
+        """Open what answers for a model; weights are fetched here, nothing is asked yet."""
+        raise NotImplementedError(f"{type(self).__name__}.open")
+
+    def identity_of(self, model: Model, world: World | None = None) -> str:
+        """What answers, in every request key: it must change when replies may."""
+        return model.address
+
+    def former_identity_of(self, model: Model) -> str | None:
+        """The identity under which replies were stored before, if it is another."""
+        return None
+
+    def interface_of(self, model: Model) -> Interface:
+        return "chat"
+
+    def concurrency_of(self, model: Model) -> int:
+        """How many requests are sent at a time, unless the study says."""
+        return 1
+
+    def can_be_reproducible(self, model: Model, decoding: Decoding) -> bool:
+        """Whether equal requests may be expected to get equal replies."""
+        return False
+
+    def fields_of(self, model: Model) -> dict[str, Any]:
+        """Fields of every request body beside those of `decoding`."""
+        return {}
+
+    def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
+        """Fields that ask for log-probabilities; a backend also sees the labels to score."""
+        return {}
+
+    def models(self) -> Mapping[str, str]:
+        """Known models of this family with a line about each, for `flipmeter list`."""
+        return {}
+
+
+backends: Registry[Family] = Registry("backend")
+
+
+def family_of(model: Model) -> Family:
+    """The registered family of a model; refuses an address or settings that it cannot take."""
+    if model.family not in backends or not model.own_name:
+        near = suggestion(model.family, [*backends])
+        raise Problem(f"no model '{model.address}': an address is family/name{near}")
+    family = backends[model.family]
+    if model.key and not family.takes_key:
+        raise Problem(f"{model.address} takes no `key`; only models behind an endpoint do")
+    if model.options and not family.takes_options:
+        takers = [f"{name}/…" for name, one in backends.items() if one.takes_options]
+        raise Problem(f"{model.address} takes no `options`; only {' and '.join(takers)} models do")
+    return family
