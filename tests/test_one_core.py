@@ -20,7 +20,10 @@ from flipmeter.measure.inference.bounds import bounded_share, mean_p, mean_upper
 from report_runs import simulated
 
 SOURCE = Path(flipmeter.__file__).parent
-ROOMS = ("measure", "report", "run", "ship", "view", "cli", "bridge", "api.py", "pytest_plugin.py")
+ROOMS = (
+    *("measure", "report", "run", "ship", "view", "cli", "bridge", "paper"),
+    *("api.py", "pytest_plugin.py"),
+)
 EVIDENCE = {
     *("p", "p_value", "p_values", "p_holm", "p_bh", "p_excess", "p_direction", "p_flips"),
     *("p_stable", "alpha", "ALPHA", "low", "high", "lower", "upper", "rate_upper", "margin"),
@@ -39,6 +42,8 @@ NO_EVIDENCE = {
     ("estimate_tables.py", "p_value"),
     ("draw.py", "ticks"),
     ("prediction_rows.py", "_guessed"),
+    # The paper's own rule, shown to say nothing.
+    ("noise_intervals.py", "zero_intervals"),
 }
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 

@@ -18,6 +18,7 @@ from flipmeter.measure.aspects.severity import severity
 from flipmeter.measure.aspects.slots import chi_square, slot_preference
 from flipmeter.measure.aspects.systems import rank_systems
 from flipmeter.measure.aspects.worst import worst_case
+from flipmeter.measure.effects.absolutes import absolutes
 from flipmeter.measure.effects.additive import forecasts
 from flipmeter.measure.effects.compare import compare
 from flipmeter.measure.effects.field import Field, read_field
@@ -61,6 +62,7 @@ __all__ = [
     "Verdict",
     "Watch",
     "Watched",
+    "absolutes",
     "abstention_curve",
     "agreement",
     "bowker",

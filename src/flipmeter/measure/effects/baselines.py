@@ -117,6 +117,23 @@ def transfers(
     ]
 
 
+def own_levels(
+    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
+) -> list[LevelComparison]:
+    """Every rater at the base and at every level it was asked at, held against nothing."""
+    raters, datasets, levels = _seen(decisions)
+    places = _places(keys, sides, datasets)
+    found = []
+    for rater in raters:
+        for level in (level for level in levels if (rater, level) in places):
+            factor, value = split_level(level) if level else (BASE, "baseline")
+            one = LevelComparison(factor, value, rater, "")
+            for (dataset, seed), group in places[rater, level].items():
+                one.pairs.setdefault(dataset, []).append((seed, group, group))
+            found.append(one)
+    return found
+
+
 def configs_among(levels: Sequence[str]) -> dict[str, str]:
     """Return the names of configs by level, "A" of "config=A"; a run without any is refused."""
     parts = {level: split_level(level) for level in levels}

@@ -112,7 +112,7 @@ def subtract(
     sides: Sequence[MeasuredItems], measurer: Measurer, found: Sequence[LevelComparison]
 ) -> pl.DataFrame:
     """Make the rows of every comparison."""
-    maker = _ResidualRows(sides, measurer)
+    maker = ResidualRows(sides, measurer)
     rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
@@ -131,7 +131,7 @@ def prepared(
 
 
 @dataclass(frozen=True)
-class _ResidualRows:
+class ResidualRows:
     """Makes the rows of a comparison; the bases of many comparisons are measured once."""
 
     sides: Sequence[MeasuredItems]
@@ -148,15 +148,16 @@ class _ResidualRows:
     def rows(self, one: LevelComparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
         note = f"left out, already so: {', '.join(one.left_out)}" if one.left_out else ""
-        yield from self._table(one, one.level, self._cells(one, self._cell), note)
+        yield from self.table(one, one.level, self.cells(one, self._cell), note)
         if one.factor == "cardinality":
             about = "control: the base's own answers, merged; no call is made"
-            control, first = self._cells(one, self._control), len(self.measurer.scores)
-            yield from self._table(one, f"{one.level} {MERGED}", control, about, first=first)
+            control, first = self.cells(one, self._control), len(self.measurer.scores)
+            yield from self.table(one, f"{one.level} {MERGED}", control, about, first=first)
 
-    def _cells(
+    def cells(
         self, one: LevelComparison, make: Callable[[LevelComparison, str, int, int], MeanCell]
     ) -> dict[str, dict[str, MeanCell]]:
+        """The cell of every dataset and seed."""
         return {
             dataset: {f"seed {s}": make(one, dataset, level, base) for s, level, base in pairs}
             for dataset, pairs in one.pairs.items()
@@ -210,7 +211,7 @@ class _ResidualRows:
 
     # --- all of them --------------------------------------------------------------------------
 
-    def _table(
+    def table(
         self,
         one: LevelComparison,
         level: str,
