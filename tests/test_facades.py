@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
@@ -53,3 +54,14 @@ def test_the_public_names_are_these() -> None:
         *("Example", "Label", "OrdinalClassifier", "Predictions", "Problem", "Question", "Run"),
         *("Study", "__version__", "read_predictions", "read_study"),
     ]
+
+
+def test_a_class_name_stands_for_one_idea() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    # `Study` and `Run` are public in `api`, each beside what it is made of.
+    assert {name for name, n in names.items() if n > 1} == {"Study", "Run"}

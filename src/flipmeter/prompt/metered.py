@@ -55,7 +55,7 @@ class Changing(SecurityError):
 
 
 @dataclass
-class Meter:
+class Allowance:
     """What one rendering may still do."""
 
     left: int
@@ -88,18 +88,18 @@ class Meter:
             yield one
 
 
-_METER: ContextVar[Meter] = ContextVar("meter")
+_ALLOWANCE: ContextVar[Allowance] = ContextVar("allowance")
 
 
 @contextmanager
 def metered(values: Mapping[str, Any]) -> Iterator[None]:
     """Let what is rendered inside do as much as these values are worth."""
     steps = PROMPT_STEPS + PROMPT_STEPS_PER_CHARACTER * size_of(dict(values), 2**40)
-    token = _METER.set(Meter(steps))
+    token = _ALLOWANCE.set(Allowance(steps))
     try:
         yield
     finally:
-        _METER.reset(token)
+        _ALLOWANCE.reset(token)
 
 
 def size_of(value: Any, most: int) -> int:
@@ -192,7 +192,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {SHOWN: _shown, COUNTED: _counted, READ: _read}
 
     def compiled(self, tree: nodes.Template) -> Any:
-        """The template of a parsed source, with a meter in every loop and comparison."""
+        """The template of a parsed source, with an allowance in every loop and comparison."""
         code = self.compile(_Metering().visit(tree))
         return self.template_class.from_code(self, code, self.make_globals(None))
 
@@ -206,23 +206,25 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        meter = _METER.get()
-        meter.charge(STEP + _made(operator, left, right, meter.left))
+        allowance = _ALLOWANCE.get()
+        allowance.charge(STEP + _made(operator, left, right, allowance.left))
         found = super().call_binop(context, operator, left, right)
         if isinstance(found, int) and found.bit_length() > NUMBER_BITS:
             raise TooMuch("a number of thousands of digits; a prompt needs no such number")
         return found
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        meter = _METER.get()
+        allowance = _ALLOWANCE.get()
         own = getattr(__obj, "__self__", None)
         given = (*args, *kwargs.values())
-        meter.before(getattr(__obj, "__name__", "a macro"), own if _is_plain(own) else None, given)
-        return meter.after(super().call(__context, __obj, *args, **kwargs))
+        allowance.before(
+            getattr(__obj, "__name__", "a macro"), own if _is_plain(own) else None, given
+        )
+        return allowance.after(super().call(__context, __obj, *args, **kwargs))
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         found = super().getitem(obj, argument)
-        return _METER.get().after(found) if isinstance(argument, slice) else found
+        return _ALLOWANCE.get().after(found) if isinstance(argument, slice) else found
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
@@ -234,8 +236,8 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         def formatted(*args: Any, **kwargs: Any) -> str:
             given = (*args, *kwargs.values())
             refuse_changing(given)
-            meter = _METER.get()
-            meter.charge(text.count("{") * sum(size_of(one, meter.left) for one in given))
+            allowance = _ALLOWANCE.get()
+            allowance.charge(text.count("{") * sum(size_of(one, allowance.left) for one in given))
             return wrapped(*args, **kwargs)
 
         return formatted
@@ -280,15 +282,15 @@ def _charged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @pass_context
     def step(context: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        meter = _METER.get()
+        allowance = _ALLOWANCE.get()
         if name == "join" and not hasattr(value, "__len__"):
-            value = list(meter.after(value))
-        meter.before(name, value, (*args, *kwargs.values()))
+            value = list(allowance.after(value))
+        allowance.before(name, value, (*args, *kwargs.values()))
         if name == "join":
             refuse_changing([*value])
         first = {"context": context, "environment": context.environment}
         given = [(first | {"eval_context": context.eval_ctx})[wants]] if wants else []
-        return meter.after(function(*given, value, *args, **kwargs))
+        return allowance.after(function(*given, value, *args, **kwargs))
 
     return step
 
@@ -296,8 +298,8 @@ def _charged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 @pass_context
 def _shown(_: Any, value: Any) -> Any:
     """Charge for what is printed."""
-    meter = _METER.get()
-    meter.charge(1 + size_of(value, meter.left))
+    allowance = _ALLOWANCE.get()
+    allowance.charge(1 + size_of(value, allowance.left))
     refuse_changing(value)
     return value
 
@@ -305,22 +307,22 @@ def _shown(_: Any, value: Any) -> Any:
 @pass_context
 def _read(_: Any, value: Any) -> Any:
     """Charge for what is compared."""
-    meter = _METER.get()
-    meter.charge(size_of(value, meter.left))
+    allowance = _ALLOWANCE.get()
+    allowance.charge(size_of(value, allowance.left))
     return value
 
 
 @pass_context
 def _counted(_: Any, values: Any, weight: int) -> Iterator[Any]:
     """Charge for every turn of a loop, with the text that the loop itself prints."""
-    meter = _METER.get()
+    allowance = _ALLOWANCE.get()
     for value in values:
-        meter.charge(STEP + weight)
+        allowance.charge(STEP + weight)
         yield value
 
 
 class _Metering(NodeTransformer):
-    """Puts a meter into loops, comparisons and joined texts."""
+    """Puts an allowance into loops, comparisons and joined texts."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
         weight = sum(len(data.data) for data in node.find_all(nodes.TemplateData))

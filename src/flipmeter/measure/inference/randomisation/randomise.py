@@ -49,7 +49,7 @@ class EffectTest:
 
 
 @dataclass(frozen=True)
-class Places:
+class ReplyPlaces:
     """Where replies of nominal answers lie: slots, or classes of a view where slots are unknown."""
 
     of: Ints
@@ -63,7 +63,7 @@ class Drawn:
     shape: Shape
     replies: Ints
     unit: Ints
-    places: Places | None
+    places: ReplyPlaces | None
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def find_units(blocks: Blocks) -> Units:
     return Units(oriented, tuple(drawn), observed, blocks.repeated == "some views")
 
 
-def _groups(blocks: Blocks, places: Places | None) -> Iterator[Drawn]:
+def _groups(blocks: Blocks, places: ReplyPlaces | None) -> Iterator[Drawn]:
     """Blocks that can be reassigned at all, by readability pattern, sorted by unit."""
     flat = blocks.flat
     active = np.flatnonzero(_active(blocks.replies, flat))
@@ -286,7 +286,7 @@ def _groups(blocks: Blocks, places: Places | None) -> Iterator[Drawn]:
         own = active[codes == code]
         readable = tuple((bool(a), bool(b)) for a, b in blocks.replies[own[0]] > 0)
         unit = np.cumsum(np.diff(blocks.cluster[own], prepend=-1) > 0) - 1
-        held = None if places is None else Places(places.of[own], places.n)
+        held = None if places is None else ReplyPlaces(places.of[own], places.n)
         yield Drawn(shape_of(readable, blocks.repeated), flat[own], unit, held)
 
 
@@ -297,7 +297,7 @@ def _active(replies: Ints, flat: Ints) -> Booleans:
     return np.asarray((lowest < highest) & ((replies > 0).any(axis=2).sum(axis=1) > 1))
 
 
-def _places(blocks: Blocks) -> Places | None:
+def _places(blocks: Blocks) -> ReplyPlaces | None:
     """Places of nominal answers from 0: slots, or else classes; None for ordered classes."""
     if not blocks.nominal:
         return None
@@ -305,10 +305,10 @@ def _places(blocks: Blocks) -> Places | None:
         return _slots(blocks.replies, blocks.slots)
     n_classes = int(blocks.replies.max(initial=1))
     cells = np.arange(blocks.n_views * n_classes).reshape(blocks.n_views, n_classes)
-    return Places(np.broadcast_to(cells, (len(blocks.replies), *cells.shape)), cells.size)
+    return ReplyPlaces(np.broadcast_to(cells, (len(blocks.replies), *cells.shape)), cells.size)
 
 
-def _slots(replies: Ints, slots: Ints) -> Places:
+def _slots(replies: Ints, slots: Ints) -> ReplyPlaces:
     """Slots from 0; a block in which a reassigned reply would have none says nothing."""
     n = int(slots.max(initial=0))
     classes = np.arange(1, slots.shape[2] + 1)
@@ -316,16 +316,16 @@ def _slots(replies: Ints, slots: Ints) -> Places:
     asked = (replies[:, :, 0] > 0) | (replies[:, :, 1] > 0)
     unknown = (slots == 0) & asked[:, :, None] & given[:, None, :]
     is_unknown = unknown.any(axis=(1, 2), keepdims=True)
-    return Places(np.where(is_unknown | (slots == 0), n, slots - 1), n)
+    return ReplyPlaces(np.where(is_unknown | (slots == 0), n, slots - 1), n)
 
 
-def _n_directions(blocks: Blocks, places: Places | None) -> int:
+def _n_directions(blocks: Blocks, places: ReplyPlaces | None) -> int:
     if places is not None:
         return places.n
     return 1 if blocks.n_views == 2 else blocks.n_views
 
 
-def _outcomes(replies: Ints, shape: Shape, places: Places | None) -> Floats:
+def _outcomes(replies: Ints, shape: Shape, places: ReplyPlaces | None) -> Floats:
     """Excess and direction of every block: ... x blocks x (1 + directions)."""
     apart = excess(replies, shape)[..., None]
     if places is None:
@@ -353,7 +353,7 @@ def _ordered(group: Drawn) -> Drawn:
     rank = np.empty(len(starts), dtype=np.int64)
     rank[np.lexsort(keys.T[::-1])] = np.arange(len(starts))
     again = order[np.argsort(rank[unit], kind="stable")]
-    places = None if group.places is None else Places(group.places.of[again], group.places.n)
+    places = None if group.places is None else ReplyPlaces(group.places.of[again], group.places.n)
     return Drawn(group.shape, group.replies[again], np.sort(rank[unit]), places)
 
 
