@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from flipmeter.cli import main
+from flipmeter.cli.list import REGISTRIES
+from flipmeter.decide import open_pipeline
 from flipmeter.types import Item, Scale, Task
 
 # A machine that is shared is slow at times: no test may fail for that.
@@ -35,6 +37,16 @@ def no_consent(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def trusted(no_consent: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consent to run whatever code a test names."""
     monkeypatch.setenv("FLIPMETER_TRUST", "1")
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Registries that forget at the end of a test what it registered."""
+    for registry in REGISTRIES.values():
+        monkeypatch.setattr(registry, "_parts", dict(registry.items()))
+        monkeypatch.setattr(registry, "_packages", dict(registry._packages))
+    yield
+    open_pipeline.cache_clear()
 
 
 @pytest.fixture

@@ -54,15 +54,8 @@ class FarLoudFamily(LoudFamily):
     is_in_process = False
 
 
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry that forgets at the end of a test what was added in it."""
-    monkeypatch.setattr(backends, "_parts", dict(backends.items()))
-    monkeypatch.setattr(backends, "_packages", dict(backends._packages))
-
-
 @pytest.fixture(params=[LoudFamily, FarLoudFamily])
-def loud(own_registry: None, request: pytest.FixtureRequest) -> Family:
+def loud(door: None, request: pytest.FixtureRequest) -> Family:
     family: Family = request.param()
     return backends.add("loud", family)
 
@@ -98,7 +91,7 @@ def test_a_backend_without_log_probabilities_is_refused_where_they_are_needed(
     assert "'loud/first' shows no log-probabilities" in " ".join(err.split())
 
 
-def test_a_paid_backend_without_an_endpoint_has_no_price_list(own_registry: None) -> None:
+def test_a_paid_backend_without_an_endpoint_has_no_price_list(door: None) -> None:
     backends.add("loud", FarLoudFamily())
     model = Model("loud/first")
     quotes = asyncio.run(find_prices([model], {}))

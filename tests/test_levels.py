@@ -106,7 +106,8 @@ def package(folder: Path, code: str) -> dict[str, str]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-levels\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[flipmeter]\nlevels = my_levels\n")
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def python(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -140,7 +141,7 @@ def test_a_package_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     ran = python(package(tmp_path, "import nowhere_to_be_found"), "-c", main, "list", "factors")
     assert ran.returncode == 2
     words = " ".join(ran.stderr.split())
-    assert "the package 'my-levels' offers parts to flipmeter (levels = my_levels)" in words
+    assert "the plug-in 'my-levels' (levels = my_levels) cannot be loaded" in words
     assert "No module named 'nowhere_to_be_found'" in words
 
 

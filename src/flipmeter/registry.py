@@ -1,7 +1,8 @@
-"""Names a study may use. Built-in parts and other people's packages come in by the same door.
+"""Parts by name: built-in parts and those of plug-ins are registered in the same way.
 
-A package offers its parts by an entry point of the group `flipmeter`, which names a module: to
-import it is to register them. That is done once, when a name is not found or all are asked for.
+A plug-in names a module in the entry-point group `flipmeter`; importing it registers its parts.
+Plug-ins are loaded once, when a name is not found or a registry is listed. They run because they
+are installed: a study cannot name one that is not.
 """
 
 from __future__ import annotations
@@ -20,31 +21,41 @@ ENTRY_POINTS = "flipmeter"
 OURS = "flipmeter"
 
 _adding: ContextVar[str] = ContextVar("adding", default=OURS)
-"""The package that is being imported."""
+"""The package whose parts are being registered."""
 _loaded: set[EntryPoint] = set()
 
 
 class Registry(Generic[T]):
-    """A kind of part, by name; an unknown name answers with the nearest known ones."""
+    """Parts of one kind by name; an unknown name is refused with the nearest known one."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._parts: dict[str, T] = {}
         self._packages: dict[str, str] = {}
+        self._followers: list[Callable[[str, T], object]] = []
 
     def add(self, name: str, part: T) -> T:
+        """Register a part. A name can be used once."""
         if name in self._parts:
             raise Problem(f"there is already a {self.kind} named '{name}'; choose another name")
+        for follow in self._followers:  # before it is kept: a follower may refuse it
+            follow(name, part)
         self._parts[name] = part
         self._packages[name] = _adding.get()
         return part
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Return a decorator that adds what it decorates under this name."""
+        """Decorator form of `add`."""
         return lambda part: self.add(name, part)
 
+    def follow(self, then: Callable[[str, T], object]) -> None:
+        """Call a function with the name and value of every part, present and future."""
+        for name, part in self._parts.items():  # not `items()`, which would load plug-ins
+            then(name, part)
+        self._followers.append(then)
+
     def package(self, name: str) -> str:
-        """Return the package that a part comes from, `flipmeter` for our own."""
+        """The package that registered a part, `flipmeter` for built-in parts."""
         self[name]
         return self._packages[name]
 
@@ -67,8 +78,14 @@ class Registry(Generic[T]):
         return list(self._parts.items())
 
 
+def about(part: object) -> str:
+    """One line about a part: its `about`, else the first line of its docstring."""
+    said = getattr(part, "about", None) or getattr(part, "__doc__", None) or ""
+    return str(said).strip().partition("\n")[0]
+
+
 def suggestion(name: str, known: list[str]) -> str:
-    """Return "; did you mean 'x'?" or the list of what there is."""
+    """The end of a message about an unknown name: the nearest known name, or all of them."""
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"
@@ -76,7 +93,7 @@ def suggestion(name: str, known: list[str]) -> str:
 
 
 def load_extensions() -> None:
-    """Import what other packages offer, each once; one that fails is named."""
+    """Import the modules that plug-ins name, each once."""
     for point in _points():
         if point not in _loaded:
             _loaded.add(point)  # before it is imported: it may look a name up itself
@@ -84,7 +101,7 @@ def load_extensions() -> None:
 
 
 def registered_modules() -> frozenset[str]:
-    """The modules that installed packages offer; none of them is imported."""
+    """The modules that installed plug-ins name; none of them is imported."""
     return frozenset(point.module for point in _points())
 
 
@@ -101,8 +118,8 @@ def _load(point: EntryPoint) -> None:
     except Exception as error:
         _loaded.discard(point)
         raise Problem(
-            f"the package '{package}' offers parts to flipmeter ({point.name} = {point.value}) and "
-            f"cannot be loaded: {type(error).__name__}: {error}; mend or uninstall it"
+            f"the plug-in '{package}' ({point.name} = {point.value}) cannot be loaded: "
+            f"{type(error).__name__}: {error}; fix or uninstall it"
         ) from error
     finally:
         _adding.reset(token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -11,16 +11,27 @@ from rich.table import Table
 from flipmeter.cli.consoles import say
 from flipmeter.cli.options import verb
 from flipmeter.data import datasets
-from flipmeter.decide import open_pipeline
-from flipmeter.decide.pipelines.pipeline import pipelines
+from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
 from flipmeter.model import backends
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
-from flipmeter.registry import OURS, Registry, suggestion
+from flipmeter.registry import OURS, Registry, about, suggestion
 from flipmeter.study.configs import configs
 from flipmeter.types import Problem
 
 app = verb()
+
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "datasets": datasets,
+    "backends": backends,
+    "probes": probes,
+    "demo-orders": demo_orders,
+    "configs": configs,
+    "pipelines": pipelines,
+    "aggregators": aggregators,
+    "debiasers": debiasers,
+}
+"""The kinds of parts that are one registry each; models and factors are made of several."""
 
 
 @app.command("list")
@@ -33,45 +44,47 @@ def list_(
         raise Problem(f"no kind named '{kind}'{suggestion(kind, list(kinds))}")
     for name in [kind] if kind else list(kinds):
         table = Table(title=name, title_justify="left", show_header=False, box=None)
-        for part, about in kinds[name].items():
-            table.add_row(f"  {part}", about)
+        for part, line in kinds[name].items():
+            table.add_row(f"  {part}", line)
         say(table)
 
 
 def _kinds() -> dict[str, dict[str, str]]:
-    levels = {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
+    """Every kind of part with the names in it and a line about each."""
+    return {"models": _models(), "factors": _levels()} | {
+        kind: {name: _line(registry, name) for name in registry}
+        for kind, registry in REGISTRIES.items()
+    }
+
+
+def _line(registry: Registry[Any], name: str) -> str:
+    """What a part says about itself, with the package of one from a plug-in."""
+    part = open_pipeline(name).traits if registry is pipelines else registry[name]
+    package = registry.package(name)
+    return about(part) if package == OURS else f"{about(part)} (from {package})"
+
+
+def _levels() -> dict[str, str]:
+    return {factor: ", ".join(_named(registry)) for factor, registry in factors.items()} | {
         "shots": "demonstrations per class: 0, 1, 2, ...",
         "layout": "cued, paper",
         "word_reversal": "header, flipped",
         "cardinality": "2 or 3, or what `merge` names: neighbouring classes are merged",
     }
-    return {
-        "datasets": {name: entry.title for name, entry in datasets.items()},
-        "models": _model_names(),
-        "factors": levels,
-        "probes": {name: probe.about for name, probe in probes.items()},
-        "demo orders": {name: _first_line(order) for name, order in demo_orders.items()},
-        "configs": {name: config.about for name, config in configs.items()},
-        "pipelines": {name: open_pipeline(name).traits.about for name in pipelines},
-    }
 
 
 def _named(registry: Registry[Any]) -> Iterator[str]:
-    """Yield the names of a registry, with the package of those that are not our own."""
+    """The names of a registry, with the package of those from plug-ins."""
     for name in registry:
         package = registry.package(name)
         yield name if package == OURS else f"{name} (from {package})"
 
 
-def _model_names() -> dict[str, str]:
+def _models() -> dict[str, str]:
     """The address of every model that has a name, and the pattern of all others."""
     names: dict[str, str] = {}
     for kind, family in sorted(backends.items(), key=lambda pair: not pair[1].is_in_process):
         if family.pattern:
-            names[f"{kind}/{family.pattern}"] = family.about
-        names |= {f"{kind}/{name}": about for name, about in family.models().items()}
+            names[f"{kind}/{family.pattern}"] = _line(backends, kind)
+        names |= {f"{kind}/{name}": line for name, line in family.models().items()}
     return names
-
-
-def _first_line(part: object) -> str:
-    return (part.__doc__ or "").strip().partition("\n")[0]

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.options import AsJson, verb
-from flipmeter.decide import oracle_check
-from flipmeter.decide.aggregators.aggregate import aggregators
+from flipmeter.decide import aggregators, oracle_check
 from flipmeter.types import Mode
 
 app = verb()

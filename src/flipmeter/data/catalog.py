@@ -59,6 +59,10 @@ class CatalogEntry:
     find: Callable[[], Path] | None = None
 
     @property
+    def about(self) -> str:
+        return self.title
+
+    @property
     def pools(self) -> list[str]:
         return [name for name in self.splits if name != "test"]
 

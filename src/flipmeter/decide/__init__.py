@@ -1,6 +1,11 @@
 """Answer -> Decision: what must be asked about an item, and the class that settles it."""
 
-from flipmeter.decide.aggregators.aggregate import aggregate, oracle_check
+from flipmeter.decide.aggregators.aggregate import (
+    Aggregator,
+    aggregate,
+    aggregators,
+    oracle_check,
+)
 from flipmeter.decide.aggregators.bins import copeland, weighted_sum
 from flipmeter.decide.aggregators.bradley_terry import bradley_terry
 from flipmeter.decide.aggregators.votes import majority_vote, mean_score
@@ -13,23 +18,30 @@ from flipmeter.decide.debiasers.averaging import (
 )
 from flipmeter.decide.debiasers.priors import NULL_TEXTS
 from flipmeter.decide.pipelines import both_orders, comparison, correction  # noqa: F401 - add pipelines
-from flipmeter.decide.pipelines.pipeline import Asked, in_mode, open_pipeline
+from flipmeter.decide.pipelines.correction import Bias, Debiaser, debiasers
+from flipmeter.decide.pipelines.pipeline import Asked, in_mode, open_pipeline, pipelines
 
 __all__ = [
     "NULL_TEXTS",
+    "Aggregator",
     "Asked",
     "AveragedRanks",
+    "Bias",
+    "Debiaser",
     "aggregate",
+    "aggregators",
     "average_probabilities",
     "average_ranks",
     "bradley_terry",
     "choose",
     "copeland",
+    "debiasers",
     "in_mode",
     "majority_vote",
     "mean_score",
     "median_ranks",
     "open_pipeline",
     "oracle_check",
+    "pipelines",
     "weighted_sum",
 ]

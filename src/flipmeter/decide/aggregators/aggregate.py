@@ -22,17 +22,19 @@ PAPER: frozenset[Mode] = frozenset({"paper"})
 
 @dataclass(frozen=True)
 class Aggregator:
-    """A rule from comparisons to classes, and the laws it does not keep.
+    """A rule from comparisons to classes, and the laws it does not keep, by mode.
 
-    `order_dependent`: the modes in which the order of the demonstrations can change a class.
-    `lopsided`: the modes in which turning the scale and all outcomes round need not turn the class
-    round, even where no last resort decided.
+    `order_dependent`: the order of the demonstrations can change a class.
+    `lopsided`: mirroring the scale and all outcomes need not mirror the class, even where no last
+    resort decided.
+    `imperfect`: a perfect comparator does not always get the true class.
     """
 
     rule: Rule
     about: str
     order_dependent: frozenset[Mode] = frozenset()
     lopsided: frozenset[Mode] = frozenset()
+    imperfect: frozenset[Mode] = frozenset()
 
 
 aggregators: Registry[Aggregator] = Registry("aggregator")
@@ -40,10 +42,10 @@ aggregators.add(
     "majority_vote",
     Aggregator(most_voted, "the class with most votes", order_dependent=PAPER),
 )
-aggregators.add("mean_score", Aggregator(mean_voted, "the mean vote, rounded"))
+aggregators.add("mean_score", Aggregator(mean_voted, "the mean vote, rounded", imperfect=BOTH))
 aggregators.add(
     "weighted_sum",
-    Aggregator(weighted, "the sum of outcome times label, cut", lopsided=BOTH),
+    Aggregator(weighted, "the sum of outcome times label, cut", lopsided=BOTH, imperfect=PAPER),
 )
 aggregators.add("copeland", Aggregator(net_wins, "the net number of wins, cut"))
 aggregators.add(
@@ -60,14 +62,14 @@ def aggregate(
     *,
     mode: Mode = "recommended",
 ) -> Aggregated:
-    """Return a class per item by the aggregator of this name, and how it came about."""
+    """The class of each item by a named aggregator, and how it came about."""
     return aggregators[name].rule(Comparisons.of(outcomes, labels, n_classes), mode)
 
 
 def oracle_check(
     aggregator: str, n_classes: int = 5, shots: int = 5, *, mode: Mode = "recommended"
 ) -> tuple[Rank, ...]:
-    """Return the class that each true class gets from a perfect comparator.
+    """The class that each true class gets from a perfect comparator.
 
     It wins against lower classes, loses to higher ones and ties with its own: an aggregator that
     does not answer 1, 2, ..., M is wrong before any model is asked.

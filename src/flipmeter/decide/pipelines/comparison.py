@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.decide.aggregators.aggregate import Rule, aggregators
+from flipmeter.decide.aggregators.aggregate import Aggregator, Rule, aggregators
 from flipmeter.decide.aggregators.bins import weighted
 from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.aggregators.votes import favourite, nearest_class
@@ -296,11 +296,13 @@ def _self_supervised(compared: Comparisons, mode: Mode) -> Aggregated:
     return weighted(compared, "recommended", thresholds="self")
 
 
+def _add_pairwise(name: str, aggregator: Aggregator) -> None:
+    pipelines.add(f"pairwise+{name}", _pairwise(aggregator.about, aggregator.rule))
+
+
 _DEFAULT = aggregators["weighted_sum"]
 pipelines.add("pairwise", _pairwise(_DEFAULT.about, _DEFAULT.rule))
-# By name: to walk through a registry would load other people's packages while this one is loaded.
-for _name in ("majority_vote", "mean_score", "weighted_sum", "copeland", "bradley_terry"):
-    pipelines.add(f"pairwise+{_name}", _pairwise(aggregators[_name].about, aggregators[_name].rule))
+aggregators.follow(_add_pairwise)
 pipelines.add(
     "pairwise+weighted_sum_self",
     _pairwise(

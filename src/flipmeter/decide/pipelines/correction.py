@@ -40,6 +40,7 @@ from flipmeter.decide.pipelines.pipeline import (
     unheard,
 )
 from flipmeter.decide.spaces import Floats, by_class, rotations
+from flipmeter.registry import Registry
 from flipmeter.types import (
     NO_CLASS,
     Answer,
@@ -258,34 +259,42 @@ def averaged(
     return lambda mode: Averaged(traits, views, middle, mode)
 
 
-def _corrected(about: str, bias: Bias, calibration: Calibration = "") -> Open:
-    traits = Traits(about, needs_scores=True, calibration=calibration)
-    return lambda mode: Corrected(traits, bias, mode)
+@dataclass(frozen=True)
+class Debiaser:
+    """A correction for a preference for slots: used as `pointwise+NAME`.
+
+    `calibration` says on which items the bias is learned. `paper` is its form in the paper's mode.
+    """
+
+    about: str
+    bias: Bias
+    calibration: Calibration = ""
+    paper: Debiaser | None = None
+
+    def __call__(self, mode: Mode) -> Pipeline:
+        form = self.paper if self.paper and mode == "paper" else self
+        traits = Traits(form.about, needs_scores=True, calibration=form.calibration)
+        return Corrected(traits, form.bias, mode)
 
 
-_PRIDE_PAPER = _corrected(
+debiasers: Registry[Debiaser] = Registry("debiaser")
+debiasers.follow(lambda name, debiaser: pipelines.add(f"pointwise+{name}", debiaser))
+
+_PRIDE_PAPER = Debiaser(
     "probabilities divided by their mean over some test items in both label orders",
     _learned(both_label_orders, pride_paper_prior, in_sample=True),
     "test",
 )
-_PRIDE_ODD = _corrected(
+_PRIDE_ODD = Debiaser(
     "probabilities divided by what two label orders tell of slots",
     _learned(both_label_orders, pride_odd_prior, in_sample=False),
     "apart",
 )
 
 
-def _pride(mode: Mode) -> Pipeline:
-    """Take the paper's form of PriDe in its mode, the odd one otherwise."""
-    return _PRIDE_PAPER(mode) if mode == "paper" else _PRIDE_ODD(mode)
-
-
-def _contextual(mode: Mode) -> Corrected:
-    texts = PAPER_NULL_TEXTS if mode == "paper" else NULL_TEXTS
+def _contextual(texts: Sequence[str], paper: Debiaser | None = None) -> Debiaser:
     about = f"probabilities divided by those after {len(texts)} texts without content"
-    return Corrected(
-        Traits(about, needs_scores=True), _null(lambda panel: texts, "contextual"), mode
-    )
+    return Debiaser(about, _null(lambda panel: texts, "contextual"), paper=paper)
 
 
 _OPEN: dict[str, Open] = {
@@ -322,21 +331,30 @@ _OPEN: dict[str, Open] = {
         all_rotations,
         "probabilities",
     ),
-    "pride_paper": _PRIDE_PAPER,
-    "pride_odd": _PRIDE_ODD,
-    "pride_cyclic": _corrected(
+}
+for _name, _open in _OPEN.items():
+    pipelines.add(f"pointwise+{_name}", _open)
+
+debiasers.add("pride_paper", _PRIDE_PAPER)
+debiasers.add("pride_odd", _PRIDE_ODD)
+debiasers.add(
+    "pride_cyclic",
+    Debiaser(
         "probabilities divided by what all rotations of the labels tell of slots",
         _learned(all_rotations, pride_cyclic_prior, in_sample=False),
         "apart",
     ),
-    "pride": _pride,
-    "contextual": _contextual,
-    "domain_context": _corrected(
+)
+debiasers.add("pride", replace(_PRIDE_ODD, paper=_PRIDE_PAPER))
+debiasers.add("contextual", _contextual(NULL_TEXTS, paper=_contextual(PAPER_NULL_TEXTS)))
+debiasers.add(
+    "domain_context",
+    Debiaser(
         "probabilities divided by those after 20 texts of random words of the domain",
         _null(_of_domain, "domain_context"),
         "apart",
     ),
-    "batch": _corrected("probabilities divided by their mean over all items", _batch(), "batch"),
-}
-for _name, _open in _OPEN.items():
-    pipelines.add(f"pointwise+{_name}", _open)
+)
+debiasers.add(
+    "batch", Debiaser("probabilities divided by their mean over all items", _batch(), "batch")
+)

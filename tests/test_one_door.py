@@ -1,0 +1,258 @@
+"""Registries: what is registered can be used, is listed, and is held to the laws of its kind."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flipmeter
+from conftest import Cli
+from flipmeter.cli.list import REGISTRIES
+from flipmeter.decide import Aggregator, Bias, Debiaser, aggregators, debiasers, open_pipeline
+from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
+from flipmeter.decide.debiasers.priors import Prior, batch_prior
+from flipmeter.model import backends
+from flipmeter.model.endpoints import Provider
+from flipmeter.probe import demo_orders, probes
+from flipmeter.prompt import factors
+from flipmeter.registry import OURS, Registry, about
+from flipmeter.types import Decoding, Mode, Model, Problem, View
+
+STUDY: dict[str, Any] = {
+    "name": "door",
+    "models": ["sim/first-slot"],
+    "datasets": ["reviews"],
+    "test_size": 12,
+    "probes": ["label_order"],
+    "repeats": 1,
+    "base": {"shots": 1},
+}
+
+SORTED: dict[str, dict[str, str]] = {
+    "backends": {
+        **dict.fromkeys(("local", "llamacpp", "hf"), "engine"),
+        **dict.fromkeys(("openrouter", "openai"), "vendor"),
+        **dict.fromkeys(("vllm", "ollama", "http"), "server"),
+        "sim": "simulated",
+        "python": "user code",
+        "inspect": "log",
+    },
+    "probes": {
+        "label_order": "label_order",
+        "demo_order": "demo_order",
+        "placement": "placement",
+        "criterion_order": "criterion_order",
+        "system_user": "instructions",
+        **dict.fromkeys(
+            ("pair_order", "option_order", "option_permutations", "candidate_order"), "place_order"
+        ),
+    },
+    "demo-orders": {
+        "base": "as sampled",
+        "ascending": "by class",
+        "descending": "by class",
+        "random": "drawn",
+    },
+}
+"""By kind and name: what a built-in part is, and so which of the laws below it is held to."""
+
+
+def of_kind(kind: str, what: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("name", [n for n, is_a in SORTED[kind].items() if is_a == what])
+
+
+# --- every kind -------------------------------------------------------------------------------
+
+APART = {"place order", "paradigm", "simulated rater", "hf model", "local model", "erratum"}
+"""Registries that a study does not name: what others are made of, or models by their address."""
+
+
+def registries() -> dict[str, Registry[Any]]:
+    """Every registry of the package, found by looking into all its modules."""
+    found = {}
+    for module in pkgutil.walk_packages(flipmeter.__path__, "flipmeter."):
+        if module.name not in ("flipmeter.__main__", "flipmeter.bridge.tasks"):
+            values = vars(importlib.import_module(module.name)).values()
+            found |= {one.kind: one for one in values if isinstance(one, Registry)}
+    return found
+
+
+def test_every_registry_is_listed() -> None:
+    listed = [*REGISTRIES.values(), *factors.values()]
+    missing = [k for k, one in registries().items() if one not in listed and k not in APART]
+    assert not missing, f"add to REGISTRIES in cli/list.py: {missing}"
+
+
+@pytest.mark.parametrize("kind", [*REGISTRIES])
+def test_every_part_is_listed_with_a_line_about_it(cli: Cli, kind: str) -> None:
+    code, out, _ = cli("list", kind)
+    assert code == 0
+    lines = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if line.split()}
+    assert [name for name in REGISTRIES[kind] if not lines.get(name)] == []
+
+
+@pytest.mark.parametrize("kind", [*SORTED])
+def test_every_built_in_part_is_sorted_into_the_laws_of_its_kind(kind: str) -> None:
+    registry = REGISTRIES[kind]
+    ours = [name for name in registry if registry.package(name) == OURS]
+    unsorted = sorted({*ours} ^ {*SORTED[kind]})
+    assert not unsorted, f"sort into SORTED['{kind}'] in {Path(__file__).name}: {unsorted}"
+
+
+def test_a_follower_sees_parts_of_before_and_after() -> None:
+    tones: Registry[str] = Registry("tone")
+    tones.add("soft", "quietly")
+    seen: list[tuple[str, str]] = []
+    tones.follow(lambda name, part: seen.append((name, part)))
+    tones.add("loud", "noisily")
+    assert seen == [("soft", "quietly"), ("loud", "noisily")]
+
+
+def test_a_part_that_a_follower_refuses_is_not_registered() -> None:
+    tones: Registry[str] = Registry("tone")
+
+    def refuse(name: str, part: str) -> None:
+        raise Problem("no")
+
+    tones.follow(refuse)
+    with pytest.raises(Problem):
+        tones.add("loud", "noisily")
+    assert "loud" not in tones
+
+
+def test_a_part_says_what_it_is_by_its_about_or_its_docstring() -> None:
+    assert about(aggregators["copeland"]) == aggregators["copeland"].about
+    assert about(test_every_registry_is_listed) == ""
+    assert about(lowest) == "Always the lowest class."
+
+
+# --- backends ---------------------------------------------------------------------------------
+
+NAMED = {"local": "local/smollm2-135m", "hf": "hf/qwen3-4b", "sim": "sim/honest"}
+
+
+@of_kind("backends", "vendor")
+def test_a_vendor_has_its_own_host_and_needs_a_key(name: str) -> None:
+    family = backends[name]
+    assert isinstance(family, Provider)
+    assert family.needs_key
+    assert (family.base_url or "").startswith("https://")
+
+
+@of_kind("backends", "server")
+def test_a_server_of_your_own_is_asked_on_this_machine_and_without_a_key(name: str) -> None:
+    family = backends[name]
+    assert isinstance(family, Provider)
+    assert not family.needs_key
+    assert (family.base_url or "http://127.0.0.1").startswith("http://127.0.0.1")
+
+
+@pytest.mark.parametrize("name", [*backends])
+def test_models_behind_an_endpoint_are_paid_take_a_key_and_are_never_called_reproducible(
+    name: str,
+) -> None:
+    family = backends[name]
+    if isinstance(family, Provider):
+        assert not family.is_in_process
+        assert family.takes_key
+        assert not family.can_be_reproducible(Model(f"{name}/x"), Decoding())
+
+
+@of_kind("backends", "engine")
+def test_an_engine_is_believed_to_be_reproducible_after_a_self_test_only(name: str) -> None:
+    model = Model(NAMED.get(name, f"{name}/x.gguf"))
+    drawn = Decoding(temperature=1.0)
+    assert backends[name].is_self_tested
+    assert not backends[name].can_be_reproducible(model, drawn)
+    assert {"logprobs", "completions", "seed"} <= (backends[name].capabilities or set())
+
+
+@of_kind("backends", "log")
+def test_a_log_cannot_be_called_reproducible(name: str) -> None:
+    assert not backends[name].can_be_reproducible(Model(f"{name}/x"), Decoding())
+
+
+def test_only_user_code_is_given_questions_and_only_simulations_the_data() -> None:
+    kinds = SORTED["backends"]
+    assert {n for n, f in backends.items() if f.is_user_code} == {
+        name for name, kind in kinds.items() if kind == "user code"
+    }
+    assert {n for n, f in backends.items() if f.is_simulated} == {
+        name for name, kind in kinds.items() if kind == "simulated"
+    }
+
+
+# --- probes and orders ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*probes])
+def test_a_probe_moves_one_axis_and_holds_the_others(name: str) -> None:
+    base, *others = probes[name].views(4)
+    axes = {f.name for f in fields(View)} - {"name"}
+    moved = {axis for axis in axes for one in others if getattr(one, axis) != getattr(base, axis)}
+    assert moved == {SORTED["probes"].get(name, *moved)}
+
+
+@of_kind("demo-orders", "drawn")
+def test_an_order_that_is_drawn_depends_on_the_seed(name: str, demos: Any) -> None:
+    assert len({demo_orders[name](demos, seed) for seed in range(8)}) > 1
+
+
+@of_kind("demo-orders", "by class")
+def test_an_order_by_class_does_not_depend_on_the_seed(name: str, demos: Any) -> None:
+    assert len({demo_orders[name](demos, seed) for seed in range(8)}) == 1
+
+
+# --- pairwise+NAME and pointwise+NAME -----------------------------------------------------------
+
+
+def lowest(compared: Comparisons, mode: Mode) -> Aggregated:
+    """Always the lowest class."""
+    n_items = len(compared.outcomes)
+    return Aggregated(np.ones(n_items, dtype=np.int64), *(np.zeros(n_items, dtype=bool),) * 3)
+
+
+def ask_nothing(panel: Any) -> list[Any]:
+    return []
+
+
+def flat(panel: Any, heard: Any) -> Prior:
+    return batch_prior(np.full((2, panel.n_classes), 1 / panel.n_classes))
+
+
+@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize(
+    ("registry", "part", "pipeline"),
+    [
+        (aggregators, Aggregator(lowest, "the lowest class"), "pairwise+mine"),
+        (debiasers, Debiaser("nothing", Bias(ask_nothing, flat)), "pointwise+mine"),
+    ],
+    ids=["aggregator", "debiaser"],
+)
+def test_a_pipeline_follows_from_what_it_ends_in(
+    cli: Cli, tmp_path: Path, registry: Registry[Any], part: Any, pipeline: str
+) -> None:
+    study = STUDY | {"pipeline": pipeline}
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    code, _, err = cli("run", "study.json")
+    assert code == 2
+    assert f"no pipeline named '{pipeline}'" in " ".join(err.split())
+    registry.add("mine", part)
+    assert part.about in open_pipeline(pipeline).traits.about
+    code, _, err = cli("run", "study.json")
+    assert code == 0, err
+    assert pipeline in cli("list", "pipelines")[1]
+
+
+@pytest.mark.usefixtures("door")
+def test_an_aggregator_whose_pipeline_exists_is_refused() -> None:
+    with pytest.raises(Problem, match="already a pipeline named 'pairwise\\+calibraeval'"):
+        aggregators.add("calibraeval", Aggregator(lowest, "the lowest class"))
+    assert "calibraeval" not in aggregators
