@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from flipmeter.cli import main
 from flipmeter.cli.list import REGISTRIES
 from flipmeter.decide import open_pipeline
+from flipmeter.prompt import factors
 from flipmeter.types import Item, Scale, Task
 
 # A machine that is shared is slow at times: no test may fail for that.
@@ -42,7 +43,7 @@ def trusted(no_consent: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Registries that forget at the end of a test what it registered."""
-    for registry in REGISTRIES.values():
+    for registry in (*REGISTRIES.values(), *factors.values()):
         monkeypatch.setattr(registry, "_parts", dict(registry.items()))
         monkeypatch.setattr(registry, "_packages", dict(registry._packages))
     yield

@@ -70,15 +70,16 @@ def of_kind(kind: str, what: str) -> pytest.MarkDecorator:
 
 # --- every kind -------------------------------------------------------------------------------
 
-APART = {"place order", "paradigm", "simulated rater", "hf model", "local model", "erratum"}
+APART = {"place order", "paradigm", "simulated rater", "hf model", "local model"}
 """Registries that a study does not name: what others are made of, or models by their address."""
 
 
 def registries() -> dict[str, Registry[Any]]:
-    """Every registry of the package, found by looking into all its modules."""
-    found = {}
+    """Every registry of the package but for the paper's own, by looking into all modules."""
+    found: dict[str, Registry[Any]] = {}
+    skipped = ("flipmeter.__main__", "flipmeter.bridge.tasks", "flipmeter.paper")
     for module in pkgutil.walk_packages(flipmeter.__path__, "flipmeter."):
-        if module.name not in ("flipmeter.__main__", "flipmeter.bridge.tasks"):
+        if not module.name.startswith(skipped):
             values = vars(importlib.import_module(module.name)).values()
             found |= {one.kind: one for one in values if isinstance(one, Registry)}
     return found

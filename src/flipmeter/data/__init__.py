@@ -1,7 +1,7 @@
 """Files -> Item: read, check and sample labelled texts."""
 
 from flipmeter.data.cardinality import Groups, merge, merge_sample
-from flipmeter.data.catalog import datasets
+from flipmeter.data.catalog import CatalogEntry, Split, datasets
 from flipmeter.data.digest import item_digest, unit_digests
 from flipmeter.data.files import load_file, with_demos
 from flipmeter.data.load import load
@@ -9,8 +9,10 @@ from flipmeter.data.sampling import Balance, Sample, sample
 
 __all__ = [
     "Balance",
+    "CatalogEntry",
     "Groups",
     "Sample",
+    "Split",
     "datasets",
     "item_digest",
     "load",

@@ -8,6 +8,7 @@ from flipmeter.decide.aggregators.aggregate import (
 )
 from flipmeter.decide.aggregators.bins import copeland, weighted_sum
 from flipmeter.decide.aggregators.bradley_terry import bradley_terry
+from flipmeter.decide.aggregators.outcomes import Aggregated
 from flipmeter.decide.aggregators.votes import majority_vote, mean_score
 from flipmeter.decide.debiasers.averaging import (
     AveragedRanks,
@@ -16,18 +17,21 @@ from flipmeter.decide.debiasers.averaging import (
     choose,
     median_ranks,
 )
-from flipmeter.decide.debiasers.priors import NULL_TEXTS
+from flipmeter.decide.debiasers.priors import NULL_TEXTS, Prior
 from flipmeter.decide.pipelines import both_orders, comparison, correction  # noqa: F401 - add pipelines
 from flipmeter.decide.pipelines.correction import Bias, Debiaser, debiasers
-from flipmeter.decide.pipelines.pipeline import Asked, in_mode, open_pipeline, pipelines
+from flipmeter.decide.pipelines.pipeline import Asked, Traits, in_mode, open_pipeline, pipelines
 
 __all__ = [
     "NULL_TEXTS",
+    "Aggregated",
     "Aggregator",
     "Asked",
     "AveragedRanks",
     "Bias",
     "Debiaser",
+    "Prior",
+    "Traits",
     "aggregate",
     "aggregators",
     "average_probabilities",

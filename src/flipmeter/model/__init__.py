@@ -15,7 +15,7 @@ from flipmeter.model.capabilities import (
     needs,
     stated,
 )
-from flipmeter.model.endpoints import has_endpoint
+from flipmeter.model.endpoints import add_provider, has_endpoint
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
@@ -65,6 +65,7 @@ __all__ = [
     "Spent",
     "Store",
     "World",
+    "add_provider",
     "asked_as",
     "backends",
     "can_be_reproducible",

@@ -37,8 +37,14 @@ class Aggregated:
     last_resort: Booleans
     degenerate: Booleans
 
+    @classmethod
+    def of(cls, ranks: Ints) -> Aggregated:
+        """Classes that no tie rule had to decide."""
+        no = np.zeros(len(ranks), dtype=np.bool_)
+        return cls(ranks, no, no, no)
+
     def at(self, places: Ints) -> Aggregated:
-        """Return the items at these places."""
+        """The items at these places."""
         return Aggregated(*(of[places] for of in vars(self).values()))
 
 

@@ -27,8 +27,6 @@ from flipmeter.decide.spaces import (
 )
 from flipmeter.types import Problem
 
-Form = Literal["pride_paper", "pride_odd", "pride_cyclic", "contextual", "domain_context", "batch"]
-
 NULL_TEXTS = ("N/A", "", "[MASK]")
 """Texts without content, for contextual calibration."""
 PAPER_NULL_TEXTS = NULL_TEXTS[:1]
@@ -43,7 +41,7 @@ class Prior:
     """
 
     weights: tuple[float, ...]
-    form: Form
+    form: str
     n_items: int
     n_views: int = 1
     in_sample: bool = False
@@ -149,7 +147,7 @@ def pseudo_texts(corpus: Sequence[str], n: int = N_PSEUDO_TEXTS, seed: int = 0) 
     )
 
 
-def _prior(weights: Floats, form: Form, p: Floats, in_sample: bool = False) -> Prior:
+def _prior(weights: Floats, form: str, p: Floats, in_sample: bool = False) -> Prior:
     weights = np.maximum(weights / weights.sum(), FLOOR)
     n_views = p.shape[1] if p.ndim == 3 else 1
     return Prior(tuple((weights / weights.sum()).tolist()), form, len(p), n_views, in_sample)
