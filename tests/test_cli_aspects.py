@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.measure import ASPECTS
 from flipmeter.run.record.folder import Run
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -119,8 +118,3 @@ def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
     code, _, err = cli(asked[0], runs[0], *asked[1:])
     assert code == 2
     assert says in " ".join(err.split())
-
-
-def test_the_help_names_every_aspect(cli: Cli) -> None:
-    _, out, _ = cli("measure", "--help")
-    assert all(name in out for name in ASPECTS)

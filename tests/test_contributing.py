@@ -35,8 +35,12 @@ USES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Aggregator": ("aggregators", "nearest_tie", {"pipeline": "pairwise+nearest_tie"}),
     "Debiaser": ("debiasers", "first_slot", {"pipeline": "pointwise+first_slot"}),
     "Pipeline": ("pipelines", "parrot", {"pipeline": "parrot"}),
+    "Aspect": ("aspects", "sizes", {}),
 }
 """By kind: where the snippet's part is listed, its name, and how a study uses it."""
+AFTERWARDS = {"Aspect": ("measure", "runs/snippet", "--show", "sizes")}
+"""By kind: what is done with the run, where a study alone does not use the part."""
+SHOWN = {"Aspect": "items compared"}
 
 
 @pytest.fixture
@@ -66,6 +70,10 @@ def test_a_snippet_registers_a_part_that_is_listed_and_works_in_a_study(
     (tmp_path / "study.json").write_text(json.dumps(STUDY | use))
     code, _, err = cli("run", "study.json", "--data-dir", str(tone), "--anyway")
     assert code == 0, err
+    if kind in AFTERWARDS:
+        code, out, err = cli(*AFTERWARDS[kind])
+        assert code == 0, err
+        assert SHOWN[kind] in out
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=[*SNIPPETS])

@@ -12,11 +12,12 @@ import pytest
 import flipmeter as fm
 from conftest import Cli
 from flipmeter.data.labels import read_labels
-from flipmeter.measure.estimates.long_table import ORDINAL
+from flipmeter.metrics import metrics as registered
 from flipmeter.run.record.folder import Run
 from flipmeter.types import Problem, Scale
 
 Write = Callable[[str, str], Path]
+ORDINAL = {name for name, metric in registered.items() if metric.needs_order}
 COLOURS = ["red", "green", "blue", "yellow"]
 TEXTS = ["{} rose {}", "a {} thing with number {}", "so {} it hurts {} times"]
 
@@ -90,7 +91,7 @@ def test_no_number_of_a_nominal_run_needs_an_order(run: Run) -> None:
 
 
 def test_severity_of_nominal_classes_is_refused(run: Run) -> None:
-    with pytest.raises(Problem, match="no severity: the scale is nominal"):
+    with pytest.raises(Problem, match="severity: not defined, because the scale is nominal"):
         fm.Run(run.folder).aspects("severity")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,19 @@ from flipmeter.cli.list import REGISTRIES
 from flipmeter.decide import Aggregator, Bias, Debiaser, aggregators, debiasers, open_pipeline
 from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.debiasers.priors import Prior, batch_prior
+from flipmeter.measure import ASPECTS, Aspect, measure_aspects
+from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.estimates.scores import SCORES
+from flipmeter.measure.panel.groups import estimates
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.metrics import Metric, metrics
 from flipmeter.model import backends
 from flipmeter.model.endpoints import Provider
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about
-from flipmeter.types import Decoding, Mode, Model, Problem, View
+from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
+from test_measure_aspects import CONTRASTS, FRAME
 
 STUDY: dict[str, Any] = {
     "name": "door",
@@ -59,6 +68,12 @@ SORTED: dict[str, dict[str, str]] = {
         "ascending": "by class",
         "descending": "by class",
         "random": "drawn",
+    },
+    "aspects": {
+        **dict.fromkeys(("excess", "direction", "severity", "slots", "worst"), "of any run"),
+        **dict.fromkeys(("matrix", "confidence"), "of any run"),
+        **dict.fromkeys(("pairs", "systems"), "of judges"),
+        "certainty": "of probabilities",
     },
 }
 """By kind and name: what a built-in part is, and so which of the laws below it is held to."""
@@ -209,6 +224,45 @@ def test_an_order_that_is_drawn_depends_on_the_seed(name: str, demos: Any) -> No
 @of_kind("demo-orders", "by class")
 def test_an_order_by_class_does_not_depend_on_the_seed(name: str, demos: Any) -> None:
     assert len({demo_orders[name](demos, seed) for seed in range(8)}) == 1
+
+
+# --- aspects and metrics ------------------------------------------------------------------------
+
+
+@of_kind("aspects", "of any run")
+def test_an_aspect_of_any_run_has_numbers_whose_words_are_registered(name: str) -> None:
+    table = measure_aspects(FRAME, CONTRASTS, [name])[name]
+    stems = {metric.partition(":")[0] for metric in table["metric"]}
+    assert stems
+    assert [stem for stem in stems if stem not in metrics and ">" not in stem] == []
+
+
+@of_kind("aspects", "of judges")
+def test_an_aspect_of_judges_is_empty_for_a_rater_of_single_items(name: str) -> None:
+    assert measure_aspects(FRAME, CONTRASTS, [name])[name].is_empty()
+
+
+def test_every_score_has_words() -> None:
+    assert [name for name in SCORES if name not in metrics] == []
+
+
+@pytest.mark.usefixtures("door")
+def test_an_aspect_of_a_plug_in_is_measured_and_shown(cli: Cli, tmp_path: Path) -> None:
+    def rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
+        for contrast in contrasts:
+            everything = np.ones(panel.groups.n, dtype=bool)
+            size = estimates("size", panel.groups.count().astype(float), n=panel.groups.count())
+            yield rows_of(everything, size, contrast.name)
+
+    ASPECTS.add("sizes", Aspect("How many items are there?", rows))
+    metrics.add("size", Metric("items asked", is_share=False))
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    assert cli("run", "study.json")[0] == 0
+    code, out, err = cli("measure", "runs/door", "--show", "sizes")
+    assert code == 0, err
+    assert "How many items are there?" in out
+    assert re.search(r"items asked +│ +12", out)
+    assert "How many items are there?" in cli("list", "aspects")[1]
 
 
 # --- pairwise+NAME and pointwise+NAME -----------------------------------------------------------

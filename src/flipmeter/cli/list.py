@@ -12,6 +12,8 @@ from flipmeter.cli.consoles import say
 from flipmeter.cli.options import verb
 from flipmeter.data import datasets
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
+from flipmeter.measure import ASPECTS
+from flipmeter.metrics import metrics
 from flipmeter.model import backends
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
@@ -30,6 +32,8 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "pipelines": pipelines,
     "aggregators": aggregators,
     "debiasers": debiasers,
+    "metrics": metrics,
+    "aspects": ASPECTS,
 }
 """The kinds of parts that are one registry each; models and factors are made of several."""
 

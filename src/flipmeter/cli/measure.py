@@ -29,7 +29,7 @@ def measure(
     scale: ScaleOption = None,
     show: Annotated[
         str | None,
-        typer.Option(help=f"Only these aspects: {', '.join(ASPECTS)}; or all."),
+        typer.Option(help="Only these aspects (see flipmeter list aspects), or all."),
     ] = None,
     costs: Annotated[
         Path | None, typer.Option(help="A CSV of costs for --show worst: gold by predicted class.")
@@ -71,7 +71,11 @@ def _show_aspects(done: Run, tables: dict[str, pl.DataFrame], output: Output) ->
             if table.is_empty():
                 say("", f"{name}: this run has nothing to measure it on")
             else:
-                say("", warned(aspect_table(table, name), done.warnings), *aspect_notes(table))
+                say(
+                    "",
+                    warned(aspect_table(table, ASPECTS[name].about), done.warnings),
+                    *aspect_notes(table),
+                )
 
     named = [table.select(pl.lit(name).alias("aspect"), pl.all()) for name, table in tables.items()]
     output.show(heading(done), tables, people, rows=pl.concat(named, how="diagonal"))

@@ -1,6 +1,6 @@
 """Decision -> Estimate: flip rates, performance and what they are sure of."""
 
-from flipmeter.measure.aspects.aspects import ASPECTS, measure_aspects
+from flipmeter.measure.aspects.aspects import ASPECTS, Aspect, measure_aspects
 from flipmeter.measure.aspects.certainty import confidence_trend
 from flipmeter.measure.aspects.confidence import (
     abstention_curve,
@@ -29,6 +29,7 @@ from flipmeter.measure.effects.pareto import Standing, choose, standings
 from flipmeter.measure.effects.propose import Proposal, propose
 from flipmeter.measure.effects.residuals import residuals, transfer
 from flipmeter.measure.estimates.flips import flip_rate
+from flipmeter.measure.estimates.long_table import rows_of
 from flipmeter.measure.estimates.phase0 import phase0_table
 from flipmeter.measure.estimates.table import measure
 from flipmeter.measure.inference import Finding, Verdict, verdict
@@ -43,12 +44,13 @@ from flipmeter.measure.inference.sequential.power import (
     refuse_unreachable,
 )
 from flipmeter.measure.inference.sequential.watch import Watch, Watched
-from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.measure.panel.panel import Panel, compared, read_panel
 from flipmeter.measure.statistics.formulas import mcnemar, paper_round, wilson
 
 __all__ = [
     "ASPECTS",
     "PROMPT_FACTORS",
+    "Aspect",
     "Claim",
     "Field",
     "Finding",
@@ -71,6 +73,7 @@ __all__ = [
     "choose",
     "claimed",
     "compare",
+    "compared",
     "confidence_trend",
     "conformal_sets",
     "direction",
@@ -103,6 +106,7 @@ __all__ = [
     "read_panel",
     "refuse_unreachable",
     "residuals",
+    "rows_of",
     "select_greedy",
     "severity",
     "slot_preference",

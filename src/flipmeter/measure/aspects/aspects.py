@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy.typing as npt
@@ -20,52 +21,79 @@ from flipmeter.measure.aspects.worst import worst_rows
 from flipmeter.measure.estimates.long_table import Rows, as_frame
 from flipmeter.measure.panel.panel import Panel, read_panel
 from flipmeter.measure.statistics.multiplicity import adjusted
-from flipmeter.registry import suggestion
+from flipmeter.registry import Registry
 from flipmeter.types import Contrast, Mode, Problem
 
-Aspect = Callable[[Panel, Sequence[Contrast]], Iterator[Rows]]
+Measure = Callable[..., Iterator[Rows]]
+"""From a panel and contrasts to the numbers of an aspect, for all groups at once."""
 
-ASPECTS: Mapping[str, Aspect] = {
-    "excess": excess_rows,
-    "direction": direction_rows,
-    "matrix": matrix_rows,
-    "severity": severity_rows,
-    "slots": slot_rows,
-    "pairs": pair_rows,
-    "systems": system_rows,
-    "worst": worst_rows,
-    "confidence": confidence_rows,
-    "certainty": certainty_rows,
-}
+
+@dataclass(frozen=True)
+class Aspect:
+    """One side of a run in detail (`measure --show NAME`); `about` is the title of its table.
+
+    One that `needs_order` is refused where no class is higher than another. `rows` of one that
+    `takes_costs` has a keyword for a cost matrix.
+    """
+
+    about: str
+    rows: Measure
+    needs_order: bool = False
+    takes_costs: bool = False
+
+
+ASPECTS: Registry[Aspect] = Registry("aspect")
+ASPECTS.add("excess", Aspect("Do views disagree beyond their own noise?", excess_rows))
+ASPECTS.add("direction", Aspect("Which way do answers move?", direction_rows))
+ASPECTS.add(
+    "matrix",
+    Aspect("Where do the items of each class go? (first view > second view)", matrix_rows),
+)
+ASPECTS.add("severity", Aspect("How far apart are the answers?", severity_rows, needs_order=True))
+ASPECTS.add("slots", Aspect("Are some slots preferred, whatever stands there?", slot_rows))
+ASPECTS.add("pairs", Aspect("Does the judge prefer a place?", pair_rows))
+ASPECTS.add("systems", Aspect("Does the ranking of systems change with the order?", system_rows))
+ASPECTS.add("worst", Aspect("What does the worst position cost?", worst_rows, takes_costs=True))
+ASPECTS.add("confidence", Aspect("Can agreement over positions be relied on?", confidence_rows))
+ASPECTS.add(
+    "certainty",
+    Aspect(
+        "Do the least certain answers flip? (fifths, by probabilities under base)", certainty_rows
+    ),
+)
 
 
 def measure_aspects(
     decisions: pl.DataFrame | Panel,
     contrasts: Sequence[Contrast],
-    names: Sequence[str] = tuple(ASPECTS),
+    names: Sequence[str] | None = None,
     *,
     reproducible: Collection[str] = (),
     costs: npt.ArrayLike | None = None,
     mode: Mode = "recommended",
 ) -> dict[str, pl.DataFrame]:
-    """Measure some of `ASPECTS` for every rater, dataset, level and seed: a table of each.
+    """Measure some of `ASPECTS`, or all, for every rater, dataset, level and seed: a table of each.
 
     The columns are those of `measure`, with `view` naming the contrast and the p-values of each
     metric adjusted beside the raw ones. `costs` are for `worst`. The mode changes nothing here.
     """
-    for name in names:
-        if name not in ASPECTS:
-            raise Problem(f"no aspect named '{name}'{suggestion(name, list(ASPECTS))}")
+    wanted = {name: ASPECTS[name] for name in (ASPECTS if names is None else names)}
     panel = read_panel(decisions, reproducible)
-    if tuple(names) == ("severity",) and panel.nominal.all():
+    if panel.nominal.all() and all(aspect.needs_order for aspect in wanted.values()):
         raise Problem(
-            "there is no severity: the scale is nominal, so that no class is farther from another; "
-            "see --show matrix for which classes are exchanged"
+            f"{', '.join(wanted)}: not defined, because the scale is nominal and no class is "
+            "farther from another; --show matrix shows which classes are exchanged"
         )
-    makers: dict[str, Aspect] = {**ASPECTS, "worst": partial(worst_rows, costs=costs)}
     return {
         name: adjusted(
-            as_frame(list(makers[name](panel, contrasts)), panel.keys, mode, panel.nominal)
+            as_frame(list(_rows(aspect, panel, contrasts, costs)), panel.keys, mode, panel.nominal)
         )
-        for name in names
+        for name, aspect in wanted.items()
     }
+
+
+def _rows(
+    aspect: Aspect, panel: Panel, contrasts: Sequence[Contrast], costs: npt.ArrayLike | None
+) -> Iterator[Rows]:
+    rows = partial(aspect.rows, costs=costs) if aspect.takes_costs else aspect.rows
+    return rows(panel, contrasts)

@@ -11,7 +11,6 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.estimates.long_table import ORDINAL
 from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.inference.differences import Influences
@@ -19,6 +18,7 @@ from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.metrics import needs_order
 from flipmeter.types import NO_LABELS, Contrast, Mode
 
 SCORES: dict[Mode, tuple[str, ...]] = {
@@ -220,7 +220,7 @@ class Measurer:
     @property
     def scores(self) -> tuple[str, ...]:
         """The scores of a mode; a dataset whose classes have no order leaves those without one."""
-        return tuple(n for n in SCORES[self.mode] if not (self.nominal and n in ORDINAL))
+        return tuple(n for n in SCORES[self.mode] if not (self.nominal and needs_order(n)))
 
     @property
     def names(self) -> list[str]:

@@ -12,6 +12,7 @@ import polars as pl
 
 from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.groups import NO_COUNT, Estimates
+from flipmeter.metrics import needs_order
 from flipmeter.types import Mode, Policy
 
 Column = npt.NDArray[Any]
@@ -37,17 +38,6 @@ SCHEMA = {
     "note": pl.String,
     "mode": pl.String,
 }
-
-
-ORDINAL = frozenset(
-    {
-        *("spearman", "mae", "kendall_tau_b", "qwk", "mae_normalised", "excess_ordinal"),
-        *("up", "down", "shift", "preference", "primacy", "recency", "slot_bias"),
-        *("semantic_bias", "wilcoxon", "distance", "far", "polar", "alpha"),
-        *("abstention_area", "set_coverage", "set_size"),
-    }
-)
-"""Numbers that mean nothing unless classes have an order; nominal scales have none of them."""
 
 ESTIMATED = ("value", "low", "high", "n", "k", "failed")
 TESTED = {"p": np.nan, "b": NO_COUNT, "c": NO_COUNT, "statistic": np.nan}
@@ -119,7 +109,7 @@ def as_frame(
 
 
 def _without_order(part: Rows, nominal: Booleans) -> Rows:
-    if part.estimates.metric not in ORDINAL or not nominal[part.group].any():
+    if not needs_order(part.estimates.metric) or not nominal[part.group].any():
         return part
     at = np.flatnonzero(~nominal[part.group])
     picked = {name: column[at] for name, column in part.test.items()}

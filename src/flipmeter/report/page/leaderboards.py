@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from flipmeter.report.aspects import METRICS, NUMBERED
+from flipmeter.metrics import title_of
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, number, rate
@@ -26,7 +26,7 @@ def pairs_grid(found: Findings) -> Grid | None:
         RowGroup(
             [
                 [
-                    Cell(_title(row["metric"]), row["metric"]),
+                    Cell(title_of(row["metric"]), row["metric"]),
                     Cell(span(axis, _ends(row), _half(row, half), "inconclusive"))
                     if row["value"] is not None
                     else Cell(),
@@ -119,11 +119,6 @@ def _ends(row: Record) -> tuple[float, float, float]:
 
 def _half(row: Record, half: tuple[float, float, float]) -> tuple[float, float, float] | None:
     return half if row["metric"] == "first_share" else None
-
-
-def _title(metric: str) -> str:
-    kind, colon, order = metric.partition(":")
-    return f"{NUMBERED[kind]} {order}" if colon else METRICS.get(metric, metric)
 
 
 def _where(row: Record) -> str:

@@ -1,0 +1,126 @@
+"""The numbers that tables show, by name: what each is called, and how it is to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flipmeter.registry import Registry
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The words for a number; `about` is its title in tables.
+
+    A metric that is measured for several things is named `NAME:THING` in tables and titled
+    `each` THING. One that `needs_order` has no value where classes have no order. One that is no
+    share (`is_share`) is shown as it is, not in percent.
+    """
+
+    about: str
+    each: str = ""
+    is_share: bool = True
+    needs_order: bool = False
+
+    def title(self, thing: str = "") -> str:
+        return f"{self.each or self.about} {thing}" if thing else self.about
+
+
+metrics: Registry[Metric] = Registry("metric")
+
+
+def title_of(name: str) -> str:
+    """The title of a metric; a number without words is shown under its own name."""
+    stem, _, thing = name.partition(":")
+    return metrics[stem].title(thing) if stem in metrics else name
+
+
+def is_share(name: str) -> bool:
+    stem = name.partition(":")[0]
+    return stem not in metrics or metrics[stem].is_share
+
+
+def needs_order(name: str) -> bool:
+    return name in metrics and metrics[name].needs_order
+
+
+# Scores of every view.
+metrics.add("accuracy", Metric("accuracy", each="accuracy, order"))
+metrics.add("macro_f1", Metric("macro F1"))
+metrics.add("macro_f1_present", Metric("macro F1 over the gold classes"))
+metrics.add("spearman", Metric("Spearman", is_share=False, needs_order=True))
+metrics.add("kendall_tau_b", Metric("Kendall's tau-b", is_share=False, needs_order=True))
+metrics.add("mae", Metric("MAE", is_share=False, needs_order=True))
+metrics.add("mae_normalised", Metric("MAE / (M - 1)", is_share=False, needs_order=True))
+metrics.add("parse_failure", Metric("no class"))
+# Views that disagree, and by how much.
+metrics.add("excess", Metric("excess U"))
+metrics.add("excess_ordinal", Metric("excess U, in ranks", is_share=False, needs_order=True))
+metrics.add("across", Metric("differ across views"))
+metrics.add("within", Metric("differ within a view (noise)"))
+metrics.add("signal_ratio", Metric("across / within", is_share=False))
+# Which way answers move.
+metrics.add("up", Metric("move up", needs_order=True))
+metrics.add("down", Metric("move down", needs_order=True))
+metrics.add("shift", Metric("mean step, in ranks", is_share=False, needs_order=True))
+metrics.add("primacy", Metric("primacy: pulled to the first slots", needs_order=True))
+metrics.add("recency", Metric("recency: pulled to the last slots", needs_order=True))
+metrics.add("preference", Metric("preference", needs_order=True))
+metrics.add("slot_bias", Metric("slot bias, in ranks", is_share=False, needs_order=True))
+metrics.add("semantic_bias", Metric("semantic bias, in ranks", is_share=False, needs_order=True))
+metrics.add("right_to_wrong", Metric("right to wrong"))
+metrics.add("wrong_to_right", Metric("wrong to right"))
+metrics.add("wrong_to_wrong", Metric("wrong to wrong"))
+metrics.add("net", Metric("net: change of accuracy"))
+metrics.add("bowker", Metric("symmetry (Bowker), p"))
+metrics.add("stuart_maxwell", Metric("homogeneity (Stuart-Maxwell), p"))
+metrics.add("wilcoxon", Metric("signed ranks (Wilcoxon), p", needs_order=True))
+# How far.
+metrics.add("distance", Metric("mean distance / (M - 1)", needs_order=True))
+metrics.add("disagreement", Metric("pairs of views that differ"))
+metrics.add("far", Metric("two ranks apart or more", needs_order=True))
+metrics.add("polar", Metric("on both sides of the middle", needs_order=True))
+metrics.add("kappa", Metric("kappa", is_share=False))
+metrics.add("qwk", Metric("quadratic kappa", is_share=False, needs_order=True))
+metrics.add("alpha", Metric("ordinal alpha", is_share=False, needs_order=True))
+# Slots and places.
+metrics.add("entropy_deficit", Metric("entropy deficit, nats", is_share=False))
+metrics.add("slot_distance", Metric("distance from expectation"))
+metrics.add("slot_test", Metric("no preference for a slot, p"))
+metrics.add("cramers_v", Metric("Cramér's V of slots", is_share=False))
+metrics.add("recall_sd", Metric("SD of recall over slots (RStD)"))
+metrics.add("first_share", Metric("the answer shown first wins (ties apart)"))
+metrics.add("first_test", Metric("no place is preferred, p"))
+metrics.add("consistency", Metric("same verdict in both orders"))
+metrics.add("accuracy_both", Metric("right in both orders"))
+metrics.add(
+    "order_effect", Metric("order effect, log-odds for what is shown first", is_share=False)
+)
+# The worst view.
+metrics.add("robust_accuracy", Metric("right in every view"))
+metrics.add("worst_accuracy", Metric("accuracy of the worst view"))
+metrics.add("expected_accuracy", Metric("accuracy, mean over views"))
+metrics.add("spread", Metric("best minus worst view"))
+metrics.add("cost", Metric("mean cost", is_share=False))
+metrics.add("instability_cost", Metric("mean cost between views", is_share=False))
+# Confidence.
+metrics.add("coverage", Metric("all views agree"))
+metrics.add("selective_accuracy", Metric("accuracy where they do"))
+metrics.add(
+    "abstention_area", Metric("area under accuracy by coverage", is_share=False, needs_order=True)
+)
+metrics.add("set_coverage", Metric("sets that hold the gold class", needs_order=True))
+metrics.add("set_size", Metric("classes in a set", is_share=False, needs_order=True))
+metrics.add("margin_rho", Metric("margin and flips, Spearman's rho", is_share=False))
+metrics.add("margin_trend", Metric("no trend with the margin, p"))
+metrics.add("entropy_rho", Metric("entropy and flips, Spearman's rho", is_share=False))
+metrics.add("entropy_trend", Metric("no trend with the entropy, p"))
+# One number for each of several things: NAME:THING.
+metrics.add("slot", Metric("share of slot"))
+metrics.add("recall", Metric("accuracy when the right option is in slot"))
+metrics.add("ties", Metric("ties, order"))
+metrics.add("win_rate", Metric("win rate of"))
+metrics.add("strength", Metric("strength of", is_share=False))
+metrics.add("rank", Metric("rank of", is_share=False))
+metrics.add("slot_excess", Metric("beyond expectation, slot"))
+metrics.add("margin", Metric("flips, smallest margins first,"))
+metrics.add("entropy", Metric("flips, smallest entropies first,"))
