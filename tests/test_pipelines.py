@@ -26,15 +26,22 @@ from flipmeter.types import (
 )
 
 N = 5
+OPTIONS = [
+    *("orbit(labels:dihedral)", "orbit(labels:williams arithmetic)", "orbit(demos:rotations)"),
+    *("orbit(places:reversal)", "orbit(labels:reversal demos:reversal)"),
+    *("cumulative(expected)", "cumulative(demos)", "labelwise(demos)", "windows(1)"),
+]
+"""Names that choose options: the registry has the plain ones."""
 NAMES = [
     f"{name}@{mode}"
-    for name in pipelines
-    if pipelines.package(name) == OURS
+    for name in (*pipelines, *OPTIONS)
+    if name in OPTIONS or pipelines.package(name) == OURS
     for mode in ("recommended", "paper")
 ]
 
 
-def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Asked:
+def panel(order: str = "natural", n_classes: int = N, shots: int = 2, name: str = "") -> Asked:
+    """Items of every class; for a pipeline that moves answers they have a pair of them."""
     ranks = tuple(range(1, n_classes + 1))
     view = View("base", ranks if order == "natural" else ranks[::-1])
     demos = tuple(
@@ -42,12 +49,13 @@ def panel(order: str = "natural", n_classes: int = N, shots: int = 2) -> Asked:
         for shot in range(shots)
         for rank in ranks
     )
-    items = tuple(Item(f"i{rank}", {"text": f"text {rank}"}, rank) for rank in ranks)
+    pair = {"a": "one", "b": "other"} if "pair+" in name or "places" in name else {}
+    items = tuple(Item(f"i{rank}", {"text": f"text {rank}", **pair}, rank) for rank in ranks)
     spare = tuple(
         Item(f"c{rank}", {"text": f"spare {rank}"}, rank, "calibration") for rank in ranks
     )
     grades = ("{1}>>{0}", "{1}>{0}", "tie", "{0}>{1}", "{0}>>{1}")
-    places = Places(("a", "b"), grades, ("A", "B"))
+    places = Places(("a", "b"), grades, ("A", "B")) if pair else None
     return Asked(items, view, demos, spare, places=places)
 
 
@@ -68,10 +76,22 @@ def oracle(some: Asked, tilt: tuple[float, ...] = ()) -> Oracle:
         # A tie is answered by the first letter, whichever it is: the two slots then disagree.
         return Answer(slot or 1, slot or 1, probabilities=p, label_mass=1.0)
 
+    def say(ask: Ask, gold: Rank) -> Answer:
+        """Answer a yes-no question."""
+        what, rank, polarity, order = ask.part.split()
+        is_so = gold >= int(rank) if what == "cut" else gold == int(rank)
+        first_is_so = (polarity == "up") == (order == "yes_first")
+        p = {True: 0.9, False: 0.1}[is_so == first_is_so]
+        ranks = (2, 1) if first_is_so else (1, 2)
+        slot = 1 if p > 0.5 else 2
+        return Answer(slot, ranks[slot - 1], None, (p, 1 - p), 1.0, ranks)
+
     def rate(ask: Ask) -> Answer:
         gold = ask.item.gold or 3
         if ask.part.endswith((FORWARD, BACKWARD, RENAMED)):
             return compare(ask, gold)
+        if ask.part.endswith("_first"):
+            return say(ask, gold)
         order = ask.view.label_order
         weights = [0.5 ** abs(rank - gold) for rank in order]
         if ask.item.role == "null":
@@ -109,13 +129,13 @@ MISSES = {
 @pytest.mark.parametrize("order", ["natural", "reversed"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in MISSES])
 def test_every_pipeline_finds_the_classes_that_a_perfect_rater_knows(name: str, order: str) -> None:
-    some = panel(order)
+    some = panel(order, name=name)
     assert settled(name, some, oracle(some)) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_pipeline_asks_each_thing_once_and_then_stops(name: str) -> None:
-    some = panel()
+    some = panel(name=name)
     pipeline = open_pipeline(name)
     first = pipeline.asks(some, {})
     assert len(set(first)) == len(first) > 0
@@ -124,7 +144,7 @@ def test_every_pipeline_asks_each_thing_once_and_then_stops(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_items_without_a_readable_answer_get_a_fault_and_no_class(name: str) -> None:
-    some = panel()
+    some = panel(name=name)
     pipeline = open_pipeline(name)
     lost = {
         ask: Answer(fault="refused") if ask.item.id == "i2" else oracle(some)(ask)
@@ -137,7 +157,7 @@ def test_items_without_a_readable_answer_get_a_fault_and_no_class(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_probabilities_of_decisions_are_by_class(name: str) -> None:
-    some = panel("reversed")
+    some = panel("reversed", name=name)
     pipeline = open_pipeline(name)
     heard = {ask: oracle(some)(ask) for ask in pipeline.asks(some, {})}
     for decision in pipeline.settle(some, heard):
@@ -235,7 +255,7 @@ def test_a_panel_of_other_items_changes_nothing_for_the_rest() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_rater_without_probabilities_gets_faults_where_they_are_needed(name: str) -> None:
-    some = panel()
+    some = panel(name=name)
     rater = oracle(some)
     pipeline = open_pipeline(name)
     heard = {

@@ -20,7 +20,7 @@ PARTS = {
     "insertion": ("0",),
     "listwise_compare": ("0",),
     "listwise_relabel": ("0",),
-    "pointwise_vote": ("1",),
+    "windows": ("1",),
 }
 
 
@@ -100,11 +100,11 @@ def test_no_order_of_the_demonstrations_changes_a_comparison(
 
 def test_a_vote_shows_the_same_demonstrations_in_every_order() -> None:
     texts = [
-        set(prompt_of("pointwise_vote", TASKS["sst5"], "natural", "1", order).text.split("\n"))
+        set(prompt_of("windows", TASKS["sst5"], "natural", "1", order).text.split("\n"))
         for order in ("base", "descending")
     ]
     orders = [
-        prompt_of("pointwise_vote", TASKS["sst5"], "natural", "1", order).digest
+        prompt_of("windows", TASKS["sst5"], "natural", "1", order).digest
         for order in ("base", "descending")
     ]
     assert texts[0] == texts[1]

@@ -32,6 +32,9 @@ ALPHA = 0.05
 LEVEL = 1 - ALPHA
 """The level of an interval."""
 
+JUDGED = ("measured", "by construction")
+"""What a verdict speaks of: flips that were counted, and flips that a pipeline rules out."""
+
 Role = Literal["test", "demo", "calibration", "null"]
 Fault = Literal["unparsed", "ambiguous", "refused", "truncated", "error"]
 FAULTS: tuple[Fault, ...] = ("unparsed", "ambiguous", "refused", "truncated", "error")
@@ -43,9 +46,15 @@ Interface = Literal["chat", "completions"]
 Speaker = Literal["system", "user", "assistant"]
 PlaceKind = Literal["pair", "candidates", "options"]
 """What changes places in an item: two answers, more than two, or the options of a question."""
-LabelKind = Literal["identifiers", "words", "flipped words", "passages"]
-"""What is chosen from: labels that are identifiers or words, or two passages that are compared.
-Flipped words stand under demonstrations of the mirrored class, on purpose."""
+LabelKind = Literal["identifiers", "words", "flipped words", "passages", "yes or no"]
+"""What is chosen from: labels that are identifiers or words, two passages that are compared, or yes
+and no. Flipped words stand under demonstrations of the mirrored class, on purpose."""
+LISTLESS: frozenset[LabelKind] = frozenset({"passages", "yes or no"})
+"""What a prompt offers that shows no list of labels."""
+Polarity = Literal["both", "up", "down"]
+"""Which way a yes-no question is put: towards the high end of the scale, the low end, or both."""
+AnswerOrder = Literal["both", "yes_first", "no_first"]
+"""How a yes-no question names its two answers: "yes or no", "no or yes", or both."""
 
 
 def canonical_json(content: Any) -> str:
@@ -252,7 +261,8 @@ class Style:
     `layout` says how a prompt ends whose query is not last: `cued` repeats the query at the end,
     `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
     list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
-    too. `prompt` is the text of a prompt file, which takes the place of our own wording.
+    too. `prompt` is the text of a prompt file, which takes the place of our own wording. `wording`
+    is that of the yes-no questions about an ordered scale.
     """
 
     label_format: str = "numeric"
@@ -265,6 +275,7 @@ class Style:
     layout: Layout = "cued"
     word_reversal: Literal["header", "flipped"] = "header"
     prompt: str = ""
+    wording: str = "or_more"
 
 
 @dataclass(frozen=True)
@@ -273,7 +284,10 @@ class View:
 
     `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The next
     two are for prompt files: the order of a rubric's criteria, and who says what stands in the
-    system message. `place_order` names the order of the fields that may be exchanged.
+    system message. `place_order` names the order of the fields that may be exchanged. A turn moves
+    what a named order shows once more: position p shows what stood at `turn[p]`, () for no move.
+    `polarity` and `answer_order` are for yes-no questions; `grouping` counts how often the groups
+    of demonstrations were drawn again.
     """
 
     name: str
@@ -284,6 +298,11 @@ class View:
     criterion_order: str = "base"
     instructions: Literal["system", "user"] = "system"
     place_order: str = "base"
+    demo_turn: tuple[int, ...] = ()
+    place_turn: tuple[int, ...] = ()
+    polarity: Polarity = "both"
+    answer_order: AnswerOrder = "both"
+    grouping: int = 0
 
     @property
     def is_natural(self) -> bool:

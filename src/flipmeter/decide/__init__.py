@@ -18,7 +18,14 @@ from flipmeter.decide.debiasers.averaging import (
     median_ranks,
 )
 from flipmeter.decide.debiasers.priors import NULL_TEXTS, Prior
-from flipmeter.decide.pipelines import both_orders, comparison, correction  # noqa: F401 - add pipelines
+from flipmeter.decide.pipelines import (  # noqa: F401 - add pipelines
+    both_orders,
+    comparison,
+    correction,
+    cuts,
+    evidence,
+    orbit,
+)
 from flipmeter.decide.pipelines.correction import Bias, Debiaser, debiasers
 from flipmeter.decide.pipelines.pipeline import Asked, Traits, in_mode, open_pipeline, pipelines
 

@@ -110,20 +110,26 @@ def random(demos: Demos, seed: int) -> Demos:
     return order
 
 
-def order_demos(demos: Sequence[Item], order: str, seed: int) -> Demos:
-    """Return the demonstrations in a named order."""
-    return demo_orders[order](tuple(demos), seed)
+Turn = tuple[int, ...]
+"""A move of what a named order shows: position p shows what stood at `turn[p]`, () for none."""
 
 
-def show(item: Item, task: Task, order: str) -> tuple[Item, tuple[Rank, ...]]:
+def order_demos(demos: Sequence[Item], order: str, seed: int, turn: Turn = ()) -> Demos:
+    """The demonstrations in a named order, moved once more."""
+    named = demo_orders[order](tuple(demos), seed)
+    return tuple(named[place] for place in turn) if turn else named
+
+
+def show(item: Item, task: Task, order: str, turn: Turn = ()) -> tuple[Item, tuple[Rank, ...]]:
     """An item with its fields in a named order of places, and what each class means in it."""
     places = task.places
-    if places is None or order == "base":
+    if places is None or (order == "base" and not turn):
         return item, tuple(task.scale.ranks)
-    fields = place_order(item, places, order)
+    fields = place_order(item, places, order, turn)
     return item.exchanged(places, fields), places.meanings(fields)
 
 
-def place_order(item: Item, places: Places, order: str) -> tuple[int, ...]:
-    """Which field of an item each place shows in a named order."""
-    return place_orders[order](places.n_filled(item))
+def place_order(item: Item, places: Places, order: str, turn: Turn = ()) -> tuple[int, ...]:
+    """Which field of an item each place shows in a named order, moved once more."""
+    named = place_orders[order](places.n_filled(item))
+    return tuple(named[place] for place in turn) if turn else named

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flipmeter.base.chance import shuffled
 from flipmeter.prompt.levels import label_formats
-from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms, pointwise
+from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms
 from flipmeter.types import (
     BACKWARD,
     FORWARD,
@@ -56,13 +57,22 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
-def class_groups(demos: Sequence[Item]) -> list[dict[Rank, Item]]:
-    """Return groups with one demonstration of every class, the same for every order of them."""
+def class_groups(demos: Sequence[Item], grouping: int = 0) -> list[dict[Rank, Item]]:
+    """Groups with one demonstration of every class, the same for every order of them.
+
+    Texts are sorted; each further `grouping` shuffles them, by their content alone.
+    """
     by_rank: dict[Rank, list[Item]] = {}
-    for demo in sorted(demos, key=lambda demo: demo.text):
+    for demo in _grouped(demos, grouping):
         by_rank.setdefault(demo.rank, []).append(demo)
     n_groups = min(map(len, by_rank.values()), default=0)
     return [{rank: some[place] for rank, some in by_rank.items()} for place in range(n_groups)]
+
+
+def _grouped(demos: Sequence[Item], grouping: int) -> Sequence[Item]:
+    if grouping:
+        return shuffled(demos, "groups", grouping, name=lambda demo: demo.text)
+    return sorted(demos, key=lambda demo: demo.text)
 
 
 def listwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
@@ -96,7 +106,8 @@ def _listwise(task: Task, view: View, demos: Sequence[Item], *, n_places: int, h
     def rest(item: Item) -> str:
         return f"{BREAK}{task.noun}: {item.text}\nPosition:"
 
-    return _by_group(demos, head, rest, answers, ranks)
+    groups = class_groups(demos, view.grouping)
+    return _by_group(groups, head, rest, answers, ranks)
 
 
 def listwise_compare(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
@@ -136,7 +147,8 @@ def _listwise_compare(
     def rest(item: Item) -> str:
         return f"{BREAK}New passage: {item.text}{BREAK}{question}"
 
-    return _by_group(demos, head, rest, answers, view.label_order)
+    groups = class_groups(demos, view.grouping)
+    return _by_group(groups, head, rest, answers, view.label_order)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -152,30 +164,19 @@ def _poles(task: Task, view: View) -> tuple[str, str]:
 
 
 def _by_group(
-    demos: Sequence[Item],
+    groups: Sequence[dict[Rank, Item]],
     head: Callable[[dict[Rank, Item]], Head],
     rest: Callable[[Item], str],
     answers: tuple[str, ...],
     ranks: tuple[Rank, ...],
 ) -> Write:
     """Return what asks about an item behind a group; a part is the number of the group."""
-    heads = [head(group) for group in class_groups(demos)]
+    heads = [head(group) for group in groups]
 
     def write(item: Item, part: str) -> Prompt:
         return Prompt(Script(heads[int(part)], rest(item)), answers, ranks)
 
     return write
-
-
-def pointwise_vote(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Ask the pointwise prompt with one group of demonstrations at a time."""
-    groups = class_groups(demos)
-    places = {demo.id: place for place, demo in enumerate(demos)}
-    writes = [
-        pointwise(task, style, view, sorted(group.values(), key=lambda demo: places[demo.id]))
-        for group in groups
-    ]
-    return lambda item, part: writes[int(part)](item, "")
 
 
 for _paradigm in (
@@ -184,6 +185,5 @@ for _paradigm in (
     insertion,
     listwise_compare,
     listwise_relabel,
-    pointwise_vote,
 ):
     paradigms.add(_paradigm.__name__, _paradigm)

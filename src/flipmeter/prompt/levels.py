@@ -72,6 +72,18 @@ class Mood:
     ordered: Callable[[Task, str], str]
 
 
+@dataclass(frozen=True)
+class Wording:
+    """A yes-no question about the cut between two neighbouring classes, put both ways.
+
+    It is given the task and the names of the lower and the upper class. `up` asks whether an item
+    lies above the cut, `down` whether it lies below.
+    """
+
+    up: Callable[[Task, str, str], str]
+    down: Callable[[Task, str, str], str]
+
+
 Header = Callable[[HeaderParts, Mood], tuple[str, ...]]
 
 label_formats: Registry[LabelFormat] = Registry("label format")
@@ -79,6 +91,7 @@ clarities: Registry[Header] = Registry("clarity")
 moods: Registry[Mood] = Registry("mood")
 separators: Registry[str] = Registry("separator")
 connectors: Registry[str] = Registry("connector")
+wordings: Registry[Wording] = Registry("wording")
 
 factors: Mapping[str, Registry[Any]] = {
     "label_format": label_formats,
@@ -86,6 +99,7 @@ factors: Mapping[str, Registry[Any]] = {
     "mood": moods,
     "separator": separators,
     "connector": connectors,
+    "wording": wordings,
 }
 
 
@@ -146,6 +160,33 @@ moods.add(
         ),
     ),
 )
+
+
+wordings.add(
+    "or_more",
+    Wording(
+        up=lambda task, low, high: f"{_is(task)} {high} or more {task.scale.high}?",
+        down=lambda task, low, high: f"{_is(task)} {low} or more {task.scale.low}?",
+    ),
+)
+wordings.add(
+    "more_than",
+    Wording(
+        up=lambda task, low, high: f"{_is(task)} more {task.scale.high} than {low}?",
+        down=lambda task, low, high: f"{_is(task)} more {task.scale.low} than {high}?",
+    ),
+)
+wordings.add(
+    "at_least",
+    Wording(
+        up=lambda task, low, high: f"{_is(task)} at least {high}?",
+        down=lambda task, low, high: f"{_is(task)} below {high}?",
+    ),
+)
+
+
+def _is(task: Task) -> str:
+    return f"Is the {task.aspect} of this {_noun(task)}"
 
 
 @clarities.register("minimal")

@@ -136,6 +136,7 @@ def panel_of(condition: Condition) -> Asked:
     return Asked(
         *(condition.items, condition.view, condition.demos, condition.calibration, condition.seed),
         places=condition.task.places,
+        scale=condition.task.scale,
     )
 
 
@@ -146,13 +147,14 @@ def writer(condition: Condition) -> Callable[[Ask], Prompt]:
     writes: dict[View, Write] = {}
 
     def write(ask: Ask) -> Prompt:
-        if ask.view not in writes:
-            demos = order_demos(condition.demos, ask.view.demo_order, condition.seed)
-            writes[ask.view] = paradigm(condition.task, condition.rater.style, ask.view, demos)
-        if ask.view.place_order == "base":
-            return writes[ask.view](ask.item, ask.part)
-        item, meanings = show(ask.item, condition.task, ask.view.place_order)
-        prompt = writes[ask.view](item, ask.part)
+        view = ask.view
+        if view not in writes:
+            demos = order_demos(condition.demos, view.demo_order, condition.seed, view.demo_turn)
+            writes[view] = paradigm(condition.task, condition.rater.style, view, demos)
+        if view.place_order == "base" and not view.place_turn:
+            return writes[view](ask.item, ask.part)
+        item, meanings = show(ask.item, condition.task, view.place_order, view.place_turn)
+        prompt = writes[view](item, ask.part)
         return replace(prompt, ranks=tuple(meanings[rank - 1] for rank in prompt.ranks))
 
     return write

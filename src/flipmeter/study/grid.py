@@ -22,13 +22,14 @@ from flipmeter.model import (
 from flipmeter.probe import expand, probes, shown_in
 from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
-from flipmeter.study.file import Level, Study
+from flipmeter.study.file import Level, Study, has_meaning
 from flipmeter.types import (
     Condition,
     Contrast,
     Dataset,
     Item,
     Model,
+    Places,
     Problem,
     Rater,
     Style,
@@ -39,7 +40,7 @@ REPEATED_ITEMS = 20
 """How many items a rater repeats that is shown to be reproducible: a check, not an estimate."""
 
 
-POINTWISE = ("pointwise", "pointwise_vote")
+POINTWISE = ("pointwise", "windows", "single_windows")
 """The paradigms that ask about one item in the words of a style."""
 
 
@@ -56,6 +57,7 @@ def conditions(
     _refuse_repeats(study.seeds, "seeds", "name each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     _refuse_unmoved(study, datasets)
+    _refuse_special(study)
     # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
     n_places = max((len(d.task.places.fields) for d in datasets if d.task.places), default=1)
     for dataset in datasets:
@@ -66,6 +68,7 @@ def conditions(
             _check_prompt(study, level, dataset)
             _refuse_order(study, level, dataset)
             _refuse_places(level, dataset)
+            _refuse_unlisted(level, dataset)
             for seed in study.seeds:
                 merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
                 for rater in _raters(study, level, name):
@@ -126,6 +129,14 @@ def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
             raise Problem(f"the probe '{name}' {_DECLARED[kind]}, and no dataset of the study does")
 
 
+def _refuse_special(study: Study) -> None:
+    """Refuse a probe of what no pipeline of the study has."""
+    traits = [open_pipeline(level.pipeline).traits for level in study.levels().values()]
+    for name in study.probes:
+        if probes[name].needs and not any(name in one.shows for one in traits):
+            raise Problem(f"the probe '{name}' needs a pipeline that {probes[name].needs}; add one")
+
+
 _DECLARED = {
     "pair": "swaps two fields that a dataset declares (exchange: [a, b])",
     "candidates": "moves three or more fields that a dataset declares (exchange: [a, b, c])",
@@ -138,6 +149,22 @@ def _refuse_without_demos(name: str, level: Level) -> None:
         raise Problem(
             f"the pipeline '{level.pipeline}' compares with demonstrations and "
             f"{f'level {name}' if name else 'the study'} has 0 shots; show at least one"
+        )
+
+
+def _refuse_unlisted(level: Level, dataset: Dataset) -> None:
+    """Refuse orders of labels, or prompts without demonstrations, where no prompt lists labels."""
+    traits, style = open_pipeline(level.pipeline).traits, level.style
+    if traits.turns and traits.turns.labels and "label_order" in unshown(style, dataset.task):
+        raise Problem(
+            f"the pipeline '{level.pipeline}' turns a list of labels, and prompts about "
+            f"{dataset.name} show none; use orbit(places:rotations) or orbit(demos:reversal)"
+        )
+    is_bare = traits.paradigm in ("windows", "single_windows") and traits.needs_scores
+    if is_bare and not style.prompt and not has_meaning({**vars(style), "shots": 0}):
+        raise Problem(
+            f"the pipeline '{level.pipeline}' also asks without demonstrations, where nothing says "
+            "what labels mean; set clarity: explicit, or label_format: natural_language"
         )
 
 
@@ -165,18 +192,35 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
 
 def _refuse_places(level: Level, dataset: Dataset) -> None:
     """Refuse a pipeline that is not made for what a dataset shows: single texts, or pairs."""
-    traits = open_pipeline(level.pipeline).traits
-    if traits.moves and (dataset.task.places is None or dataset.task.places.kind != traits.moves):
+    traits, places = open_pipeline(level.pipeline).traits, dataset.task.places
+    if traits.moves and (places is None or places.kind != traits.moves):
         raise Problem(
             f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, and "
             f"{dataset.name} declares none (exchange: [a, b]); use pointwise there (only_on)"
         )
-    if dataset.task.places and traits.paradigm not in POINTWISE:
+    if places and traits.paradigm not in (*POINTWISE, "labelwise"):
         raise Problem(
-            f"the pipeline '{level.pipeline}' compares single texts with demonstrations, and "
-            f"{dataset.name} has {', '.join(dataset.task.places.fields)} to choose from; use "
-            "pointwise, or one of the pair pipelines"
+            f"the pipeline '{level.pipeline}' is about single texts, and {dataset.name} has "
+            f"{', '.join(places.fields)} to choose from; use pointwise, orbit(places:rotations), "
+            "labelwise, or one of the pair pipelines"
         )
+    if places and traits.paradigm == "labelwise":
+        _refuse_shared(dataset, places)
+    if traits.turns and traits.turns.places and places is None:
+        raise Problem(
+            f"the pipeline '{level.pipeline}' moves answers or options, and {dataset.name} "
+            "declares none (exchange: [a, b], or options: [a, b, c])"
+        )
+
+
+def _refuse_shared(dataset: Dataset, places: Places) -> None:
+    """Refuse to show answers one by one where a class is not about one of them, such as a tie."""
+    for rank, name in enumerate(dataset.task.scale.names, 1):
+        if len(places.named(rank)) != 1:
+            raise Problem(
+                f"labelwise shows one {places.noun.lower()} at a time, and the class '{name}' of "
+                f"{dataset.name} names no single one; use orbit(places:reversal)"
+            )
 
 
 def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
@@ -308,10 +352,16 @@ def _views(
 
 
 def applicable(names: Iterable[str], rater: Rater, task: Task) -> list[str]:
-    """Return the probes whose axis a rater's prompts about a task show and no pipeline averages."""
+    """The probes whose views a rater is asked about a task: their axis has a place in its prompts.
+
+    An axis that a pipeline declares not to matter is asked too, which takes no further request.
+    """
+    names = list(names)
     places = task.places
     moved = places.kind if places and shows_places(rater.style, task) else None
-    fixed = open_pipeline(rater.pipeline).traits.consumes | unshown(rater.style, task)
+    traits = open_pipeline(rater.pipeline).traits
+    fixed = traits.consumes | unshown(rater.style, task)
+    fixed |= {name for name in names if probes[name].needs and name not in traits.shows}
     if interface_of(rater.model) == "completions":
         fixed |= {"system_user"}  # raw text has no speakers: both views would be one prompt
     return [name for name in names if name not in fixed and probes[name].moves in (None, moved)]

@@ -19,11 +19,12 @@ def make_rater(
     extract: Extract | None = None,
     mode: Mode = "recommended",
 ) -> Rater:
-    """A rater that asks for scores if told or if its pipeline needs them, unless it draws instead.
+    """A rater that asks for scores if told or if its pipeline uses them, unless it draws instead.
 
     A callable gives its label itself: nothing is extracted from what it says.
     """
-    needs_scores = has_scores or open_pipeline(pipeline).traits.needs_scores
+    traits = open_pipeline(pipeline).traits
+    needs_scores = has_scores or traits.needs_scores
     if is_reasoned(style) and needs_scores and not n_draws:
         raise Problem(
             "clarity 'reasoned': a reply does not begin with its label, so that labels have no "
@@ -31,9 +32,10 @@ def make_rater(
             "alone (clarity: explicit)"
         )
     how = extract or (LAST_LABEL if is_reasoned(style) else None)
+    uses_scores = needs_scores or (traits.wants_scores and how is None)
     return Rater(
         *(model, style, pipeline, _decoding(decoding, model, style, mode)),
-        is_scored=needs_scores and not n_draws,
+        is_scored=uses_scores and not n_draws,
         n_draws=n_draws,
         extract=None if is_callable(model) else how,
     )

@@ -98,18 +98,25 @@ def average_probabilities(
         parts = logs(parts, floor)
     seen = ~np.isnan(parts[..., :1])
     n = seen.sum(axis=1)
-    average = np.where(seen, parts, 0.0).sum(axis=1) / np.maximum(n, 1)
+    # Sorted, so that the sum is the same to the last bit in whichever order the views come.
+    average = np.sort(np.where(seen, parts, 0.0), axis=1).sum(axis=1) / np.maximum(n, 1)
     average = np.where(n >= _enough(least, p.shape[1]), average, np.nan)
     return softmax(average) if mean == "geometric" else average
 
 
 def choose(
-    p: npt.ArrayLike, orders: npt.ArrayLike | None = None, *, mode: Mode = "recommended"
+    p: npt.ArrayLike,
+    orders: npt.ArrayLike | None = None,
+    *,
+    mode: Mode = "recommended",
+    precedence: npt.ArrayLike | None = None,
+    ordered: bool = True,
 ) -> AveragedRanks:
     """Take the most probable class; without orders, `p` is by class already.
 
     Among equals, `paper` takes the first slot. `recommended` takes the class nearest to the mean of
-    the distribution, then the lower one.
+    the distribution, if classes are `ordered`, then the one that comes first by `precedence` (a
+    number for each class), the lower one unless told.
     """
     p = probabilities(p)
     orders = label_orders(np.arange(p.shape[-1]) + 1 if orders is None else orders, p.shape)
@@ -118,11 +125,18 @@ def choose(
     tied = best.sum(axis=-1) > 1
     if mode == "paper":
         return AveragedRanks(ranks_at(np.where(known, p.argmax(axis=-1) + 1, 0), orders), tied)
+    kept = best & _nearest(p, orders, best) if ordered else best
+    first = np.arange(p.shape[-1]) if precedence is None else np.asarray(precedence)
+    comes = np.take_along_axis(np.broadcast_to(first, p.shape), orders - 1, axis=-1)
+    place = np.where(kept, comes, p.shape[-1]).argmin(axis=-1)
+    return AveragedRanks(ranks_at(np.where(known, place + 1, 0), orders), tied)
+
+
+def _nearest(p: Floats, orders: Ranks, best: Booleans) -> Booleans:
+    """Mark the best classes that lie nearest to the mean of the distribution."""
     mean = (p * orders).sum(axis=-1, keepdims=True)
     distance = np.where(best, np.abs(orders - mean), np.inf)
-    nearest = distance <= distance.min(axis=-1, keepdims=True) + TIED
-    lowest = np.where(best & nearest, orders, p.shape[-1]).min(axis=-1)
-    return AveragedRanks(np.where(known, lowest, 0), tied)
+    return np.asarray(distance <= distance.min(axis=-1, keepdims=True) + TIED)
 
 
 def several_views(p: npt.ArrayLike) -> Floats:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flipmeter.decide.pipelines.correction import averaged
+from flipmeter.decide.pipelines.orbit import orbit
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
     Counted,
@@ -16,17 +16,12 @@ from flipmeter.decide.pipelines.pipeline import (
     pipelines,
     unheard,
 )
+from flipmeter.decide.symmetries import Turns
 from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Places, Rank, View
 
 DRAWN_APART = 10
 """Added to the repeat with each draw of a vote: no draw is the reply of another repeat."""
 USUAL_DRAWS, MOST_DRAWS = 3, 99
-
-
-def both_place_orders(view: View) -> tuple[View, ...]:
-    """A view with the two answers as given, and swapped."""
-    given = replace(view, place_order="base")
-    return given, replace(view, name=f"{view.name}, swapped", place_order="swapped")
 
 
 def even_class(places: Places) -> Rank:
@@ -93,7 +88,7 @@ class BothOrders:
     def _asks(self, item: Item, panel: Asked) -> list[Ask]:
         return [
             Ask(item, _drawn(view, draw))
-            for view in both_place_orders(panel.view)
+            for view in _BOTH(panel.view, n_places=2)
             for draw in range(self.n_draws)
         ]
 
@@ -105,28 +100,22 @@ def _drawn(view: View, draw: int) -> View:
     return replace(view, name=name, repeat=view.repeat + DRAWN_APART * draw)
 
 
-_BOTH = frozenset({"pair_order"})
+_BOTH = Turns(places="reversal")
 _ONE = Traits("a pair of answers in the order of the view, one answer; 1 call", moves="pair")
 _AGREE = Traits(
-    "a pair in both orders; contradicting answers are a tie; 2 calls", consumes=_BOTH, moves="pair"
+    "a pair in both orders; contradicting answers are a tie; 2 calls", turns=_BOTH, moves="pair"
 )
 pipelines.add("pair", lambda mode: Pointwise(_ONE))
 pipelines.add("pair+agree", lambda mode: BothOrders(_AGREE))
 pipelines.add(
     "pair+mean",
-    averaged(
-        "probabilities of a pair in both orders, geometric mean; 2 calls",
-        "pair_order",
-        both_place_orders,
-        "probabilities",
-        moves="pair",
-    ),
+    orbit("probabilities of a pair in both orders, geometric mean; 2 calls", _BOTH, moves="pair"),
 )
 
 
 def _vote(n_draws: int) -> BothOrders:
     about = "a pair in both orders, the class of most draws; 2 calls a draw"
-    return BothOrders(Traits(about, consumes=_BOTH, moves="pair"), n_draws)
+    return BothOrders(Traits(about, turns=_BOTH, moves="pair"), n_draws)
 
 
 pipelines.add("pair+vote", Counted(_vote, USUAL_DRAWS, MOST_DRAWS))

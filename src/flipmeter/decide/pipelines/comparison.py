@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from typing import Any
@@ -173,8 +173,13 @@ class ByGroups:
 
 
 def _by_group(item: Item, panel: Asked) -> list[Ask]:
+    return [Ask(item, panel.view, part) for part in group_parts(panel)]
+
+
+def group_parts(panel: Asked) -> list[str]:
+    """The numbers of the groups with one demonstration of every class."""
     n_groups = min(Counter(demo.gold for demo in panel.demos).values(), default=0)
-    return [Ask(item, panel.view, str(group)) for group in range(n_groups)]
+    return [str(group) for group in range(n_groups)]
 
 
 def _ranks(answers: Iterable[Answer]) -> list[Rank]:
@@ -260,7 +265,7 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
         Traits(
             "pointwise prompt with one demonstration of each class, majority over groups: as many "
             "calls as listwise",
-            "pointwise_vote",
+            "windows",
             needs_demos=True,
         ),
         vote,
@@ -269,7 +274,8 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
 
 
 def _grouped(name: str) -> Open:
-    return lambda mode: ByGroups(*_GROUPED[name], mode)
+    traits, join = _GROUPED[name]
+    return lambda mode: ByGroups(replace(traits, shows=frozenset({"grouping"})), join, mode)
 
 
 def _pairwise(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from flipmeter.decide.debiasers.averaging import (
-    AveragedRanks,
-    average_probabilities,
-    average_ranks,
-    choose,
-    median_ranks,
-)
+from flipmeter.decide.debiasers.averaging import average_ranks, choose, median_ranks
 from flipmeter.decide.debiasers.priors import (
     NULL_TEXTS,
     PAPER_NULL_TEXTS,
@@ -27,6 +21,8 @@ from flipmeter.decide.debiasers.priors import (
     pride_paper_prior,
     pseudo_texts,
 )
+from flipmeter.decide.pipelines.choosing import decisions, first_fault, table_of
+from flipmeter.decide.pipelines.orbit import Orbit, orbit
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
     Calibration,
@@ -34,25 +30,14 @@ from flipmeter.decide.pipelines.pipeline import (
     Open,
     Pipeline,
     Traits,
-    by_slot,
     meant,
     pipelines,
     unheard,
 )
-from flipmeter.decide.spaces import Floats, by_class, rotations
+from flipmeter.decide.spaces import by_class, rotations
+from flipmeter.decide.symmetries import Turns
 from flipmeter.registry import Registry
-from flipmeter.types import (
-    NO_CLASS,
-    Answer,
-    Ask,
-    Decision,
-    Fault,
-    Item,
-    Mode,
-    PlaceKind,
-    Rank,
-    View,
-)
+from flipmeter.types import NO_CLASS, Ask, Decision, Item, Mode, Rank, View
 
 Views = Callable[[View], tuple[View, ...]]
 """The views that are put together for the view of a condition."""
@@ -86,11 +71,11 @@ def _with_labels(view: View, order: tuple[Rank, ...]) -> View:
 
 @dataclass(frozen=True)
 class Averaged:
-    """Ask under several views and take the middle: of classes, or of probabilities."""
+    """Ask under several views and take the middle class."""
 
     traits: Traits
     views: Views
-    middle: Literal["mean", "median", "probabilities"]
+    middle: Literal["mean", "median"]
     mode: Mode = "recommended"
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
@@ -98,53 +83,13 @@ class Averaged:
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
-        if self.middle == "probabilities":
-            shown = [view.label_order for view in self.views(panel.view)]
-            orders = [
-                [meant(answer, order) for answer, order in zip(some, shown, strict=True)]
-                for some in answers
-            ]
-            p = np.array([[_row(answer, panel.n_classes) for answer in some] for some in answers])
-            averaged = average_probabilities(p, orders)
-            return _decisions(choose(averaged, mode=self.mode), answers, averaged)
         ranks = [[answer.rank for answer in some] for some in answers]
         if self.middle == "median":
-            return _decisions(median_ranks(ranks), answers)
-        return _decisions(average_ranks(ranks, mode=self.mode), answers)
+            return decisions(median_ranks(ranks), answers)
+        return decisions(average_ranks(ranks, mode=self.mode), answers)
 
     def _asks(self, item: Item, panel: Asked) -> list[Ask]:
         return [Ask(item, view) for view in self.views(panel.view)]
-
-
-def _row(answer: Answer, n_classes: int) -> tuple[float, ...]:
-    """Return the probabilities of slots, NaN where a reply had none."""
-    return by_slot(answer, n_classes) or (np.nan,) * n_classes
-
-
-def _decisions(
-    choice: AveragedRanks, answers: Sequence[Sequence[Answer]], p: Floats | None = None
-) -> list[Decision]:
-    """Return the chosen classes; what has none gets the fault of one of its answers."""
-    found = []
-    for place, some in enumerate(answers):
-        rank = int(choice.ranks[place])
-        masses = [answer.label_mass for answer in some if answer.label_mass is not None]
-        found.append(
-            Decision(
-                rank,
-                fault=None if rank else _fault(some),
-                tie_decided=bool(choice.tie_decided[place]),
-                probabilities=tuple(p[place].tolist()) if p is not None and rank else None,
-                label_mass=min(masses, default=None),
-            )
-        )
-    return found
-
-
-def _fault(
-    answers: Iterable[Answer],
-) -> Fault:
-    return next((answer.fault for answer in answers if answer.fault), "unparsed")
 
 
 @dataclass(frozen=True)
@@ -175,19 +120,13 @@ class Corrected:
         prior = self.bias.prior(panel, heard)
         if prior is None:
             asked = [heard[ask] for ask in self.bias.asks(panel)] or answers
-            return [Decision(NO_CLASS, fault=_fault(asked)) for _ in answers]
-        corrected = divide(_table(answers, panel.n_classes), prior)
+            return [Decision(NO_CLASS, fault=first_fault(asked)) for _ in answers]
+        corrected = divide(table_of(answers, panel.n_classes), prior)
         choice = choose(corrected, orders, mode=self.mode)
-        return _decisions(choice, [[answer] for answer in answers], by_class(corrected, orders))
+        return decisions(choice, [[answer] for answer in answers], by_class(corrected, orders))
 
     def _own(self, panel: Asked) -> list[Ask]:
         return [Ask(item, panel.view) for item in panel.items]
-
-
-def _table(answers: Iterable[Answer], n_classes: int) -> Floats:
-    """Return answers x slots."""
-    rows = [_row(answer, n_classes) for answer in answers]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), n_classes)
 
 
 def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -> Bias:
@@ -198,7 +137,7 @@ def _learned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool) -
 
     def prior(panel: Asked, heard: Heard) -> Prior | None:
         shown = views(panel.view)
-        rows = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
+        rows = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
         p = rows.reshape(len(panel.calibration), len(shown), panel.n_classes)
         if np.isnan(p).any(axis=(1, 2)).all():
             return None
@@ -219,7 +158,7 @@ def _null(
         ]
 
     def prior(panel: Asked, heard: Heard) -> Prior | None:
-        p = _table((heard[ask] for ask in asks(panel)), panel.n_classes)
+        p = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
         return None if np.isnan(p).all() else contextual_prior(p, form=form)
 
     return Bias(asks, prior)
@@ -234,29 +173,32 @@ def _batch() -> Bias:
     """Learn from the items themselves, all together."""
 
     def prior(panel: Asked, heard: Heard) -> Prior | None:
-        p = _table((heard[Ask(item, panel.view)] for item in panel.items), panel.n_classes)
+        p = table_of((heard[Ask(item, panel.view)] for item in panel.items), panel.n_classes)
         return None if np.isnan(p).all() else batch_prior(p)
 
     return Bias(lambda panel: (), prior)
 
 
-def averaged(
-    about: str,
-    axis: str,
-    views: Views,
-    middle: Literal["mean", "median", "probabilities"],
-    moves: PlaceKind | None = None,
-) -> Open:
-    """What asks under the views of an axis and takes the middle."""
+def _averaged(about: str, axis: str, views: Views, middle: Literal["mean", "median"]) -> Open:
+    """What asks under the views of an axis and takes the middle class."""
     traits = Traits(
         about,
         consumes=frozenset({axis}),
         needs_demos=axis == "demo_order",
-        needs_scores=middle == "probabilities",
-        moves=moves,
-        needs_order=middle != "probabilities",
+        needs_order=True,
     )
     return lambda mode: Averaged(traits, views, middle, mode)
+
+
+def _between_demos(mode: Mode) -> Orbit:
+    """Average over two orders of the demonstrations that are the same whatever the view shows."""
+    traits = Traits(
+        "probabilities with demonstrations ascending and descending, geometric mean",
+        consumes=frozenset({"demo_order"}),
+        needs_demos=True,
+        needs_scores=True,
+    )
+    return Orbit(traits, lambda view, *sizes: both_demo_orders(view), mode=mode)
 
 
 @dataclass(frozen=True)
@@ -298,38 +240,30 @@ def _contextual(texts: Sequence[str], paper: Debiaser | None = None) -> Debiaser
 
 
 _OPEN: dict[str, Open] = {
-    "label_average": averaged(
+    "label_average": _averaged(
         "class in natural and reversed label order, averaged",
         "label_order",
         both_label_orders,
         "mean",
     ),
-    "label_average_probabilities": averaged(
+    "label_average_probabilities": orbit(
         "probabilities in natural and reversed label order, geometric mean",
-        "label_order",
-        both_label_orders,
-        "probabilities",
+        Turns(labels="reversal"),
     ),
-    "demo_average": averaged(
+    "demo_average": _averaged(
         "class with demonstrations ascending and descending, averaged",
         "demo_order",
         both_demo_orders,
         "mean",
     ),
-    "demo_average_probabilities": averaged(
-        "probabilities with demonstrations ascending and descending, geometric mean",
-        "demo_order",
-        both_demo_orders,
-        "probabilities",
-    ),
-    "permutations": averaged(
+    "demo_average_probabilities": _between_demos,
+    "permutations": _averaged(
         "class in every rotation of the labels, median", "label_order", all_rotations, "median"
     ),
-    "permutations_probabilities": averaged(
+    "permutations_probabilities": orbit(
         "probabilities in every rotation of the labels, geometric mean",
-        "label_order",
-        all_rotations,
-        "probabilities",
+        Turns(labels="rotations"),
+        consumes=frozenset({"label_order"}),
     ),
 }
 for _name, _open in _OPEN.items():

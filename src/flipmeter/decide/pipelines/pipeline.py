@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, Protocol
 
+from flipmeter.decide.symmetries import Turns
 from flipmeter.registry import Registry
 from flipmeter.types import (
     Answer,
@@ -19,6 +20,7 @@ from flipmeter.types import (
     Places,
     Problem,
     Rank,
+    Scale,
     View,
 )
 
@@ -32,7 +34,8 @@ class Asked:
     """What a pipeline is applied to: items under a view, and what may be asked beside them.
 
     `demos` stand in the sampler's order. `calibration` items serve pipelines that measure a bias
-    before they correct it. `places` are the fields that may change places, None for none.
+    before they correct it. `places` are the fields that may change places, None for none. `scale`
+    has the classes; without one they are told apart by rank alone.
     """
 
     items: tuple[Item, ...]
@@ -41,21 +44,29 @@ class Asked:
     calibration: tuple[Item, ...] = ()
     seed: int = 0
     places: Places | None = None
+    scale: Scale | None = None
 
     @property
     def n_classes(self) -> int:
         return len(self.view.label_order)
+
+    def n_places(self, item: Item) -> int:
+        return 0 if self.places is None else self.places.n_filled(item)
 
 
 @dataclass(frozen=True)
 class Traits:
     """What must be known of a pipeline before it asks, `about` in a sentence for people.
 
-    `paradigm` names the prompt of its questions; `consumes` the probes whose axis it averages away
-    or its prompt cannot express. One that `needs_scores` works on the probabilities of labels, one
-    that `needs_order` on classes of which some are higher than others.
-    `calibration` says on which items it learns a bias: some set apart, some test items, or
-    the whole batch that it decides on.
+    `paradigm` names the prompt of its questions; `consumes` the probes that are left out: their
+    axis has no place in its prompts, or it shows an order of its own instead of the view's. `turns`
+    are the orders that it averages over, `forgets` the axes of a view that no prompt of it shows,
+    each with the reason: where these lead two views to the same prompts, it declares that they
+    agree. `shows` names the probes that only some pipelines have an axis for. One that
+    `needs_scores` works on the probabilities of labels, one that `wants_scores` too where a model
+    shows them, and one that `needs_order` on classes of which some are higher than others.
+    `calibration` says on which items it learns a bias: some set apart, some test items, or the
+    whole batch that it decides on.
     """
 
     about: str
@@ -63,9 +74,19 @@ class Traits:
     consumes: frozenset[str] = frozenset()
     needs_demos: bool = False
     needs_scores: bool = False
+    wants_scores: bool = False
     needs_order: bool = False
     moves: PlaceKind | None = None
     calibration: Calibration = ""
+    turns: Turns | None = None
+    forgets: Mapping[str, str] = field(default_factory=dict)
+    shows: frozenset[str] = frozenset()
+
+    def why(self, axis: str) -> str:
+        """Why an axis of a view may not matter, "" where nothing says so."""
+        named = {"label_order": "labels", "demo_order": "demos", "place_order": "places"}.get(axis)
+        turned = getattr(self.turns, named) if self.turns and named else ""
+        return self.forgets.get(axis, "") or (f"average over {named}:{turned}" if turned else "")
 
 
 class Pipeline(Protocol):
@@ -95,7 +116,8 @@ _MODES: tuple[Mode, ...] = ("recommended", "paper")
 def open_pipeline(name: str) -> Pipeline:
     """Return a pipeline by its name; `@paper` and `@recommended` at its end choose the form.
 
-    A number in brackets says how many draws one takes that counts draws: `pair+vote(5)`.
+    What stands in brackets chooses among the options of a pipeline: `pair+vote(5)`,
+    `orbit(labels:dihedral)`.
     """
     plain, _, mode = name.partition("@")
     for known in _MODES:
@@ -115,19 +137,59 @@ class Counted:
     def __call__(self, mode: Mode) -> Pipeline:
         return self.make(self.usual)
 
+    def given(self, words: Sequence[str]) -> Open | None:
+        """What makes the pipeline with a number of draws, None for anything else."""
+        n_draws = int(words[0]) if len(words) == 1 and _NUMBER.fullmatch(words[0]) else 0
+        return (lambda mode: self.make(n_draws)) if 1 <= n_draws <= self.most else None
+
+    @property
+    def takes(self) -> str:
+        return f"1 to {self.most} draws"
+
+
+@dataclass(frozen=True)
+class WithOptions:
+    """What makes a pipeline that takes options, by the words that choose them in brackets.
+
+    Each word sets one option; `options` has the words of every option, the usual one first.
+    """
+
+    make: Callable[[Mapping[str, str], Mode], Pipeline]
+    options: Mapping[str, Sequence[str]]
+
+    def __call__(self, mode: Mode) -> Pipeline:
+        return self.make({}, mode)
+
+    def given(self, words: Sequence[str]) -> Open | None:
+        """What makes the pipeline with these options, None where a word is not known."""
+        chosen = {self._option(word): word for word in words}
+        if "" in chosen or len(chosen) < len(words) or not words:
+            return None
+        return lambda mode: self.make(chosen, mode)
+
+    def _option(self, word: str) -> str:
+        return next((name for name, words in self.options.items() if word in words), "")
+
+    @property
+    def takes(self) -> str:
+        return "; ".join(" or ".join(words) for words in self.options.values())
+
 
 def _opened(plain: str) -> Open:
-    counted = _COUNT.fullmatch(plain)
-    if counted is None or plain in pipelines:
+    found = _OPTIONS.fullmatch(plain)
+    if found is None or plain in pipelines:
         return pipelines[plain]
-    made, n_draws = pipelines[counted[1]], int(counted[2])
-    if not isinstance(made, Counted) or not 1 <= n_draws <= made.most:
-        known = f"1 to {made.most} draws" if isinstance(made, Counted) else "no number of draws"
-        raise Problem(f"'{plain}': the pipeline '{counted[1]}' takes {known}")
-    return lambda mode: made.make(n_draws)
+    made, words = pipelines[found[1]], found[2].split()
+    if not isinstance(made, Counted | WithOptions):
+        raise Problem(f"'{plain}': the pipeline '{found[1]}' takes no options")
+    given = made.given(words)
+    if given is None:
+        raise Problem(f"'{plain}': the pipeline '{found[1]}' takes {made.takes}")
+    return given
 
 
-_COUNT = re.compile(r"([^()]+)\((\d{1,6})\)")
+_OPTIONS = re.compile(r"([^()]+)\(([^()]*)\)")
+_NUMBER = re.compile(r"\d{1,6}")
 
 
 def in_mode(name: str, mode: Mode) -> str:
