@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -105,7 +106,7 @@ def test_the_score_is_half_the_difference_of_the_log_odds_of_yes() -> None:
 @given(st.floats(0.05, 0.95), st.floats(0.05, 0.95), st.floats(-3, 3))
 def test_a_liking_for_yes_that_is_equal_both_ways_cancels(up: float, down: float, c: float) -> None:
     def tilted(p: float) -> float:
-        odds = p / (1 - p) * 2.718281828459045**c
+        odds = p / (1 - p) * math.exp(c)
         return odds / (1 + odds)
 
     plain = leaning(

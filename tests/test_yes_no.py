@@ -155,8 +155,8 @@ def test_an_honest_rater_answers_every_cut_from_the_text(
 def test_a_rater_finds_the_text_however_it_is_separated(separator: str, connector: str) -> None:
     task = TASKS["tickets"]
     for paradigm, what in (("cumulative_shown", "cut"), ("labelwise_shown", "label")):
-        style = {"separator": separator, "connector": connector}
-        prompt = written(paradigm, task, f"{what} 2 down no_first", **style)
+        part = f"{what} 2 down no_first"
+        prompt = written(paradigm, task, part, separator=separator, connector=connector)
         read = parse(Reply(text=sim(task).reply(prompt.text), finish="stop"), prompt)
         assert read.rank == 2
 

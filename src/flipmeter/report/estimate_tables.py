@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.types import Contrast
+from flipmeter.types import JUDGED, Contrast
 
 WORD_STYLE = {
     "flips": "bold red",
@@ -82,17 +82,22 @@ def weighted_interval(row: Record) -> str:
 
 def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[str | Text]:
     about = f"{contrast.name}{_reading(own, contrast)}  {contrast.about}"
-    if row["status"] != "measured" or row["value"] is None:
+    if row["status"] not in JUDGED or row["value"] is None:
         return [about, row["reason"], "", "", "", "", ""]
     return [
         about,
-        interval(row),
+        rate_text(row),
         _noise(row),
         str(row["n_clusters"]),
         f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
         p_value(row["p"]),
         Text(row["word"], style=WORD_STYLE[row["word"]]),
     ]
+
+
+def rate_text(row: Record) -> str:
+    """A flip rate with its interval; one that is 0 by construction says so instead."""
+    return str(row["reason"]) if row["status"] == "by construction" else interval(row)
 
 
 def _aggregate_cells(own: pl.DataFrame, contrast: Contrast) -> list[str | Text]:
@@ -237,9 +242,9 @@ def warned(table: Table, warnings: Mapping[str, str]) -> Table:
 
 
 def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
-    """Return one sentence for every pair of views that was measured."""
+    """One sentence for every verdict."""
     lines = []
-    for row in verdicts.filter(status="measured").to_dicts():
+    for row in verdicts.filter(pl.col("status").is_in(JUDGED)).to_dicts():
         where = " · ".join(str(row[key]) for key in KEYS[:3] if row[key])
         text = Text(f"{where} · {row['contrast']}: ")
         text.append(row["word"], style=WORD_STYLE[row["word"]])

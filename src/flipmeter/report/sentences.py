@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER, SHOWN_FIRST, SHOWN_SECOND
-from flipmeter.types import Contrast
+from flipmeter.types import JUDGED, Contrast
 
 Record = Mapping[str, Any]
 WHEN = {
@@ -60,7 +60,7 @@ def verdict_sentences(
 
 def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast], word: str) -> Sentence:
     rater, dataset = rows[0]["rater"], rows[0]["dataset"]
-    measured = [row for row in rows if row["status"] == "measured"]
+    measured = [row for row in rows if row["status"] in JUDGED]
     if not measured:
         reasons = dict.fromkeys(str(row["reason"]) for row in rows)
         text = f"could not be measured: {'; '.join(reasons)}"
@@ -86,8 +86,8 @@ def _clauses(
     if head["word"] == "unreadable" or head["value"] is None:
         yield f"cannot be judged {moved}: {unread}"
     else:
-        yield f"flips {_rate(head)} of its answers {moved}"
-        if head["word"] == "stable":
+        yield f"flips {_rate(head)} of its answers {moved}{_because(head)}"
+        if head["word"] == "stable" and head["status"] == "measured":
             yield _bound(head)
         yield _noise(head)
         if lean := lean_text(head, known[head["contrast"]]):
@@ -97,6 +97,10 @@ def _clauses(
     yield from _worst(head, measured, known)
     beside = zip(head["findings"], head["notes"], strict=True)
     yield from (note for name, note in beside if note and name != "noisy")
+
+
+def _because(row: Record) -> str:
+    return f", {row['reason']}" if row["status"] == "by construction" else ""
 
 
 def finding_lines(verdicts: pl.DataFrame) -> list[str]:

@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 
 from flipmeter.base.files.atomic import write_output
-from flipmeter.report.estimate_tables import WEIGHTED, interval, p_value, weighted_interval
+from flipmeter.report.estimate_tables import WEIGHTED, p_value, rate_text, weighted_interval
 from flipmeter.report.findings import Findings
 from flipmeter.report.page import render_page
 from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
@@ -19,7 +19,7 @@ from flipmeter.report.table_files import (
     residuals_markdown,
     safe_csv,
 )
-from flipmeter.types import Problem
+from flipmeter.types import JUDGED, Problem
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
 
@@ -98,12 +98,12 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
         heads.insert(4, WEIGHTED)
     rows = [heads]
     for row in found.verdicts.filter(level="").to_dicts():
-        is_measured = row["status"] == "measured"
+        is_measured = row["status"] in JUDGED
         rows.append(
             [
                 *(row["rater"], row["dataset"]),
                 f"{row['contrast']} {abouts.get(row['contrast'], '')}",
-                interval(row) if row["value"] is not None else row["reason"],
+                rate_text(row) if row["value"] is not None else row["reason"],
                 str(row["n_clusters"]) if is_measured else "",
                 f"{100 * (row['unreadable'] or 0):.1f} %" if is_measured else "",
                 p_value(row["p"]),

@@ -162,7 +162,7 @@ def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) 
     varies = np.zeros(shape[:2], dtype=np.bool_)
     for at, contrast in enumerate(axes):
         found = compared(panel, contrast)
-        counts = (found.items & found.measured[panel.groups.of])[shared]
+        counts = ((found.items & found.measured[panel.groups.of]) | found.proved)[shared]
         pairs = pairs_in(replies_under(panel, contrast)[shared])
         asked[:, at], read[:, at], differ[:, at] = (table.sums(n * counts) for n in pairs)
         varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True

@@ -128,7 +128,8 @@ def contrasted(
     """
     found = compared(panel, contrast)
     first, second = (panel.classes((view, 0)) for view in contrast.views)
-    usable, notes = found.items & found.measured[panel.groups.of], list(found.note)
+    usable = (found.items & found.measured[panel.groups.of]) | found.proved
+    notes = list(found.note)
     by_position = worded(panel, contrast) if mode == "paper" else np.zeros(panel.groups.n, bool)
     for group in np.flatnonzero(by_position).tolist():
         notes[group] = joined("words read by position", NOT_COMPARABLE)

@@ -30,17 +30,16 @@ def flip_rows(panel: Panel, contrast: Contrast, found: Compared, mode: Mode) -> 
     """
     words = worded(panel, contrast)
     by_position = words if mode == "paper" else np.zeros_like(words)
-    views = conditions(panel, contrast, found.items)
-    counts = count_flips(views, panel.groups.among(found.items))
-    yield from _rates(contrast.name, ~by_position, counts, found.note, found.measured)
+    items = found.items | found.proved
+    counts = count_flips(conditions(panel, contrast, items), panel.groups.among(items))
+    yield from _rates(contrast.name, ~by_position, counts, found)
     if words.any():
         pair = _Pair.of(panel, contrast)
         position = pair.position()
         note = _position_notes(pair, found)
-        yield from _rates(contrast.name, by_position, position, note, pair.asked)
-        semantic = f"{contrast.name}_semantic"
-        yield from _rates(semantic, words, counts, found.note, found.measured)
-        yield from _rates(f"{contrast.name}_position", words, position, note, pair.asked)
+        yield from _known_rates(contrast.name, by_position, position, note, pair.asked)
+        yield from _rates(f"{contrast.name}_semantic", words, counts, found)
+        yield from _known_rates(f"{contrast.name}_position", words, position, note, pair.asked)
         yield from _unmoved_rows(pair, f"{contrast.name}_position:unmoved", words)
         flipped = words & np.array([labels == "flipped words" for labels in panel.labels])
         yield from _override_rows(pair, f"{contrast.name}_override", flipped)
@@ -52,7 +51,17 @@ def worded(panel: Panel, contrast: Contrast) -> Booleans:
     return is_word & panel.has(*((view, 0) for view in contrast.views)) & contrast.reverses_labels
 
 
-def _rates(
+def _rates(metric: str, groups: Booleans, counts: FlipCounts, found: Compared) -> Iterator[Rows]:
+    """Yield measured rates with their intervals; one that is 0 by construction has none."""
+    constructed = np.array([status == "by construction" for status in found.status])
+    n, zero = counts.n, np.zeros(len(counts.n))
+    sure = estimates(metric, zero, n=n, k=np.zeros_like(n), note=list(found.note))
+    for policy in POLICIES:
+        yield rows_of(groups & constructed, sure, policy=policy)
+    yield from _known_rates(metric, groups & ~constructed, counts, found.note, found.measured)
+
+
+def _known_rates(
     metric: str, groups: Booleans, counts: FlipCounts, note: Sequence[str], measured: Booleans
 ) -> Iterator[Rows]:
     for policy in POLICIES:

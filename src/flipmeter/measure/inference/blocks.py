@@ -26,7 +26,8 @@ class Row:
     """One contrast as `verdict` takes it, for `verdicts` over many of them.
 
     `gold` is the class of every row of pairs, `weights` the frequency of every class in production
-    and `names` what classes are called, both from class 1.
+    and `names` what classes are called, both from class 1. `by_construction` says why answers
+    cannot differ, where that is proved.
     """
 
     pairs: npt.ArrayLike
@@ -38,6 +39,7 @@ class Row:
     gold: npt.ArrayLike | None = None
     weights: npt.ArrayLike | None = None
     names: Sequence[str] = ()
+    by_construction: str = ""
 
 
 @dataclass(frozen=True)

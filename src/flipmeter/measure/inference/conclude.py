@@ -20,6 +20,7 @@ from flipmeter.measure.inference.needed import (
 )
 from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence
 from flipmeter.measure.inference.sizes import (
+    Shift,
     Sizes,
     excess_p,
     measure_sizes,
@@ -60,7 +61,10 @@ class Margins:
 
 @dataclass(frozen=True)
 class Case:
-    """One contrast measured: what is bounded, by how much, and whether an effect is real."""
+    """One contrast measured: what is bounded, by how much, and whether an effect is real.
+
+    `by_construction` says why nothing can flip: its rate is 0 and needs no bound.
+    """
 
     sizes: Sizes
     found: EffectTest
@@ -68,6 +72,7 @@ class Case:
     limits: Margins
     n_clusters: int
     all_repeated: bool
+    by_construction: str = ""
 
     @property
     def floor(self) -> Bounded | None:
@@ -75,12 +80,16 @@ class Case:
         excess = self.sizes.excess
         if self.limits.on == "rate" or self.reproducible or not self.all_repeated:
             return None
+        if self.by_construction:
+            return None
         return excess if excess is not None and excess.n else None
 
     @property
     def is_open(self) -> bool:
         """Whether a claim beyond noise lacks the repeats that would show noise."""
-        return self.limits.on == "excess" and not self.reproducible and self.floor is None
+        if self.by_construction or self.reproducible:
+            return False
+        return self.limits.on == "excess" and self.floor is None
 
     @property
     def bound_on(self) -> BoundOn:
@@ -101,7 +110,7 @@ class Case:
     @property
     def size(self) -> float:
         """Estimate of what is bounded; where only some views were repeated, beyond their noise."""
-        excess = self.sizes.excess
+        excess = None if self.by_construction else self.sizes.excess
         if self.limits.on == "rate" or self.reproducible or excess is None or not excess.n:
             return self.sizes.rate.value
         if self.limits.on == "excess":
@@ -111,6 +120,8 @@ class Case:
     @property
     def is_real(self) -> bool:
         """Whether there is an effect beyond noise; of all flips, whether they exceed the margin."""
+        if self.by_construction:
+            return False
         if self.limits.on == "rate":
             return self.sizes.rate.lower > self.limits.margin
         if self.reproducible:
@@ -171,6 +182,7 @@ def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float)
         raise Problem(f"draws must be 1 or more; got {draws}")
     blocks = read_blocks(row)
     case = _case(blocks, row.reproducible, limits, draws=draws, seed=seed, enough=enough)
+    case = _constructed(case, row.by_construction) if row.by_construction else case
     word = decide(case)
     reason, needed = explain(case, word)
     findings = tuple(find(blocks, case, word, row.reproducible))
@@ -178,6 +190,13 @@ def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float)
     return replace(
         found, p_flips=_p_flips(blocks, case, word), p_stable=_p_stable(blocks, case, word)
     )
+
+
+def _constructed(case: Case, why: str) -> Case:
+    """A case in which no answer can differ: rate and shift are 0, whatever n is."""
+    rate = Bounded(0.0, 0.0, 0.0, 0.0, 0.0, case.sizes.rate.n)
+    sizes = replace(case.sizes, rate=rate, excess=None, shift=Shift(0.0, 0.0))
+    return replace(case, sizes=sizes, by_construction=why)
 
 
 def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
@@ -192,8 +211,8 @@ def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
 
 def _p_stable(blocks: Blocks, case: Case, word: Word) -> float:
     """How sure `stable` is: as sure as the least sure of the bounds that apply."""
-    if word != "stable":
-        return 1.0
+    if word != "stable" or case.by_construction:
+        return 0.0 if case.by_construction and word == "stable" else 1.0
     margin = case.limits.margin
     if case.floor is None:
         return rate_p(blocks, margin, case.limits.alpha)
@@ -239,6 +258,8 @@ def explain(case: Case, word: Word) -> tuple[str, int | None]:
         return _unreadable(case), None
     if word == "flips":
         return _flips(case), None
+    if word == "stable" and case.by_construction:
+        return _bounded(case), None
     if word == "stable":
         return f"{_bounded(case)}, below the margin of {percent(case.limits.margin)}", None
     return _open(case)
@@ -282,6 +303,8 @@ def _beyond(case: Case) -> str:
 
 
 def _bounded(case: Case) -> str:
+    if case.by_construction:
+        return case.by_construction
     level = f"({percent(1 - case.limits.alpha)} bound)"
     if case.floor is None:
         what = "" if case.reproducible else " (noise included)"
@@ -473,10 +496,11 @@ def _with_noise(verdict: Verdict, case: Case) -> Verdict:
 
 def _with_excess(verdict: Verdict, case: Case) -> Verdict:
     """Add the excess: of a reproducible rater, its whole rate; bounded only over a whole floor."""
-    excess = case.sizes.rate if case.reproducible else case.sizes.excess
+    settled = case.reproducible or bool(case.by_construction)
+    excess = case.sizes.rate if settled else case.sizes.excess
     if excess is None or not excess.n:
         return verdict
-    if not case.reproducible and case.floor is None:
+    if not settled and case.floor is None:
         return replace(verdict, excess=excess.value)
     low = max(0.0, excess.low)
     return replace(

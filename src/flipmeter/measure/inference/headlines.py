@@ -10,7 +10,7 @@ import polars as pl
 from flipmeter.measure.inference.significance import is_shown
 from flipmeter.measure.inference.words import Word
 from flipmeter.measure.statistics.formulas import holm
-from flipmeter.types import ALPHA
+from flipmeter.types import ALPHA, JUDGED
 
 Record = Mapping[str, Any]
 SCHEMA = {"rater": pl.String, "dataset": pl.String, "word": pl.String, "word_among": pl.String}
@@ -24,7 +24,7 @@ def headlines(verdicts: pl.DataFrame, alpha: float = ALPHA) -> pl.DataFrame:
     over the rows of all raters.
     """
     groups = verdicts.filter(level="").partition_by("rater", "dataset", maintain_order=True)
-    raters = [[row for row in group.to_dicts() if row["status"] == "measured"] for group in groups]
+    raters = [[row for row in group.to_dicts() if row["status"] in JUDGED] for group in groups]
     alone = [_word(rows, _adjusted(rows), _least_sure(rows), alpha) for rows in raters]
     every = iter(_adjusted([row for rows in raters for row in rows]))
     flips = [[next(every) for _ in rows] for rows in raters]

@@ -13,8 +13,14 @@ from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.conclude import verdicts as conclude
 from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
 from flipmeter.measure.panel.checked import Booleans, Ints
-from flipmeter.measure.panel.panel import Panel, Status, compared, read_panel
-from flipmeter.types import ALPHA, Contrast
+from flipmeter.measure.panel.panel import (
+    Compared,
+    Panel,
+    Status,
+    compared,
+    read_panel,
+)
+from flipmeter.types import ALPHA, JUDGED, Contrast
 
 DRAWS = 2000
 UNREADABLE_LIMIT = 0.05
@@ -87,7 +93,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
     for group, key in enumerate(panel.keys.iter_rows()):
         pools.setdefault(key[:3] if pool else key, []).append(group)
     for key, groups in pools.items():
-        measured = [group for group in groups if found.status[group] == "measured"]
+        status, measured = _judged(found, groups)
         seeds = tuple(panel.keys["seed"][group] for group in groups)
         first = groups[0]
         rater, dataset, level = (str(part) for part in key[:3])
@@ -97,7 +103,9 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         if not measured:
             yield here
             continue
-        mine = found.items & np.isin(panel.groups.of, measured)
+        items = found.items if status == "measured" else found.proved
+        mine = items & np.isin(panel.groups.of, measured)
+        notes = "; ".join(dict.fromkeys(found.note[g] for g in measured if found.note[g]))
         row = Row(
             pairs[mine],
             repeats[mine] if (repeats[mine] != NOT_ASKED).any() else None,
@@ -108,14 +116,24 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
             gold=panel.gold[mine],
             weights=panel.weights.get(dataset),
             names=panel.scales.get(dataset, ()),
+            by_construction="" if status == "measured" else notes,
         )
-        notes = "; ".join(dict.fromkeys(found.note[g] for g in measured if found.note[g]))
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
         known = mass[~np.isnan(mass)]
         share = float(known.mean()) if known.size else None
         up = _up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
         here = replace(here, label_mass=share, up_is_first=up)
-        yield replace(here, status="measured", note=notes, row=row)
+        noted = notes if status == "measured" else ""  # otherwise the verdict's own reason
+        yield replace(here, status=status, note=noted, row=row)
+
+
+def _judged(found: Compared, groups: Sequence[int]) -> tuple[Status, list[int]]:
+    """The seeds that a verdict pools: those that were measured, else those proved to agree."""
+    for wanted in JUDGED:
+        some = [group for group in groups if found.status[group] == wanted]
+        if some:
+            return found.status[some[0]], some
+    return found.status[groups[0]], []
 
 
 def replies_under(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:

@@ -40,6 +40,8 @@ OPTIONAL: Mapping[str, DataType] = {
     "n_places": pl.Int64,
     "system_a": pl.String,
     "system_b": pl.String,
+    "orbit": pl.String,
+    "invariance": pl.String,
 }
 
 

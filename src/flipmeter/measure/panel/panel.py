@@ -18,18 +18,19 @@ from flipmeter.measure.estimates.flips import count_discordant
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import checked, quoted
 from flipmeter.measure.panel.groups import Groups
-from flipmeter.types import Contrast, Policy, Problem
+from flipmeter.types import LISTLESS, Contrast, Policy, Problem
 
 Run = tuple[str, int]
 """A view and which repeat of it."""
 
 Hashes = npt.NDArray[np.uint64]
-Status = Literal["measured", "not identified", "not applicable"]
+Status = Literal["measured", "by construction", "not identified", "not applicable"]
 
 KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
 UNKNOWN = 0
 POLARITY = "by polarity: the question is turned round, not a list of labels"
+NOT_SO = "declared invariant"
 NOWHERE = "the meaning of the labels is nowhere in the prompt"
 
 
@@ -61,7 +62,9 @@ class Panel:
     `slots` say where answers stood in what the prompt offered, 0 where that is not known; `places`
     where the fields stood that they chose. `systems` names who wrote the two fields of an item.
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
-    `cluster_names` are what the numbers in `cluster` stand for.
+    `cluster_names` are what the numbers in `cluster` stand for. Runs of an item with one hash in
+    `orbits` show the same set of prompts, as the pipeline declares; `declared` has by group and
+    view why that is so.
     """
 
     keys: pl.DataFrame
@@ -87,11 +90,13 @@ class Panel:
     weights: Mapping[str, Floats] = field(default_factory=dict)
     scales: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cluster_names: Sequence[str] = ()
+    orbits: dict[Run, Hashes] = field(default_factory=dict)
+    declared: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
     @property
     def has_list(self) -> Booleans:
-        """Mark the groups whose prompts list labels; others choose between two passages."""
-        return np.array([labels != "passages" for labels in self.labels], dtype=np.bool_)
+        """Mark the groups whose prompts list labels; others have passages, or yes and no."""
+        return np.array([labels not in LISTLESS for labels in self.labels], dtype=np.bool_)
 
     @property
     def views(self) -> list[str]:
@@ -121,11 +126,15 @@ class Panel:
 
 @dataclass(frozen=True)
 class Compared:
-    """The items that a contrast can speak about, as a mask, and each group's status and note."""
+    """The items that a contrast can speak about, as a mask, and each group's status and note.
+
+    `proved` marks the items that a pipeline declares to be the same under all views, and that are.
+    """
 
     items: Booleans
     status: list[Status]
     note: list[str]
+    proved: Booleans
 
     @property
     def measured(self) -> Booleans:
@@ -137,16 +146,41 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     if len(contrast.views) < 2:
         raise Problem(f"contrast '{contrast.name}' names {len(contrast.views)} view; it needs two")
     runs = [(view, 0) for view in contrast.views]
-    asked, equal = panel.asked(*runs), _equal_prompts(panel, runs)
+    asked, equal = panel.asked(*runs), _equal(panel.prompts, runs, len(panel.gold))
+    declared = asked & _equal(panel.orbits, runs, len(panel.gold))
+    proved = declared & equal & _same_class(panel, runs)
     known = np.stack([panel.has(run) for run in runs], axis=1)
-    counts = panel.groups.count(asked).tolist(), panel.groups.count(asked & equal).tolist()
-    each_group = zip(known.tolist(), *counts, panel.labels, strict=True)
+    counts = [
+        panel.groups.count(items).tolist() for items in (asked, asked & equal, declared, proved)
+    ]
+    whys = [_why(panel, group, contrast) for group in range(panel.groups.n)]
+    each_group = zip(known.tolist(), *counts, panel.labels, whys, strict=True)
     found = [_standing(contrast, *each) for each in each_group]
-    return Compared(asked & ~equal, [status for status, _ in found], [note for _, note in found])
+    # What is declared and does not hold is measured, however equal the prompts are.
+    broken = np.array([note.startswith(NOT_SO) for _, note in found])[panel.groups.of]
+    items = asked & (~equal | (broken & declared))
+    return Compared(items, [status for status, _ in found], [note for _, note in found], proved)
+
+
+def _same_class(panel: Panel, runs: Sequence[Run]) -> Booleans:
+    first, *others = (panel.classes(run) for run in runs)
+    return np.asarray(np.all([first == other for other in others], axis=0))
+
+
+def _why(panel: Panel, group: int, contrast: Contrast) -> str:
+    reasons = (panel.declared.get((group, view), "") for view in contrast.views)
+    return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _standing(
-    contrast: Contrast, known: Sequence[bool], n_asked: int, n_equal: int, labels: str
+    contrast: Contrast,
+    known: Sequence[bool],
+    n_asked: int,
+    n_equal: int,
+    n_declared: int,
+    n_proved: int,
+    labels: str,
+    why: str,
 ) -> tuple[Status, str]:
     if not all(known):
         missing = [
@@ -155,6 +189,10 @@ def _standing(
         return "not applicable", f"not applicable: no view {quoted(missing)}"
     if not n_asked:
         return "not applicable", "not applicable: the views share no item"
+    if n_proved == n_asked:
+        return "by construction", f"0 by construction ({why or 'the same set of prompts'})"
+    if n_declared == n_asked:
+        return "measured", f"{NOT_SO} ({why}), and {n_asked - n_proved} items are not"
     if n_equal == n_asked:
         return _unidentified(labels if contrast.reverses_labels else "")
     notes = [POLARITY] if contrast.reverses_labels and labels == "passages" else []
@@ -174,12 +212,12 @@ def _unidentified(labels: str) -> tuple[Status, str]:
     return "not identified", f"not identified{same}: the prompts are byte-equal"
 
 
-def _equal_prompts(panel: Panel, runs: Sequence[Run]) -> Booleans:
-    """Mark the items whose prompts are known and the same in all runs."""
-    nowhere = np.full(len(panel.gold), UNKNOWN, dtype=np.uint64)
-    prompts = [panel.prompts.get(run, nowhere) for run in runs]
-    same = np.all([other == prompts[0] for other in prompts[1:]], axis=0)
-    return np.asarray(same & (prompts[0] != UNKNOWN))
+def _equal(hashes: Mapping[Run, Hashes], runs: Sequence[Run], n_items: int) -> Booleans:
+    """Mark the items whose hashes are known and the same in all runs."""
+    nowhere = np.full(n_items, UNKNOWN, dtype=np.uint64)
+    found = [hashes.get(run, nowhere) for run in runs]
+    same = np.all([other == found[0] for other in found[1:]], axis=0)
+    return np.asarray(same & (found[0] != UNKNOWN))
 
 
 @dataclass(frozen=True)
@@ -276,8 +314,8 @@ def read_panel(
     cluster = np.zeros(len(units), dtype=np.int64)
     cluster_names, numbers = _places(frame["cluster"].fill_null(frame["item"]))
     cluster[unit] = numbers
-    prompts = np.full(shape, UNKNOWN, dtype=np.uint64)
-    prompts.flat[cell] = _hashes(frame["prompt"])
+    prompts, shown = np.full((2, *shape), UNKNOWN, dtype=np.uint64)
+    prompts.flat[cell], shown.flat[cell] = _hashes(frame["prompt"]), _hashes(frame["orbit"])
     slots, chosen, right = (
         _laid(frame[name], shape, cell) for name in ("slot", "place", "gold_place")
     )
@@ -311,7 +349,16 @@ def read_panel(
         weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
         scales=scales or {},
         cluster_names=cluster_names.to_list(),
+        orbits=dict(zip(runs, shown, strict=True)),
+        declared=_declared(frame, group),
     )
+
+
+def _declared(frame: pl.DataFrame, group: Ints) -> dict[tuple[int, str], str]:
+    """By group and view why its answers cannot differ, where a pipeline says so."""
+    said = frame.select("view", "invariance").with_columns(group=group)
+    said = said.filter(pl.col("invariance").fill_null("") != "").unique(["group", "view"])
+    return {(at, view): why for view, why, at in said.iter_rows()}
 
 
 def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:

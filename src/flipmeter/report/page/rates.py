@@ -22,6 +22,7 @@ from flipmeter.report.page.markup import (
     rate,
     word,
 )
+from flipmeter.types import JUDGED
 
 IN_PRODUCTION = (
     "In production: every class at the frequency that the study names (`weights:`); a mean over "
@@ -114,13 +115,13 @@ def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell
     name = Markup('<span class="code">{}</span> {}').format(
         row["contrast"], abouts.get(row["contrast"], "")
     )
-    if row["status"] != "measured" or row["value"] is None:
+    if row["status"] not in JUDGED or row["value"] is None:
         return [Cell(name, row["contrast"]), Cell(row["reason"], None, "why wide")]
     ends = (row["value"], row["low"], row["high"])
     return [
         Cell(name, row["contrast"]),
         Cell(span(axis, ends, _band(row), row["word"]), row["value"], "picture"),
-        rate(row),
+        rate(row) if row["status"] == "measured" else Cell(row["reason"], row["value"], "why"),
         _noise_cell(row),
         count(row["n_clusters"]),
         Cell(f"{100 * row['unreadable']:.1f} %", row["unreadable"], "num"),

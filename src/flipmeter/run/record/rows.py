@@ -11,6 +11,7 @@ import polars as pl
 
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
+from flipmeter.run.declared import Declared
 from flipmeter.run.rate import Evidence, Rated
 from flipmeter.types import Condition, Head, Item, Role, Script, Usage, canonical_json
 
@@ -50,9 +51,13 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "n_places": pl.Int64,
     "system_a": pl.String,
     "system_b": pl.String,
+    "orbit": pl.String,
+    "invariance": pl.String,
 }
 """`place` is where the field stood that an answer chose, counted from 1, and `gold_place` where the
-right one did; 0 for neither. `system_a` and `system_b` wrote the fields as they are given."""
+right one did; 0 for neither. `system_a` and `system_b` wrote the fields as they are given. Rows of
+one `orbit` rest on the same set of what was shown, as their pipeline declares; `invariance` says
+why what the view moves cannot matter. Both are empty where nothing is declared."""
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
     "item": pl.String,
@@ -133,10 +138,18 @@ def in_grid_order(table: pl.LazyFrame, grid: Sequence[Condition]) -> pl.LazyFram
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
     """Return one row per decision; what the items of a condition share stands in every row."""
     shared: dict[int, Usage] = {}
+    declared: dict[int, Declared] = {}
     for one in rated:
         if id(one.condition) not in shared:
             shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
-    rows = [_decision_row(one, shared[id(one.condition)]) for one in rated]
+            declared[id(one.condition)] = Declared.of(one.condition)
+    rows = [
+        (
+            *_decision_row(one, shared[id(one.condition)]),
+            *declared[id(one.condition)].about(one.item),
+        )
+        for one in rated
+    ]
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
@@ -207,10 +220,10 @@ def _told(name: str) -> pl.Expr:
 
 
 def digest_of(digests: Sequence[str]) -> str:
-    """Return what is equal for equal prompts, however many a decision rests on."""
+    """What is equal for equal prompts, however many a decision rests on and in whichever order."""
     if len(digests) == 1:
         return digests[0]
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16] if digests else ""
+    return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:16] if digests else ""
 
 
 def _where(condition: Condition) -> tuple[object, ...]:

@@ -1,0 +1,80 @@
+"""Condition -> what its pipeline declares: which views lead it to the same prompts, and why.
+
+Two views are declared to agree where the sets of what they show are equal, without the axes that no
+prompt shows. That is computed from the orders themselves and never taken from a name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flipmeter.decide import open_pipeline
+from flipmeter.probe import base_view, order_demos, place_order
+from flipmeter.types import Condition, Item, View, canonical_json
+
+AXES = ("label_order", "demo_order", "placement", "place_order")
+"""The axes of a view that a pipeline can average over or leave out."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the pipeline of a condition says of its view: `why` what it moves cannot matter.
+
+    `orbit` digests all that is shown of an item with so many places; "" where nothing is declared.
+    """
+
+    why: str
+    orbit: Callable[[Item], str]
+
+    @classmethod
+    def of(cls, condition: Condition) -> Declared:
+        return cls(_why(condition), _orbits(condition))
+
+    def about(self, item: Item) -> tuple[str, str]:
+        return self.orbit(item), self.why
+
+
+def _why(condition: Condition) -> str:
+    view, traits = condition.view, open_pipeline(condition.rater.pipeline).traits
+    base = base_view(len(view.label_order))
+    moved = [axis for axis in AXES if getattr(view, axis) != getattr(base, axis)]
+    reasons = [traits.why(axis) for axis in moved]
+    return ", ".join(dict.fromkeys(reasons)) if all(reasons) else ""
+
+
+def _orbits(condition: Condition) -> Callable[[Item], str]:
+    """What finds the orbit of an item: items that fill as many places are shown alike."""
+    traits, places = open_pipeline(condition.rater.pipeline).traits, condition.task.places
+    if traits.turns is None and not traits.forgets:
+        return lambda item: ""
+    forgotten, known = frozenset(traits.forgets), dict[int, str]()
+
+    def find(item: Item) -> str:
+        size = 0 if places is None else places.n_filled(item)
+        if size not in known:
+            views = (traits.turns or _as_it_is)(condition.view, len(condition.demos), size)
+            shown = {_shown(view, condition, item, forgotten) for view in views}
+            known[size] = hashlib.sha256(" ".join(sorted(shown)).encode()).hexdigest()[:16]
+        return known[size]
+
+    return find
+
+
+def _as_it_is(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
+    return (view,)
+
+
+def _shown(view: View, condition: Condition, item: Item, forgotten: frozenset[str]) -> str:
+    """What a prompt under a view shows, and in which order, without what none of them shows."""
+    places = condition.task.places
+    demos = order_demos(condition.demos, view.demo_order, condition.seed, view.demo_turn)
+    moved = place_order(item, places, view.place_order, view.place_turn) if places else ()
+    found = {
+        **vars(view),
+        "demo_order": [demo.id for demo in demos],
+        "place_order": moved,
+    }
+    resolved = {"name", "repeat", "demo_turn", "place_turn"}  # by the two above, or no position
+    return canonical_json({k: v for k, v in found.items() if k not in forgotten | resolved})

@@ -1,0 +1,187 @@
+"""Flips that are ruled out: declared, proved on the run, and told apart from measured zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import flipmeter as fm
+from flipmeter.measure import judge, measure
+from flipmeter.measure.inference import Row, verdict, verdicts
+from flipmeter.measure.inference.headlines import headlines
+from flipmeter.measure.panel.panel import compared, read_panel
+from flipmeter.probe import contrasts_of
+from flipmeter.types import Problem
+
+(P1,) = contrasts_of(["label_order"])
+Done = Callable[..., fm.Run]
+
+
+@pytest.fixture
+def done(tmp_path: Path) -> Done:
+    """Run a small study of a rater that likes the first slot."""
+
+    def run(**changes: Any) -> fm.Run:
+        study = fm.Study(
+            **{
+                "models": ["sim/first-slot?strength=3"],
+                "datasets": ["reviews"],
+                "test_size": 20,
+                "base": {"cardinality": 3, "shots": 2, "label_format": "natural_language"},
+                "probes": ["label_order", "demo_order"],
+                "repeats": 1,
+                **changes,
+            }
+        )
+        return study.run(tmp_path / "run", store=tmp_path / "replies.sqlite")
+
+    return run
+
+
+def words(run: fm.Run) -> dict[str, tuple[str, str, str]]:
+    rows = run.verdicts.select("contrast", "status", "word", "reason").iter_rows()
+    return {contrast: (status, word, reason) for contrast, status, word, reason in rows}
+
+
+def test_a_pipeline_without_a_list_is_stable_by_construction_and_says_why(done: Done) -> None:
+    found = words(done(pipeline="cumulative"))
+    assert found["P1"] == ("by construction", "stable", "0 by construction (no label list)")
+    assert found["P2a"] == ("by construction", "stable", "0 by construction (no demonstrations)")
+
+
+def test_what_is_not_declared_is_measured_beside_it(done: Done) -> None:
+    found = words(done(pipeline="windows(1)"))
+    assert found["P1"][:2] == ("measured", "flips")
+    assert found["P2b"][2] == "0 by construction (one demonstration in each prompt)"
+
+
+def test_views_that_are_ruled_out_take_no_further_request(done: Done) -> None:
+    run = done(pipeline="orbit")
+    asked = run.calls.filter(pl.col("view").is_in(["base", "reversed"]))
+    assert asked["key"].n_unique() == 2 * 20
+
+
+def test_equal_prompts_that_nobody_declares_stay_not_identified(done: Done) -> None:
+    base = {"cardinality": 3, "shots": 2, "label_format": "natural_language", "clarity": "minimal"}
+    found = words(done(base=base))
+    assert found["P1"][0] == "not identified"
+
+
+def test_the_estimate_is_0_without_an_interval(done: Done) -> None:
+    (row,) = done(pipeline="cumulative").estimates.filter(metric="P1", policy="complete").to_dicts()
+    assert (row["value"], row["low"], row["n"]) == (0.0, None, 20)
+    assert row["note"] == "0 by construction (no label list)"
+
+
+def test_a_rater_whose_contrasts_are_all_ruled_out_is_stable(done: Done) -> None:
+    run = done(pipeline="cumulative", probes=["label_order"])
+    assert headlines(run.verdicts)["word"].to_list() == ["stable"]
+
+
+def test_tables_show_what_is_ruled_out_apart_from_a_measured_zero(done: Done) -> None:
+    run = done(pipeline="cumulative", probes=["label_order"])
+    assert "0 by construction (no label list)" in str(run)
+
+
+# --- declared falsely -----------------------------------------------------------------------------
+
+
+def frame(ranks: list[tuple[int, int]], **columns: Any) -> pl.DataFrame:
+    """Two views of some items, with what a pipeline says of them."""
+    return pl.DataFrame(
+        [
+            {
+                "rater": "r",
+                "dataset": "d",
+                "level": "",
+                "seed": 0,
+                "view": view,
+                "repeat": 0,
+                "item": str(item),
+                "rank": pair[place],
+                "n_classes": 3,
+                "prompt": f"p{item}",
+                "orbit": "same",
+                "invariance": "no label list" if place else "",
+                **columns,
+            }
+            for item, pair in enumerate(ranks)
+            for place, view in enumerate(("base", "reversed"))
+        ]
+    )
+
+
+SAME = [(1, 1), (2, 2), (3, 3)] * 10
+
+
+def standing(table: pl.DataFrame) -> tuple[str, str]:
+    found = compared(read_panel(table), P1)
+    return found.status[0], found.note[0]
+
+
+def test_it_is_proved_by_equal_prompts_and_equal_answers() -> None:
+    assert standing(frame(SAME)) == ("by construction", "0 by construction (no label list)")
+
+
+def test_equal_answers_to_different_prompts_prove_nothing() -> None:
+    table = frame(SAME).with_columns(prompt=pl.col("prompt") + pl.col("view"))
+    status, note = standing(table)
+    assert status == "measured"
+    assert note == "declared invariant (no label list), and 30 items are not"
+
+
+def test_a_declaration_that_does_not_hold_is_measured_and_called_so() -> None:
+    ((row, found),) = judge(frame([*SAME, *[(1, 3)] * 20]), [P1])
+    assert row.status == "measured"
+    assert found.word == "flips"
+    assert found.value == pytest.approx(0.4)
+    assert "declared invariant (no label list), and 20 items are not" in found.reason
+
+
+def test_no_orbit_declares_nothing() -> None:
+    assert standing(frame(SAME, orbit=""))[0] == "not identified"
+    assert standing(frame(SAME).drop("orbit", "invariance"))[0] == "not identified"
+
+
+def test_the_rates_of_all_policies_are_0(done: Done) -> None:
+    rates = measure(frame(SAME), [P1]).filter(metric="P1")
+    assert rates["value"].to_list() == [0.0, 0.0, 0.0]
+
+
+# --- the core ---------------------------------------------------------------------------------
+
+
+def test_few_items_are_enough_where_nothing_can_flip() -> None:
+    few = [[1, 1], [2, 2]]
+    assert verdict(few).word == "inconclusive"
+    (found,) = verdicts([Row(few, by_construction="0 by construction (why)")])
+    assert (found.word, found.reason) == ("stable", "0 by construction (why)")
+    assert (found.value, found.upper, found.high, found.p_stable) == (0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("n_unread", "word"), [(20, "unreadable"), (4, "inconclusive"), (1, "stable")]
+)
+def test_a_rater_that_cannot_be_read_is_not_stable(n_unread: int, word: str) -> None:
+    pairs = [[0, 0]] * n_unread + [[1, 1]] * (40 - n_unread)
+    (found,) = verdicts([Row(pairs, by_construction="0 by construction (why)")])
+    assert found.word == word
+
+
+def test_noise_is_told_beside_it() -> None:
+    pairs = [[1, 1]] * 30
+    row = Row(pairs, repeats=[[2, 2]] * 30, by_construction="0 by construction (why)")
+    (found,) = verdicts([row])
+    assert found.word == "stable"
+    assert found.has("noisy")
+
+
+@pytest.mark.parametrize("probe", ["polarity", "answer_order", "grouping"])
+def test_a_probe_that_no_pipeline_has_an_axis_for_is_refused(probe: str) -> None:
+    study = fm.Study(models=["sim/honest"], datasets=["reviews"], probes=[probe])
+    with pytest.raises(Problem, match=f"the probe '{probe}' needs a pipeline that"):
+        study.plan(store=":memory:")
