@@ -36,11 +36,15 @@ USES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Debiaser": ("debiasers", "first_slot", {"pipeline": "pointwise+first_slot"}),
     "Pipeline": ("pipelines", "parrot", {"pipeline": "parrot"}),
     "Aspect": ("aspects", "sizes", {}),
+    "Report section": ("sections", "per_rater", {}),
 }
 """By kind: where the snippet's part is listed, its name, and how a study uses it."""
-AFTERWARDS = {"Aspect": ("measure", "runs/snippet", "--show", "sizes")}
+AFTERWARDS = {
+    "Aspect": ("measure", "runs/snippet", "--show", "sizes"),
+    "Report section": ("measure", "runs/snippet"),
+}
 """By kind: what is done with the run, where a study alone does not use the part."""
-SHOWN = {"Aspect": "items compared"}
+SHOWN = {"Aspect": "items compared", "Report section": "Decisions by rater"}
 
 
 @pytest.fixture

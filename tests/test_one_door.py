@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import flipmeter
@@ -31,6 +32,7 @@ from flipmeter.model.endpoints import Provider
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about
+from flipmeter.report import Findings, Section, sections
 from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
 from test_measure_aspects import CONTRASTS, FRAME
 
@@ -75,6 +77,13 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("pairs", "systems"), "of judges"),
         "certainty": "of probabilities",
     },
+    "sections": dict.fromkeys(
+        (
+            *("verdict", "table", "flips", "accuracy", "levels", "where", "faults", "items"),
+            *("method", "origin"),
+        ),
+        "laid out by the page",
+    ),
 }
 """By kind and name: what a built-in part is, and so which of the laws below it is held to."""
 
@@ -263,6 +272,74 @@ def test_an_aspect_of_a_plug_in_is_measured_and_shown(cli: Cli, tmp_path: Path) 
     assert "How many items are there?" in out
     assert re.search(r"items asked +│ +12", out)
     assert "How many items are there?" in cli("list", "aspects")[1]
+
+
+# --- report sections ----------------------------------------------------------------------------
+
+HOSTILE = "<b>a|b</b>[bold]"
+
+
+@pytest.fixture
+def reported(door: None, cli: Cli, tmp_path: Path) -> Cli:
+    """The command line beside a run, with a section of a plug-in registered."""
+
+    def table(found: Findings) -> pl.DataFrame:
+        return pl.DataFrame({"rater|": [HOSTILE, found.name], "items": [12, None]})
+
+    def empty(found: Findings) -> None:
+        return None
+
+    sections.add("who", Section("Who [rated] <this>?", "the raters | by <name>", table))
+    sections.add("none", Section("Nothing here", "never shown", empty))
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    assert cli("run", "study.json")[0] == 0
+    return cli
+
+
+def test_a_section_stands_on_the_page_before_the_method(reported: Cli, tmp_path: Path) -> None:
+    assert reported("report", "runs/door", "--out", "r.html")[0] == 0
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert HOSTILE not in page
+    assert "&lt;b&gt;a|b&lt;/b&gt;[bold]" in page
+    ids = re.findall(r'<section id="([\w-]+)"', page)
+    assert ids.index("items") < ids.index("who") < ids.index("method")
+    assert 'href="#who"' in page
+    assert "Nothing here" not in page
+
+
+def test_a_section_stands_in_markdown(reported: Cli, tmp_path: Path) -> None:
+    assert reported("report", "runs/door", "--out", "r.md")[0] == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "### Who \\[rated\\] \\<this\\>?" in text
+    assert "| \\<b\\>a\\|b\\</b\\>\\[bold\\] | 12 |" in text
+    assert "| door |  |" in text
+    assert "Nothing here" not in text
+
+
+def test_a_section_stands_in_the_terminal(reported: Cli) -> None:
+    _, out, _ = reported("measure", "runs/door")
+    assert "Who [rated] <this>?" in out
+    assert HOSTILE in out
+    assert "Nothing here" not in out
+
+
+def test_a_section_that_fails_is_named(door: None, cli: Cli, tmp_path: Path) -> None:
+    def broken(found: Findings) -> pl.DataFrame:
+        raise KeyError("gone")
+
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    assert cli("run", "study.json")[0] == 0
+    sections.add("broken", Section("Broken", "fails", broken))
+    code, _, err = cli("report", "runs/door", "--out", "r.md")
+    assert code == 2
+    assert "the report section 'broken' failed: KeyError: 'gone'" in " ".join(err.split())
+
+
+@of_kind("sections", "laid out by the page")
+def test_a_section_that_the_page_lays_out_is_in_its_template(name: str) -> None:
+    folder = Path(flipmeter.__file__).parent / "report" / "page"
+    templates = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
+    assert f'<section id="{name}"' in templates
 
 
 # --- pairwise+NAME and pointwise+NAME -----------------------------------------------------------

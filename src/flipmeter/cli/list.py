@@ -18,6 +18,7 @@ from flipmeter.model import backends
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about, suggestion
+from flipmeter.report import sections
 from flipmeter.study.configs import configs
 from flipmeter.types import Problem
 
@@ -34,6 +35,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "debiasers": debiasers,
     "metrics": metrics,
     "aspects": ASPECTS,
+    "sections": sections,
 }
 """The kinds of parts that are one registry each; models and factors are made of several."""
 

@@ -19,15 +19,19 @@ from flipmeter.report.estimate_tables import (
     verdict_lines,
     warned,
 )
+from flipmeter.report.findings import Findings
 from flipmeter.report.phase0_tables import phase0_view, write_phase0
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
+from flipmeter.report.section import Section, sections
 from flipmeter.report.sentences import finding_lines
 from flipmeter.report.table_files import safe_csv, write_residuals, write_table
 from flipmeter.report.whole import check_ending, write_report
 
 __all__ = [
     "CANNOT_SEE",
+    "Findings",
+    "Section",
     "accuracy_tests_table",
     "aspect_notes",
     "aspect_table",
@@ -48,6 +52,7 @@ __all__ = [
     "residual_notes",
     "residual_table",
     "safe_csv",
+    "sections",
     "side_by_side",
     "tokens_table",
     "verdict_lines",

@@ -12,6 +12,7 @@ from flipmeter.report.findings import Findings
 from flipmeter.report.page import render_page
 from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
 from flipmeter.report.readings import reading_lines
+from flipmeter.report.section import added_sections
 from flipmeter.report.table_files import (
     escape_markdown,
     markdown_table,
@@ -88,6 +89,8 @@ def _markdown(found: Findings) -> Iterator[str]:
     )
     if found.residuals is not None:
         yield f"\n{residuals_markdown(found.residuals)}"
+    for section in added_sections(found):
+        yield section.markdown
 
 
 def _contrast_rows(found: Findings) -> list[list[str]]:

@@ -15,12 +15,14 @@ from markupsafe import Markup
 from flipmeter.report.findings import Findings, Frame
 from flipmeter.report.page.filters import choices
 from flipmeter.report.page.leaderboards import pairs_grid, systems_grid
+from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import panels, performance_grid
 from flipmeter.report.page.texts import clipped, compare, excerpt, visible
 from flipmeter.report.readings import reading_lines
+from flipmeter.report.section import Shown, added_sections, contents
 
 HERE = Path(__file__).parent
 
@@ -88,7 +90,8 @@ def page_content(found: Findings) -> dict[str, Any]:
     return {
         "name": found.name,
         "facts": _facts(found),
-        "sections": list(_sections(has_levels=bool(levels), has_phase0=found.has_phase0)),
+        "sections": contents(found),
+        "added": [(one.name, _added_grid(one)) for one in added_sections(found)],
         "stopped": found.stopped,
         "sentences": found.sentences,
         "several_datasets": found.decisions["dataset"].n_unique() > 1,
@@ -144,19 +147,12 @@ def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def _sections(*, has_levels: bool, has_phase0: bool) -> Iterator[tuple[str, str]]:
-    yield "verdict", "Verdict"
-    if has_phase0:
-        yield "table", "In the paper's form"
-    yield "flips", "Flips against noise"
-    yield "accuracy", "Accuracy and stability"
-    if has_levels:
-        yield "levels", "What each level changes"
-    yield "where", "Where flips go"
-    yield "faults", "Faults and tokens"
-    yield "items", "Flipped items"
-    yield "method", "Method"
-    yield "origin", "What it ran on"
+def _added_grid(shown: Shown) -> Grid:
+    """A section of a plug-in as a table that can be sorted."""
+    values = zip(shown.rows, shown.frame.rows(), strict=True)
+    rows = [[Cell(*cell) for cell in zip(texts, row, strict=True)] for texts, row in values]
+    about = shown.section
+    return Grid(about.title, shown.frame.columns, [RowGroup(rows)], [about.about])
 
 
 def _frame(frame: Frame) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from flipmeter.report import (
     verdict_lines,
     warned,
 )
+from flipmeter.report.section import added_sections, has_added
 from flipmeter.run.record.folder import Run
-from flipmeter.run.results.gather import notes, sentences
+from flipmeter.run.results.gather import gather_numbers, notes, sentences
 from flipmeter.run.results.single_items import flipped_pair
 
 MOST_LEVELS = 3
@@ -48,6 +49,9 @@ def summary(run: Run) -> Iterator[RenderableType]:
         if table is not None:
             yield ""
             yield warned(table, run.warnings)
+    for section in added_sections(gather_numbers(run)) if has_added() else ():
+        yield ""
+        yield section.text
     yield ""
     yield from verdict_lines(judged)
     yield from (f"! {line}" for line in finding_lines(judged))

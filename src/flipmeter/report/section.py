@@ -1,0 +1,133 @@
+"""Findings -> sections: the parts of a report by name; those of plug-ins are tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.registry import OURS, Registry
+from flipmeter.report.findings import Findings
+from flipmeter.report.table_files import escape_markdown, markdown_table
+from flipmeter.types import Problem
+
+Show = Callable[[Findings], pl.DataFrame | None]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report; `about` says in a line what it shows and how its numbers are made.
+
+    `table` returns a frame whose columns are the heads, or None where there is nothing to show. It
+    appears on the page, in Markdown and in the terminal. Sections without one are laid out by the
+    page itself, where `is_shown`.
+    """
+
+    title: str
+    about: str
+    table: Show | None = None
+    is_shown: Callable[[Findings], bool] = lambda found: True
+
+
+sections: Registry[Section] = Registry("report section")
+sections.add("verdict", Section("Verdict", "what was found, in words, and warnings"))
+sections.add(
+    "table",
+    Section(
+        "In the paper's form",
+        "flip rates by seed with McNemar's test against noise",
+        is_shown=lambda found: found.has_phase0,
+    ),
+)
+sections.add("flips", Section("Flips against noise", "every contrast with its interval and noise"))
+sections.add("accuracy", Section("Accuracy and stability", "scores of every view"))
+sections.add(
+    "levels",
+    Section(
+        "What each level changes",
+        "levels and models minus the base, in points",
+        is_shown=lambda found: found.residuals is not None,
+    ),
+)
+sections.add("where", Section("Where flips go", "classes exchanged, and slots preferred"))
+sections.add("faults", Section("Faults and tokens", "unreadable replies and tokens by condition"))
+sections.add("items", Section("Flipped items", "single items with their prompts and replies"))
+sections.add("method", Section("Method", "how each kind of number is made"))
+sections.add("origin", Section("What it ran on", "models, data, versions and the study"))
+LAST = ("method", "origin")
+"""Sections that come after those of plug-ins."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A section of a plug-in, filled."""
+
+    name: str
+    section: Section
+    frame: pl.DataFrame
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[_text(value) for value in row] for row in self.frame.rows()]
+
+    @property
+    def markdown(self) -> str:
+        heads = [escape_markdown(head) for head in self.frame.columns]
+        table = markdown_table([heads, *self.rows])
+        title, about = escape_markdown(self.section.title), escape_markdown(self.section.about)
+        return f"\n### {title}\n\n{table}\n\n{about}"
+
+    @property
+    def text(self) -> Table:
+        """The section as a table of the terminal."""
+        title, about = Text(self.section.title), Text(self.section.about)
+        table = Table(title=title, title_justify="left", caption=about, caption_justify="left")
+        for head in self.frame.columns:
+            table.add_column(Text(head))
+        for row in self.rows:
+            table.add_row(*map(Text, row))
+        return table
+
+
+def contents(found: Findings) -> list[tuple[str, str]]:
+    """The sections of a page in their order: the id of each and its title."""
+    own = [(name, one) for name, one in sections.items() if one.table is None]
+    names = [(name, one.title) for name, one in own if one.is_shown(found)]
+    added = [(one.name, one.section.title) for one in added_sections(found)]
+    last = [pair for pair in names if pair[0] in LAST]
+    return [pair for pair in names if pair not in last] + added + last
+
+
+def has_added() -> bool:
+    """Whether a plug-in adds a section."""
+    return any(one.table is not None for _, one in sections.items())
+
+
+def added_sections(found: Findings) -> Iterator[Shown]:
+    """The sections of plug-ins that have something to show."""
+    for name, section in sections.items():
+        if section.table is not None and (frame := _filled(name, section.table, found)) is not None:
+            yield Shown(name, section, frame)
+
+
+def _filled(name: str, table: Show, found: Findings) -> pl.DataFrame | None:
+    try:
+        return table(found)
+    except Problem:
+        raise
+    except Exception as error:
+        package = sections.package(name)
+        where = "" if package == OURS else f" of the plug-in '{package}'"
+        raise Problem(
+            f"the report section '{name}'{where} failed: {type(error).__name__}: {error}; fix or "
+            "uninstall the plug-in"
+        ) from error
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
