@@ -248,3 +248,79 @@ def test_a_broken_file_of_llmbar_names_the_pair(tmp_path: Path, text: str, messa
     (folder / "dataset.json").write_text(text, encoding="utf-8")
     with pytest.raises(Problem, match=re.escape(message)):
         load("llmbar-natural", data_dir=tmp_path)
+
+
+# --- the files of the shared tasks themselves -----------------------------------------------------
+
+
+def hateval(folder: Path, *rows: str, header: str = "id,text,HS,TR,AG") -> Path:
+    text = "\n".join([header, *rows]) + "\n"
+    put(folder / "hateval2019", hateval2019_en_test_csv=text, hateval2019_en_train_csv=text)
+    return folder
+
+
+def test_hateval_is_read_as_the_task_released_it(tmp_path: Path) -> None:
+    folder = hateval(tmp_path, '7,"A calm, quiet ""day""",0,0,0', "8,You people again,1,0,1")
+    test = load("hate", data_dir=folder).test
+    assert [(item.text, item.gold) for item in test] == [
+        ('A calm, quiet "day"', 1),
+        ("You people again", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "message"),
+    [
+        ("id,text,HS,TR,AG", "7,text,2,0,0", "row 2: the label '2' is not 0..1"),
+        ("id,text,HS,TR,AG", "7,text", "row 2: 2 fields"),
+        ("text,HS", "text,1", "expected id, text, HS"),
+    ],
+)
+def test_a_bad_row_of_hateval_is_named(tmp_path: Path, header: str, row: str, message: str) -> None:
+    with pytest.raises(Problem, match=re.escape(message)):
+        load("hate", data_dir=hateval(tmp_path, row, header=header))
+
+
+def olid(folder: Path, test: str, labels: str, train: str = "NOT\tNULL\tNULL") -> Path:
+    inside = folder / "OLIDv1.0"
+    put(inside, **{"testset-levela_tsv": f"id\ttweet\n{test}", "labels-levela_csv": labels})
+    header = "id\ttweet\tsubtask_a\tsubtask_b\tsubtask_c"
+    (inside / "olid-training-v1.0.tsv").write_text(f"{header}\n1\tNice out\t{train}\n")
+    return folder
+
+
+def test_olid_labels_find_their_tweets_by_id(tmp_path: Path) -> None:
+    folder = olid(tmp_path, '15\t@USER "Shut up\n16\tWell said\n', "16,NOT\n15,OFF\n")
+    dataset = load("offensive", data_dir=folder)
+    assert [(item.text, item.gold) for item in dataset.test] == [
+        ('@USER "Shut up', 2),
+        ("Well said", 1),
+    ]
+    assert [(item.text, item.gold) for item in dataset.pool] == [("Nice out", 1)]
+
+
+@pytest.mark.parametrize(
+    ("test", "labels", "message"),
+    [
+        ("15\tHello\n", "16,NOT\n", "row 2: no label for 15 in labels-levela.csv"),
+        ("15\tHello\n", "15,UNT\n", "row 1: the label 'UNT' is not NOT or OFF"),
+        ("15\n", "15,NOT\n", "is not 'id, tweet'"),
+    ],
+)
+def test_a_bad_row_of_olid_is_named(tmp_path: Path, test: str, labels: str, message: str) -> None:
+    with pytest.raises(Problem, match=re.escape(message)):
+        load("offensive", data_dir=olid(tmp_path, test, labels))
+
+
+def test_tweeteval_files_come_first_where_both_are_there(tmp_path: Path) -> None:
+    tweets(tmp_path, "From TweetEval\n", "1\n")
+    put(tmp_path / "hate", hateval2019_en_test_csv="id,text,HS,TR,AG\n1,From the task,0,0,0\n")
+    assert [item.text for item in load("hate", data_dir=tmp_path).test] == ["From TweetEval"]
+
+
+def test_a_missing_release_names_both_kinds_of_files(tmp_path: Path) -> None:
+    (tmp_path / "offensive").mkdir()
+    with pytest.raises(
+        Problem, match=r"test_text\.txt.*or testset-levela\.tsv, labels-levela\.csv"
+    ):
+        load("offensive", data_dir=tmp_path)

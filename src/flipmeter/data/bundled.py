@@ -14,8 +14,9 @@ from importlib import resources
 from pathlib import Path
 
 from flipmeter.base.files.fetch import fetch_from_index
-from flipmeter.data.catalog import SENTIMENT_5, CatalogEntry, Reader, Row, Split, datasets
+from flipmeter.data.catalog import SENTIMENT_5, CatalogEntry, Split, datasets
 from flipmeter.data.labels import shorten
+from flipmeter.data.published_files import Reader, Row
 from flipmeter.data.tables import read_table
 from flipmeter.types import Problem, Rank
 

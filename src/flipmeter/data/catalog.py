@@ -5,37 +5,64 @@ No row of them is in this package: get the files from the address an entry names
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from flipmeter.data.digest import dataset_digest
-from flipmeter.data.labels import shorten
-from flipmeter.data.tables import quoted_rows, read_text
+from flipmeter.data.published_files import (
+    FieldsRow,
+    Reader,
+    Row,
+    read_hateval,
+    read_llmbar,
+    read_olid_test,
+    read_olid_train,
+    read_rl_prompt,
+    read_semeval,
+    read_trees,
+    read_tweets,
+    read_yelp_full,
+    read_yelp_open,
+)
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Dataset, Item, Places, Problem, Rank, Role, Scale, Task
+from flipmeter.types import Dataset, Item, Places, Problem, Role, Scale, Task
 
 DATA_VARIABLE = "FLIPMETER_DATA"
-
-Row = tuple[str, Rank]
-FieldsRow = tuple[Mapping[str, str], Rank]
-"""The fields of an item by name, and its class."""
-Reader = Callable[[Sequence[Path]], Sequence[Row | FieldsRow]]
 
 
 @dataclass(frozen=True)
 class Split:
-    """Files (or patterns of them) in a dataset's folder, and what reads them together."""
+    """Files (or patterns of them) in a dataset's folder, and what reads them together.
+
+    `or_else` are the files of another release of the same rows, which are read where these are
+    missing.
+    """
 
     files: tuple[str, ...]
     read: Reader
+    or_else: Split | None = None
 
     def find(self, folder: Path) -> list[Path] | None:
-        """Return the files there are, or None if one is missing."""
+        """The files of the first release that is whole, None if there is none."""
+        paths = self._own(folder)
+        return self.or_else.find(folder) if paths is None and self.or_else else paths
+
+    def rows(self, folder: Path) -> Sequence[Row | FieldsRow] | None:
+        """The rows of the first release that is whole, None if there is none."""
+        paths = self._own(folder)
+        if paths is None:
+            return self.or_else.rows(folder) if self.or_else else None
+        return self.read(paths)
+
+    @property
+    def wanted(self) -> str:
+        """The files as a message names them."""
+        own = ", ".join(self.files)
+        return f"{own} (or {self.or_else.wanted})" if self.or_else else own
+
+    def _own(self, folder: Path) -> list[Path] | None:
         found = [sorted(folder.glob(pattern)) for pattern in self.files]
         return [path for paths in found for path in paths] if all(found) else None
 
@@ -117,16 +144,15 @@ def _first_pool(entry: CatalogEntry, folder: Path, test: str) -> str | None:
     for name in entry.pools:
         if name != test and entry.splits[name].find(folder):
             return name
-    wanted = ", ".join(entry.splits[entry.pools[0]].files)
+    wanted = entry.splits[entry.pools[0]].wanted
     raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
 
 
 def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[Item, ...]:
-    paths = entry.splits[split].find(folder)
-    if paths is None:
-        wanted = ", ".join(entry.splits[split].files)
+    rows = entry.splits[split].rows(folder)
+    if rows is None:
+        wanted = entry.splits[split].wanted
         raise Problem(_missing(entry, f"{entry.name}: {wanted} not found in {folder}"))
-    rows = entry.splits[split].read(paths)
     return tuple(
         Item(
             f"{entry.name}-{split}-{number}",
@@ -140,160 +166,12 @@ def _items(entry: CatalogEntry, folder: Path, split: str, role: Role) -> tuple[I
 
 def _missing(entry: CatalogEntry, what: str) -> str:
     splits = ["test", *entry.pools[:1]]
-    files = dict.fromkeys(file for name in splits for file in entry.splits[name].files)
+    files = dict.fromkeys(entry.splits[name].wanted for name in splits)
     return (
         f"{what}. Get the dataset from {entry.address} (terms: {entry.terms}), put "
         f"{', '.join(files)} into a "
         f"folder '{entry.name}' and name the folder above it with --data-dir or {DATA_VARIABLE}"
     )
-
-
-_TOKEN = re.compile(r"\(\d ([^()]+)\)")
-_BRACKETS = {
-    "-LRB-": "(",
-    "-RRB-": ")",
-    "-LSB-": "[",
-    "-RSB-": "]",
-    "-LCB-": "{",
-    "-RCB-": "}",
-}
-
-
-def read_trees(paths: Sequence[Path]) -> list[Row]:
-    """Read Penn-Treebank-style trees, one a line: the root's digit is the class."""
-    (path,) = paths
-    return [_tree(path, number, line) for number, line in _lines(path)]
-
-
-def _tree(path: Path, number: int, line: str) -> Row:
-    # Split by brackets, not by white space: some tokens hold a no-break space.
-    tokens = _TOKEN.findall(line)
-    if not re.match(r"\([0-4] ", line) or not tokens or line.count("(") != line.count(")"):
-        raise Problem(f"{path}, row {number}: {shorten(line)} is no tree; download the file again")
-    return " ".join(_restored(token) for token in tokens), int(line[1]) + 1
-
-
-@lru_cache(maxsize=1 << 16)
-def _restored(token: str) -> str:
-    for escape, character in _BRACKETS.items():
-        token = token.replace(escape, character)
-    return token.replace("\\/", "/").replace("\\*", "*")
-
-
-def read_yelp_full(paths: Sequence[Path]) -> list[Row]:
-    r"""Read `yelp_review_full`: "stars","text" without a header; `\n` and `\"` are undone."""
-    (path,) = paths
-    rows = []
-    for number, fields in quoted_rows(path, ","):
-        if len(fields) != 2:
-            raise Problem(f"{path}, row {number}: {len(fields)} fields where there should be 2")
-        rows.append((_unescaped(fields[1]), _number(path, number, fields[0], 1, 5)))
-    return rows
-
-
-def read_yelp_open(paths: Sequence[Path]) -> list[Row]:
-    """Read a CSV of the Yelp open dataset with `text` and `label2` ("Review Stars: 4.0")."""
-    (path,) = paths
-    rows = []
-    for number, fields in quoted_rows(path, ","):
-        if number == 1 and fields != ["text", "label1", "label2"]:
-            raise Problem(f"{path}: the header is {fields}, expected text, label1, label2")
-        if number > 1:
-            stars = fields[-1].removeprefix("Review Stars: ").removesuffix(".0")
-            rows.append((fields[0].strip(), _number(path, number, stars, 1, 5)))
-    return rows
-
-
-def read_rl_prompt(paths: Sequence[Path]) -> list[Row]:
-    """Read TSVs of `yelp_review_full`, one after the other: sentence, label 0..4, no quoting."""
-    rows = []
-    for path in paths:
-        for number, line in _lines(path):
-            text, _, label = line.rpartition("\t")
-            if (number, line) != (1, "sentence\tlabel"):
-                rows.append((_unescaped(text), _number(path, number, label, 0, 4) + 1))
-    return rows
-
-
-def read_semeval(paths: Sequence[Path]) -> list[Row]:
-    """Read the SemEval TSVs, one after the other: tweet id, class, text; no header, no quoting."""
-    ranks = {name: rank for rank, name in enumerate(SENTIMENT_3.scale.names, start=1)}
-    rows = []
-    for path in paths:
-        for number, line in _lines(path):
-            fields = line.split("\t", maxsplit=2)
-            if len(fields) < 3 or fields[1] not in ranks:
-                raise Problem(f"{path}, row {number}: {shorten(line)} is not 'id, class, text'")
-            rows.append((fields[2].strip(), ranks[fields[1]]))
-    return rows
-
-
-def read_tweets(*names: str) -> Reader:
-    """Return a reader of TweetEval's aligned lines that checks `mapping.txt` for these names."""
-
-    def read(paths: Sequence[Path]) -> list[Row]:
-        texts_path, labels_path, mapping_path = paths
-        mapping = [line.split("\t") for _, line in _lines(mapping_path)]
-        if mapping != [[str(place), name] for place, name in enumerate(names)]:
-            raise Problem(f"{mapping_path} maps {mapping}, expected {list(enumerate(names))}")
-        # An empty line is an empty tweet: dropping it here would shift every label after it.
-        texts, labels = _lines(texts_path), _lines(labels_path)
-        if len(texts) != len(labels):
-            raise Problem(
-                f"{texts_path} has {len(texts)} lines, {labels_path.name} {len(labels)}; "
-                "they must agree: download both again"
-            )
-        top = len(names) - 1
-        return [
-            (text.strip(), _number(labels_path, number, label, 0, top) + 1)
-            for (_, text), (number, label) in zip(texts, labels, strict=True)
-        ]
-
-    return read
-
-
-def _lines(path: Path) -> list[tuple[int, str]]:
-    """Return numbered lines; only a new line ends one, as texts hold U+2028 and its kind."""
-    lines = read_text(path).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, start=1)]
-
-
-def _unescaped(text: str) -> str:
-    return text.replace("\\n", "\n").replace('\\"', '"').strip()
-
-
-def _number(path: Path, number: int, value: str, low: int, high: int) -> int:
-    if value.strip() not in {str(label) for label in range(low, high + 1)}:
-        raise Problem(f"{path}, row {number}: the label {shorten(value)} is not {low}..{high}")
-    return int(value)
-
-
-def read_llmbar(paths: Sequence[Path]) -> list[FieldsRow]:
-    """Read LLMBar's JSON: an instruction, two outputs and which of them people call better."""
-    rows: list[FieldsRow] = []
-    for path in paths:
-        try:
-            pairs = json.loads(read_text(path))
-        except (ValueError, RecursionError) as error:
-            raise Problem(f"{path} is not valid JSON: {error}") from error
-        if not isinstance(pairs, list):
-            raise Problem(f"{path} holds no list of pairs; get the file as it is published")
-        rows += [_llmbar_row(path, number, pair) for number, pair in enumerate(pairs, start=1)]
-    return rows
-
-
-def _llmbar_row(path: Path, number: int, pair: object) -> FieldsRow:
-    told = pair if isinstance(pair, dict) else {}
-    texts = {name: told.get(key) for name, key in _LLMBAR_FIELDS.items()}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            key = _LLMBAR_FIELDS[name]
-            raise Problem(f"{path}, pair {number}: '{key}' is {shorten(text)}; it must be a text")
-    if told.get("label") not in (1, 2):
-        raise Problem(f"{path}, pair {number}: label {shorten(told.get('label'))} is not 1 or 2")
-    return {name: str(text) for name, text in texts.items()}, 2 if told["label"] == 1 else 1
 
 
 def _sentiment(*names: str) -> Task:
@@ -316,7 +194,6 @@ OFFENSIVE = Task(
 )
 
 
-_LLMBAR_FIELDS = {"text": "input", "a": "output_1", "b": "output_2"}
 BETTER_OUTPUT = Task(
     Scale(("b", "a"), "b", "a"),
     "Pairwise Comparison",
@@ -345,12 +222,25 @@ def _llmbar(name: str, what: str, files: tuple[str, ...]) -> CatalogEntry:
     )
 
 
-def _tweet_splits(*names: str) -> dict[str, Split]:
-    read = read_tweets(*names)
+def _tweet_splits(*names: str, releases: Mapping[str, Split] | None = None) -> dict[str, Split]:
+    """TweetEval's splits; `releases` are the files in which the task itself published them."""
+    read, others = read_tweets(*names), releases or {}
     return {
-        split: Split((f"{split}_text.txt", f"{split}_labels.txt", "mapping.txt"), read)
+        split: Split(
+            (f"{split}_text.txt", f"{split}_labels.txt", "mapping.txt"), read, others.get(split)
+        )
         for split in ("test", "train", "val")
     }
+
+
+_HATEVAL = {
+    split: Split((f"hateval2019_en_{file}.csv",), read_hateval)
+    for split, file in (("test", "test"), ("train", "train"), ("val", "dev"))
+}
+_OLID = {
+    "test": Split(("testset-levela.tsv", "labels-levela.csv"), read_olid_test),
+    "train": Split(("olid-training-v1.0.tsv",), read_olid_train),
+}
 
 
 _PAPER = (
@@ -398,21 +288,23 @@ _PAPER = (
         name="hate",
         title="HatEval, SemEval-2019 task 5, two classes (TweetEval 'hate')",
         task=HATE,
-        splits=_tweet_splits("not-hate", "hate"),
+        splits=_tweet_splits("not-hate", "hate", releases=_HATEVAL),
         address="https://hatespeech.di.unito.it/hateval.html",
         terms="CC BY-NC 4.0, and Twitter's platform terms",
         citation="Basile et al. 2019, SemEval-2019 Task 5: Multilingual Detection of Hate Speech "
         "Against Immigrants and Women in Twitter; Barbieri et al. 2020, TweetEval",
+        folders=("hate", "hateval2019", "hateval"),
     ),
     CatalogEntry(
         name="offensive",
         title="OLID, SemEval-2019 task 6, two classes (TweetEval 'offensive')",
         task=OFFENSIVE,
-        splits=_tweet_splits("not-offensive", "offensive"),
+        splits=_tweet_splits("not-offensive", "offensive", releases=_OLID),
         address="https://sites.google.com/site/offensevalsharedtask/olid",
         terms="released for the shared task without a stated licence; Twitter's platform terms",
         citation="Zampieri et al. 2019, SemEval-2019 Task 6: Identifying and Categorizing "
         "Offensive Language in Social Media (OffensEval); Barbieri et al. 2020, TweetEval",
+        folders=("offensive", "OLIDv1.0", "OLID"),
     ),
 )
 
