@@ -50,6 +50,7 @@ from flipmeter.study.entries import (
     read_mapping,
 )
 from flipmeter.study.raters import make_rater
+from flipmeter.study.replaced import follow
 from flipmeter.types import (
     Contrast,
     Dataset,
@@ -530,9 +531,10 @@ def study_keys(
 ) -> dict[str, Any]:
     """The keys that a study file, or its content, gives a study."""
     folder = source.parent if isinstance(source, Path) else Path()
-    content = _content(source) if isinstance(source, Path) else dict(source)
+    written = content = _content(source) if isinstance(source, Path) else dict(source)
     for key, value in (changes or {}).items():
         content = _changed(content, key.split("."), value)
+    content = follow(written, content)
     check_values(content, "the study" if folder == Path() else str(source))
     _check_keys(content)
     return spelled_out({**content, "folder": folder, "data_dir": data_dir})
