@@ -241,3 +241,41 @@ def test_a_study_that_debiases_asks_for_scores_everywhere() -> None:
     plain, debiased = crossed(vary={}), crossed(vary={"pipeline": ["pointwise+pride"]})
     assert not any(rater.is_scored for rater in plain.raters())
     assert all(rater.is_scored for rater in debiased.raters())
+
+
+# --- other models and datasets than the study names ---------------------------------------------
+
+
+def test_the_model_that_takes_the_place_of_the_varied_one_is_varied() -> None:
+    changes = {"models": ["sim/honest", "sim/noisy"]}
+    assert read_study(find_study("phase1"), changes).vary_models == ["sim/honest"]
+
+
+def test_a_level_stays_with_those_of_its_datasets_that_are_left() -> None:
+    study = read_study(find_study("phase1"), {"datasets": ["sst5", "hate"]})
+    assert "cardinality=3" in study.levels_on("sst5")
+    assert "cardinality=3" not in study.levels_on("hate")
+
+
+def test_a_dataset_that_a_study_did_not_have_is_rated_at_every_level() -> None:
+    mine = {"file": "tickets.csv", "text": "body", "label": "severity", "scale": ["low", "high"]}
+    study = read_study(find_study("phase2-pipelines"), {"datasets": ["reviews", mine]})
+    for name in ("reviews", "tickets"):
+        assert len(study.levels_on(name)) == len(study.levels())
+
+
+def test_models_to_vary_that_are_named_with_the_change_are_checked() -> None:
+    changes = {"models": ["sim/honest"], "datasets": ["reviews"], "vary_models": ["sim/noisy"]}
+    with pytest.raises(Problem, match="vary_models: no model named 'sim/noisy'"):
+        conditions(read_study(find_study("phase1"), changes))
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "stops"),
+    [("pointwise", True), ("listwise", True), ("pairwise", False), ("listwise_compare", False)],
+)
+def test_raw_text_goes_on_behind_a_question(pipeline: str, stops: bool) -> None:
+    """Its answer begins with a line break; a stop there leaves nothing to read."""
+    keys = {**SMALL, "models": ["local/smollm2-135m"], "pipeline": pipeline}
+    (rater,) = read_study(keys).raters()
+    assert (rater.decoding.stop == ("\n",)) == stops

@@ -34,7 +34,7 @@ def make_rater(
     how = extract or (LAST_LABEL if is_reasoned(style) else None)
     uses_scores = needs_scores or (traits.wants_scores and how is None)
     return Rater(
-        *(model, style, pipeline, _decoding(decoding, model, style, mode)),
+        *(model, style, pipeline, _decoding(decoding, model, style, pipeline, mode)),
         is_scored=uses_scores and not n_draws,
         n_draws=n_draws,
         extract=None if is_callable(model) else how,
@@ -52,15 +52,23 @@ def is_reasoned(style: Style) -> bool:
     return style.clarity == "reasoned" and not style.prompt
 
 
-def _decoding(entry: DecodingEntry, model: Model, style: Style, mode: Mode) -> Decoding:
+ENDS_IN_A_QUESTION = ("pairwise", "listwise_compare", "listwise_relabel")
+"""Paradigms whose prompt ends in a question: raw text answers it in a new line."""
+
+
+def _decoding(
+    entry: DecodingEntry, model: Model, style: Style, pipeline: str, mode: Mode
+) -> Decoding:
     """Stop raw text at the end of its line unless told otherwise or the paper is followed.
 
-    A raw-text model goes on after its label with one more example.
+    A raw-text model goes on after its label with one more example. Behind a question it begins
+    with a line break, and a stop there would leave nothing to read.
     """
     told = entry.model_dump()
     if is_reasoned(style) and told["max_tokens"] == DecodingEntry().max_tokens:
         told["max_tokens"] = LONGEST_REASONS
     if told["stop"] is None:
         is_raw = interface_of(model) == "completions" and not is_reasoned(style)
-        told["stop"] = ("\n",) if is_raw and mode == "recommended" else ()
+        is_cued = open_pipeline(pipeline).traits.paradigm not in ENDS_IN_A_QUESTION
+        told["stop"] = ("\n",) if is_raw and is_cued and mode == "recommended" else ()
     return Decoding(**{**told, "stop": tuple(told["stop"])})
