@@ -54,6 +54,11 @@ class Registry(Generic[T]):
             then(name, part)
         self._followers.append(then)
 
+    @property
+    def so_far(self) -> tuple[str, ...]:
+        """The names registered so far; unlike iterating, this loads no plug-in."""
+        return tuple(self._parts)
+
     def package(self, name: str) -> str:
         """The package that registered a part, `flipmeter` for built-in parts."""
         self[name]

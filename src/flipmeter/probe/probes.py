@@ -190,8 +190,8 @@ def _add_moving(
     probes.add(name, Probe(name, about, views, (made,), needs_demos=False, moves=moves))
 
 
-_ROTATIONS = [order for order in place_orders if order.startswith("rotated_")]
-_PERMUTATIONS = [order for order in place_orders if order.startswith("permuted_")]
+_ROTATIONS = [order for order in place_orders.so_far if order.startswith("rotated_")]
+_PERMUTATIONS = [order for order in place_orders.so_far if order.startswith("permuted_")]
 _add_moving(
     "option_order", "the options of a question in all rotations", "P7", "options", _ROTATIONS
 )
