@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flipmeter
 import flipmeter as fm
-from flipmeter.measure import headlines, verdict
+from flipmeter.measure import headlines, verdict, worst_first
 from flipmeter.measure.inference.bounds import bounded_share, mean_p, mean_upper, share_p
 from report_runs import simulated
 
@@ -188,6 +188,37 @@ def test_counts_of_raters_hold_over_all_raters() -> None:
     one = [("a", "flips", 0.02, 1.0), *sure]
     assert told(rows(*one)).count("flips") == 1
     assert "flips" not in told(rows(*one), "word_among")
+
+
+def test_flips_that_a_count_leaves_out_are_named() -> None:
+    sure = [(f"r{i}", "stable", 1.0, 0.001) for i in range(10)]
+    frame = rows(("a", "flips", 0.02, 1.0), *sure, ("b", "flips", 0.001, 1.0))
+    assert [names for names in headlines(frame)["alone"].to_list() if names] == [["P0"]]
+
+
+def test_levels_are_counted_where_they_are_told_apart() -> None:
+    frame = rows(("r", "flips", 0.001, 1.0), ("r", "stable", 1.0, 0.001))
+    frame = frame.with_columns(level=pl.Series(["", "mood=x"]))
+    assert told(frame) == ["flips"]
+    words = headlines(frame, whose=["rater", "level"])
+    assert words.select("level", "word").rows() == [("", "flips"), ("mood=x", "stable")]
+
+
+def test_rows_are_ordered_by_what_is_shown_then_by_size() -> None:
+    words = [
+        ("stable", 1.0, 0.09), ("inconclusive", 1.0, 0.2), ("real", 1.0, 0.05),
+        ("unreadable", 1.0, 0.9), ("flips", 0.04, 0.8), ("flips", 0.0, 0.2), ("flips", 0.0, 0.3),
+    ]  # fmt: skip
+    frame = pl.DataFrame(
+        [
+            {"rater": f"r{i}", "word": "inconclusive" if word == "real" else word, "p_flips": p}
+            | {"findings": ["size not settled"] if word == "real" else [], "size": size}
+            | {"value": size, "unreadable": 0.4}
+            for i, (word, p, size) in enumerate(words)
+        ],
+        schema_overrides={"findings": pl.List(pl.String)},
+    )
+    assert worst_first(frame)["rater"].to_list() == ["r6", "r5", "r4", "r3", "r2", "r1", "r0"]
 
 
 def test_false_counts_are_rare_over_many_raters() -> None:

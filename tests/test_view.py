@@ -298,8 +298,8 @@ def test_a_run_has_the_whole_report(look: Look, runs: Path) -> None:
     page = Page(look("/run/strong")[1])
     ids = [section.get("id") for section in page.all("section")]
     assert ids == [
-        *("verdict", "table", "flips", "accuracy", "where"),
-        *("faults", "items", "method", "origin"),
+        *("verdict", "flips", "accuracy", "where"),
+        *("faults", "items", "method", "origin", "table"),
     ]
     for sentence in gather(Run(runs / "strong")).sentences:
         assert sentence.text in page.text

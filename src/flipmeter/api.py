@@ -380,10 +380,10 @@ class Run(Printed):
     def report(self, path: StrPath | None = None) -> Path:
         """Write one file: .html (`report.html` in the folder unless named), .md, .tex, .csv, …"""
         from flipmeter.report import write_report
-        from flipmeter.run.results.gather import gather
+        from flipmeter.ship.choices import findings
 
         where = Path(path) if path is not None else self.folder / "report.html"
-        write_report(gather(self.source), where)
+        write_report(findings(self.source), where)
         return where
 
     def tables(self) -> Iterator[RenderableType]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -19,7 +20,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from flipmeter.report import write_report
 from flipmeter.run.record.folder import Run
-from flipmeter.run.results.gather import gather
+from flipmeter.ship.choices import findings
 from report_runs import hostile, many, simulated
 
 Scheme = Literal["light", "dark"]
@@ -47,7 +48,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def report(name: str) -> Path:
         path = root / f"{name}.html"
         if not path.exists():
-            write_report(gather(RUNS[name](root / name)), path)
+            write_report(findings(RUNS[name](root / name)), path)
         return path
 
     return report
@@ -244,3 +245,41 @@ def test_nothing_moves_for_who_asked_for_that(
 ) -> None:
     with opened(browser, reports("plain"), reduced_motion="reduce") as page:
         assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+def test_a_cell_of_the_matrix_leads_to_its_items_and_the_address_keeps_them(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        cell = page.locator("table.matrix td.flips a").first
+        query = dict(parse_qsl(str(cell.get_attribute("data-query"))))
+        cell.click()
+        shown = page.locator("details.flip:visible")
+        expect(page.get_by_role("status")).to_contain_text("flips fit")
+        for name in ("rater", "dataset", "level", "contrast"):
+            assert set(shown.evaluate_all(f"all => all.map(o => o.dataset.{name})")) == {
+                query[name]
+            }
+        address = page.url
+        n = shown.count()
+    with opened_at(browser, address, reports("many").as_uri()) as page:
+        assert page.locator("details.flip:visible").count() == n
+        page.get_by_role("button", name="Show all").click()
+        assert page.evaluate("location.hash") == "#items"
+
+
+def test_a_command_is_copied(browser: Browser, reports: Callable[[str], Path]) -> None:
+    allowed: dict[str, Any] = {"permissions": ["clipboard-read", "clipboard-write"]}
+    with opened(browser, reports("plain"), **allowed) as page:
+        page.get_by_role("button", name="Copy the command").first.click()
+        expect(page.locator(".copy").first).to_have_text("Copied")
+        command = page.locator(".command code").first.inner_text()
+        assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_the_matrix_sorts_by_a_contrast(browser: Browser, reports: Callable[[str], Path]) -> None:
+    with opened(browser, reports("many")) as page:
+        page.locator("table.matrix thead th", has_text="P1").get_by_role("button").click()
+        cells = page.locator("table.matrix tbody td:nth-child(2)")
+        sizes = cells.evaluate_all("all => all.map(one => Number(one.dataset.sort))")
+        assert sizes == sorted(sizes)

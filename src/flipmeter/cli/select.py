@@ -20,7 +20,7 @@ from flipmeter.measure.effects.field import By, Cost
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.ship.by_factor import configs_of, configs_yaml
 from flipmeter.ship.card import write_card
-from flipmeter.ship.select import Next, Selection, propose_next
+from flipmeter.ship.select import ALL, Next, Selection, propose_next
 from flipmeter.ship.selection_tables import selection_tables
 from flipmeter.types import Problem
 
@@ -45,7 +45,9 @@ def select_(
     ] = False,
     max_flip: Annotated[
         list[str] | None,
-        typer.Option(help="Only what is shown to flip less: P1=0.10 (repeatable)."),
+        typer.Option(
+            help="Only what is shown to flip less: P1=0.10 (repeatable), or 0.10 for all."
+        ),
     ] = None,
     max_unreadable: Annotated[
         float, typer.Option(help="With a limit: the most pairs that may be unreadable.")
@@ -130,13 +132,15 @@ def _by_factor(
 
 
 def _limit(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
+    name, equals, value = text.partition("=") if "=" in text else (ALL, "=", text)
     try:
         limit = float(value)
     except ValueError:
         limit = math.nan
     if not (name and equals) or math.isnan(limit):
-        raise Problem(f"--max-flip {text!r} is no limit; write CONTRAST=SHARE, as in P1=0.10")
+        raise Problem(
+            f"--max-flip {text!r} is no limit; write CONTRAST=SHARE, as in P1=0.10, or SHARE"
+        )
     return name, limit
 
 

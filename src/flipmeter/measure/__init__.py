@@ -34,7 +34,7 @@ from flipmeter.measure.estimates.phase0 import phase0_table
 from flipmeter.measure.estimates.table import measure
 from flipmeter.measure.inference import Finding, Verdict, verdict
 from flipmeter.measure.inference.claims import Claim, certify, claimed, read_claim
-from flipmeter.measure.inference.headlines import headlines
+from flipmeter.measure.inference.headlines import headlines, worst_first
 from flipmeter.measure.inference.judge import judge, verdicts
 from flipmeter.measure.inference.limits import Limit, hold_limits
 from flipmeter.measure.inference.sequential.boundaries import looks_of
@@ -118,4 +118,5 @@ __all__ = [
     "wilcoxon",
     "wilson",
     "worst_case",
+    "worst_first",
 ]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 
+from flipmeter.report.configurations import Choice, NextStep
+from flipmeter.report.headline import Headline
+from flipmeter.report.pairs import WHOSE, Where
 from flipmeter.report.sentences import Sentence, finding_lines
 from flipmeter.types import Contrast
 
@@ -68,7 +72,10 @@ class Browser:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that the reports of a run are made of; no text in it is trusted."""
+    """Everything that the reports of a run are made of; no text in it is trusted.
+
+    `verdicts` are worst first; `words` are those of a headline, one for each of what it counts.
+    """
 
     name: str
     mode: str
@@ -81,6 +88,7 @@ class Findings:
     phase0: pl.DataFrame
     residuals: pl.DataFrame | None
     sentences: Sequence[Sentence]
+    words: pl.DataFrame
     scales: Mapping[str, tuple[str, ...]]
     warnings: Mapping[str, str]
     notes: Sequence[str]
@@ -91,6 +99,26 @@ class Findings:
     spent: pl.DataFrame
     browser: Browser = field(default_factory=Browser)
     aspects: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    choices: Sequence[Choice] = ()
+    next_steps: Sequence[NextStep] = ()
+
+    @property
+    def headline(self) -> Headline:
+        """How many are stable, what is worst, and what to use."""
+        contrasts = {contrast.name: contrast for contrast in self.contrasts}
+        has_levels = "level" in self.words.columns
+        spoken_of = self.verdicts if has_levels else self.verdicts.filter(level="")
+        return Headline(self.words, spoken_of, contrasts, self.sentences, self.choices)
+
+    @cached_property
+    def _places(self) -> dict[tuple[object, ...], int]:
+        named = self.verdicts.select(*WHOSE).iter_rows()
+        return {where: place for place, where in enumerate(named)}
+
+    def severity(self, where: Where) -> int:
+        """The place of a contrast among all, worst first; views of an open one share its place."""
+        *whose, contrast = where
+        return self._places.get((*whose, contrast.partition(":")[0]), len(self._places))
 
     @property
     def has_phase0(self) -> bool:

@@ -33,15 +33,7 @@ class Section:
 
 
 sections: Registry[Section] = Registry("report section")
-sections.add("verdict", Section("Verdict", "what was found, in words, and warnings"))
-sections.add(
-    "table",
-    Section(
-        "In the paper's form",
-        "flip rates by seed with McNemar's test against noise",
-        is_shown=lambda found: found.has_phase0,
-    ),
-)
+sections.add("verdict", Section("Verdict", "the answer, every verdict, and what to do next"))
 sections.add("flips", Section("Flips against noise", "every contrast with its interval and noise"))
 sections.add("accuracy", Section("Accuracy and stability", "scores of every view"))
 sections.add(
@@ -57,7 +49,15 @@ sections.add("faults", Section("Faults and tokens", "unreadable replies and toke
 sections.add("items", Section("Flipped items", "single items with their prompts and replies"))
 sections.add("method", Section("Method", "how each kind of number is made"))
 sections.add("origin", Section("What it ran on", "models, data, versions and the study"))
-LAST = ("method", "origin")
+sections.add(
+    "table",
+    Section(
+        "In the paper's form",
+        "flip rates by seed with McNemar's test against noise",
+        is_shown=lambda found: found.has_phase0,
+    ),
+)
+LAST = ("method", "origin", "table")
 """Sections that come after those of plug-ins."""
 
 

@@ -28,6 +28,7 @@ WHEN = {
     "P7c": "when the candidates change places",
 }
 POLARITY, TURNED = "by polarity", "when the question is turned round"
+NOT_SHOWN = "not shown after Holm's correction over its contrasts"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Sentence:
 def verdict_sentences(
     verdicts: pl.DataFrame, contrasts: Sequence[Contrast], words: pl.DataFrame
 ) -> list[Sentence]:
-    """A sentence for every rater on every dataset, from the rows of its verdicts.
+    """A sentence for every rater on every dataset, from the rows of its verdicts, worst first.
 
     `words` are those of raters, which hold over all of their contrasts.
     """
@@ -65,17 +66,9 @@ def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast], word: str) 
         reasons = dict.fromkeys(str(row["reason"]) for row in rows)
         text = f"could not be measured: {'; '.join(reasons)}"
         return Sentence(rater, dataset, "not identified", text)
-    head = _head(measured, word)
+    # The first is the worst; a word may rest on others where the worst is not shown over all.
+    head = next((row for row in measured if row["word"] == word), measured[0])
     return Sentence(rater, dataset, word, "; ".join(_clauses(head, measured, known)))
-
-
-def _head(measured: Sequence[Record], word: str) -> Record:
-    """The contrast that speaks first: the worst of those that make the word."""
-    own = [row for row in measured if row["word"] == word] or list(measured)
-    if word not in ("flips", "unreadable"):
-        return own[0]
-    by = "unreadable" if word == "unreadable" else "size"
-    return max(own, key=lambda row: float(row[by] or 0.0))
 
 
 def _clauses(
@@ -122,12 +115,14 @@ def finding_lines(verdicts: pl.DataFrame) -> list[str]:
 def _worst(
     head: Record, measured: Sequence[Record], known: Mapping[str, Contrast]
 ) -> Iterator[str]:
-    """Name another contrast that differs more, of those that were read."""
-    read = [row for row in measured if row["word"] != "unreadable" and row["value"] is not None]
-    worst = max(read, key=lambda row: float(row["value"]), default=None)
-    above = head["value"] if head["word"] != "unreadable" and head["value"] is not None else 0.0
-    if worst is not None and worst is not head and worst["value"] > above:
-        yield f"most of all, {_rate(worst)}, {when(worst['contrast'], known)}"
+    """Name a worse contrast that the word leaves out, or the worst one that could be read."""
+    worst = measured[0]
+    if worst is not head and worst["word"] == "flips":
+        yield f"flips {_rate(worst)} {when(worst['contrast'], known)}, which is {NOT_SHOWN}"
+    elif head["word"] == "unreadable":
+        read = [row for row in measured if row["word"] != "unreadable" and row["value"]]
+        if read:
+            yield f"flips {_rate(read[0])} {when(read[0]['contrast'], known)}"
 
 
 def when(contrast: str, known: Mapping[str, Contrast]) -> str:
@@ -138,21 +133,29 @@ def when(contrast: str, known: Mapping[str, Contrast]) -> str:
 
 def lean_text(row: Record, contrast: Contrast) -> str:
     """Where flips go, if the core shows that they go one way: which end, and how many of all."""
-    if not row["leans"] or POLARITY in str(row["reason"]):
+    towards = lean(row, contrast)
+    if not towards:
         return ""
     if row["moved_up"] is None:  # classes without an order: what is left is the slot
-        return f"mostly {'towards' if row['leans'] == 'up' else 'away from'} the {FIRST}"
+        return f"mostly {'towards' if row['leans'] == 'up' else 'away from'} the {towards}"
     up, down = row["moved_up"], row["moved_down"]
     k = up if row["leans"] == "up" else down
+    return f"mostly towards the {towards} ({k} of {up + down})"
+
+
+def lean(row: Record, contrast: Contrast) -> str:
+    """The end that flips lean to, "" where no direction is shown."""
+    is_up = row["leans"] == "up"
+    if not row["leans"] or POLARITY in str(row["reason"]):
+        return ""
+    if row["moved_up"] is None:
+        return FIRST
     if contrast.reverses_labels:
         # A list reversed puts the higher class first: up is towards what stands first there.
-        towards = FIRST if row["leans"] == "up" else LAST
-    elif contrast.swaps_answers and row["up_is_first"] is not None:
-        is_first = (row["leans"] == "up") == row["up_is_first"]
-        towards = SHOWN_FIRST if is_first else SHOWN_SECOND
-    else:
-        towards = HIGHER if row["leans"] == "up" else LOWER
-    return f"mostly towards the {towards} ({k} of {up + down})"
+        return FIRST if is_up else LAST
+    if contrast.swaps_answers and row["up_is_first"] is not None:
+        return SHOWN_FIRST if is_up == row["up_is_first"] else SHOWN_SECOND
+    return HIGHER if is_up else LOWER
 
 
 def _bound(row: Record) -> str:

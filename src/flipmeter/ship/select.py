@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ALL = "*"
+"""Stands for every contrast in limits on flips."""
+
 
 @dataclass(frozen=True, repr=False)
 class Selection(Printed):
@@ -140,9 +143,9 @@ def select(
     """Hold all raters and levels of a run against each other, on one of its datasets.
 
     Chosen is the best whose flips are shown to be below `max_flip` by bounds that hold for all
-    candidates together, and of whose pairs at most `max_unreadable` cannot be read; or the `level`
-    that is named. The axes are `contrasts`, all that are judged unless said. `seed` draws the
-    halves that are held out.
+    candidates together (`*` is for every contrast), and of whose pairs at most `max_unreadable`
+    cannot be read; or the `level` that is named. The axes are `contrasts`, all that are judged
+    unless said. `seed` draws the halves that are held out.
     """
     name = _dataset(run, dataset)
     asked = run.decisions
@@ -156,7 +159,7 @@ def select(
         if one not in own["level"].unique()
     ]
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
-    limits = {name: _flip_limit(name, limit) for name, limit in (max_flip or {}).items()}
+    limits = _flip_limits(field, max_flip or {})
     share(max_unreadable, "max_unreadable", can_be_all=True)
     place = int(choose(field, as_is(field.n_clusters), limits, unreadable_limit=max_unreadable)[0])
     found = tuple(standings(field, limits, dataset=name, unreadable_limit=max_unreadable))
@@ -171,8 +174,14 @@ def select(
     )
 
 
-def _flip_limit(name: str, limit: float) -> float:
-    return share(limit, f"the limit on the flips of {name}", can_be_all=True)
+def _flip_limits(field: Field, max_flip: Mapping[str, float]) -> dict[str, float]:
+    """Limits by contrast; `*` stands for every contrast that is not named."""
+    limits = dict(max_flip)
+    if (for_all := limits.pop(ALL, None)) is not None:
+        limits = {**dict.fromkeys(field.contrasts, for_all), **limits}
+    for name, limit in limits.items():
+        share(limit, f"the limit on the flips of {name}", can_be_all=True)
+    return limits
 
 
 def _dataset(run: Run, dataset: str | None) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import polars as pl
 
-from flipmeter.report.page.filters import NAMELESS, TITLES, choice
+from flipmeter.report.page.filters import NAMELESS, TITLES, choice, is_of
 from flipmeter.report.pairs import SAME, flipped, lazy_pairs
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
@@ -60,9 +60,15 @@ class Wanted:
         return replace(self, filters={k: v for k, v in self.filters.items() if k not in names})
 
     def matches(self) -> pl.Expr:
-        return pl.all_horizontal(
-            pl.lit(True), *(pl.col(name) == value for name, value in self.filters.items())
-        )
+        return pl.all_horizontal(pl.lit(True), *(_is(*one) for one in self.filters.items()))
+
+
+def _is(name: str, value: str) -> pl.Expr:
+    """Whether a row of the counts fits a filter; a contrast of many views has a row for each."""
+    column = pl.col(name)
+    if name == "contrast":
+        return (column == value) | column.str.starts_with(f"{value}:")
+    return column == value
 
 
 @dataclass(frozen=True)
@@ -115,8 +121,8 @@ class Flips:
     def _filter(self, name: str, wanted: Wanted) -> Filter:
         every = choice(name, self.counts[name])
         others = self.counts.filter(wanted.without(name).matches())
-        n = dict(others.group_by(name).agg(pl.col("n").sum()).iter_rows())
-        options = [Option(value, n.get(value, 0)) for value in every.values]
+        counted = ((value, others.filter(_is(name, value))["n"].sum()) for value in every.values)
+        options = [Option(value, int(n)) for value, n in counted]
         return Filter(every.title, name, wanted.filters.get(name, ""), options)
 
     def page(self, wanted: Wanted) -> pl.DataFrame:
@@ -139,17 +145,20 @@ class Flips:
         """Yield what follows each other in an order: counting takes the place of sorting."""
         farthest = sorted(set(self.counts["distance"]), key=lambda d: -int(d or 0))
         for distance in farthest if wanted.order == "distance" else [None]:
-            for contrast in self.contrasts:
-                own = {"contrast": contrast.name}
-                if distance is not None:
-                    own["distance"] = distance
-                if all(wanted.filters.get(name, value) == value for name, value in own.items()):
-                    yield Wanted({**wanted.filters, **own})
+            if distance is not None and wanted.filters.get("distance", distance) != distance:
+                continue
+            own = {} if distance is None else {"distance": distance}
+            for contrast in self._named(wanted):
+                yield Wanted({**wanted.filters, **own, "contrast": contrast.name})
+
+    def _named(self, wanted: Wanted) -> list[Contrast]:
+        """The pairs of views that a filter by contrast lets through."""
+        only = wanted.filters.get("contrast")
+        return [one for one in self.contrasts if only is None or is_of(one.name, only)]
 
     def _fitting(self, wanted: Wanted) -> pl.LazyFrame:
-        only = wanted.filters.get("contrast")
-        rows = self._pairs([c for c in self.contrasts if only in (None, c.name)])
-        for name, value in wanted.filters.items():
+        rows = self._pairs(self._named(wanted))
+        for name, value in wanted.without("contrast").filters.items():
             rows = rows.filter(GOES_BY[name] == ("" if value == NAMELESS.get(name) else value))
         return rows
 

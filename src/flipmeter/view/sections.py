@@ -16,7 +16,8 @@ from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
 from flipmeter.report.page.texts import Piece, compare
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener
-from flipmeter.run.results.gather import differences, gather_numbers
+from flipmeter.run.results.gather import differences
+from flipmeter.ship.choices import findings
 from flipmeter.view.flip_pages import Flips, Wanted
 from flipmeter.view.folders import ChosenRuns
 
@@ -33,7 +34,7 @@ class Report:
 
 def make_report(chosen: ChosenRuns) -> Report:
     """Measure a run and write all sections of its report; flips are looked at in pages."""
-    content = page_content(gather_numbers(chosen.run))
+    content = page_content(findings(chosen.run, with_items=False))
     flips = Flips(chosen.run, chosen.stamp)  # kept, and what the report read is not
     everything = Wanted()
     html = (
@@ -41,6 +42,7 @@ def make_report(chosen: ChosenRuns) -> Report:
         .get_template("sections.html")
         .render(
             items="drill.html",
+            flips_at=f"/run/{chosen.name}/flips",
             run=chosen.name,
             filters=flips.filters(everything),
             n_flips=flips.n(everything),

@@ -7,34 +7,73 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.measure.inference.significance import is_shown
-from flipmeter.measure.inference.words import Word
+from flipmeter.measure.inference.significance import is_shown, shown
+from flipmeter.measure.inference.words import WORST_FIRST, Word
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.types import ALPHA, JUDGED
 
 Record = Mapping[str, Any]
-SCHEMA = {"rater": pl.String, "dataset": pl.String, "word": pl.String, "word_among": pl.String}
+WHOSE = ("rater", "dataset")
+WORDS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "word": pl.String,
+    "word_among": pl.String,
+    "alone": pl.List(pl.String),
+}
 
 
-def headlines(verdicts: pl.DataFrame, alpha: float = ALPHA) -> pl.DataFrame:
-    """A word for every rater on every dataset at the base.
+def headlines(
+    verdicts: pl.DataFrame, alpha: float = ALPHA, *, whose: Sequence[str] = WHOSE
+) -> pl.DataFrame:
+    """A word for every rater on every dataset at the base, or for whatever `whose` tells apart.
 
-    `word` speaks of one rater: it flips if one of its contrasts does, by Holm over them, and is
+    `word` speaks of one of them: it flips if one of its contrasts does, by Holm over them, and is
     stable only if all are. `word_among` is for counts such as "3 of 10 raters are stable": Holm
-    over the rows of all raters.
+    over the rows of all. `alone` are the contrasts that flip by themselves where `word_among` is
+    another word: a count that leaves them out must say so. Levels count where `whose` names them.
     """
-    groups = verdicts.filter(level="").partition_by("rater", "dataset", maintain_order=True)
-    raters = [[row for row in group.to_dicts() if row["status"] in JUDGED] for group in groups]
-    alone = [_word(rows, _adjusted(rows), _least_sure(rows), alpha) for rows in raters]
-    every = iter(_adjusted([row for rows in raters for row in rows]))
-    flips = [[next(every) for _ in rows] for rows in raters]
-    stable = holm([_least_sure(rows) for rows in raters]).tolist() if raters else []
-    among = [_word(*one, alpha) for one in zip(raters, flips, stable, strict=True)]
+    rows = verdicts if "level" in whose else verdicts.filter(level="")
+    groups = rows.partition_by(whose, maintain_order=True)
+    each = [[row for row in group.to_dicts() if row["status"] in JUDGED] for group in groups]
+    own = [_word(rows, _adjusted(rows), _least_sure(rows), alpha) for rows in each]
+    every = iter(_adjusted([row for rows in each for row in rows]))
+    flips = [[next(every) for _ in rows] for rows in each]
+    stable = holm([_least_sure(rows) for rows in each]).tolist() if each else []
+    among = [_word(*one, alpha) for one in zip(each, flips, stable, strict=True)]
     records = [
-        (group["rater"][0], group["dataset"][0], *words)
-        for group, *words in zip(groups, alone, among, strict=True)
+        (*group.select(whose).row(0), *words)
+        for group, *words in zip(groups, own, among, map(_alone, each, among), strict=True)
     ]
-    return pl.DataFrame(records, schema=SCHEMA, orient="row")
+    schema = WORDS | dict.fromkeys(whose, pl.String)
+    return pl.DataFrame(
+        records, schema={name: schema[name] for name in (*whose, *WORDS)}, orient="row"
+    )
+
+
+def _alone(rows: Sequence[Record], word: Word) -> list[str]:
+    if word == "flips":
+        return []
+    return list(dict.fromkeys(row["contrast"] for row in rows if row["word"] == "flips"))
+
+
+def worst_first(verdicts: pl.DataFrame, alpha: float = ALPHA) -> pl.DataFrame:
+    """The rows by severity: by word, then by how large the effect beyond noise is.
+
+    Flips that are shown over all these rows (Holm) come before those that are not, and effects that
+    are real before those that may be none.
+    """
+    order = {word: place for place, word in enumerate((*WORST_FIRST[:3], "stable"))}
+    p = pl.Series("p", _adjusted(verdicts.select("p_flips").to_dicts()), dtype=pl.Float64)
+    is_unread = pl.col("word") == "unreadable"
+    is_real = pl.col("findings").list.contains("size not settled")
+    return verdicts.sort(
+        pl.col("word").replace_strict(order, default=len(order)),
+        pl.lit(shown(p, alpha)) | is_real,
+        pl.when(is_unread).then("unreadable").otherwise("size"),
+        pl.col("value"),
+        descending=[False, True, True, True],
+        nulls_last=True,
+        maintain_order=True,
+    )
 
 
 def _adjusted(rows: Sequence[Record]) -> list[float]:

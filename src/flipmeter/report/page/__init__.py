@@ -16,6 +16,7 @@ from flipmeter.report.findings import Findings, Frame
 from flipmeter.report.page.filters import choices
 from flipmeter.report.page.leaderboards import pairs_grid, systems_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
+from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
@@ -38,6 +39,7 @@ def render_page(found: Findings) -> str:
             style=Markup(style),
             script=Markup(script),
             items="items.html",
+            flips_at="",
             **page_content(found),
         )
     )
@@ -93,6 +95,9 @@ def page_content(found: Findings) -> dict[str, Any]:
         "sections": contents(found),
         "added": [(one.name, _added_grid(one)) for one in added_sections(found)],
         "stopped": found.stopped,
+        "headline": found.headline.lines,
+        "matrix": matrix_grid(found),
+        "next_steps": found.next_steps,
         "sentences": found.sentences,
         "several_datasets": found.decisions["dataset"].n_unique() > 1,
         "warnings": _warnings(found),

@@ -63,7 +63,7 @@ def span(
 ) -> Markup:
     """Draw one row of a forest: the noise floor as a band, the estimate as a dot on its interval.
 
-    A full dot flips, a ring is stable, a grey dot is inconclusive.
+    A full dot flips, a ring is stable, a cross is unreadable, a grey dot is inconclusive.
     """
     value, low, high = row
     parts = [_line(axis.at(tick), 0, axis.at(tick), 100, "grid") for tick in axis.ticks]
@@ -75,13 +75,17 @@ def span(
             ),
             _line(floor, 0, floor, 100, "floor"),
         ]
-    parts += [
-        _line(axis.at(low), 50, axis.at(high), 50, "range"),
-        Markup('<circle class="dot {}" cx="{}%" cy="50%" r="4.5"/>').format(
-            word, place(axis.at(value))
-        ),
-    ]
+    parts += [_line(axis.at(low), 50, axis.at(high), 50, "range"), _mark(axis.at(value), word)]
     return _svg("span", 24, parts)
+
+
+def _mark(x: float, word: str) -> Markup:
+    """A dot by its word; what is unreadable is a cross, so that colour is not all that tells it."""
+    if word == "unreadable":
+        return Markup(
+            '<text class="cross" x="{}%" y="50%" dy="5" text-anchor="middle">✕</text>'
+        ).format(place(x))
+    return Markup('<circle class="dot {}" cx="{}%" cy="50%" r="4.5"/>').format(word, place(x))
 
 
 def bar(share: float, expected: float | None = None, top: float = 1.0) -> Markup:

@@ -20,6 +20,16 @@ NAMELESS = {"level": "base", "fault": "none"}
 """How what has no name is called."""
 
 
+def whole(contrast: str) -> str:
+    """The contrast that a pair of views is of: P7 for "P7:rotated-1"."""
+    return contrast.partition(":")[0]
+
+
+def is_of(name: str, contrast: str) -> bool:
+    """Whether a pair of views is what a filter by contrast names, or part of it."""
+    return contrast in (name, whole(name))
+
+
 @dataclass(frozen=True)
 class FilterMenu:
     """A filter over the flipped items: the name of its attribute and the values there are."""
@@ -36,9 +46,12 @@ def choices(found: Findings) -> list[FilterMenu]:
 
 
 def choice(attribute: str, values: Iterable[object]) -> FilterMenu:
-    """Return the filter over some values; an empty one that has no name is left out."""
+    """The filter over some values; an empty one that has no name is left out."""
     called = (str(value or NAMELESS.get(attribute, "")) for value in values)
     distinct = [value for value in dict.fromkeys(called) if value]
+    if attribute == "contrast":
+        # Pairs of views of one contrast ("P7:rotated-1") can be asked for together.
+        distinct = list(dict.fromkeys(part for name in distinct for part in (whole(name), name)))
     if attribute == "distance":
         distinct.sort(key=int)
     return FilterMenu(TITLES[attribute], attribute, distinct)

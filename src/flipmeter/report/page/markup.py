@@ -19,11 +19,12 @@ SHADES = 9
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a cell, what it is sorted by, and how it looks."""
+    """What stands in a cell, what it is sorted by, how it looks, and which items it leads to."""
 
     text: str | Markup = ""
     sort: float | str | None = None
     kind: str = ""
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,15 @@ def word(text: str) -> Cell:
 
 
 def capped(rows: Sequence[Sequence[Cell]], more: str) -> tuple[Sequence[Sequence[Cell]], list[str]]:
-    """Return as many rows as a page should have, and a note if that is not all of them."""
+    """As many rows as a page should have, and a note if that is not all; the worst come first."""
     if len(rows) <= MOST_ROWS:
         return rows, []
-    return rows[:MOST_ROWS], [f"{len(rows) - MOST_ROWS:,} more rows are left out: {more}"]
+    return rows[:MOST_ROWS], [left_out(len(rows) - MOST_ROWS, "rows", more)]
+
+
+def left_out(n: int, what: str, more: str) -> str:
+    """A note on what a page has no room for."""
+    return f"{n:,} more {what}, less severe than these, are left out; all of them: {more}"
 
 
 def shade(kind: str, value: float, largest: float) -> str:

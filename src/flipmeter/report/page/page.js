@@ -27,8 +27,8 @@ const sortBy = (table, head) => {
   }
 };
 
-for (const table of document.querySelectorAll("table.plain, table.forest")) {
-  if (table.tBodies.length === 0 || table.rows.length < 3) continue;
+for (const table of document.querySelectorAll("table.plain, table.forest, table.matrix")) {
+  if (table.tBodies.length === 0 || table.rows.length < 3) continue; // one row has no order
   for (const head of table.tHead.rows[0].cells) {
     if (head.tagName !== "TH" || head.querySelector("svg")) continue;
     const button = document.createElement("button");
@@ -39,8 +39,33 @@ for (const table of document.querySelectorAll("table.plain, table.forest")) {
   }
 }
 
-// --- filter and order the flipped items, some at a time
+// --- copy a text; where the browser does not let us, select it
+const copied = async (button, source) => {
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(source);
+    button.textContent = "Selected";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 2000);
+};
+
+const addCopy = (source, what) => {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.setAttribute("aria-label", `Copy ${what}`);
+  button.addEventListener("click", () => copied(button, source));
+  source.after(button);
+};
+
+for (const code of document.querySelectorAll(".command code")) addCopy(code, "the command");
+
+// --- filter and order the flipped items, some at a time; the address keeps what is chosen
 const STEP = 50;
+const ITEMS = "#items?";
 const form = document.querySelector("form.filters");
 const list = document.querySelector(".list");
 if (form && list) {
@@ -51,11 +76,11 @@ if (form && list) {
   const all = status.textContent;
 
   const fits = (flip, wanted) =>
-    wanted.every(([name, value]) =>
-      name === "text"
-        ? flip.textContent.toLowerCase().includes(value.toLowerCase())
-        : flip.dataset[name] === value,
-    );
+    wanted.every(([name, value]) => {
+      if (name === "text") return flip.textContent.toLowerCase().includes(value.toLowerCase());
+      const own = flip.dataset[name];
+      return own === value || (name === "contrast" && own.startsWith(`${value}:`));
+    });
 
   const order = {
     "": () => 0,
@@ -63,9 +88,10 @@ if (form && list) {
     item: (a, b) => nameOf(a).localeCompare(nameOf(b), undefined, { numeric: true }),
   };
   const nameOf = (flip) => flip.querySelector(".item").textContent;
+  const chosen = () => [...new FormData(form)].filter(([, value]) => value);
 
   const apply = () => {
-    const set = [...new FormData(form)].filter(([name, value]) => name !== "order" && value);
+    const set = chosen().filter(([name]) => name !== "order");
     let n = 0;
     for (const flip of list.children) {
       const isFit = fits(flip, set);
@@ -84,9 +110,35 @@ if (form && list) {
     apply();
   };
 
-  form.addEventListener("input", start);
+  const remember = () => {
+    const query = new URLSearchParams(chosen()).toString();
+    history.replaceState(null, "", query ? ITEMS + query : "#items");
+  };
+
+  // Set the filters that an address names; a menu that is not there has one value only.
+  const read = (query) => {
+    form.reset();
+    for (const [name, value] of new URLSearchParams(query)) {
+      const field = form.elements[name];
+      if (field) field.value = value;
+    }
+    start();
+    document.getElementById("items").scrollIntoView();
+  };
+
+  const follow = () => location.hash.startsWith(ITEMS) && read(location.hash.slice(ITEMS.length));
+
+  form.addEventListener("input", () => {
+    start();
+    remember();
+  });
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("reset", () => setTimeout(start));
+  form.addEventListener("reset", () =>
+    setTimeout(() => {
+      start();
+      remember();
+    }),
+  );
   more.type = "button";
   more.className = "further";
   more.addEventListener("click", () => {
@@ -98,6 +150,12 @@ if (form && list) {
   list.after(more);
   form.hidden = false;
   apply();
+
+  for (const link of document.querySelectorAll("a[data-query]")) {
+    link.setAttribute("href", ITEMS + link.dataset.query);
+  }
+  addEventListener("hashchange", follow);
+  follow();
 }
 
 // --- put the two prompts into an item when it is opened; texts are only ever set as text

@@ -9,16 +9,16 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
-from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, shade
+from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, left_out, shade
 from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
-from flipmeter.report.residuals import ResidualLine, lay_out, metric_title
+from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
 MOST_MATRICES = 60
 MORE = "flipmeter residuals RUN"
 
 
 def residual_grids(found: Findings) -> list[Grid]:
-    """Return what each level changes, shaded by sign and size as the paper has it.
+    """What each level changes, shaded by better or worse and by size.
 
     The first has the means over datasets; where more is known, a second has each dataset too.
     """
@@ -37,9 +37,9 @@ def residual_grids(found: Findings) -> list[Grid]:
     title = "What a level changes: level minus base, in points"
     n_more = len(layout.lines) - len(short)
     is_long = n_more > MOST_ROWS
-    left_out = [f"{n_more:,} rows of single datasets are left out: {MORE}"] if is_long else []
+    cut = [f"{n_more:,} rows of single datasets are left out: {MORE}"] if is_long else []
     groups = _heat_groups(short, largest)
-    means = Grid(title, heads, groups, [*layout.notes, *left_out], "heat")
+    means = Grid(title, heads, groups, [*layout.notes, *cut], "heat")
     if not n_more or is_long:
         return [means]
     groups = _heat_groups(layout.lines, largest)
@@ -60,17 +60,20 @@ def _heat_groups(lines: Sequence[ResidualLine], largest: float) -> list[RowGroup
 
 
 def _heat(text: str, row: Record | None, largest: float, is_value: bool) -> Cell:
-    """Shade a value red where it rises and blue where it falls."""
+    """Shade a value by whether it is better or worse; what may be no change at all is faint."""
     if row is None or row["value"] is None:
         return Cell(text, None, "num why")
     value, gap, ends = text.partition(" ")
     shown = Markup('{}{}<small class="ends">{}</small>').format(value, gap, ends) if gap else text
     if not is_value:
         return Cell(shown, None, "num spread")
+    if row["word"] == "not distinguishable":
+        return Cell(shown, row["value"], "num faint")
+    is_better = (row["value"] > 0) == (row["metric"] in BETTER_UP)
     return Cell(
         shown,
         row["value"],
-        f"num {shade('rises' if row['value'] > 0 else 'falls', row['value'], largest)}",
+        f"num {shade('better' if is_better else 'worse', row['value'], largest)}",
     )
 
 
@@ -91,6 +94,7 @@ class Square:
 def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[str]]:
     """Return the flip matrices at the base by rater and dataset, with the names of the classes."""
     every = [one for one in matrices(found.pairs.filter(level="")) if one.n_flipped]
+    every.sort(key=lambda one: found.severity(one.where))
     abouts = {pair.name: pair for contrast in found.contrasts for pair in contrast.pairs}
     groups: dict[tuple[str, str], list[Square]] = {}
     for one in every[:MOST_MATRICES]:
@@ -107,7 +111,8 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
         "across. Agreement lies on the diagonal; byte-equal prompts are left out."
     ]
     if len(every) > MOST_MATRICES:
-        notes.append(f"{len(every) - MOST_MATRICES} more matrices are left out.")
+        more = len(every) - MOST_MATRICES
+        notes.append(left_out(more, "matrices", "flipmeter measure RUN --show matrix"))
     return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import KEYS, WEIGHTED, p_value, varying
+from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, rate_text, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.markup import (
@@ -19,6 +19,7 @@ from flipmeter.report.page.markup import (
     capped,
     count,
     heads,
+    left_out,
     rate,
     word,
 )
@@ -34,6 +35,8 @@ RATES = ("P1", "P2", "P3", "noise", "total")
 def phase0_grid(found: Findings) -> Grid:
     """Return the paper's first table."""
     table = found.phase0
+    if len(table) > MOST_ROWS:
+        table = table.sort("P1", descending=True, nulls_last=True, maintain_order=True)
     keys = [name for name in table.columns if name in ("model", *KEYS[1:])]
     titles = [*keys, *(name[0].upper() + name[1:] for name in RATES)]
     rows = [
@@ -45,7 +48,7 @@ def phase0_grid(found: Findings) -> Grid:
         ]
         for row in table.to_dicts()
     ]
-    rows_shown, left_out = capped(rows, "flipmeter phase0 RUN")
+    rows_shown, more = capped(rows, "flipmeter phase0 RUN")
     decided = "the p-value" if found.mode == "paper" else "p after Holm over the rows"
     how = (
         "Flip rates on complete pairs with Wilson 95 % intervals, each seed by itself. P2 and P3: "
@@ -57,7 +60,7 @@ def phase0_grid(found: Findings) -> Grid:
         "Flip rates in the form of the paper's first table",
         [*titles, "McNemar p", "Sig."],
         [RowGroup(rows_shown)],
-        [how, *left_out],
+        [how, *more],
         "plain rates",
     )
 
@@ -72,38 +75,45 @@ def _phase0_cell(row: Record, name: str) -> Cell:
 
 
 def forest_grid(found: Findings) -> Grid:
-    """Return every contrast at the base beside its noise floor, drawn and in numbers."""
-    rows = found.verdicts.filter(level="").to_dicts()
-    axis = _forest_axis(rows)
+    """Every contrast beside its noise floor, drawn and in numbers; the worst where it is cut."""
+    rows = found.verdicts.filter(pl.col("status") != "not applicable").to_dicts()
+    shown = rows[:MOST_ROWS]
+    axis = _forest_axis(shown)
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     groups: dict[str, list[Sequence[Cell]]] = {}
     has_weights = any(row["weighted"] is not None for row in rows)
-    for row in rows[:MOST_ROWS]:
-        where = f"{row['rater']} · {row['dataset']}"
+    for row in shown:
         cells = _forest_row(row, abouts, axis)
         if has_weights and len(cells) > 2:
             cells.insert(3, _weighted_cell(row))
-        groups.setdefault(where, []).append(cells)
+        groups.setdefault(_whose(row), []).append(cells)
     notes = [
         "Readable pairs; an item counts once, with its seeds, repeats and copies; 95 % intervals "
         "over items. The band is the noise of the same two views, asked twice; p: exact "
         "randomisation test of an effect beyond noise. A full dot flips, a ring is stable (below "
-        f"{100 * found.margin:.0f} %, one-sided 95 %), a grey dot is open."
+        f"{100 * found.margin:.0f} %, one-sided 95 %), a cross is unreadable, a grey dot is "
+        "inconclusive."
     ]
     if has_weights:
         notes.append(IN_PRODUCTION)
     if len(rows) > MOST_ROWS:
-        notes.append(f"{len(rows) - MOST_ROWS:,} more rows are left out: flipmeter measure RUN")
+        notes.append(left_out(len(rows) - MOST_ROWS, "rows", "flipmeter measure RUN --csv"))
     return Grid(
         "Flip rates with 95 % intervals against the noise floor",
         [
             *("what moves", scale(axis), "flips [95 %]", *([WEIGHTED] if has_weights else [])),
-            *("noise", "items", "unreadable", "p", "verdict"),
+            *("p", "verdict"),
         ],
         [RowGroup(cells, title) for title, cells in groups.items()],
         notes,
         "forest",
     )
+
+
+def _whose(row: Record) -> str:
+    parts = (row["rater"], row["level"], row["dataset"])
+    counted = f"{row['n_clusters']:,} items" if row["n_clusters"] else ""
+    return " · ".join(part for part in (*parts, counted) if part)
 
 
 def _forest_axis(rows: Iterable[Record]) -> Axis:
@@ -121,13 +131,18 @@ def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell
     return [
         Cell(name, row["contrast"]),
         Cell(span(axis, ends, _band(row), row["word"]), row["value"], "picture"),
-        rate(row) if row["status"] == "measured" else Cell(row["reason"], row["value"], "why"),
-        _noise_cell(row),
-        count(row["n_clusters"]),
-        Cell(f"{100 * row['unreadable']:.1f} %", row["unreadable"], "num"),
+        _rate_cell(row),
         Cell(p_value(row["p"]), row["p"], "num"),
         word(row["word"]),
     ]
+
+
+def _rate_cell(row: Record) -> Cell:
+    """The flip rate, and beside it what it must be read with: noise, and what is unreadable."""
+    beside = [_noise_text(row)]
+    beside += [f"{100 * row['unreadable']:.1f} % unreadable"] if row["unreadable"] else []
+    small = Markup(' <small class="ends">{}</small>').format(", ".join(filter(None, beside)))
+    return Cell(rate_text(row) + small, row["value"], "num")
 
 
 def _weighted_cell(row: Record) -> Cell:
@@ -146,18 +161,21 @@ def _band(row: Record) -> tuple[float, float, float] | None:
     return row["noise"], row["noise_low"], row["noise_high"]
 
 
-def _noise_cell(row: Record) -> Cell:
+def _noise_text(row: Record) -> str:
     if row["is_reproducible"]:
-        return Cell("reproducible", 0.0, "why")
+        return ""
     if row["noise"] is None:
-        return Cell("not measured", None, "why")
-    return rate({"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]})
+        return "noise not measured"
+    ends = {"value": row["noise"], "low": row["noise_low"], "high": row["noise_high"]}
+    return f"noise {interval(ends)}"
 
 
 def seeds_grid(found: Findings) -> Grid:
     """Return flip rates on complete pairs, seed by seed and level by level."""
     names = [contrast.name for contrast in found.contrasts]
     chosen = found.estimates.filter(pl.col("metric").is_in(names), policy="complete")
+    if len(chosen) > MOST_ROWS:
+        chosen = chosen.sort("value", descending=True, nulls_last=True, maintain_order=True)
     keys = varying(found.estimates)
     rows = [
         [
@@ -169,11 +187,11 @@ def seeds_grid(found: Findings) -> Grid:
         ]
         for row in chosen.to_dicts()
     ]
-    shown, left_out = capped(rows, "flipmeter measure RUN --csv")
+    shown, more = capped(rows, "flipmeter measure RUN --csv")
     how = (
         "Pairs with a fault on either side are left out and counted; Wilson 95 % intervals; "
         f"mode {found.mode}."
     )
     titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
     title = "Flip rates on complete pairs, every seed and level by itself"
-    return Grid(title, titles, [RowGroup(shown)], [how, *left_out], is_detail=True)
+    return Grid(title, titles, [RowGroup(shown)], [how, *more], is_detail=True)

@@ -11,7 +11,17 @@ from markupsafe import Markup
 from flipmeter.report.estimate_tables import KEYS, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, front, is_best, scatter
-from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped, heads, number, rate
+from flipmeter.report.page.markup import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    Record,
+    RowGroup,
+    capped,
+    heads,
+    number,
+    rate,
+)
 
 MOST_PANELS = 8
 MEAN = pl.col("value").mean().round(9)
@@ -46,12 +56,18 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
             by_metric = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
             if by_metric:
                 rows.append(_performance_row(view, keys, by_metric, shown))
-    listed, left_out = capped(rows, "flipmeter measure RUN")
+    if len(rows) > MOST_ROWS:
+        rows.sort(key=_accuracy)
+    listed, more = capped(rows, "flipmeter measure RUN")
     how = f"On answers that were read; Wilson 95 % interval of accuracy; mode {found.mode}."
     titles = ["view", *heads(keys), *(SCORES[name] for name in shown), "no class"]
-    return Grid(
-        "How good the answers are, view by view", titles, [RowGroup(listed)], [how, *left_out]
-    )
+    return Grid("How good the answers are, view by view", titles, [RowGroup(listed)], [how, *more])
+
+
+def _accuracy(row: Sequence[Cell]) -> float:
+    """What rows are cut by: the least accurate stay."""
+    known = [float(cell.sort) for cell in row if cell.kind == "num" and cell.sort is not None]
+    return known[0] if known else 1.0
 
 
 def _performance_row(

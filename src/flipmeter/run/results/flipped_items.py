@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 from markupsafe import escape
 
-from flipmeter.base.chance import draw
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import SAME, WHOSE, flipped
@@ -24,6 +23,8 @@ ROW = 1_300
 """About what the markup around one flipped item takes."""
 MOST = 4_000
 """More flips than there is ever room for."""
+AT_ONCE = 5
+"""How many items of one contrast are shown before another has its turn."""
 MOST_PARTS = 5
 """How many replies of one decision are shown."""
 TELLING = 8
@@ -44,9 +45,9 @@ Texts = tuple[str, str | None, str | None]
 
 
 def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
-    """Pick flipped items, from every group alike, until there is no more room."""
+    """Pick flipped items while there is room: some of every contrast, of the worst first."""
     every = flipped(found.pairs).with_row_index("nth")
-    rows = _taking_turns(every).head(MOST)
+    rows = _taking_turns(every, found).head(MOST)
     opener = Opener.of(rows, run)
     picker = _Picker(opener, room)
     chosen: dict[int, Flip] = {}
@@ -59,17 +60,14 @@ def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
     return Browser(flips, picker.frames, len(every), list(picker.notes(len(every), len(flips))))
 
 
-def _taking_turns(flips: pl.DataFrame) -> pl.DataFrame:
-    """Order flips so that any beginning holds about as many of every group.
-
-    Groups follow each other by chance, so that one that is cut off is not always the last.
-    """
-    whose = [*WHOSE, "seed"]
-    groups = flips.select(whose).unique(maintain_order=True)
-    lots = pl.Series("lot", [draw(*group) for group in groups.iter_rows()], dtype=pl.Float64)
-    turns = flips.with_columns(pl.int_range(pl.len()).over(whose).alias("turn"))
-    return turns.join(groups.with_columns(lots), on=whose, maintain_order="left").sort(
-        "turn", "lot", maintain_order=True
+def _taking_turns(flips: pl.DataFrame, found: Findings) -> pl.DataFrame:
+    """Order flips so that contrasts take turns, the worst first, with some items each time."""
+    groups = flips.select(WHOSE).unique(maintain_order=True)
+    severity = [found.severity(where) for where in groups.iter_rows()]
+    turns = flips.with_columns((pl.int_range(pl.len()).over(WHOSE) // AT_ONCE).alias("turn"))
+    placed = groups.with_columns(pl.Series("severity", severity, dtype=pl.Int64))
+    return turns.join(placed, on=WHOSE, maintain_order="left").sort(
+        "turn", "severity", maintain_order=True
     )
 
 
@@ -238,9 +236,8 @@ class _Picker:
         """Yield what the page does not show, and why."""
         if n_shown < n_flips:
             yield (
-                f"{n_flips - n_shown:,} of {n_flips:,} flips are left out to keep the page small. "
-                "Those here are from every model, dataset, level, seed and contrast alike, in the "
-                "order of the test set."
+                f"{n_flips - n_shown:,} of {n_flips:,} flips are left out to keep the page small: "
+                "those of the worst verdicts are kept first. `flipmeter view RUN` shows all."
             )
         if self.n_bare:
             yield f"{self.n_bare:,} flips are without their prompts: {NO_PROMPTS}."

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import polars as pl
 
-from flipmeter.measure import compare, headlines, phase0_table, residuals
+from flipmeter.measure import compare, headlines, phase0_table, residuals, worst_first
+from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
+from flipmeter.report.headline import whose
 from flipmeter.report.pairs import flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.record.folder import Run
@@ -36,11 +38,12 @@ def gather_numbers(run: Run) -> Findings:
         contrasts=run.contrasts,
         decisions=decisions,
         estimates=run.estimates,
-        verdicts=run.verdicts,
+        verdicts=worst_first(run.verdicts),
         pairs=pairs,
         phase0=phase0_table(run.estimates.filter(level="")),
-        residuals=residuals(decisions, run.contrasts, mode=study.mode) if is_compared else None,
+        residuals=_residuals(run) if is_compared else None,
         sentences=sentences(run),
+        words=headlines(run.verdicts, whose=whose(run.verdicts)),
         scales=run.scales,
         warnings=run.warnings,
         notes=notes(run),
@@ -53,6 +56,12 @@ def gather_numbers(run: Run) -> Findings:
     )
 
 
+def _residuals(run: Run) -> pl.DataFrame:
+    """What levels change, with a word for each change; without an interval there is none."""
+    found = residuals(run.decisions, run.contrasts, mode=run.study.mode)
+    return found.with_columns(word=pl.when(pl.col("low").is_not_null()).then(side_of_zero()))
+
+
 def _aspects(run: Run) -> dict[str, pl.DataFrame]:
     """What only a judge of two answers has: its preference for a place, the ranking of systems."""
     is_judge = any(contrast.swaps_answers for contrast in run.contrasts)
@@ -61,7 +70,7 @@ def _aspects(run: Run) -> dict[str, pl.DataFrame]:
 
 def sentences(run: Run) -> list[Sentence]:
     """The verdict on every rater in a sentence."""
-    return verdict_sentences(run.verdicts, run.contrasts, headlines(run.verdicts))
+    return verdict_sentences(worst_first(run.verdicts), run.contrasts, headlines(run.verdicts))
 
 
 def notes(run: Run) -> list[str]:

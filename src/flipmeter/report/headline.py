@@ -1,0 +1,190 @@
+"""Findings -> the headline: how many are stable, what is worst, and what to use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
+from flipmeter.report.estimate_tables import interval
+from flipmeter.report.sentences import Record, Sentence, when
+from flipmeter.types import JUDGED, Contrast, Estimate
+
+ARE = {
+    "stable": ("is stable", "are stable"),
+    "flips": ("flips", "flip"),
+    "unreadable": ("is unreadable", "are unreadable"),
+    "inconclusive": ("is inconclusive", "are inconclusive"),
+    "not identified": ("cannot be measured", "cannot be measured"),
+}
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A phrase of a line; a name is set off from the words around it."""
+
+    text: str
+    is_name: bool = False
+
+
+Line = Sequence[Phrase]
+
+
+def plain(line: Line) -> str:
+    """A line as one text."""
+    return "".join(part.text for part in line)
+
+
+def whose(verdicts: pl.DataFrame) -> tuple[str, ...]:
+    """What a headline counts: configurations, raters or datasets."""
+    n = {key: verdicts[key].n_unique() for key in ("rater", "level", "dataset")}
+    if n["level"] > 1:
+        return ("rater", "level")
+    return ("dataset",) if n["rater"] == 1 and n["dataset"] > 1 else ("rater",)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a run comes to: words over all rows that they speak of, and what to use.
+
+    `words` are the core's (Holm over all rows), one for each of what is counted; `verdicts` are the
+    rows they speak of, worst first.
+    """
+
+    words: pl.DataFrame
+    verdicts: pl.DataFrame
+    contrasts: Mapping[str, Contrast]
+    sentences: Sequence[Sentence]
+    choices: Sequence[Choice]
+
+    @property
+    def keys(self) -> list[str]:
+        return [name for name in self.words.columns if name in ("rater", "level", "dataset")]
+
+    @property
+    def lines(self) -> list[Line]:
+        """The answer: counts with the worst, then what to use."""
+        return [*self._found(), *self._uses()]
+
+    def _found(self) -> Iterator[Line]:
+        if len(self.words) == 1:
+            sentence = self.sentences[0]
+            is_open = sentence.word in ("stable", "inconclusive")
+            told = f" is {sentence.word}: it" if is_open else ""
+            yield [Phrase(sentence.rater, is_name=True), Phrase(f"{told} {sentence.text}.")]
+            return
+        yield [Phrase(self._counts()), *self._worst()]
+        alone = self.words.filter(pl.col("alone").list.len() > 0)
+        if len(alone):
+            yield [Phrase(self._alone(alone))]
+
+    def _counts(self) -> str:
+        n = dict(self.words.group_by("word_among").len().iter_rows())
+        total, stable = len(self.words), n.pop("stable", 0)
+        noun = self.keys[0] if len(self.keys) == 1 else "configuration"
+        others = [f"{n[word]} {are[n[word] > 1]}" for word, are in ARE.items() if word in n]
+        if noun == "dataset":
+            others = [f"{word} on {n[word]}" for word in ARE if word in n]
+            told = f"Stable on {stable} of {total} datasets"
+        elif not others:
+            told = f"All {total} {noun}s are stable"
+        else:
+            told = f"{stable or 'None'} of {total} {noun}s {ARE['stable'][stable > 1]}"
+        return f"{told}{self._where()}" + (f"; {', '.join(others)}" if others else "") + "."
+
+    def _where(self) -> str:
+        n = self.verdicts["dataset"].n_unique()
+        several = "both" if n == 2 else f"all {n}"
+        return f" on {several} datasets" if n > 1 and "dataset" not in self.keys else ""
+
+    def _worst(self) -> Iterator[Phrase]:
+        """The worst row, of those that the worst word of all rests on."""
+        row = self._lead()
+        if row is None:
+            return
+        moved = when(row["contrast"], self.contrasts)
+        yield Phrase(" The worst is " if row["word"] in ("flips", "unreadable") else " Largest: ")
+        yield Phrase(self._name(row), is_name=True)
+        if row["word"] == "unreadable" or row["value"] is None:
+            yield Phrase(
+                f": {100 * (row['unreadable'] or 0):.1f} % of pairs are unreadable {moved}."
+            )
+            return
+        yield Phrase(f": {interval(row)} of answers flip {moved}{_noise(row)}.")
+
+    def _lead(self) -> Record | None:
+        shown = self.words.select(*self.keys, among="word_among")
+        rows = self.verdicts.filter(pl.col("status").is_in(JUDGED)).join(
+            shown, on=self.keys, maintain_order="left"
+        )
+        own = rows.filter(pl.col("word") == pl.col("among"))
+        found = own if len(own) else rows
+        return found.row(0, named=True) if len(found) else None
+
+    def _name(self, row: Record) -> str:
+        several = [key for key in ("rater", "level") if self.verdicts[key].n_unique() > 1]
+        parts = [str(row[key]) or "base" for key in several] or [str(row["rater"])]
+        on = f" on {row['dataset']}" if self.verdicts["dataset"].n_unique() > 1 else ""
+        return " · ".join(parts) + on
+
+    def _alone(self, alone: pl.DataFrame) -> str:
+        """Name the rows that flip by themselves and that the counts leave out."""
+        names = [self._told_alone(row) for row in alone.head(3).to_dicts()]
+        more = f" and {len(alone) - 3} more" if len(alone) > 3 else ""
+        n = len(self.verdicts.filter(pl.col("status").is_in(JUDGED)))
+        flip = "which flip by their own tests" if len(alone) > 1 else "which flips by its own test"
+        return (
+            f"Not in these counts: {', '.join(names)}{more}, {flip} but not after Holm's "
+            f"correction over all {n:,} rows."
+        )
+
+    def _told_alone(self, row: Record) -> str:
+        keys = [key for key in self.keys if self.words[key].n_unique() > 1]
+        name = " · ".join(str(row[key]) or "base" for key in keys)
+        return f"{name} ({', '.join(row['alone'])})"
+
+    def _uses(self) -> Iterator[Line]:
+        compared = [c for c in self.choices if not c.trouble and len(c.configurations) > 1]
+        for choice in compared:
+            if choice.used is not None:
+                on = f" on {choice.dataset}" if len(self.choices) > 1 else ""
+                yield [Phrase(f"Use{on} "), *used_parts(choice)]
+        nothing = [choice for choice in compared if choice.used is None]
+        if nothing:
+            some = f" on {', '.join(one.dataset for one in nothing)}" if len(compared) > 1 else ""
+            is_all = nothing == compared and len(compared) > 1
+            yield [Phrase(none_shown(nothing[0], " on any dataset" if is_all else some))]
+
+
+def used_parts(choice: Choice) -> Iterator[Phrase]:
+    """The chosen configuration with its score, and what it flips most under."""
+    used = choice.used
+    assert used is not None
+    raters = {one.rater for one in choice.configurations}
+    yield Phrase(shown_configuration(used, several_raters=len(raters) > 1), is_name=True)
+    worst = worst_flips(used.flips)
+    flips = f", worst contrast {worst[0]} {shown(worst[1])}" if worst else ""
+    yield Phrase(f": {choice.by} {shown(used.score, choice.by)}{flips}.")
+
+
+def none_shown(choice: Choice, where: str = "") -> str:
+    """What it means that a selection chooses nothing."""
+    least = ", ".join(dict.fromkeys(f"{100 * x:g} %" for x in choice.limits.values()))
+    return (
+        f"No configuration is shown to flip less than {least} under every contrast{where}, noise "
+        f"included (95 %, over all {len(choice.configurations)} compared)."
+    )
+
+
+def shown(one: Estimate, by: str = "") -> str:
+    """An estimate with its interval: a share in percent, an error in classes."""
+    row = {"value": one.value, "low": one.low, "high": one.high}
+    return interval(row, percent=by != "mae")
+
+
+def _noise(row: Record) -> str:
+    if row["is_reproducible"] or row["noise"] is None:
+        return ""
+    return f", beside noise of {100 * row['noise']:.1f} %"

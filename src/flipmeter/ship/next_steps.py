@@ -1,0 +1,126 @@
+"""Run -> NextStep: what is worth doing after a run, most urgent first, as commands to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+import polars as pl
+
+from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
+from flipmeter.report.headline import shown
+from flipmeter.run.record.folder import Run
+
+STUDY = "STUDY.yaml"
+"""Stands for the study file in a command: a run does not know where it lies."""
+
+
+def next_steps(run: Run, choices: Sequence[Choice] = ()) -> list[NextStep]:
+    """What to do about what a run found; `choices` are what the selection says about it."""
+    measured = run.verdicts.filter(status="measured")
+    return [
+        *_rest(run),
+        *_read(measured),
+        *_repeats(measured),
+        *_items(run, measured),
+        *(step for choice in choices for step in _use(run, choice)),
+        *_compare(run, measured),
+        NextStep(
+            "Guard it in CI: exit code 0 means stable, 1 flips or unreadable, 3 inconclusive.",
+            f"flipmeter check {run.where} --junit flipmeter.xml",
+        ),
+    ]
+
+
+def _rest(run: Run) -> Iterator[NextStep]:
+    if run.stopped and not run.is_settled:
+        yield NextStep(
+            f"Finish the run, which stopped early ({run.stopped}): only what is missing is asked.",
+            f"flipmeter run {STUDY} --out {run.where}",
+        )
+
+
+def _read(measured: pl.DataFrame) -> Iterator[NextStep]:
+    n = len(measured.filter(word="unreadable"))
+    if n:
+        yield NextStep(
+            f"{n} of {len(measured)} verdicts are unreadable: see how replies are read.",
+            f"flipmeter try {STUDY}",
+        )
+
+
+def _repeats(measured: pl.DataFrame) -> Iterator[NextStep]:
+    n = len(measured.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
+    if n:
+        yield NextStep(
+            "Measure noise, so that flips can be told from it: ask every view twice.",
+            f"flipmeter run {STUDY} --set repeats=2",
+        )
+
+
+def _items(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
+    """How many items would settle half of what is open, and all of it."""
+    still_open = measured.filter(word="inconclusive")
+    needed = sorted(still_open["n_needed"].drop_nulls().to_list())
+    if not needed:
+        return
+    now, half = int(still_open["n_clusters"].to_numpy().max()), needed[(len(needed) - 1) // 2]
+    many = f"the {len(still_open)} inconclusive verdicts"
+    whole = "it" if len(still_open) == 1 else f"all {len(still_open)} inconclusive verdicts"
+    if half == needed[-1] and len(needed) == len(still_open):
+        settled = f"{half:,} instead of {now:,} would settle {whole}"
+    else:
+        settled = f"{half:,} instead of {now:,} would settle about {len(needed) // 2 + 1} of {many}"
+        settled += f", {needed[-1]:,} would settle {len(needed)}"
+    yield NextStep(
+        f"Ask about more items: {settled} (power 80 %). Nothing is asked twice.",
+        f"flipmeter run {STUDY} --set test_size={half} --out {run.where}",
+    )
+
+
+def _use(run: Run, choice: Choice) -> Iterator[NextStep]:
+    used = choice.used
+    if used is None or len(choice.configurations) < 2:
+        return
+    several = len({one.rater for one in choice.configurations}) > 1
+    name = shown_configuration(used, several_raters=several)
+    datasets = run.decisions["dataset"].n_unique()
+    on = f" on {choice.dataset}" if datasets > 1 else ""
+    only = f" --dataset {quote(choice.dataset)}" if datasets > 1 else ""
+    yield NextStep(
+        f"Use {name}{on}{_better(choice)}{_held_out(choice)}.",
+        f"flipmeter select {run.where}{only} --max-flip {run.study.margin:g} --out rater.yaml",
+    )
+
+
+def _better(choice: Choice) -> str:
+    """By how much the chosen configuration is better than the base of its rater."""
+    used, base = choice.used, choice.instead_of
+    if used is None or base is None:
+        return ""
+    told = [f"{choice.by} {shown(used.score, choice.by)} instead of {shown(base.score, choice.by)}"]
+    worst = worst_flips(base.flips)
+    if worst is not None and used.flips[worst[0]].n:
+        name, before = worst
+        told.append(f"{name} {shown(used.flips[name])} instead of {shown(before)}")
+    return f": {', '.join(told)}"
+
+
+def _held_out(choice: Choice) -> str:
+    kept = choice.held_out
+    if kept is None:
+        return ""
+    worst = worst_flips(kept.flips)
+    flips = f", {worst[0]} {shown(worst[1])}" if worst else ""
+    return f"; on items it was not chosen on: {choice.by} {shown(kept.score, choice.by)}{flips}"
+
+
+def _compare(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
+    """A rater that flips alone has nothing to be compared with."""
+    is_alone = len(run.decisions.select("rater", "level").unique()) == 1
+    if is_alone and (measured["word"] == "flips").any():
+        formats = "vary={label_format: [letter, natural_language, neutral_id]}"
+        yield NextStep(
+            "Compare it with other ways to ask: labels as letters, words or neutral names.",
+            f"flipmeter run {STUDY} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
+        )

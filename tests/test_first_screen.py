@@ -1,0 +1,261 @@
+"""The first screen of a report: the answer, the matrix, what to do next."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import polars as pl
+import pytest
+
+from conftest import Cli
+from flipmeter.measure import headlines, worst_first
+from flipmeter.report.findings import Findings
+from flipmeter.report.headline import plain
+from flipmeter.report.page import render_page
+from flipmeter.report.page.markup import MOST_ROWS
+from flipmeter.report.page.matrix import matrix_grid
+from flipmeter.report.page.places import residual_grids
+from flipmeter.report.page.rates import forest_grid
+from flipmeter.run.record.folder import Run
+from flipmeter.ship.choices import findings
+from flipmeter.ship.select import select
+from read_html import Page
+from report_runs import many, simulated
+
+RATERS = [
+    "sim/honest",
+    "sim/first-slot?strength=0.6",
+    "sim/biased-noisy",
+    "sim/first-slot?strength=4",
+]
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return simulated(tmp_path_factory.mktemp("several"), models=RATERS, test_size=60)
+
+
+@pytest.fixture(scope="module")
+def found(several: Run) -> Findings:
+    return findings(several)
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Findings:
+    return findings(many(tmp_path_factory.mktemp("many")))
+
+
+def answer(found: Findings) -> list[str]:
+    return [plain(line) for line in found.headline.lines]
+
+
+# The answer
+
+
+def test_counts_are_those_of_the_core_over_all_rows(several: Run, found: Findings) -> None:
+    n = Counter(headlines(several.verdicts, whose=["rater"])["word_among"])
+    assert n == {"stable": 1, "flips": 1, "inconclusive": 2}
+    assert answer(found)[0].startswith("1 of 4 raters is stable; 1 flips, 2 are inconclusive.")
+
+
+def test_the_worst_that_is_named_is_the_first_row(found: Findings, levels: Findings) -> None:
+    for one in (found, levels):
+        first = one.verdicts.row(0, named=True)
+        share = f"{100 * first['value']:.1f} % [{100 * first['low']:.1f}, "
+        told = f"The worst is {first['level'] or first['rater']}"
+        assert share in answer(one)[0]
+        assert told.split(" is ")[1] in answer(one)[0]
+
+
+def test_flips_that_the_counts_leave_out_are_named(found: Findings) -> None:
+    rows = found.verdicts.filter(word="flips")
+    counted = set(found.words.filter(word_among="flips")["rater"])
+    alone = [(r, c) for r, c in rows.select("rater", "contrast").iter_rows() if r not in counted]
+    assert alone
+    assert all(f"{rater} ({contrast}" in answer(found)[1] for rater, contrast in alone)
+    assert "not after Holm's correction over all 24 rows" in answer(found)[1]
+
+
+def test_what_is_counted_stable_has_stable_rows_only(found: Findings, levels: Findings) -> None:
+    for one in (found, levels):
+        keys = one.headline.keys
+        stable = one.verdicts.join(one.words.filter(word_among="stable"), on=keys, how="semi")
+        assert set(stable["word"]) <= {"stable"}
+        flips = one.words.filter(word_among="flips")
+        for key in flips.select(keys).iter_rows():
+            own = one.verdicts.filter(**dict(zip(keys, key, strict=True)))
+            assert "flips" in set(own["word"])
+
+
+def test_what_to_use_is_what_select_chooses(several: Run, found: Findings) -> None:
+    chosen = select(several, max_flip={"*": several.study.margin}).chosen
+    assert chosen is not None
+    assert chosen.candidate == ("sim/honest", "")
+    score = f"accuracy {100 * chosen.score.value:.1f} % [{100 * chosen.score.low:.1f}, "
+    assert answer(found)[-1].startswith(f"Use sim/honest: {score}")
+
+
+def test_that_nothing_can_be_chosen_is_said(levels: Findings) -> None:
+    n = len(levels.choices[0].configurations)
+    nothing = "No configuration is shown to flip less than 10 % under every contrast"
+    assert [line for line in answer(levels) if line.startswith(nothing) and f"all {n} " in line]
+
+
+def test_one_rater_gets_its_sentence_with_its_word(tmp_path: Path) -> None:
+    run = simulated(tmp_path, models=["sim/honest"], probes=["label_order"])
+    (line,) = answer(findings(run))
+    assert line.startswith("sim/honest is stable: it flips 0 % [0, 8] of its answers")
+
+
+def test_one_rater_on_several_datasets_is_counted_by_dataset(levels: Findings) -> None:
+    first = levels.decisions["rater"][0]
+    own = levels.verdicts.filter(rater=first, level="")
+    one = replace(levels, verdicts=own, words=headlines(own, whose=["dataset"]), choices=[])
+    assert re.match(r"Stable on 0 of 3 datasets; .*flips on \d", answer(one)[0])
+
+
+# The matrix and its cuts
+
+
+def many_rows(found: Findings) -> Findings:
+    """Verdicts that do not fit on a page; those that flip come last in the study."""
+    stable = found.verdicts.filter(word="stable").row(0, named=True)
+    bad = found.verdicts.filter(word="flips").row(0, named=True)
+    n = MOST_ROWS + 60
+    rows = [dict(stable, rater=f"quiet-{k}") for k in range(n)]
+    rows += [dict(bad, rater=f"loud-{k}", contrast=bad["contrast"]) for k in range(40)]
+    table = pl.DataFrame(rows, schema=found.verdicts.schema)
+    return replace(found, verdicts=worst_first(table))
+
+
+def test_cuts_leave_out_the_least_severe_and_say_how_many(found: Findings) -> None:
+    large = many_rows(found)
+    for grid in (matrix_grid(large), forest_grid(large)):
+        rows = [row for group in grid.groups for row in group.rows]
+        assert len(rows) == MOST_ROWS
+        text = str(grid.groups)
+        assert all(f"loud-{k}" in text for k in range(40))
+        assert "100 more rows, less severe than these, are left out" in grid.notes[-1]
+
+
+def test_a_cell_leads_to_its_own_items(found: Findings) -> None:
+    page = Page(render_page(found))
+    links = [dict(parse_qsl(a["data-query"] or "")) for a in page.all("a") if "data-query" in a]
+    assert len(links) == len(found.verdicts)
+    flips = Counter((f.rater, f.contrast) for f in found.browser.flips)
+    led_to = {(link["rater"], link["contrast"]): link for link in links}
+    assert set(flips) <= set(led_to)
+    assert (
+        led_to["sim/honest", "P1"] | {"dataset": "reviews", "level": "base"}
+        == led_to["sim/honest", "P1"]
+    )
+
+
+def test_a_cell_has_word_rate_arrow_and_noise(found: Findings) -> None:
+    row = found.verdicts.filter(rater="sim/biased-noisy", contrast="P1").row(0, named=True)
+    (cell,) = (
+        cell
+        for group in matrix_grid(found).groups
+        for line in group.rows
+        for cell in line
+        if cell.query.startswith("rater=sim%2Fbiased-noisy") and cell.query.endswith("contrast=P1")
+    )
+    text = re.sub(r"<[^>]+>", "", str(cell.text))
+    assert row["leans"] == "up"
+    assert text.split()[:2] == [row["word"], "←"]
+    assert f"noise {100 * row['noise']:.1f} %" in text
+    assert 'title="mostly towards the first option"' in str(cell.text)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "word", "kind"),
+    [
+        ("accuracy", 4.0, "higher", "better"),
+        ("accuracy", -4.0, "lower", "worse"),
+        ("P1", 4.0, "higher", "worse"),
+        ("P1", -4.0, "lower", "better"),
+        ("mae_normalised", 4.0, "higher", "worse"),
+        ("P1", 4.0, "not distinguishable", "faint"),
+    ],
+)
+def test_colour_means_better_or_worse_and_no_effect_is_faint(
+    levels: Findings, metric: str, value: float, word: str, kind: str
+) -> None:
+    assert levels.residuals is not None
+    own = levels.residuals.filter(metric=metric, factor="mood", dataset="")[:1]
+    told = own.with_columns(value=pl.lit(value), word=pl.lit(word))
+    (grid, *_) = residual_grids(replace(levels, residuals=told))
+    ((_, cell),) = grid.groups[0].rows
+    assert cell.sort == value
+    assert cell.kind.split()[1] == kind
+
+
+# What to do next
+
+
+def commands(found: Findings) -> list[list[str]]:
+    return [shlex.split(step.command)[1:] for step in found.next_steps]
+
+
+def test_every_command_can_be_copied_and_run(
+    cli: Cli, tmp_path: Path, several: Run, found: Findings
+) -> None:
+    study: dict[str, Any] = several.study.model_dump(mode="json")
+    (tmp_path / "STUDY.yaml").write_text(str(study).replace("None", "null"), encoding="utf-8")
+    told = commands(found)
+    assert [words[0] for words in told] == ["run", "select", "check"]
+    for words in told:
+        code, out, err = cli(
+            *(
+                f"{tmp_path}/new" if words[0] == "run" and w == str(several.folder) else w
+                for w in words
+            )
+        )
+        assert code in (0, 1, 3), err
+        assert out
+    assert (tmp_path / "rater.yaml").is_file()
+    n = int(next(w for w in told[0] if w.startswith("test_size")).partition("=")[2])
+    assert len(Run(tmp_path / "new").items.filter(role="test")) == n
+
+
+def test_the_number_of_items_is_what_the_core_says_would_settle_half(
+    several: Run, found: Findings
+) -> None:
+    needed = sorted(several.verdicts.filter(word="inconclusive")["n_needed"].drop_nulls())
+    half = needed[(len(needed) - 1) // 2]
+    assert f"--set test_size={half} " in found.next_steps[0].command
+    assert f"{half:,} instead of 60" in found.next_steps[0].text
+
+
+def test_a_rater_that_flips_alone_is_told_to_compare(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", models=["sim/first-slot?strength=4"], probes=["label_order"])
+    told = commands(findings(run))
+    assert [words[0] for words in told] == ["run", "check"]
+    assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[0]
+
+
+def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path) -> None:
+    bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
+    assert commands(findings(bad))[0] == ["try", "STUDY.yaml"]
+    once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
+    assert "repeats=2" in commands(findings(once))[0]
+
+
+def test_a_run_that_was_stopped_is_to_be_finished_first(tmp_path: Path) -> None:
+    run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
+    assert findings(run).next_steps[0].text.startswith("Finish the run, which stopped early (")
+
+
+def test_one_limit_is_for_every_contrast(several: Run, cli: Cli) -> None:
+    every = dict.fromkeys((c.name for c in several.contrasts if c.is_judged), 0.1)
+    assert select(several, max_flip={"*": 0.1}).limits == every
+    assert select(several, max_flip={"*": 0.1, "P1": 0.2}).limits == every | {"P1": 0.2}
+    code, out, _ = cli("select", str(several.folder), "--max-flip", "0.1")
+    assert code == 0
+    assert "P3b below 0.1" in " ".join(out.split())
