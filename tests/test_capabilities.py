@@ -29,7 +29,6 @@ from flipmeter.model import (
     stated,
 )
 from flipmeter.model.serve import serve
-from flipmeter.model.store.store import TABLES
 from flipmeter.run.fallbacks import adapted, recall
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
@@ -51,6 +50,7 @@ from misbehaving import (
     serving,
 )
 from misbehaving import tidy as tidy
+from old_stores import BY_KEY
 
 pytestmark = pytest.mark.usefixtures("tidy")
 
@@ -355,7 +355,7 @@ def test_an_older_store_keeps_its_replies_and_learns_capabilities(tmp_path: Path
     path = tmp_path / "r.sqlite"
     request = Request("m", Script.of([Message("user", "a")]))
     with sqlite3.connect(path) as db:
-        db.executescript(TABLES[0])
+        db.executescript(BY_KEY[0])
         db.execute("INSERT INTO texts VALUES (1, 'm'), (2, ?), (3, '[]')", ["m\x1f\x1f"])
         row = [bytes.fromhex(request.key), 1, 1, "a", 3, "1", "stop", *[None] * 5, 0.5, 2]
         db.execute(f"INSERT INTO replies VALUES ({','.join('?' * len(row))})", row)
@@ -365,7 +365,7 @@ def test_an_older_store_keeps_its_replies_and_learns_capabilities(tmp_path: Path
         assert store.get([request.key])[request.key].text == "1"
         store.note_capabilities("m", "{}", [SEED])
     with sqlite3.connect(path) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (len(TABLES),)
+        assert db.execute("PRAGMA user_version").fetchone() == (len(BY_KEY),)
     db.close()
 
 

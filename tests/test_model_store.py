@@ -9,16 +9,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from flipmeter.model import Store, merge
+from flipmeter.model import Store, convert, merge
 from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import TABLES
+from flipmeter.model.store.store import SCHEMA, TABLES
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
+from old_stores import BY_KEY
 
 
 def request(text: str, *, anchor: int = 0, repeat: int = 0) -> Request:
@@ -90,9 +92,9 @@ def test_a_folder_that_cannot_be_written_gives_a_clear_error(tmp_path: Path) -> 
 
 WRITER = """
 import sys
-from flipmeter.model import Store, merge
+from flipmeter.model import Store, convert, merge
 from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import TABLES
+from flipmeter.model.store.store import SCHEMA, TABLES
 from flipmeter.types import Message, Reply, Request, Script, Script
 store = Store(sys.argv[1])
 for k in range(100_000):
@@ -155,9 +157,9 @@ def test_two_processes_share_one_store(tmp_path: Path) -> None:
 
 FULL = """
 import subprocess, sys
-from flipmeter.model import Store, merge
+from flipmeter.model import Store, convert, merge
 from flipmeter.model.store.leases import Leases
-from flipmeter.model.store.store import TABLES
+from flipmeter.model.store.store import SCHEMA, TABLES
 from flipmeter.types import Problem
 sys.path.insert(0, sys.argv[2])
 from test_model_store import REPLY, request
@@ -343,22 +345,29 @@ def test_what_many_replies_share_is_not_asked_again_but_refused(tmp_path: Path, 
         store.get(stored)
 
 
+def older(path: Path, version: int) -> dict[str, Reply]:
+    """A store as an earlier version left it, and what is in it."""
+    new = path.with_name("new.sqlite")
+    stored = with_replies(new)
+    with closing(sqlite3.connect(path)) as db:
+        for added in BY_KEY[:version]:
+            db.executescript(added)
+        db.execute("ATTACH ? AS new", [str(new)])
+        texts = "id, text, checksum" if version == len(BY_KEY) else "id, text"
+        db.execute(f"INSERT INTO texts SELECT {texts} FROM new.texts")
+        columns = ",".join(row[1] for row in db.execute("PRAGMA main.table_info(replies)"))
+        db.execute(f"INSERT INTO replies SELECT {columns} FROM new.replies")
+        db.commit()
+        db.execute(f"PRAGMA user_version={version}")
+    return stored
+
+
 @pytest.mark.parametrize("version", range(1, len(TABLES)))
 def test_an_older_store_is_read_as_it_is_and_goes_on_with_checksums(
     tmp_path: Path, version: int
 ) -> None:
     path = tmp_path / "r.sqlite"
-    stored = with_replies(tmp_path / "new.sqlite")
-    with closing(sqlite3.connect(path)) as db:
-        for added in TABLES[:version]:
-            db.executescript(added)
-        db.execute("ATTACH ? AS new", [str(tmp_path / "new.sqlite")])
-        db.execute("INSERT INTO texts SELECT id, text FROM new.texts")
-        columns = ",".join(row[1] for row in db.execute("PRAGMA main.table_info(replies)"))
-        columns = columns.removesuffix(",checksum")
-        db.execute(f"INSERT INTO replies SELECT {columns} FROM new.replies")
-        db.commit()
-        db.execute(f"PRAGMA user_version={version}")
+    stored = older(path, version)
     with Store(path) as store:
         assert store.get(stored) == stored
         store.put(request("more"), REPLY)
@@ -368,6 +377,61 @@ def test_an_older_store_is_read_as_it_is_and_goes_on_with_checksums(
         assert store.check() == [request("more").key]
     with Store(tmp_path / "all.sqlite") as store:
         assert store.get([*stored, request("more").key]) == {**stored, request("more").key: REPLY}
+
+
+def scans(path: Path, keys: Sequence[str]) -> list[str]:
+    """How SQLite would look some keys up."""
+    with Store(path) as store:
+        rows = store.rows_of("EXPLAIN QUERY PLAN SELECT key FROM replies", keys)
+        return [str(row[3]) for row in rows]
+
+
+@pytest.mark.parametrize("version", range(1, len(TABLES) + 1))
+def test_a_converted_store_has_the_same_replies_in_the_order_they_came(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = older(path, version)
+    told: list[tuple[int, int]] = []
+    assert convert(path, lambda *so_far: told.append(so_far)) == len(stored)
+    assert told[-1] == (len(stored), len(stored))
+    with Store(path) as store:
+        assert store.version == SCHEMA
+        assert store.get(stored) == stored
+        store.put(request("more"), REPLY)
+        assert [text for (text,) in store.read("SELECT text FROM replies")][-1] == REPLY.text
+    assert all("SEARCH" in line for line in scans(path, list(stored)))
+    assert convert(path) == 0
+
+
+def test_keys_are_looked_up_by_an_index_in_stores_of_every_layout(tmp_path: Path) -> None:
+    stored = older(tmp_path / "r.sqlite", len(BY_KEY))
+    for name in ("r.sqlite", "new.sqlite"):
+        assert all("SEARCH" in line for line in scans(tmp_path / name, list(stored)))
+
+
+def test_a_conversion_that_is_killed_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = older(path, len(BY_KEY))
+    script = (
+        "import os, sys; from pathlib import Path; from flipmeter.model import convert;"
+        "convert(Path(sys.argv[1]), lambda *so_far: os.kill(os.getpid(), 9))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(path)])
+    assert ended.returncode == -signal.SIGKILL
+    with Store(path) as store:
+        assert store.version == len(BY_KEY)
+        assert store.get(stored) == stored
+
+
+def test_a_store_in_use_is_not_converted(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    stored = older(path, len(BY_KEY))
+    with Store(path) as store:
+        store.among(stored)
+        with pytest.raises(Problem, match="wait for its end"):
+            convert(path)
+        assert store.get(stored) == stored
 
 
 def test_merge_leaves_damaged_replies_out_and_replaces_them(tmp_path: Path) -> None:

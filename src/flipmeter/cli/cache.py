@@ -7,10 +7,11 @@ from typing import Annotated
 
 import polars as pl
 import typer
+from rich.progress import Progress
 
 from flipmeter.api import STORE
 from flipmeter.base.printed import without_controls
-from flipmeter.cli.consoles import warn
+from flipmeter.cli.consoles import errors, warn
 from flipmeter.cli.options import (
     Changes,
     Data,
@@ -26,6 +27,7 @@ from flipmeter.cli.options import (
 )
 from flipmeter.model import (
     Store,
+    convert,
     explain,
     export,
     merge,
@@ -110,6 +112,22 @@ def cache_merge(
             f"{done.path}: {done.n_replies:,} replies, {done.n_new:,} new, {n_old:,} in {into} "
             f"already{differing}" + f"; {done.n_damaged:,} damaged, left out" * bool(done.n_damaged)
         )
+
+
+@app.command("convert")
+def cache_convert(store: StorePath = STORE) -> None:
+    """Convert a reply store of an older version to the present layout, in place, all or nothing."""
+    before = store.stat().st_size if store.is_file() else 0
+    with Progress(console=errors(), transient=True) as bar:
+        copying = bar.add_task("converting", total=None)
+        n_replies = convert(
+            store, lambda done, n_all: bar.update(copying, completed=done, total=n_all)
+        )
+    if not n_replies:
+        typer.echo(f"{store} has the present layout already")
+        return
+    sizes = f"{before / 1e6:,.1f} MB before, {store.stat().st_size / 1e6:,.1f} MB now"
+    typer.echo(f"{store}: {n_replies:,} replies converted; {sizes}")
 
 
 @app.command("prune")

@@ -38,6 +38,7 @@ from flipmeter.model.names import (
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.self_test import learn_reproducible, recall_reproducible
 from flipmeter.model.serve import run_forever
+from flipmeter.model.store.convert import convert
 from flipmeter.model.store.explain import explain
 from flipmeter.model.store.export import export, open_stored, plan_prune, prune
 from flipmeter.model.store.merge import merge
@@ -70,6 +71,7 @@ __all__ = [
     "backends",
     "can_be_reproducible",
     "check_scored",
+    "convert",
     "examine",
     "explain",
     "export",

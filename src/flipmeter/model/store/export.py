@@ -123,9 +123,7 @@ def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dic
         yield from (_exported(r) for r in store.read(EXPORT_SQL) if r[0].hex() not in damaged)
         return
     for batch in _batches(keys):
-        where = f"WHERE key IN ({','.join('?' * len(batch))})"
-        rows = store.read(EXPORT_SQL + where, [bytes.fromhex(key) for key in batch])
-        found = {row[0].hex(): row for row in rows}
+        found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
 
 
@@ -224,11 +222,16 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
         ) from error
 
 
-def _prune(db: sqlite3.Connection, keys: Collection[str]) -> Pruned:
+def alone(db: sqlite3.Connection) -> None:
+    """Lock a store against everybody else until it is closed, and begin a transaction."""
     db.execute("PRAGMA locking_mode=EXCLUSIVE")
     # Leaving WAL fails while anybody else has the store open, and the lock is kept from here on.
     db.execute("PRAGMA journal_mode=DELETE")
     db.execute("BEGIN EXCLUSIVE")
+
+
+def _prune(db: sqlite3.Connection, keys: Collection[str]) -> Pruned:
+    alone(db)
     db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
     db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in keys))
     n_removed = db.execute("DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)").rowcount

@@ -25,11 +25,10 @@ POINTERS = ("model", "prefix", "params", "answered_by")
 """The columns of a reply that point to a text."""
 
 CONFLICTS = """
-SELECT hex(ours.key), ours.text, theirs.text
-FROM {name}.replies AS theirs JOIN main.replies AS ours ON ours.key = theirs.key
+FROM {name}.replies AS theirs JOIN main.replies AS ours
+ON substr(ours.key, 1, 12) = substr(theirs.key, 1, 12) AND ours.key = theirs.key
 WHERE (ours.text != theirs.text OR ours.finish != theirs.finish
     OR ours.scores IS NOT theirs.scores) AND theirs.key NOT IN (SELECT key FROM damaged_{name})
-ORDER BY ours.key
 """
 CAPABILITIES = """
 INSERT INTO main.capabilities SELECT * FROM {name}.capabilities WHERE true
@@ -136,9 +135,11 @@ def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_firs
         f" AND key IN (SELECT key {whole})"
     )
     db.execute(f"DELETE FROM damaged_main WHERE key IN (SELECT key {whole})")
-    conflicts = db.execute(CONFLICTS.format(name=name)).fetchall()
-    if conflicts and not prefers_first:
-        raise Problem(_said(conflicts, path, into))
+    conflicts = CONFLICTS.format(name=name)
+    n_differing = int(db.execute(f"SELECT count(*) {conflicts}").fetchone()[0])
+    if n_differing and not prefers_first:
+        some = f"SELECT hex(ours.key), ours.text, theirs.text {conflicts} ORDER BY 1 LIMIT {SHOWN}"
+        raise Problem(_said(db.execute(some).fetchall(), n_differing, path, into))
     db.execute(
         f"INSERT OR IGNORE INTO main.texts(text, checksum) SELECT text, checksum FROM {name}.texts"
     )
@@ -155,16 +156,16 @@ def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_firs
     db.execute(CAPABILITIES.format(name=name))
     n_replies = int(db.execute(f"SELECT count(*) FROM {name}.replies").fetchone()[0])
     n_damaged = int(db.execute(f"SELECT count(*) FROM damaged_{name}").fetchone()[0])
-    return Merged(path, n_replies, added.rowcount, len(conflicts), n_damaged)
+    return Merged(path, n_replies, added.rowcount, n_differing, n_damaged)
 
 
-def _said(conflicts: Sequence[tuple[str, str, str]], path: Path, into: Path) -> str:
+def _said(some: Sequence[tuple[str, str, str]], n_all: int, path: Path, into: Path) -> str:
     shown = [
         f"{key[:12].lower()}: {shortened(ours)[:40]!r} and {shortened(theirs)[:40]!r}"
-        for key, ours, theirs in conflicts[:SHOWN]
+        for key, ours, theirs in some
     ]
-    more = f" and {len(conflicts) - SHOWN:,} more" if len(conflicts) > SHOWN else ""
+    more = f" and {n_all - len(some):,} more" if n_all > len(some) else ""
     return (
-        f"{len(conflicts):,} requests have another reply in {path} than in {into} or a store named "
+        f"{n_all:,} requests have another reply in {path} than in {into} or a store named "
         f"before it ({'; '.join(shown)}{more}); nothing was merged: --prefer first keeps the first"
     )

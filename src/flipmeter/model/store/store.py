@@ -32,7 +32,7 @@ TABLES = (
     """
 CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE replies (
-    key BLOB PRIMARY KEY,
+    key BLOB NOT NULL,
     model INTEGER NOT NULL,      -- texts: what was asked
     prefix INTEGER NOT NULL,     -- texts: the shared part of the prompt, stored once
     rest TEXT NOT NULL,          -- the part of the prompt behind the anchor
@@ -44,7 +44,7 @@ CREATE TABLE replies (
     reasoning_tokens INTEGER,
     seconds REAL NOT NULL,
     answered_by INTEGER NOT NULL -- texts: model, provider and fingerprint as the reply names them
-) WITHOUT ROWID;
+);
 """,
     """
 CREATE TABLE capabilities (
@@ -71,8 +71,16 @@ ALTER TABLE texts ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS
 ALTER TABLE replies ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS};
 """,
 )
-"""What each version of the schema adds to the one before it."""
-SCHEMA = len(TABLES)
+"""What each version of the schema adds to the one before it; together, a new store."""
+BY_KEY = len(TABLES)
+"""Up to this version replies lie in the order of their keys, which are hashes: every reply goes to
+another page, and half of each page stays empty. Such a store is used as it is until it is converted
+(`flipmeter cache convert`)."""
+SCHEMA = BY_KEY + 1
+"""Replies lie in the order in which they came, behind an index of the beginnings of their keys."""
+START = "substr(key, 1, 12)"
+"""The beginning of a key: no two keys share 96 bits, and the whole would double the index."""
+INDEX = f"CREATE UNIQUE INDEX replies_by_key ON replies ({START})"
 
 SELECT = """
 SELECT key, rest, text, finish, scores, prompt_tokens, cached_tokens, completion_tokens,
@@ -122,9 +130,12 @@ class Store:
         for added in TABLES[version:]:
             for statement in added.split(";\n"):
                 self._db.execute(statement)
-        if version < SCHEMA:
-            self._db.execute(f"PRAGMA user_version={SCHEMA}")
+        if not version:
+            self._db.execute(INDEX)
+        if version < BY_KEY:
+            self._db.execute(f"PRAGMA user_version={BY_KEY if version else SCHEMA}")
         self._db.execute("COMMIT")
+        self.version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version > SCHEMA:
             raise Problem(
                 f"the reply store {self.path} was written by a newer flipmeter "
@@ -161,15 +172,21 @@ class Store:
             return [row[0].hex() for row in self._db.execute(SELECT) if not self._is_whole(row)]
 
     def _whole(self, keys: Iterable[str]) -> Iterator[Row]:
+        for row in self.rows_of(SELECT, keys):
+            if self._is_whole(row):
+                yield row
+            else:
+                self.damaged.add(row[0].hex())
+
+    def rows_of(self, select: str, keys: Iterable[str]) -> Iterator[Row]:
+        """The rows of a query about replies that have one of these keys, which stand first."""
         wanted = list(dict.fromkeys(keys))
+        is_by_key = self.version <= BY_KEY
         for start in range(0, len(wanted), BATCH):
             blobs = [bytes.fromhex(key) for key in wanted[start : start + BATCH]]
-            marks = ",".join("?" * len(blobs))
-            for row in self._db.execute(f"{SELECT} WHERE key IN ({marks})", blobs):
-                if self._is_whole(row):
-                    yield row
-                else:
-                    self.damaged.add(row[0].hex())
+            found = blobs if is_by_key else [blob[:12] for blob in blobs]
+            where = f"WHERE {'key' if is_by_key else START} IN ({','.join('?' * len(blobs))})"
+            yield from self._db.execute(f"{select} {where}", found)
 
     def _is_whole(self, row: Row) -> bool:
         """Say whether a reply is what was stored."""
