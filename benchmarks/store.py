@@ -1,8 +1,8 @@
 """Fill a reply store to 10^7 replies: bytes a reply beside its payload, and the rate of inserts.
 
-    python benchmarks/store.py [--largest 7] [--batch 64]
+    python benchmarks/store.py [--largest 7] [--batch 64] [--characters 600]
 
-The replies are those of a study: texts of about 150 characters behind a few shared heads, stored in
+The replies are those of a study: texts of `--characters` behind a few shared heads, stored in
 transactions of `--batch`, as an engine with so many connections does. The payload is what the rows
 take without pages and indexes, as SQLite counts it. The rate is in replies per second of CPU over
 the last tenth of each size, less the time to make them, so that each row shows how the store takes
@@ -54,24 +54,26 @@ class Filled:
         )
 
 
-def pair(number: int) -> tuple[Request, Reply]:
+def pair(number: int, characters: int = 600) -> tuple[Request, Reply]:
     """A request that no other number has, and its reply."""
     digest = hashlib.sha256(str(number).encode()).digest()
     head = Head((), "user", f"Classify. {number % N_HEADS} " + 8 * WORDS)
-    rest = f"{number}: {WORDS[number % 40 :]}{WORDS[: number % 53]}\nLabel:"
+    text = (WORDS[number % 40 :] + 60 * WORDS)[: characters - 20 + number % 41]
+    rest = f"{number}: {text}\nLabel:"
     request = Request("a model", Script(head, rest), "{}", ())
     usage = Usage(400 + digest[0], 300, 1)
     return request, Reply(str(1 + digest[1] % 5), "stop", usage=usage, seconds=0.1, model="m")
 
 
-def fill(store: Store, start: int, end: int, batch: int) -> float:
+def fill(store: Store, start: int, end: int, batch: int, characters: int) -> float:
     """Store replies, and count those per second of CPU in the last tenth of all."""
     last = max(start, end - end // 10)
     begun = time.process_time()
     for first in range(start, end, batch):
         if first <= last < first + batch:
             begun = time.process_time()
-        store.put_many([pair(n) for n in range(first, min(end, first + batch))])
+        numbers = range(first, min(end, first + batch))
+        store.put_many([pair(number, characters) for number in numbers])
     return (end - last) / (time.process_time() - begun)
 
 
@@ -93,7 +95,7 @@ def measured(path: Path, n: int, rate: float) -> Filled:
     return Filled(n, path.stat().st_size, payload, rate, opening)
 
 
-def sizes(largest: int, batch: int) -> list[Filled]:
+def sizes(largest: int, batch: int, characters: int) -> list[Filled]:
     """Fill one store to each power of ten, and look at it there."""
     made = making(20_000, batch)
     found, start = [], 0
@@ -101,7 +103,7 @@ def sizes(largest: int, batch: int) -> list[Filled]:
         path = Path(folder) / "replies.sqlite"
         for n in [10**power for power in range(4, largest + 1)]:
             with Store(path) as store:
-                rate = fill(store, start, n, batch)
+                rate = fill(store, start, n, batch, characters)
             found.append(measured(path, n, 1 / (1 / rate - 1 / made)))
             start = n
     return found
@@ -111,8 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--largest", type=int, default=7, help="the power of ten to end with")
     parser.add_argument("--batch", type=int, default=64, help="replies in one transaction")
+    parser.add_argument("--characters", type=int, default=600, help="of an item's text, about")
     options = parser.parse_args()
-    found = sizes(options.largest, options.batch)
+    found = sizes(options.largest, options.batch, options.characters)
     names = ("replies", "bytes each", "payload", "ratio", "inserts per CPU s", "opening ms")
     table = Table(*names, title="A reply store as it grows", title_justify="left")
     for one in found:

@@ -45,7 +45,7 @@ from flipmeter.run.record.generation import (
     STUDY,
     commit,
 )
-from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA, ItemTable, PromptTable, condition_table
+from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA, ItemTable, condition_table, prompt_table
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
@@ -94,7 +94,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
     study = make_study(folder, n_decisions // N_RATERS // N_VIEWS)
     rng = np.random.default_rng(0)
     digests: dict[tuple[str, int], list[str]] = {}
-    prompts, items, shown = PromptTable(), ItemTable(), []
+    items, shown = ItemTable(), []
     first: dict[str, np.ndarray] = {}
     tables = []
     grid = conditions(study)
@@ -103,7 +103,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
         if where not in digests:
             scripts = scripts_of(condition)
             digests[where] = [script.digest[:16] for script in scripts]
-            shown.append(prompts.rows(scripts))
+            shown.append(prompt_table(scripts))
         base = first.setdefault(condition.rater.name, np.zeros(0, dtype=np.int64))
         ranks, is_unread = draw(rng, condition, base)
         if not len(base):
@@ -115,7 +115,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
     written = {
         ITEMS: items.table(),
         CONDITIONS: condition_table(grid),
-        PROMPTS: pl.concat(shown),
+        PROMPTS: pl.concat(shown).unique("digest", maintain_order=True),
         CALLS: call_rows(decisions),
         DECISIONS: decisions,
     }

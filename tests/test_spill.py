@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import platform
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flipmeter.decide import open_pipeline
+from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.model import Ledger, Store
 from flipmeter.run import rate
 from flipmeter.run.perform import perform
@@ -23,6 +26,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.run.record.spill import Spill, scratch
 from flipmeter.study.file import Study, read_study
+from flipmeter.study.grid import conditions
 from flipmeter.types import Problem
 
 KILLED = """
@@ -52,6 +56,24 @@ STUDY = {
     "seeds": [0, 1, 2, 3],
 }
 
+JUDGE = {
+    "models": ["sim/first-answer"],
+    "test_size": 12,
+    "base": {"shots": 0},
+    "datasets": [
+        {
+            "file": "pairs.jsonl",
+            "fields": {"question": "question", "a": "one", "b": "two"},
+            "exchange": ["a", "b"],
+            "label": None,
+            "scale": ["b", "tie", "a"],
+        }
+    ],
+}
+ITEMWISE = sorted(
+    name for name in pipelines if open_pipeline(name).traits.calibration in ("", "apart")
+)
+
 
 def study() -> Study:
     return read_study(STUDY)
@@ -68,18 +90,31 @@ def assert_same_files(one: Path, other: Path) -> None:
         assert Run(one).path(name).read_bytes() == Run(other).path(name).read_bytes()
 
 
-@given(st.lists(st.integers(0, 30)), st.integers(1, 50))
-def test_rows_come_back_in_their_order(sizes: list[int], many: int) -> None:
+@given(st.lists(st.lists(st.integers(0, 9), max_size=30), max_size=12), st.integers(1, 50))
+def test_rows_come_back_by_bin_and_then_in_their_order(lots: list[list[int]], many: int) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setattr(spill, "MANY", many)
-        rows = pl.int_range(sum(sizes), eager=True).to_frame("n")
-        heap, start = Spill(Path(folder), "rows", rows.clear()), 0
-        for size in sizes:
-            heap.add(rows[start : start + size])
-            start += size
+        bins = [one for lot in lots for one in lot]
+        rows = pl.DataFrame({"bin": bins, "n": range(len(bins))}, schema={"bin": int, "n": int})
+        heap, start = Spill(Path(folder), "rows", rows.clear(), lambda some: some["bin"]), 0
+        for lot in lots:
+            heap.add(rows[start : start + len(lot)])
+            start += len(lot)
             assert sum(map(len, heap._near)) < many
-        assert heap.rows().collect().equals(rows)
+        assert heap.rows().collect().equals(rows.sort("bin", maintain_order=True))
         assert heap.n_rows == len(rows)
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=30), max_size=12), st.integers(1, 50))
+def test_of_equal_rows_one_comes_back(lots: list[list[int]], many: int) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(spill, "MANY", many)
+        empty = pl.DataFrame(schema={"n": int})
+        heap = Spill(Path(folder), "rows", empty, lambda some: some["n"] // 7, distinct="n")
+        for lot in lots:
+            heap.add(pl.DataFrame({"n": lot}, schema={"n": int}))
+        wanted = sorted({one for lot in lots for one in lot})
+        assert heap.rows().collect()["n"].to_list() == wanted
 
 
 def test_a_run_in_many_lots_writes_the_same_bytes(
@@ -91,6 +126,34 @@ def test_a_run_in_many_lots_writes_the_same_bytes(
     assert len(run.decisions) > 4 * 300
     assert_same_files(whole.folder, run.folder)
     assert not list(run.folder.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ITEMWISE)
+def test_items_of_one_condition_in_many_lots_write_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = [{"question": f"Why {k}?", "one": f"As {k}.", "two": "No." * k} for k in range(1, 13)]
+    Path("pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    is_judge = open_pipeline(name).traits.moves == "pair"
+    small = STUDY | {"test_size": 12, "seeds": [0]}
+    asked = read_study((JUDGE if is_judge else small) | {"pipeline": name})
+    whole = perform(asked, tmp_path / "whole", Store(), anyway=True)
+    monkeypatch.setattr(rate, "LOT", 20)
+    monkeypatch.setattr(spill, "MANY", 50)
+    cut = perform(asked, tmp_path / "cut", Store(), anyway=True)
+    assert len(list(rate.lots(conditions(asked), None))) > 1
+    assert_same_files(whole.folder, cut.folder)
+
+
+def test_pipelines_that_learn_from_the_items_get_them_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate, "LOT", 20)
+    for name in set(pipelines) - set(ITEMWISE):
+        if open_pipeline(name).traits.moves is None:
+            lots = [*rate.lots(conditions(read_study(STUDY | {"pipeline": name})), None)]
+            assert all(len(one.items) == 45 for lot in lots for one in lot)
 
 
 def test_a_run_that_is_killed_loses_nothing_and_is_not_taken_for_one(
@@ -141,6 +204,7 @@ def test_a_full_disk_is_a_problem_and_leaves_no_rows_behind(
     monkeypatch.setattr(rate, "LOT", 300)
     monkeypatch.setattr(spill, "MANY", many)
     monkeypatch.setattr("polars.DataFrame.write_parquet", fail)
+    monkeypatch.setattr("polars.LazyFrame.sink_parquet", fail)
     with pytest.raises(Problem, match=r"No space left .* every reply so far is in the store"):
         perform(study(), tmp_path / "run", Store())
     assert not list(tmp_path.glob("run/.*"))

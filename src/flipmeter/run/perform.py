@@ -51,14 +51,14 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.heartbeat import Heartbeat, read_beat
 from flipmeter.run.record.rows import (
-    PROMPT_SCHEMA,
+    EvidenceOnce,
     ItemTable,
-    PromptTable,
     call_table,
     condition_table,
     decision_table,
-    evidence_of,
-    in_grid_order,
+    digest_bins,
+    grid_places,
+    prompt_table,
 )
 from flipmeter.run.record.spill import Spill, room_for, scratch
 from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
@@ -67,6 +67,9 @@ from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
 from flipmeter.study.grid import contrasts_in, draw_sample, merged_for, worlds
 from flipmeter.types import Condition, Dataset, Model, Problem, Rater
+
+ROW_GROUP = 10000
+"""Rows of a table that are written together."""
 
 
 def perform(
@@ -127,7 +130,7 @@ def perform(
                 on_plan=planned,
                 heard={one.evidence.call.request.key: one.evidence.reply for one in first},
             )
-            found = await _gather(lots, identities, watch, pulse, spills)
+            found = await _gather(lots, _heaps(spills, kept, identities), watch, pulse)
             return replace(found, grid=kept, until=watch, unread=told(reasons) if reasons else "")
 
     with (
@@ -190,18 +193,14 @@ def _record(
     facts: Mapping[str, Any],
 ) -> None:
     """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
-    decisions, calls = found.decisions.rows(), found.calls.rows()
-    if study.block is not None:  # blocks have all conditions each, and share some calls
-        decisions = in_grid_order(decisions, grid)
-        calls = in_grid_order(calls.unique(maintain_order=True), grid)
     found.items.add_grid(grid)
     recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
     tables = {
         ITEMS: found.items.table().lazy().sort("dataset", "role", "id"),
         CONDITIONS: condition_table(grid).lazy(),
-        PROMPTS: found.prompts.rows().sort("head", "digest"),
-        CALLS: calls,
-        DECISIONS: decisions,
+        PROMPTS: found.prompts.rows(),
+        CALLS: found.calls.rows(),
+        DECISIONS: found.decisions.rows(),
     }
     writers = {STUDY: lambda path: write_text(path, recipe)} | {
         name: partial(_write_table, table) for name, table in tables.items()
@@ -237,33 +236,34 @@ class _Harvest:
         return "settled" if self.is_settled and not self.unread else "stopped"
 
 
+def _heaps(folder: Path, grid: Sequence[Condition], identities: Mapping[Seat, str]) -> _Harvest:
+    """Where the rows of a run go, in the order of its grid however it is cut."""
+    places = grid_places(grid)
+    return _Harvest(
+        Spill(folder, "decisions", decision_table([]), places),
+        Spill(folder, "calls", call_table([]), places),
+        Spill(folder, "prompts", prompt_table([]), digest_bins, distinct="digest"),
+        ItemTable(),
+        identities,
+    )
+
+
 async def _gather(
-    lots: AsyncIterator[list[Rated]],
-    identities: Mapping[Seat, str],
-    until: Until | None,
-    pulse: Heartbeat,
-    folder: Path,
+    lots: AsyncIterator[list[Rated]], found: _Harvest, until: Until | None, pulse: Heartbeat
 ) -> _Harvest:
     """Turn lots into rows as they come, until there are no more or what was asked is known.
 
     A budget that ends before the first is an error.
     """
-    found = _Harvest(
-        Spill(folder, "decisions", decision_table([])),
-        Spill(folder, "calls", call_table([])),
-        Spill(folder, "prompts", PROMPT_SCHEMA.to_frame()),
-        ItemTable(),
-        identities,
-    )
-    prompts = PromptTable()
+    once = EvidenceOnce()
     try:
         async for rated in lots:
             table = decision_table(rated)
+            evidence = once.of(rated)
             found.decisions.add(table)
-            found.calls.add(call_table(rated).unique(maintain_order=True))
-            scripts = (one.call.prompt.script for _, one in evidence_of(rated))
-            found.prompts.add(prompts.rows(scripts))
-            found.items.add_asked(rated)
+            found.calls.add(call_table(evidence))
+            found.prompts.add(prompt_table(one.call.prompt.script for _, one in evidence))
+            found.items.add_asked(evidence)
             pulse.settle(table)
             if until is not None and (stopped := until.look(table)):
                 found.ended, found.is_settled = stopped, True
@@ -417,5 +417,5 @@ def _claim(folder: Path) -> None:
 
 
 def _write_table(table: pl.LazyFrame, path: Path) -> None:
-    # Where chunks begin would show in the pages of the file.
-    table.collect().rechunk().write_parquet(path.absolute())
+    # Row groups of a fixed size: how the rows came in does not show in the file.
+    table.sink_parquet(path.absolute(), row_group_size=ROW_GROUP)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -25,7 +25,7 @@ from flipmeter.types import (
     View,
 )
 
-LOT = 50_000
+LOT = 4000
 """How many decisions are held in memory with all that they rest on."""
 
 DRAWS_APART = 1_000
@@ -174,22 +174,44 @@ def lots(conditions: Sequence[Condition], block: int | None) -> Iterator[Sequenc
 
     A run that may stop early takes a block of items under all conditions at a time, so that every
     contrast stays paired: any beginning of a test set is seeded and class-mixed. Any other run
-    keeps the items of a condition together, which shares most.
+    keeps the items of a condition together, which shares most, unless they are too many and its
+    pipeline decides on each by itself.
     """
     if block is not None:
-        longest = max((len(condition.items) for condition in conditions), default=0)
-        for start in range(0, longest, block):
-            cut = [replace(c, items=c.items[start : start + block]) for c in conditions]
-            yield [condition for condition in cut if condition.items]
+        yield from _cut(conditions, block)
         return
     lot: list[Condition] = []
     for _, some in groupby(conditions, key=lambda c: (c.dataset, c.level, c.seed)):
-        lot += some
-        if sum(len(condition.items) for condition in lot) >= LOT:
+        together = list(some)
+        if _n_decisions(together) > LOT and all(map(_is_itemwise, together)):
+            if lot:
+                yield lot
+            lot = []
+            yield from _cut(together, max(1, LOT // len(together)))
+            continue
+        lot += together
+        if _n_decisions(lot) >= LOT:
             yield lot
             lot = []
     if lot:
         yield lot
+
+
+def _cut(conditions: Sequence[Condition], size: int) -> Iterator[list[Condition]]:
+    """Some items at a time under all conditions."""
+    longest = max((len(condition.items) for condition in conditions), default=0)
+    for start in range(0, longest, size):
+        cut = [replace(c, items=c.items[start : start + size]) for c in conditions]
+        yield [condition for condition in cut if condition.items]
+
+
+def _n_decisions(conditions: Iterable[Condition]) -> int:
+    return sum(len(condition.items) for condition in conditions)
+
+
+def _is_itemwise(condition: Condition) -> bool:
+    """Whether the decision on an item is the same whatever other items are decided with it."""
+    return open_pipeline(condition.rater.pipeline).traits.calibration in ("", "apart")
 
 
 async def rate(
@@ -207,10 +229,10 @@ async def rate(
     """
     heard = heard or {}
     n_planned = n_seen = 0
-    n_decisions = sum(len(condition.items) for condition in conditions)
+    n_decisions = _n_decisions(conditions)
     for lot in lots(conditions, block):
         rating = Rating(lot, identities)
-        n_seen += sum(len(condition.items) for condition in lot)
+        n_seen += _n_decisions(lot)
         while calls := list(rating.calls()):
             requests = plan(calls).requests
             n_planned += len(requests)

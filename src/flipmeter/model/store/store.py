@@ -80,6 +80,8 @@ SCHEMA = BY_KEY + 1
 """Replies lie in the order in which they came, behind an index of the beginnings of their keys."""
 START = "substr(key, 1, 12)"
 """The beginning of a key: no two keys share 96 bits, and the whole would double the index."""
+PAGES = "PRAGMA page_size=8192"
+"""A page of 4,096 bytes holds five replies to texts of 600 characters and an empty place."""
 INDEX = f"CREATE UNIQUE INDEX replies_by_key ON replies ({START})"
 
 SELECT = """
@@ -122,6 +124,7 @@ class Store:
         # What cannot be decoded has a wrong checksum, like any other damage.
         self._db.text_factory = partial(str, encoding="utf-8", errors="replace")
         refuse_programs(self._db)
+        self._db.execute(PAGES)  # of a new file: an old one keeps its own
         self._switch_to_wal()
         # WAL with NORMAL survives the death of the process at any moment.
         self._db.execute("PRAGMA synchronous=NORMAL")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import polars as pl
 
+from flipmeter.decide import open_pipeline
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
 from flipmeter.run.declared import Declared
@@ -126,13 +127,20 @@ def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
     return table.sort(keys, maintain_order=True)
 
 
-def in_grid_order(table: pl.LazyFrame, grid: Sequence[Condition]) -> pl.LazyFrame:
-    """Sort rows as the grid has its conditions, however it was cut into lots."""
+def grid_places(grid: Sequence[Condition]) -> Callable[[pl.DataFrame], pl.Series]:
+    """What numbers rows by the place of their condition in a grid."""
     names = list(SCHEMA)[:6]
-    places = pl.DataFrame([_where(condition) for condition in grid], schema=names, orient="row")
-    places = places.cast({name: SCHEMA[name] for name in names}).with_row_index("nth")
-    joined = table.join(places.lazy(), on=names, how="left", maintain_order="left")
-    return joined.sort("nth", maintain_order=True).drop("nth")
+    rows = [_where(condition) for condition in grid]
+    places = pl.DataFrame(rows, schema={name: SCHEMA[name] for name in names}, orient="row")
+    places = places.with_row_index("nth")
+    return lambda table: table.select(names).join(
+        places, on=names, how="left", maintain_order="left"
+    )["nth"]
+
+
+def digest_bins(prompts: pl.DataFrame) -> pl.Series:
+    """Number prompts by how their digests begin, in the order of the digests."""
+    return prompts["digest"].str.slice(0, 3).str.to_integer(base=16)
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
@@ -244,24 +252,39 @@ def total_usage(usages: Sequence[Usage]) -> Usage:
     return Usage(*(total(name) for name in ("prompt", "cached", "completion", "reasoning")))
 
 
-def call_table(rated: Sequence[Rated]) -> pl.DataFrame:
-    """Return one row per call: which stored reply each decision rests on."""
-    return pl.DataFrame(list(_call_rows(rated)), schema=CALL_SCHEMA, orient="row")
+def call_table(found: Iterable[tuple[Condition, Evidence]]) -> pl.DataFrame:
+    """One row per call, each once: which stored reply each decision rests on."""
+    rows = [(*_where(condition), *_call_row(evidence)) for condition, evidence in found]
+    return pl.DataFrame(rows, schema=CALL_SCHEMA, orient="row").unique(maintain_order=True)
 
 
-def _call_rows(rated: Sequence[Rated]) -> Iterator[tuple[object, ...]]:
-    for condition, found in evidence_of(rated):
-        yield *_where(condition), *_call_row(found)
+class EvidenceOnce:
+    """Collects what decisions rest on; what items of a condition share is told with the first."""
 
+    def __init__(self) -> None:
+        self._told: set[tuple[object, ...]] = set()
 
-def evidence_of(rated: Sequence[Rated]) -> Iterator[tuple[Condition, Evidence]]:
-    """What decisions rest on; what the items of a condition share comes once, with the first."""
-    told: set[int] = set()
-    for one in rated:
-        is_first = id(one.condition) not in told
-        told.add(id(one.condition))
-        for found in (*one.evidence, *(one.shared if is_first else ())):
-            yield one.condition, found
+    def of(self, rated: Sequence[Rated]) -> list[tuple[Condition, Evidence]]:
+        """What some decisions rest on and none before them told."""
+        found: list[tuple[Condition, Evidence]] = []
+        heads: set[int] = set()
+        for one in rated:
+            # Test items that a pipeline learns from are the own of one lot and shared by others.
+            is_learned = open_pipeline(one.condition.rater.pipeline).traits.calibration == "test"
+            own = one.evidence if not is_learned else self._new(one.condition, one.evidence)
+            found += [(one.condition, evidence) for evidence in own]
+            if one.shared and id(one.condition) not in heads:
+                heads.add(id(one.condition))
+                shared = self._new(one.condition, one.shared)
+                found += [(one.condition, evidence) for evidence in shared]
+        return found
+
+    def _new(self, condition: Condition, some: Iterable[Evidence]) -> Iterator[Evidence]:
+        for evidence in some:
+            key = *_where(condition), evidence.call.ask, evidence.call.draw
+            if key not in self._told:
+                self._told.add(key)
+                yield evidence
 
 
 def _call_row(found: Evidence) -> tuple[object, ...]:
@@ -290,29 +313,15 @@ def _call_row(found: Evidence) -> tuple[object, ...]:
     )
 
 
-class PromptTable:
-    """Collects the prompts of a run, each once however many calls show it."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()  # of a million prompts: numbers take half of what texts do
-
-    def rows(self, scripts: Iterable[Script]) -> pl.DataFrame:
-        """Those of some prompts that no table before had."""
-        found = [row for script in scripts for row in self._new(script)]
-        return pl.DataFrame(found, schema=PROMPT_SCHEMA, orient="row")
-
-    def _new(self, script: Script) -> Iterator[tuple[str, str, str]]:
+def prompt_table(scripts: Iterable[Script]) -> pl.DataFrame:
+    """The prompts of some calls and their heads, each once."""
+    rows: dict[str, tuple[str, str, str]] = {}
+    for script in scripts:
         digest, head = script.digest[:16], _head_digest(script.head)
-        if not self._is_new(digest):
-            return
-        if self._is_new(head):
-            yield head, "", canonical_json(_messages(script.head))
-        yield digest, head, script.rest
-
-    def _is_new(self, digest: str) -> bool:
-        number, n_before = int(digest, 16), len(self._seen)
-        self._seen.add(number)
-        return len(self._seen) > n_before
+        if digest not in rows:
+            rows.setdefault(head, (head, "", canonical_json(_messages(script.head))))
+            rows[digest] = digest, head, script.rest
+    return pl.DataFrame(list(rows.values()), schema=PROMPT_SCHEMA, orient="row")
 
 
 def _messages(head: Head) -> list[list[str]]:
@@ -341,10 +350,10 @@ class ItemTable:
             for item in (*condition.demos, *condition.calibration, *condition.items):
                 self._seen.setdefault((condition.dataset, item.role, item.id), item)
 
-    def add_asked(self, rated: Sequence[Rated]) -> None:
+    def add_asked(self, found: Iterable[tuple[Condition, Evidence]]) -> None:
         """Add what pipelines asked about that is in no condition: null texts."""
-        for condition, found in evidence_of(rated):
-            item = found.call.ask.item
+        for condition, evidence in found:
+            item = evidence.call.ask.item
             if item.role != "test":
                 self._seen.setdefault((condition.dataset, item.role, item.id), item)
 

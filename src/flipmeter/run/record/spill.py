@@ -1,4 +1,4 @@
-"""Tables that come one after the other -> one: what is many waits on disk, not in memory."""
+"""Tables that come one after the other -> one in order: what is many waits on disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -16,8 +19,13 @@ from flipmeter.base.files.parquet import scan_file
 from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 
-MANY = 50_000
+MANY = 10000
 """Rows that are held in memory; a small run never waits for a disk."""
+
+GROUP = 4096
+"""Rows of a file that are read together: a stretch of a file costs little more than its rows."""
+BIN = "bin "
+"""The column that sorts rows; no table of ours has one of that name."""
 
 SCRATCH = ".spill."
 
@@ -56,28 +64,124 @@ def room_for(path: Path) -> Iterator[None]:
 
 
 class Spill:
-    """Rows in the order in which they come, in files of a folder once they are many."""
+    """Rows by the bin that `bins` puts each into, in sorted files of a folder once they are many.
 
-    def __init__(self, folder: Path, name: str, empty: pl.DataFrame) -> None:
+    Bins are whole numbers; rows of one bin keep the order in which they came. With `distinct`, bins
+    follow that column, and of rows that are equal in it the first is kept. The same rows come back
+    in the same order, whenever they came and however many at a time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        empty: pl.DataFrame,
+        bins: Callable[[pl.DataFrame], pl.Series],
+        distinct: str = "",
+    ) -> None:
         self._folder = folder
         self._name = name
-        self._near = [empty]
-        self._far: list[Path] = []
+        self._bins = bins
+        self._distinct = distinct
+        self._near = [self._binned(empty)]
+        self._far: list[_Sorted] = []
+        self._n_files = 0
         self.n_rows = 0
 
     def add(self, rows: pl.DataFrame) -> None:
         self.n_rows += len(rows)
-        self._near.append(rows)
+        self._near.append(self._binned(rows))
         if sum(map(len, self._near)) >= MANY:
-            self._put_away()
+            self._far.append(self._put_away(self._in_order(pl.concat(self._near))))
+            self._near = [self._near[0].clear()]
 
     def rows(self) -> pl.LazyFrame:
-        """Return all rows, those in files unread."""
-        return pl.concat([*map(scan_file, self._far), *(one.lazy() for one in self._near)])
+        """All rows in their order, those in files unread."""
+        near = self._in_order(pl.concat(self._near))
+        sources = [*self._far, _Sorted(near.lazy(), near[BIN].rle())]
+        sources = [one for one in sources if one.n_rows]
+        if len(sources) < 2:
+            return (sources[0].rows if sources else near.lazy()).drop(BIN)
+        if self._distinct or any(one.last > other.first for one, other in pairwise(sources)):
+            parts = [self._part(sources, *ends) for ends in _shares(sources)]
+        else:
+            parts = [one.rows for one in sources]
+        return pl.concat(parts).drop(BIN)
 
-    def _put_away(self) -> None:
-        self._far.append(self._folder / f"{self._name}-{len(self._far)}.parquet")
-        with room_for(self._far[-1]):
+    def _binned(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.with_columns(self._bins(rows).cast(pl.Int64).alias(BIN))
+
+    def _in_order(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if self._distinct:
+            rows = rows.unique(self._distinct, keep="first", maintain_order=True)
+        return rows.sort([BIN, *([self._distinct] if self._distinct else [])], maintain_order=True)
+
+    def _part(self, sources: Sequence[_Sorted], first: int, last: int) -> pl.LazyFrame:
+        """The rows of some bins; those of a single one are in order as they stand."""
+        slices = [rows for one in sources if (rows := one.between(first, last)) is not None]
+        if first == last and not self._distinct:
+            return pl.concat(slices)
+        return self._put_away(self._in_order(pl.concat(slices).collect())).rows
+
+    def _put_away(self, rows: pl.DataFrame) -> _Sorted:
+        path = self._folder / f"{self._name}-{self._n_files}.parquet"
+        self._n_files += 1
+        with room_for(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            pl.concat(self._near).write_parquet(self._far[-1].absolute())
-        self._near = [self._near[0].clear()]
+            rows.write_parquet(path.absolute(), row_group_size=GROUP)
+        return _Sorted(scan_file(path), rows[BIN].rle())
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Rows sorted by bin, and how many there are of each bin."""
+
+    rows: pl.LazyFrame
+    runs: pl.Series
+
+    @cached_property
+    def bins(self) -> pl.Series:
+        return self.runs.struct.field("value")
+
+    @cached_property
+    def ends(self) -> pl.Series:
+        """The number of rows up to each bin and with it."""
+        return self.runs.struct.field("len").cast(pl.Int64).cum_sum()
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    @property
+    def first(self) -> int:
+        return int(self.bins[0])
+
+    @property
+    def last(self) -> int:
+        return int(self.bins[-1])
+
+    def between(self, first: int, last: int) -> pl.LazyFrame | None:
+        """The rows of some bins, None if there are none."""
+        start, end = (
+            int(self.ends[place - 1]) if place else 0
+            for place in (
+                int(self.bins.search_sorted(first, "left")),
+                int(self.bins.search_sorted(last, "right")),
+            )
+        )
+        return self.rows.slice(start, end - start) if end > start else None
+
+
+def _shares(sources: Sequence[_Sorted]) -> Iterator[tuple[int, int]]:
+    """Cut the bins of all sources into stretches of rows that fit into memory, where they can."""
+    counts = pl.concat([one.runs.struct.unnest() for one in sources])
+    counts = counts.group_by("value").agg(pl.col("len").sum()).sort("value")
+    first: int | None = None
+    last, n_rows = 0, 0
+    for value, length in counts.iter_rows():
+        if first is not None and n_rows + length > MANY:
+            yield first, last
+            first, n_rows = None, 0
+        first, last, n_rows = value if first is None else first, value, n_rows + length
+    if first is not None:
+        yield first, last
