@@ -216,7 +216,7 @@ def whole(tmp_path: Path) -> bytes:
     return (tmp_path / "whole.sqlite").read_bytes()
 
 
-PAGE = 4096
+PAGE, SECTOR = 16_384, 4096
 
 
 def look_up_all(path: Path) -> list[Reply]:
@@ -249,6 +249,18 @@ def test_a_damaged_page_never_passes_for_a_whole_store(
             assert look_up_all(path) == [REPLY] * 200
             n_silent += 1
     assert n_silent <= 5  # pages that no look-up needs: a table without rows has one
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+def test_a_damaged_sector_gives_no_other_reply(
+    tmp_path: Path, whole: bytes, seed: int | None
+) -> None:
+    path, chance = tmp_path / "r.sqlite", random.Random(seed)
+    for start in range(0, len(whole), SECTOR):
+        lost = bytes(SECTOR) if seed is None else chance.randbytes(SECTOR)
+        path.write_bytes(whole[:start] + lost + whole[start + SECTOR :])
+        with suppress(Problem):  # what an index does not find is asked again
+            assert set(look_up_all(path)) <= {REPLY}
 
 
 def test_a_store_of_a_newer_version_keeps_every_byte(tmp_path: Path, whole: bytes) -> None:
