@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from flipmeter.data import load, merge, sample
-from flipmeter.model import Backend, Store, open_backend, request_for
+from flipmeter.model import Backend, Store, open_backend
 from flipmeter.model.backends.llama import LlamaBackend
-from flipmeter.model.names import identity_of
+from flipmeter.model.names import identity_of, request_for
 from flipmeter.model.serve import serve
 from flipmeter.parse import parse
 from flipmeter.probe import expand

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model import Capability, Store, World, latents, open_backend, request_for
+from flipmeter.model import Capability, Store, World, latents, open_backend
+from flipmeter.model.names import request_for
 from flipmeter.parse import counted, parse
 from flipmeter.prompt.pointwise import render
 from flipmeter.run.fallbacks import adapted

@@ -55,10 +55,14 @@ def plan(calls: Iterable[Call]) -> Plan:
     """
     found: dict[tuple[str, Head], dict[str, Request]] = {}
     calls_of: Counter[str] = Counter()
+    model, head, group = "", None, dict[str, Request]()
     for call in calls:
         request = call.request
-        calls_of[request.model] += 1
-        found.setdefault((request.model, request.script.head), {})[request.key] = request
+        if request.script.head is not head or request.model != model:  # calls come head by head
+            model, head = request.model, request.script.head
+            group = found.setdefault((model, head), {})
+        calls_of[model] += 1
+        group[request.key] = request
     groups = tuple(
         Group(model, head, tuple(sorted(found[model, head].values(), key=_place)))
         for model, head in sorted(found, key=lambda place: (place[0], place[1].text))

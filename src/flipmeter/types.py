@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
+from flipmeter.base.once import once
 from flipmeter.base.problem import Problem as Problem
 
 Rank = int
@@ -415,9 +416,9 @@ class Script:
         """Return the messages as one text, which is what a model gets that takes no messages."""
         return "\n\n".join(message.content for message in self.messages)
 
-    @cached_property
+    @once
     def digest(self) -> str:
-        """Return the SHA-256 of the messages; where the head ends does not change it."""
+        """The SHA-256 of the messages; where the head ends does not change it."""
         state = _hashed(self.head).copy()
         state.update(self.rest.encode())
         return state.hexdigest()
@@ -662,7 +663,7 @@ class Request:
     answers: tuple[str, ...] = ()
     repeat: int = 0
 
-    @cached_property
+    @once
     def key(self) -> str:
         script = self.script
         asked = _asked(self.model, script.anchor, self.params, self.answers, self.repeat)

@@ -31,7 +31,7 @@ from flipmeter.model.names import (
     is_simulated,
     is_tested,
     open_backend,
-    request_for,
+    requests_for,
     without_logprobs,
     without_world,
 )
@@ -97,7 +97,7 @@ __all__ = [
     "ray_cluster",
     "read_prices",
     "recall_reproducible",
-    "request_for",
+    "requests_for",
     "run_forever",
     "stated",
     "without_logprobs",

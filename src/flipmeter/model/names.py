@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -83,19 +84,29 @@ def request_for(
     *,
     scored: bool = False,
 ) -> Request:
-    """The request for a prompt: everything that can change the reply, and nothing else.
+    """The request for a prompt: everything that can change the reply, and nothing else."""
+    return requests_for(model, identity, decoding, scored=scored)(prompt, repeat)
+
+
+def requests_for(
+    model: Model, identity: str, decoding: Decoding, *, scored: bool = False
+) -> Callable[[Prompt, int], Request]:
+    """What makes the requests of a model, each for a prompt and a repeat.
 
     An endpoint is asked for the log-probabilities of the labels only where they are wanted; an
     engine in this process always gives them, so that one reply serves whatever is made of it. The
     answers stand in the order of their texts: equal prompts are one request, whatever slots mean.
     """
-    return Request(
-        model=identity,
-        script=prompt.script,
-        params=params_for(model, decoding, repeat, scored),
-        answers=tuple(sorted(prompt.answers)) if scored or is_in_process(model) else (),
-        repeat=repeat,
-    )
+    are_scored = scored or is_in_process(model)
+    params: dict[int, str] = {}
+
+    def request(prompt: Prompt, repeat: int) -> Request:
+        if repeat not in params:
+            params[repeat] = params_for(model, decoding, repeat, scored)
+        answers = tuple(sorted(prompt.answers)) if are_scored else ()
+        return Request(identity, prompt.script, params[repeat], answers, repeat)
+
+    return request
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from flipmeter.decide import Asked, open_pipeline
-from flipmeter.model import Engine, is_callable, request_for
+from flipmeter.model import Engine, is_callable, requests_for
 from flipmeter.parse import counted, parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos, show
@@ -22,6 +22,7 @@ from flipmeter.types import (
     Model,
     Prompt,
     Reply,
+    Request,
     View,
 )
 
@@ -71,11 +72,14 @@ class Rating:
         for number, condition in enumerate(self.conditions):
             pipeline = open_pipeline(condition.rater.pipeline)
             asks = pipeline.asks(panel_of(condition), self._answers(number))
-            write = writer(condition)
+            if not asks:
+                continue
+            write, draws = writer(condition), self._draws(condition)
             for ask in asks:
                 prompt = write(ask)
-                for draw in range(1 + condition.rater.n_draws):
-                    yield self._call(number, ask, prompt, draw)
+                for draw, request in enumerate(draws):
+                    repeat = ask.view.repeat + DRAWS_APART * draw
+                    yield Call(number, ask, prompt, request(prompt, repeat), draw)
 
     def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
         """Read the replies to some calls."""
@@ -108,19 +112,12 @@ class Rating:
                 shared += found
         return own, tuple(shared)
 
-    def _call(self, number: int, ask: Ask, prompt: Prompt, draw: int) -> Call:
-        condition = self.conditions[number]
+    def _draws(self, condition: Condition) -> list[Callable[[Prompt, int], Request]]:
+        """What makes the request for a prompt, and those for each draw of it."""
         rater = condition.rater
+        forms = [rater.decoding, *[rater.decoding.drawn] * rater.n_draws]
         identity = self.identities[seat(condition)]
-        request = request_for(
-            rater.model,
-            identity,
-            prompt,
-            rater.decoding.drawn if draw else rater.decoding,
-            ask.view.repeat + DRAWS_APART * draw,
-            scored=rater.is_scored,
-        )
-        return Call(number, ask, prompt, request, draw)
+        return [requests_for(rater.model, identity, d, scored=rater.is_scored) for d in forms]
 
 
 def _answer(found: Sequence[Evidence]) -> Answer:
