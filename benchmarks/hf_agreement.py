@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flipmeter.data import load, merge, sample
-from flipmeter.model import identity_of, open_backend, request_for
+from flipmeter.model import identity_of, open_backend
 from flipmeter.model.backends.weights import local_models
+from flipmeter.model.names import request_for
 from flipmeter.parse import parse
 from flipmeter.probe import expand
 from flipmeter.prompt.pointwise import render

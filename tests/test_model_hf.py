@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model import Store, identity_of, interface_of, open_backend, request_for
+from flipmeter.model import Store, identity_of, interface_of, open_backend
 from flipmeter.model.backends.hf.chat import Said, Wording
 from flipmeter.model.backends.hf.hf import HfBackend, hf_spec
 from flipmeter.model.backends.hf.presets import hf_models
-from flipmeter.model.names import can_be_reproducible
+from flipmeter.model.names import can_be_reproducible, request_for
 from flipmeter.run.perform import perform
 from flipmeter.study.file import read_study
 from flipmeter.types import Decoding, Message, Model, Problem, Prompt, Reply, Request, Script
