@@ -49,6 +49,10 @@ def select_(
             help="Only what is shown to flip less: P1=0.10 (repeatable), or 0.10 for all."
         ),
     ] = None,
+    flip_proof: Annotated[
+        list[str] | None,
+        typer.Option(help="Only what rules out flips by construction: P1,P2 (repeatable)."),
+    ] = None,
     max_unreadable: Annotated[
         float, typer.Option(help="With a limit: the most pairs that may be unreadable.")
     ] = UNREADABLE_LIMIT,
@@ -72,6 +76,7 @@ def select_(
     if by_factor:
         others = {
             "--max-flip": max_flip,
+            "--flip-proof": flip_proof,
             "--contrast": contrast,
             "--dataset": dataset,
             "--level": level,
@@ -86,6 +91,7 @@ def select_(
         cost=cast(Cost, cost),
         max_flip=dict(map(_limit, max_flip or [])),
         max_unreadable=max_unreadable,
+        flip_proof=[name.strip() for some in flip_proof or () for name in some.split(",")],
         contrasts=contrast,
         rater=rater,
         level=level,
@@ -161,6 +167,7 @@ def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
         "cost": found.cost,
         "max_flip": found.limits,
         "max_unreadable": found.unreadable_limit,
+        "flip_proof": found.flip_proof,
         "n_items": found.field.n_items,
         "n_clusters": found.field.n_clusters,
         "simultaneous_over": len(found.standings),
@@ -168,5 +175,6 @@ def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
         "chosen": found.chosen.candidate if found.chosen else None,
         "held_out": asdict(found.held_out) if found.held_out else None,
         "left_out": found.left_out,
+        "can_flip": found.can_flip,
         "next": {rater: asdict(one) for rater, one in tries.items()},
     }

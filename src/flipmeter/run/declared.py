@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flipmeter.decide import open_pipeline
-from flipmeter.probe import base_view, order_demos, place_order
+from flipmeter.probe import base_view, order_demos, place_order, probes
 from flipmeter.types import Condition, Item, View, canonical_json
 
 AXES = ("label_order", "demo_order", "placement", "place_order")
@@ -34,6 +34,13 @@ class Declared:
 
     def about(self, item: Item) -> tuple[str, str]:
         return self.orbit(item), self.why
+
+
+def declares(condition: Condition, probe: str, item: Item) -> bool:
+    """Whether a pipeline declares that all views of a probe agree on an item."""
+    views = probes[probe].views(len(condition.task.scale))
+    found = {_orbits(replace(condition, view=view))(item) for view in views}
+    return len(found) == 1 and "" not in found
 
 
 def _why(condition: Condition) -> str:

@@ -99,8 +99,9 @@ class SelectedOn(BaseModel):
 
     `held_out` was measured on items that the choice was not made on; the other estimates are those
     of the best of many, which is partly luck, with intervals that hold for all candidates together.
-    `limits` are the contrasts to confirm, `probes` those that they need, and `seen` the digests of
-    all items that the choice saw: rated, shown or calibrated on.
+    Flips of the contrasts in `flip_proof` are ruled out by construction. `limits` are the contrasts
+    to confirm, `probes` those that they need, and `seen` the digests of all items that the choice
+    saw: rated, shown or calibrated on.
     """
 
     model_config = STRICT
@@ -119,6 +120,7 @@ class SelectedOn(BaseModel):
     by: By
     max_flip: dict[str, FlipLimit] = {}
     max_unreadable: FlipLimit = UNREADABLE_LIMIT
+    flip_proof: list[str] = []
     limits: dict[str, FlipLimit] = {}
     probes: list[str] = []
     balance: Balance = "equal"

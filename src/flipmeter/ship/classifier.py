@@ -29,6 +29,7 @@ from flipmeter.model.backends.user_code import addressed
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
 from flipmeter.ship.classes import BadInput, Classes, as_labels, as_list, read_classes
+from flipmeter.ship.flip_proof import flip_proof
 from flipmeter.study.entries import (
     BudgetEntry,
     DecodingEntry,
@@ -48,7 +49,8 @@ TWO_AXES = 2
 
 def _has_probabilities(self: OrdinalClassifier) -> bool:
     """Say whether replies are asked for with the probabilities of the labels."""
-    if self.scores or self.draws or open_pipeline(self._pipeline).traits.needs_scores:
+    traits = open_pipeline(self._pipeline).traits
+    if self.scores or self.draws or self.flip_proof or traits.needs_scores or traits.wants_scores:
         return True
     raise AttributeError(
         f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "
@@ -65,10 +67,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     assumes; columns of `predict_proba` and `predict_set` follow `classes_`.
 
     `average` names the probes whose positions are all asked and put together: label_order,
-    demo_order, placement. A text without an answer, or whose positions agree in less than the share
-    `abstain_below`, is predicted as `unanswered`: None, which metrics refuse; a class; or a value
-    of its own ("?", -1), which is always wrong. Unless it is None, probabilities without an answer
-    are equal for all classes instead of NaN.
+    demo_order, placement. `flip_proof` takes the same names and rules their flips out, by the
+    cheapest pipeline that does so or by the `pipeline` that is named. A text without an answer, or
+    whose positions agree in less than the share `abstain_below`, is predicted as `unanswered`:
+    None, which metrics refuse; a class; or a value of its own ("?", -1), which is always wrong.
+    Unless it is None, probabilities without an answer are equal for all classes instead of NaN.
 
     `style`, `decoding`, `task`, `answer` and `budget` are mappings and `criteria` a list as in a
     study file; `task` may also say `nominal`, `values` and `places` as a card does. `draws` replies
@@ -87,6 +90,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shots: int | None = 5,
         pipeline: str | None = "pointwise",
         average: str | Sequence[str] | None = (),
+        flip_proof: str | Sequence[str] | None = (),
         scores: bool = False,
         draws: int | None = 0,
         answer: Mapping[str, str] | None = None,
@@ -112,6 +116,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.shots = shots
         self.pipeline = pipeline
         self.average = average
+        self.flip_proof = flip_proof
         self.scores = scores
         self.draws = draws
         self.answer = answer
@@ -172,7 +177,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self._order_classes(classes)
         card = self._card(entry.task, demos, rest[:n_calibration])
-        return self._begin(card, rest[n_calibration:])
+        proof = _averaged(self.flip_proof)
+        return self._begin(flip_proof(card, proof) if proof else card, rest[n_calibration:])
 
     def _order_classes(self, classes: Classes) -> None:
         """Keep the classes: sorted as metrics assume, and in the order of the scale."""

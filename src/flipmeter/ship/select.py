@@ -30,7 +30,7 @@ from flipmeter.measure import (
 )
 from flipmeter.measure.effects.field import By, Candidate, Cost
 from flipmeter.measure.effects.pareto import NOBODY
-from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
+from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, judge
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.registry import suggestion
 from flipmeter.run.record.folder import Run
@@ -62,7 +62,11 @@ ALL = "*"
 
 @dataclass(frozen=True, repr=False)
 class Selection(Printed):
-    """What a run says about its configurations on one dataset, and the one that is chosen."""
+    """What a run says about its configurations on one dataset, and the one that is chosen.
+
+    Where flips of the contrasts in `flip_proof` must be ruled out, `can_flip` are the candidates
+    that were left out because they are not.
+    """
 
     run: Run
     dataset: str
@@ -75,6 +79,8 @@ class Selection(Printed):
     held_out: HeldOut | None
     left_out: tuple[str, ...] = ()
     unreadable_limit: float = UNREADABLE_LIMIT
+    flip_proof: tuple[str, ...] = ()
+    can_flip: tuple[str, ...] = ()
 
     @property
     def front(self) -> list[Standing]:
@@ -138,6 +144,7 @@ def select(
     rater: str | None = None,
     level: str | None = None,
     max_unreadable: float = UNREADABLE_LIMIT,
+    flip_proof: Sequence[str] = (),
     seed: int = 0,
 ) -> Selection:
     """Hold all raters and levels of a run against each other, on one of its datasets.
@@ -145,7 +152,8 @@ def select(
     Chosen is the best whose flips are shown to be below `max_flip` by bounds that hold for all
     candidates together (`*` is for every contrast), and of whose pairs at most `max_unreadable`
     cannot be read; or the `level` that is named. The axes are `contrasts`, all that are judged
-    unless said. `seed` draws the halves that are held out.
+    unless said. Of `flip_proof` contrasts flips must be ruled out by construction; "P2" is all
+    pairs of its probe. `seed` draws the halves that are held out.
     """
     name = _dataset(run, dataset)
     asked = run.decisions
@@ -158,6 +166,8 @@ def select(
         for one in asked["level"].unique(maintain_order=True)
         if one not in own["level"].unique()
     ]
+    proof = ruled_out(run, flip_proof)
+    own, can_flip = _flip_proof(run, own, proof) if proof else (own, ())
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
     limits = _flip_limits(field, max_flip or {})
     share(max_unreadable, "max_unreadable", can_be_all=True)
@@ -170,7 +180,9 @@ def select(
     if level is None:
         kept = held_out(field, limits, seed=seed, dataset=name, unreadable_limit=max_unreadable)
     return Selection(
-        *(run, name, by, cost, limits, field, found, chosen, kept, tuple(left_out), max_unreadable)
+        *(run, name, by, cost, limits, field, found, chosen, kept, tuple(left_out), max_unreadable),
+        flip_proof=tuple(one.name for one in proof),
+        can_flip=can_flip,
     )
 
 
@@ -208,6 +220,37 @@ def _axes(run: Run, names: Sequence[str] | None) -> list[Contrast]:
     for name in names or ():
         _known(name, [one.name for one in judged], "contrast with a verdict")
     return [one for one in judged if names is None or one.name in names]
+
+
+def ruled_out(run: Run, names: Sequence[str]) -> list[Contrast]:
+    """The contrasts with a verdict that some names stand for; an aggregate is its probe's pairs."""
+    known = {one.name: one for one in run.contrasts}
+    found: dict[str, Contrast] = {}
+    for name in names:
+        _known(name, list(known), "contrast")
+        own = (one for one in run.contrasts if one.probe == known[name].probe and one.is_judged)
+        pairs = [known[name]] if known[name].is_judged else list(own)
+        found |= {one.name: one for one in pairs}
+    return list(found.values())
+
+
+def _flip_proof(
+    run: Run, decisions: pl.DataFrame, proof: Sequence[Contrast]
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The decisions of the candidates on which some contrasts cannot flip, and the other names."""
+    rows = [row for row, _ in judge(decisions, proof)]
+    ways = {(row.key[0], row.key[2]) for row in rows}
+    able = {(row.key[0], row.key[2]) for row in rows if row.status != "by construction"}
+    named = ", ".join(one.name for one in proof)
+    if not ways - able:
+        raise Problem(
+            f"no configuration of this run rules out flips of {named}; add pipelines that do "
+            "(docs/flip-proof.md): orbit for P1, cumulative or labelwise for P1 and P2"
+        )
+    order = decisions.select("rater", "level").unique(maintain_order=True).rows()
+    kept = pl.DataFrame([one for one in order if one not in able], ["rater", "level"], orient="row")
+    shown = tuple(shown_candidate((r, lev)) for r, lev in order if (r, lev) in able)
+    return decisions.join(kept, on=["rater", "level"], how="semi", maintain_order="left"), shown
 
 
 def _named(field: Field, rater: str | None, level: str) -> int:
@@ -292,6 +335,7 @@ def _evidence(run: Run, selection: Selection, chosen: Standing) -> SelectedOn:
         by=selection.by,
         max_flip=dict(selection.limits),
         max_unreadable=selection.unreadable_limit,
+        flip_proof=list(selection.flip_proof),
         limits=limits,
         probes=[name for name in study.probes if name in asked],
         balance=study.balance,

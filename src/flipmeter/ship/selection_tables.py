@@ -79,6 +79,10 @@ def _lines(found: Selection) -> Iterator[str]:
     yield from _unreadable(found)
     if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
         yield f"{NOTHING}: positions that cannot vary there, so that nothing can flip; counts as 0"
+    if found.flip_proof:
+        yield f"ruled out by construction in all of these: flips of {', '.join(found.flip_proof)}"
+    if found.can_flip:
+        yield f"left out, because they can flip: {', '.join(found.can_flip)}"
     if found.left_out:
         yield f"left out, on another scale or dataset: {', '.join(found.left_out)}"
 
