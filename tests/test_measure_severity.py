@@ -171,6 +171,27 @@ def test_the_worst_case_is_what_a_loop_finds(table: np.ndarray, gold: np.ndarray
         assert found[name].value <= found[name].high + 1e-9
 
 
+@pytest.mark.parametrize("n_views", [2, 3, 5])
+def test_the_bound_of_the_worst_view_pays_for_every_view_it_was_chosen_from(n_views: int) -> None:
+    gold = np.array([1, 2, 3, 2] * 10)
+    view = np.where(np.arange(40) % 4, gold, gold % 3 + 1)
+    found = worst_case(gold, np.stack([view] * n_views, axis=1), 3)["worst_accuracy"]
+    alone, chosen = (
+        stats.binomtest(30, 40).proportion_ci(1 - alpha, "exact")
+        for alpha in (0.05, 0.05 / n_views)
+    )
+    assert (found.low, found.high) == pytest.approx((alone.low, chosen.high))
+
+
+def test_the_bound_of_the_spread_pays_for_every_pair_of_views() -> None:
+    gold = np.array([1, 2, 3, 2] * 10)
+    good, poor = gold, np.where(np.arange(40) % 4 < 2, gold, gold % 3 + 1)
+    lows = [
+        worst_case(gold, np.stack([good, *[poor] * n], axis=1), 3)["spread"].low for n in (1, 2, 4)
+    ]
+    assert lows[0] > lows[1] > lows[2] > 0
+
+
 def test_a_users_costs_are_gold_by_given() -> None:
     costs = [[0, 10], [1, 0]]
     found = worst_case([1, 2], [[2, 1], [1, 2]], 2, costs=costs)

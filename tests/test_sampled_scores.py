@@ -63,6 +63,14 @@ def test_counts_are_probabilities_and_none_is_0(slots: list[int]) -> None:
     assert (np.diff(np.array(found.probabilities)[order]) >= 0).all()
 
 
+def test_one_more_draw_is_spread_over_all_slots() -> None:
+    task = Task(Scale(NAMES))
+    prompt = render(task, Style(shots=0), View("base", (1, 2, 3)), (), Item("q", {"text": "?"}))
+    found = counted(Answer(2, 2), [Answer(slot, slot) for slot in (1, 1, 3, 0)], prompt)
+    thirds = ((2 + 1 / 3) / 4, (1 / 3) / 4, (1 + 1 / 3) / 4)
+    assert found.probabilities == pytest.approx(thirds)
+
+
 def test_counted_draws_converge_to_the_scores_of_the_same_rater() -> None:
     item = Item("q", {"text": "a text"}, 2)
     task, view, model = Task(Scale(NAMES)), View("base", (3, 2, 1)), Model("sim/noisy?first=1")
