@@ -120,7 +120,7 @@ def main() -> None:
             print(f"{name}: {ledger.asked} requests in {seconds:.0f} s, {ledger.failed} failed")
     table = phase0_table(done["phase0a"].estimates, done["phase0b"].estimates)
     console = Console(width=140)
-    console.print(phase0_view(table))
+    console.print(phase0_view(table, done["phase0b"].study.mode))
     hidden = tokens_table(done["phase0b"].estimates)
     if hidden is not None:
         console.print(hidden)

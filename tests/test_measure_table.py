@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from statsmodels.stats.proportion import proportion_confint
 
 from flipmeter.measure import mcnemar, measure, paper_round, phase0_table, verdicts, wilson
 from flipmeter.measure.estimates.flips import flip_rate_any
@@ -75,7 +76,8 @@ def test_scores_in_the_table_are_the_function(policy: Any) -> None:
     scores = performance(GOLD, REVERSED, 5, policy)
     row = one(table, metric="accuracy", view="reversed", policy=policy)
     assert (row["value"], row["n"]) == (scores.accuracy, scores.n)
-    assert (row["low"], row["high"]) == pytest.approx(wilson(row["k"], row["n"]))
+    exact = proportion_confint(row["k"], row["n"], method="beta")
+    assert (row["low"], row["high"]) == pytest.approx(exact)
     assert one(table, metric="macro_f1", view="reversed", policy=policy)["value"] == scores.macro_f1
     assert one(table, metric="mae", view="reversed")["value"] == scores.mae
     assert one(table, metric="parse_failure", view="reversed")["value"] == 1 / 8
@@ -101,6 +103,17 @@ def test_paper_mode_tests_complete_cases_with_the_corrected_chi_square() -> None
     assert table["mode"].unique().to_list() == ["paper"]
     assert table.filter(metric="P1")["policy"].to_list() == ["complete", "strict", "bounds"]
     assert set(table.filter(metric="accuracy")["policy"]) == {"complete"}
+
+
+def test_paper_mode_has_wilsons_intervals_and_names_them() -> None:
+    paper, ours = (
+        one(measure(decisions(FULL, GOLD), [P1], mode=mode), metric="P1", policy="complete")
+        for mode in ("paper", "recommended")
+    )
+    assert (paper["low"], paper["high"]) == pytest.approx(wilson(paper["k"], paper["n"]))
+    assert "Wilson" in paper["note"]
+    assert "Wilson" not in ours["note"]
+    assert ours["low"] < paper["low"]
 
 
 def test_accuracy_is_tested_in_pairs_and_over_all_conditions() -> None:

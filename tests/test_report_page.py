@@ -142,7 +142,7 @@ def test_the_numbers_of_the_forest_are_those_of_the_verdicts(found: Findings, pl
 def test_every_table_says_how_its_numbers_were_made(rich: Findings) -> None:
     text = Page(render_page(rich)).text
     for words in (
-        "Wilson 95 %",
+        "each seed by itself",
         "mode recommended",
         "an item counts once",
         "95 % interval over items",

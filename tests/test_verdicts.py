@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import flipmeter as fm
-from flipmeter.measure import verdicts
+from flipmeter.measure import measure, verdicts
 from flipmeter.run.results.gather import sentences
 from flipmeter.types import Contrast
 from report_runs import simulated
@@ -92,6 +92,44 @@ def test_one_number_has_one_interval(tmp_path: Path) -> None:
     wanted = pytest.approx([verdict[name] for name in ("excess", "excess_low", "excess_high")])
     assert [row[name] for name in ("value", "low", "high")] == wanted
     assert [aspect[name] for name in ("value", "low", "high")] == wanted
+
+
+def numbers(row: dict[str, Any]) -> list[float]:
+    return [row[name] for name in ("value", "low", "high")]
+
+
+P7 = Contrast("P7", ("base", "r1", "r2"), "options", "option_order", is_open=True)
+
+
+@pytest.mark.parametrize("contrast", [P1, P7])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_the_row_of_a_single_seed_is_the_verdict(contrast: Contrast, copies: int) -> None:
+    rng = np.random.default_rng(2)
+    runs = {view: rng.choice([0, 2, 2, 2, 3], 60) for view in contrast.views}
+    decisions = frame(runs).with_columns(
+        cluster="c" + (pl.col("item").str.slice(1).cast(pl.Int64) // copies).cast(pl.String)
+    )
+    (row,) = verdicts(decisions, [contrast]).to_dicts()
+    table = measure(decisions, [contrast]).filter(metric=contrast.name, policy="complete")
+    assert numbers(table.row(0, named=True)) == pytest.approx(numbers(row))
+
+
+def test_orders_of_options_have_the_share_of_any_beside_that_of_pairs() -> None:
+    runs = {"base": [1] * 10, "r1": [1] * 10, "r2": [2] * 3 + [1] * 7}
+    table = measure(frame(runs), [P7]).filter(policy="complete")
+    values = dict(table.select("metric", "value").iter_rows())
+    assert (values["P7"], values["P7:any"]) == pytest.approx((0.2, 0.3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_excess_lies_in_its_interval(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = ("base", "base#1", "reversed", "reversed#1")
+    decisions = frame({name: rng.integers(1, 3, 12) for name in names})
+    row, found = judged(decisions), measure(decisions, [P1]).filter(metric="excess:P1")
+    assert row["excess_low"] <= row["excess"] <= row["excess_high"]
+    told = [row[name] for name in ("excess", "excess_low", "excess_high")]
+    assert numbers(found.row(0, named=True)) == pytest.approx(told)
 
 
 def test_an_unreadable_view_is_no_flip() -> None:

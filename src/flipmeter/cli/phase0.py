@@ -44,6 +44,6 @@ def phase0(
     Output(out, as_json=as_json, as_csv=csv).show(
         heading(done) | {"warnings": warnings},
         {"phase0": table},
-        lambda: say("", warned(phase0_view(table), warnings)),
+        lambda: say("", warned(phase0_view(table, done.study.mode), warnings)),
         write=write_phase0,
     )

@@ -23,6 +23,11 @@ KEYS = ("rater", "dataset", "level", "seed")
 Record = Mapping[str, Any]
 
 
+def intervals_of(mode: str) -> str:
+    """What the intervals of rates by seed are called: the paper's are Wilson's."""
+    return "Wilson 95 % intervals" if mode == "paper" else "95 % intervals"
+
+
 def interval(row: Record, *, percent: bool = True) -> str:
     """Return "21.0 % [16.2, 26.9]", or why there is no number."""
     if row["value"] is None:

@@ -8,7 +8,7 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.report.estimate_tables import KEYS, p_value
+from flipmeter.report.estimate_tables import KEYS, intervals_of, p_value
 from flipmeter.report.latex import (
     LATEX_HEAD,
     Block,
@@ -36,10 +36,10 @@ def write_phase0(table: pl.DataFrame, path: Path) -> None:
     )
 
 
-def phase0_view(table: pl.DataFrame) -> Table:
+def phase0_view(table: pl.DataFrame, mode: str) -> Table:
     """The table for a terminal, intervals under their rates."""
     keys = _keys(table)
-    shown = Table(*keys, *HEADS, title="Flip rates with Wilson 95 % intervals")
+    shown = Table(*keys, *HEADS, title=f"Flip rates with {intervals_of(mode)}")
     shown.title_justify = "left"
     for row in table.to_dicts():
         cells = (_cell(row, name).replace(" [", "\n[") for name in RATES)

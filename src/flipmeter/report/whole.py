@@ -7,7 +7,13 @@ from io import BytesIO
 from pathlib import Path
 
 from flipmeter.base.files.atomic import write_output
-from flipmeter.report.estimate_tables import WEIGHTED, p_value, rate_text, weighted_interval
+from flipmeter.report.estimate_tables import (
+    WEIGHTED,
+    intervals_of,
+    p_value,
+    rate_text,
+    weighted_interval,
+)
 from flipmeter.report.findings import Findings
 from flipmeter.report.page import render_page
 from flipmeter.report.phase0_tables import phase0_latex, phase0_markdown
@@ -85,7 +91,7 @@ def _markdown(found: Findings) -> Iterator[str]:
     yield (
         f"\nMode {found.mode}. First table: readable pairs, an item counts once with its "
         "seeds and repeats; p: exact randomisation test. Second table: complete pairs of every "
-        "seed, Wilson 95 % intervals; p is McNemar's against the noise floor."
+        f"seed, {intervals_of(found.mode)}; p is McNemar's against the noise floor."
     )
     if found.residuals is not None:
         yield f"\n{residuals_markdown(found.residuals)}"
@@ -129,7 +135,7 @@ def report_latex(found: Findings) -> str:
     lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
     lines += [
         phase0_latex(found.phase0),
-        f"% mode: {found.mode}; complete pairs, Wilson 95 % intervals; p: McNemar against noise",
+        f"% mode: {found.mode}; complete pairs, {intervals_of(found.mode)}; p: McNemar's",
         "",
     ]
     if found.residuals is not None:

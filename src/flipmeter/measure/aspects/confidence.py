@@ -26,7 +26,7 @@ from flipmeter.measure.panel.checked import (
 from flipmeter.measure.panel.graded import graded
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.panel.panel import Panel
-from flipmeter.measure.statistics.jackknife import jackknife, over
+from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import exact_ends, share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
 
@@ -221,13 +221,17 @@ def confidence_estimates(
         ["abstention_area"],
         adds,
         groups,
-        lambda sums: _area(sums)[..., None],
+        _areas,
         reach=[(0.0, 1.0)],
         n=n,
-        unseen=_unseen(len(steps)),
+        unseen=any_of(_unseen(len(steps)), _areas),
     )
     found = {"coverage": coverage, "selective_accuracy": selective, **area}
     return found | _set_estimates(gold, table, n_classes, groups)
+
+
+def _areas(sums: Floats) -> Floats:
+    return _area(sums)[..., None]
 
 
 def _unseen(n_steps: int) -> Floats:

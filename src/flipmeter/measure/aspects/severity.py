@@ -12,7 +12,7 @@ from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks, rank_table
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.statistics.jackknife import jackknife, over
+from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
 
@@ -74,16 +74,16 @@ def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str
     cells = _tables(table, complete, n_classes) if is_pair else together
     shares = [(0.0, 1.0)] * len(MEANS)
     found |= jackknife(MEANS, [*means, complete], groups, reach=shares, n=n, failed=failed)
-    names = OF_PAIRS if is_pair else OF_MANY
+    names, statistic = (OF_PAIRS, _of_pairs) if is_pair else (OF_MANY, _of_many)
     return found | jackknife(
         names,
         [*cells.reshape(len(table), -1).T],
         groups,
-        _of_pairs if is_pair else _of_many,
+        statistic,
         n=n,
         failed=failed,
         reach=[(-1.0, 1.0)] * len(names),
-        unseen=_unseen(n_classes, 1 if is_pair else table.shape[1]),
+        unseen=any_of(_unseen(n_classes, 1 if is_pair else table.shape[1]), statistic),
     )
 
 

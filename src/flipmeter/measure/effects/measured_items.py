@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
+from flipmeter.measure.estimates.one_more import one_more
 from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.inference.differences import Influences
@@ -25,10 +26,6 @@ SCORES: dict[Mode, tuple[str, ...]] = {
     "paper": ("accuracy", "macro_f1", "spearman", "mae"),
     "recommended": ("accuracy", "macro_f1", "spearman", "mae_normalised"),
 }
-LARGE_ERROR = 0.75
-"""Share of the scale that an error not seen yet may have in a score that is no mean: with half of
-it, differences of Spearman's coefficient cover 70 % where errors are rare and large."""
-
 Rows = TypeVar("Rows", Ints, Booleans)
 
 HELD = 4_000_000
@@ -288,69 +285,39 @@ class Measurer:
 
     def _one_more(self, total: Floats, value: Floats, side: MeasuredItems) -> tuple[Floats, Floats]:
         """What one more item adds if it is right, and what on top if it is not."""
-        n_scores = len(self.scores)
+        n_scores, table = len(self.scores), _tables(total, side)
         right, slip = np.zeros(len(value)), np.ones(len(value))
-        table = _tables(total, side)
         right[n_scores:] = -value[n_scores:]
-        right[:n_scores], slips = _one_more(table, value[:n_scores], self.scores)
-        is_distance = np.array([name.startswith("mae") for name in self.scores])
-        half, large, whole = slips
-        large = np.where(np.abs(half) > np.abs(large), half, large)
-        slip[:n_scores] = np.where(is_distance, whole, large)
+        n = round(float(table.sum()))
+        found = one_more(table[None], value[None, :n_scores], self.scores, n)
+        right[:n_scores], slip[:n_scores] = (of[0] for of in found)
         return right, slip
 
 
 def _adds(side: MeasuredItems) -> Floats:
-    """What every item adds: flips, pairs that count, and a cell of the table of gold by class."""
+    """What every item adds: flips, pairs that count, and a cell of the table of gold by class.
+
+    A cluster adds as much as an item alone: the mean of its items.
+    """
     counted = side.usable & side.read
+    weights = counted / _times(side.cluster, counted)
     n_contrasts, shape = len(side.pairs), (side.n_classes, side.n_classes + 1)
     adds = np.zeros((len(side.items), 2 * n_contrasts + math.prod(shape)))
-    adds[:, :n_contrasts] = (counted[1:] & (side.pairs[:, 0] != side.pairs[:, 1])).T
-    adds[:, n_contrasts : 2 * n_contrasts] = counted[1:].T
+    adds[:, :n_contrasts] = (weights[1:] * (side.pairs[:, 0] != side.pairs[:, 1])).T
+    adds[:, n_contrasts : 2 * n_contrasts] = weights[1:].T
     scored = np.flatnonzero(counted[0])
     cells = (side.gold[scored] - 1) * shape[1] + side.classes[scored]
-    adds[scored, 2 * n_contrasts + cells] = 1
+    adds[scored, 2 * n_contrasts + cells] = weights[0, scored]
     return adds
+
+
+def _times(cluster: Ints, counted: Booleans) -> Ints:
+    """How many items of its cluster count beside each item, itself included (rows x items)."""
+    _, of = np.unique(cluster, return_inverse=True)
+    sizes = np.stack([np.bincount(of, row, len(of)) for row in counted])
+    return np.maximum(sizes[:, of], 1).astype(np.int64)
 
 
 def _tables(sums: Floats, side: MeasuredItems) -> Floats:
     shape = (side.n_classes, side.n_classes + 1)
     return sums[..., 2 * len(side.pairs) :].reshape(*sums.shape[:-1], *shape)
-
-
-def _one_more(table: Floats, value: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-    """What one more item adds to scores if it is right, and on top of that if it is wrong.
-
-    Classes are as frequent as gold. The second (rows) has the root mean square of errors by half of
-    the scale, by three quarters, and by all of it.
-    """
-    share = np.nan_to_num(ratio(table.sum(axis=1), table.sum()))
-    places = np.arange(len(table))
-    right = _with_one(table, value, names, (places, places))
-    slips = []
-    for step in _steps(len(table)):
-        gold = np.concatenate([places[step:], places[:-step]])
-        given = np.concatenate([places[:-step], places[step:]])
-        away = _with_one(table, value, names, (gold, given)) - right[:, gold]
-        weight = np.where(np.isnan(away), 0.0, share[gold])
-        away = np.nan_to_num(away)
-        size = np.sqrt(np.nan_to_num(ratio((weight * away**2).sum(axis=1), weight.sum(axis=1))))
-        slips.append(np.where((weight * away).sum(axis=1) > 0, size, -size))
-    return np.nan_to_num(right) @ share, np.stack(slips)
-
-
-def _steps(n_classes: int) -> tuple[int, int, int]:
-    most = n_classes - 1
-    return max(1, most // 2), math.ceil(LARGE_ERROR * most), most
-
-
-def _with_one(
-    table: Floats, value: Floats, names: Sequence[str], cells: tuple[Ints, Ints]
-) -> Floats:
-    """How far scores (rows) with one more item in a cell, gold by given, lie from their value."""
-    gold, given = cells
-    tables = np.repeat(table[None], len(gold), axis=0)
-    tables[np.arange(len(gold)), gold, given + 1] += 1
-    found = scores(tables, names=names)
-    moved = np.stack([found[name] for name in names]) - value[:, None]
-    return np.asarray((table.sum() + 1) * moved)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from flipmeter.base.checks import interval_level
+from flipmeter.measure.inference.blocks import NOT_ASKED, pairs_in
 from flipmeter.measure.inference.sizes import grouped_excess
-from flipmeter.measure.panel.checked import Ints, Ranks, rank_table, ranks, ratio, same_length
+from flipmeter.measure.panel.checked import Ints, Ranks, rank_table, ranks, same_length
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
-    estimates,
     joined,
     one_group,
 )
-from flipmeter.measure.statistics.formulas import METHODS, mcnemar, wilson
+from flipmeter.measure.statistics.formulas import METHODS, mcnemar
+from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.registry import suggestion
-from flipmeter.types import LEVEL, Estimate, Policy, Problem
+from flipmeter.types import LEVEL, Estimate, Mode, Policy, Problem
 
 POLICIES: tuple[Policy, ...] = ("complete", "strict", "bounds")
 WIDE = 0.02
@@ -52,7 +55,7 @@ def flip_rate(
     n_classes: int | None = None,
     level: float = LEVEL,
 ) -> Estimate:
-    """Share of items whose class differs between two views, with its Wilson interval.
+    """Share of items whose class differs between two views, with the interval of a verdict.
 
     `complete` drops an item that failed on either side. `strict` treats "no class" as a class of
     its own: one failure is a flip, two are not. `bounds` gives the complete rate between "every
@@ -61,8 +64,8 @@ def flip_rate(
     """
     first, second = ranks(a, "a", n_classes), ranks(b, "b", n_classes)
     same_length(a=first, b=second)
-    counts = count_flips([first, second], one_group(len(first)))
-    return estimate_flips(counts, policy, level=level).only()
+    found = find_flips([first, second], one_group(len(first)))
+    return estimate_flips(found, policy, level=level).only()
 
 
 def flip_rate_any(
@@ -78,17 +81,17 @@ def flip_rate_any(
     read differ whatever a third failure hides, so `complete` may lie below the lower bound.
     """
     table = rank_table(matrix, "matrix", n_classes)
-    counts = count_flips(list(table.T), one_group(len(table)))
-    return estimate_flips(counts, policy, level=level).only()
+    found = find_flips(list(table.T), one_group(len(table)))
+    return estimate_flips(found, policy, level=level).only()
 
 
 def noise_floor(a: npt.ArrayLike, a_prime: npt.ArrayLike, policy: Policy = "complete") -> Estimate:
     """Share of items whose class differs between two runs of the same prompts."""
     first, second = ranks(a, "a"), ranks(a_prime, "a_prime")
     same_length(a=first, a_prime=second)
-    counts = count_flips([first, second], one_group(len(first)))
-    rate = estimate_flips(counts, policy, "noise").only()
-    silent = silent_noise(len(first), int(counts.n_complete[0]), int(counts.strict[0]))
+    found = find_flips([first, second], one_group(len(first)))
+    rate = estimate_flips(found, policy, "noise").only()
+    silent = silent_noise(len(first), int(found.n_complete[0]), int(found.n_strict[0]))
     return replace(rate, note=joined(rate.note, silent))
 
 
@@ -154,19 +157,38 @@ def excess_disagreement(
 
 
 @dataclass(frozen=True)
-class FlipCounts:
-    """Everything the three policies need to know of each group: a rate is a division away."""
+class Flips:
+    """Items of every group that differ between conditions, failures set apart.
 
-    n: Ints
-    n_complete: Ints
-    flipped: Ints
+    `pairs` and `differ` count the pairs of conditions of each item: all, or one that stands for
+    "any of them"; `read` are those without a failure. `strict` counts a failure as a class of its
+    own. `surely` differ whatever failures hide, and `possibly` differ if failures all do.
+    """
+
+    groups: Groups
+    pairs: Ints
+    read: Ints
+    differ: Ints
     strict: Ints
     surely: Ints
     possibly: Ints
 
+    @property
+    def n(self) -> Ints:
+        return self.groups.count()
 
-def count_flips(conditions: Sequence[Ranks], groups: Groups) -> FlipCounts:
-    """Count the items that differ between conditions, failures set apart.
+    @property
+    def n_complete(self) -> Ints:
+        """Items of every group with nothing to set apart."""
+        return self.groups.count((self.read == self.pairs) & (self.pairs > 0))
+
+    @property
+    def n_strict(self) -> Ints:
+        return self.groups.count(self.strict > 0)
+
+
+def find_flips(conditions: Sequence[Ranks], groups: Groups) -> Flips:
+    """Find the items that differ between any of some conditions.
 
     An item surely differs once two different classes were read, whatever its failures hide.
     """
@@ -175,43 +197,56 @@ def count_flips(conditions: Sequence[Ranks], groups: Groups) -> FlipCounts:
     complete, strict = lowest > 0, lowest != highest
     lowest_read = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
     surely = lowest_read < highest
-    return FlipCounts(
-        n=groups.count(),
-        n_complete=groups.count(complete),
-        flipped=groups.count(complete & strict),
-        strict=groups.count(strict),
-        surely=groups.count(surely),
-        possibly=groups.count(surely | ~complete),
-    )
+    marks = (np.ones_like(complete), complete, complete & strict, strict)
+    found = (*marks, surely, surely | ~complete)
+    return Flips(groups, *(mark.astype(np.int64) for mark in found))
+
+
+def find_pair_flips(replies: Ints, groups: Groups) -> Flips:
+    """Find the pairs of conditions that differ, of replies as the core has them (E7)."""
+    asked, read, differ = pairs_in(replies)
+    # With "no class" as a class of its own every pair that was asked is read.
+    _, _, strict = pairs_in(np.where(replies == NOT_ASKED, NOT_ASKED, replies + 1))
+    return Flips(groups, asked, read, differ, strict, differ, differ + asked - read)
 
 
 def estimate_flips(
-    counts: FlipCounts, policy: Policy, metric: str = "flip_rate", level: float = LEVEL
+    found: Flips,
+    policy: Policy,
+    metric: str = "flip_rate",
+    *,
+    level: float = LEVEL,
+    mode: Mode = "recommended",
 ) -> Estimates:
-    """Turn counts into rates under one policy."""
+    """Turn flips into rates under one policy."""
+    alpha, failed = 1 - interval_level(level), found.n - found.n_complete
     if policy == "complete":
-        return _complete(counts, metric, level)
+        read = found.groups.count(found.read > 0)
+        note = ["" if size else "no complete pair: every item has a failure" for size in read]
+        told: dict[str, Any] = {"failed": failed, "note": note, "mode": mode, "alpha": alpha}
+        return share_estimates(metric, found.differ, found.read, found.groups, **told)
     if policy == "strict":
-        k, n, failed = counts.strict, counts.n, counts.n - counts.n_complete
-        return estimates(metric, ratio(k, n), wilson(k, n, level), n=n, k=k, failed=failed)
+        told = {"failed": failed, "mode": mode, "alpha": alpha}
+        return share_estimates(metric, found.strict, found.pairs, found.groups, **told)
     if policy == "bounds":
-        return _bounds(counts, metric)
+        return _bounds(found, metric, failed)
     raise Problem(f"no policy named '{policy}'{suggestion(policy, list(POLICIES))}")
 
 
-def _complete(counts: FlipCounts, metric: str, level: float) -> Estimates:
-    k, n, failed = counts.flipped, counts.n_complete, counts.n - counts.n_complete
-    low, high = (np.where(n > 0, end, np.nan) for end in wilson(k, n, level))
-    note = ["" if size else "no complete pair: every item has a failure" for size in n.tolist()]
-    return estimates(metric, ratio(k, n), (low, high), n=n, k=k, failed=failed, note=note)
-
-
-def _bounds(counts: FlipCounts, metric: str) -> Estimates:
-    n, k, failed = counts.n, counts.flipped, counts.n - counts.n_complete
-    low, high = ratio(counts.surely, n), ratio(counts.possibly, n)
-    note = [_width_note(width) for width in (high - low).tolist()]
-    value = ratio(k, counts.n_complete)
-    return estimates(metric, value, (low, high), n=n, k=k, failed=failed, note=note)
+def _bounds(found: Flips, metric: str, failed: Ints) -> Estimates:
+    """Limits that failures leave open around the rate of what was read."""
+    rate, low, high = (
+        share_estimates(metric, hits, trials, found.groups)
+        for hits, trials in (
+            (found.differ, found.read),
+            (found.surely, found.pairs),
+            (found.possibly, found.pairs),
+        )
+    )
+    note = [_width_note(width) for width in (high.value - low.value).tolist()]
+    return replace(
+        rate, low=low.value, high=high.value, n=found.n, k=rate.k, failed=failed, note=note
+    )
 
 
 def _width_note(width: float) -> str:

@@ -12,15 +12,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flipmeter.measure.estimates.flips import POLICIES, FlipCounts, count_flips, estimate_flips
+from flipmeter.measure.estimates.flips import (
+    POLICIES,
+    Flips,
+    estimate_flips,
+    find_flips,
+    find_pair_flips,
+)
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Ranks, ratio
-from flipmeter.measure.panel.groups import Estimates, estimates, joined, joined_each, undefined
-from flipmeter.measure.panel.panel import Compared, Panel, conditions
-from flipmeter.measure.statistics.formulas import wilson
+from flipmeter.measure.panel.checked import Booleans, Ints, Ranks, ratio
+from flipmeter.measure.panel.groups import estimates, joined, joined_each, undefined
+from flipmeter.measure.panel.panel import Compared, Panel, conditions, shown_once
+from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Mode
 
 NOT_COMPARABLE = "not comparable with identifier formats"
+OF_PAIRS = "share of pairs of orders that differ"
+OF_ANY = "items on which any two orders differ; grows with the number of orders"
 
 
 def flip_rows(panel: Panel, contrast: Contrast, found: Compared, mode: Mode) -> Iterator[Rows]:
@@ -31,18 +39,25 @@ def flip_rows(panel: Panel, contrast: Contrast, found: Compared, mode: Mode) -> 
     words = worded(panel, contrast)
     by_position = words if mode == "paper" else np.zeros_like(words)
     items = found.items | found.proved
-    counts = count_flips(conditions(panel, contrast, items), panel.groups.among(items))
-    yield from _rates(contrast.name, ~by_position, counts, found)
+    among = panel.groups.among(items)
+    flips = find_flips(conditions(panel, contrast, items), among)
+    if contrast.is_judged and not contrast.is_pair:
+        pairs = find_pair_flips(shown_once(panel, contrast)[items], among)
+        yield from _rates(contrast.name, ~by_position, pairs, found, mode, OF_PAIRS)
+        yield from _rates(f"{contrast.name}:any", words | True, flips, found, mode, OF_ANY)
+    else:
+        yield from _rates(contrast.name, ~by_position, flips, found, mode)
     if words.any():
         pair = _Pair.of(panel, contrast)
         position = pair.position()
         note = _position_notes(pair, found)
-        yield from _known_rates(contrast.name, by_position, position, note, pair.asked)
-        yield from _rates(f"{contrast.name}_semantic", words, counts, found)
-        yield from _known_rates(f"{contrast.name}_position", words, position, note, pair.asked)
+        yield from _known_rates(contrast.name, by_position, position, note, pair.asked, mode)
+        yield from _rates(f"{contrast.name}_semantic", words, flips, found, mode)
+        name = f"{contrast.name}_position"
+        yield from _known_rates(name, words, position, note, pair.asked, mode)
         yield from _unmoved_rows(pair, f"{contrast.name}_position:unmoved", words)
         flipped = words & np.array([labels == "flipped words" for labels in panel.labels])
-        yield from _override_rows(pair, f"{contrast.name}_override", flipped)
+        yield from _override_rows(pair, f"{contrast.name}_override", flipped, mode)
 
 
 def worded(panel: Panel, contrast: Contrast) -> Booleans:
@@ -51,22 +66,30 @@ def worded(panel: Panel, contrast: Contrast) -> Booleans:
     return is_word & panel.has(*((view, 0) for view in contrast.views)) & contrast.reverses_labels
 
 
-def _rates(metric: str, groups: Booleans, counts: FlipCounts, found: Compared) -> Iterator[Rows]:
+def _rates(
+    metric: str, groups: Booleans, flips: Flips, found: Compared, mode: Mode, what: str = ""
+) -> Iterator[Rows]:
     """Yield measured rates with their intervals; one that is 0 by construction has none."""
     constructed = np.array([status == "by construction" for status in found.status])
-    n, zero = counts.n, np.zeros(len(counts.n))
+    n, zero = flips.n, np.zeros(len(flips.n))
     sure = estimates(metric, zero, n=n, k=np.zeros_like(n), note=list(found.note))
     for policy in POLICIES:
         yield rows_of(groups & constructed, sure, policy=policy)
-    yield from _known_rates(metric, groups & ~constructed, counts, found.note, found.measured)
+    note = joined_each(found.note, [what] * len(n))
+    yield from _known_rates(metric, groups & ~constructed, flips, note, found.measured, mode)
 
 
 def _known_rates(
-    metric: str, groups: Booleans, counts: FlipCounts, note: Sequence[str], measured: Booleans
+    metric: str,
+    groups: Booleans,
+    flips: Flips,
+    note: Sequence[str],
+    measured: Booleans,
+    mode: Mode,
 ) -> Iterator[Rows]:
     for policy in POLICIES:
-        rate = estimate_flips(counts, policy, metric)
-        rate = replace(rate, note=joined_each(rate.note, note))
+        rate = estimate_flips(flips, policy, metric, mode=mode)
+        rate = replace(rate, note=joined_each(note, rate.note))
         yield rows_of(groups & measured, rate, policy=policy)
         yield rows_of(groups & ~measured, undefined(metric, note), policy=policy)
 
@@ -97,21 +120,21 @@ class _Pair:
         n_classes = self.panel.n_classes[self.panel.groups.of[self.items]]
         return np.where(classes > 0, n_classes + 1 - classes, classes)
 
-    def position(self) -> FlipCounts:
+    def position(self) -> Flips:
         """Count an item as flipped unless its second class is the mirror image of its first."""
         sides = [self.first, self.mirrored(self.second)]
-        return count_flips(sides, self.panel.groups.among(self.items))
+        return find_flips(sides, self.panel.groups.among(self.items))
 
-    def unmoved(self) -> FlipCounts:
+    def unmoved(self) -> Flips:
         """Count the same for a model that gives its first answer again, wherever one was read."""
         again = np.where(self.second > 0, self.first, 0)
-        return count_flips([self.first, self.mirrored(again)], self.panel.groups.among(self.items))
+        return find_flips([self.first, self.mirrored(again)], self.panel.groups.among(self.items))
 
 
 def _position_notes(pair: _Pair, found: Compared) -> list[str]:
     """Mark the reading with what it is worth; where no item was asked twice, say that."""
     unmoved = pair.unmoved()
-    expected = ratio(unmoved.flipped, unmoved.n_complete).tolist()
+    expected = ratio(_n_flipped(unmoved), unmoved.n_complete).tolist()
     columns = zip(pair.asked.tolist(), unmoved.n_complete.tolist(), expected, strict=True)
     marks = [
         (asked, f"by position: an unmoved model gets {value:.3f}" if n else "by position")
@@ -126,25 +149,31 @@ def _position_notes(pair: _Pair, found: Compared) -> list[str]:
 def _unmoved_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
     """Yield what an unmoved model would get: 1 minus the share of the middle class."""
     counts = pair.unmoved()
-    k, n = counts.flipped, counts.n_complete
+    k, n = _n_flipped(counts), counts.n_complete
     note = "1 - share of the middle class: what the same answers twice would be read as"
     expected = estimates(metric, ratio(k, n), n=n, k=k, failed=counts.n - n, note=note)
     yield rows_of(groups & (n > 0), expected, policy="complete")
 
 
-def _override_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
+def _n_flipped(found: Flips) -> Ints:
+    return found.groups.count(found.differ > 0)
+
+
+def _override_rows(pair: _Pair, metric: str, groups: Booleans, mode: Mode) -> Iterator[Rows]:
     """Yield the shares that follow flipped demonstrations, keep to the meaning, or do neither."""
     complete = (pair.first > 0) & (pair.second > 0)
     keeps = complete & (pair.first == pair.second)
     follows = complete & ~keeps & (pair.second == pair.mirrored(pair.first))
     shares = {"follows": follows, "keeps": keeps, "other": complete & ~keeps & ~follows}
     for name, marked in shares.items():
-        share = _share(pair, f"{metric}:{name}", marked, complete)
+        among = pair.panel.groups.among(pair.items)
+        share = share_estimates(
+            f"{metric}:{name}",
+            marked,
+            complete,
+            among,
+            failed=among.count(~complete),
+            note="demonstrations bear the words of the mirrored class",
+            mode=mode,
+        )
         yield rows_of(groups & (share.n > 0), share, policy="complete")
-
-
-def _share(pair: _Pair, metric: str, marked: Booleans, complete: Booleans) -> Estimates:
-    among = pair.panel.groups.among(pair.items)
-    k, n, failed = among.count(marked), among.count(complete), among.count(~complete)
-    note = "demonstrations bear the words of the mirrored class"
-    return estimates(metric, ratio(k, n), wilson(k, n), n=n, k=k, failed=failed, note=note)

@@ -14,14 +14,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.panel.checked import Floats, Ints, Ranks, ranks, ratio, same_length
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
-from flipmeter.measure.statistics.formulas import Z95, wilson
+from flipmeter.measure.panel.checked import Floats, Ranks, ranks, ratio, same_length
+from flipmeter.measure.panel.groups import Groups, one_group
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
 ScorePolicy = Literal["complete", "strict"]
-Interval = tuple[Floats, Floats]
 
 SCORES = (
     "accuracy",
@@ -117,59 +115,6 @@ def scores(
     return {name: known[name]() for name in names}
 
 
-def intervals(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Interval]:
-    """Compute 95 % intervals of the scores that have a plain one.
-
-    Wilson for shares, normal for distances, delta method for macro-F1 and Spearman.
-    """
-    scored, read = _scored(tables, policy), tables[..., 1:]
-    low, high = _mae_interval(read)
-    steps = read.shape[-1] - 1
-    return {
-        "accuracy": wilson(_diagonal(read).sum(axis=-1), _total(scored)),
-        "macro_f1": _f1_interval(scored),
-        "spearman": _spearman_interval(read),
-        "mae": (low, high),
-        "mae_normalised": (low / steps, high / steps),
-        "parse_failure": wilson(tables[..., 0].sum(axis=-1), _total(tables)),
-    }
-
-
-def score_estimates(tables: Floats, policy: ScorePolicy = "complete") -> dict[str, Estimates]:
-    """Turn a stack of tables into estimates of each of `SCORES`."""
-    values, ends = scores(tables, policy), intervals(tables, policy)
-    failed, everything = _whole(tables[..., 0].sum(axis=-1)), _whole(_total(tables))
-    hits = {"accuracy": _whole(_diagonal(tables[..., 1:]).sum(axis=-1)), "parse_failure": failed}
-    counts_all = {"parse_failure", *(STRICT_SCORES if policy == "strict" else ())}
-    return {
-        name: _estimates(
-            *(name, values[name], ends.get(name)),
-            n=everything if name in counts_all else everything - failed,
-            k=hits.get(name),
-            failed=failed,
-        )
-        for name in SCORES
-    }
-
-
-def _estimates(
-    name: str, values: Floats, ends: Interval | None, *, n: Ints, k: Ints | None, failed: Ints
-) -> Estimates:
-    lost = np.isnan(values)
-    if ends is not None:
-        ends = np.where(lost, np.nan, ends[0]), np.where(lost, np.nan, ends[1])
-    note = [_reason(size) if is_lost else "" for is_lost, size in zip(lost, n, strict=True)]
-    return estimates(name, values, ends, n=n, k=k, failed=failed, note=note)
-
-
-def _reason(n: int) -> str:
-    return "undefined: one side is constant" if n else "undefined: nothing was read"
-
-
-def _whole(counts: Floats) -> Ints:
-    return counts.astype(np.int64)
-
-
 def _scored(tables: Floats, policy: ScorePolicy) -> Floats:
     """Return the counts that accuracy and F1 see."""
     if policy == "strict":
@@ -199,61 +144,6 @@ def _given_and_got(scored: Floats) -> Floats:
 
 def _f1(scored: Floats) -> Floats:
     return np.asarray(2 * _diagonal(scored[..., 1:]) / _given_and_got(scored))
-
-
-def _f1_interval(scored: Floats) -> Interval:
-    n, n_classes, f1 = np.maximum(_total(scored), 1), scored.shape[-2], _f1(scored)
-    share = _given_and_got(scored) / n[..., None]
-    slope = np.zeros_like(scored) - (f1 / share)[..., None]
-    slope[..., 1:] -= (f1 / share)[..., None, :]
-    slope[..., np.arange(n_classes), np.arange(n_classes) + 1] += 2 / share
-    chance, slope = scored / n[..., None, None], slope / n_classes
-    variance = _total(chance * slope**2) - _total(chance * slope) ** 2
-    half = Z95 * np.sqrt(np.maximum(variance, 0) / n)
-    mean = f1.mean(axis=-1)
-    return np.maximum(mean - half, 0), np.minimum(mean + half, 1)
-
-
-def _mae_interval(read: Floats) -> Interval:
-    n, distance = _total(read), _distance(read)
-    mean = ratio(_total(distance * read), n)
-    squares = _total(read * (distance - mean[..., None, None]) ** 2)
-    half = Z95 * np.sqrt(ratio(ratio(squares, n - 1), n))
-    return np.maximum(mean - half, 0), mean + half
-
-
-def _spearman_interval(read: Floats) -> Interval:
-    """Delta method on Fisher's scale; the usual formulas for untied ranks are too narrow here."""
-    n, rho = _total(read), _spearman(read)
-    usable = (n > 3) & (np.abs(rho) < 1 - 1e-12)
-    z = np.arctanh(np.where(usable, rho, np.nan))
-    chance = read / np.maximum(n, 1)[..., None, None]
-    slope = _spearman_slope(chance, rho)
-    variance = _total(chance * slope**2) - _total(chance * slope) ** 2
-    half = Z95 * np.sqrt(ratio(np.maximum(variance, 0), n)) / np.where(usable, 1 - rho**2, np.nan)
-    return np.tanh(z - half), np.tanh(z + half)
-
-
-def _spearman_slope(chance: Floats, rho: Floats) -> Floats:
-    """How Spearman's coefficient moves with the chance of each cell."""
-    gold, predicted = chance.sum(axis=-1), chance.sum(axis=-2)
-    x, y = _centred_midranks(gold), _centred_midranks(predicted)
-    spread_x, spread_y = (gold * x**2).sum(axis=-1), (predicted * y**2).sum(axis=-1)
-    places = np.arange(chance.shape[-1])
-    step = np.sign(places[:, None] - places) / 2
-    along_x = _times(np.einsum("...ij,...j->...i", chance, y), step)
-    along_y = _times(np.einsum("...ij,...i->...j", chance, x), step)
-    together = x[..., :, None] * y[..., None, :] + along_x[..., :, None] + along_y[..., None, :]
-    own_x = ratio(x**2 + 2 * _times(gold * x, step), spread_x[..., None])
-    own_y = ratio(y**2 + 2 * _times(predicted * y, step), spread_y[..., None])
-    own = own_x[..., :, None] + own_y[..., None, :]
-    scaled = ratio(together, np.sqrt(spread_x * spread_y)[..., None, None])
-    return np.asarray(scaled - rho[..., None, None] / 2 * own)
-
-
-def _times(rows: Floats, matrix: Floats) -> Floats:
-    """Multiply each row alone: `@` would round a row differently in a stack of another height."""
-    return np.asarray(np.einsum("...i,ij->...j", rows, matrix))
 
 
 def _spearman(read: Floats) -> Floats:

@@ -10,25 +10,20 @@ import polars as pl
 
 from flipmeter.measure.estimates.flips import (
     POLICIES,
-    FlipCounts,
-    count_flips,
+    Flips,
     estimate_flips,
+    find_flips,
     silent_noise,
 )
 from flipmeter.measure.estimates.long_table import Column, Rows, as_frame, rows_of
 from flipmeter.measure.estimates.readings import flip_rows, worded
-from flipmeter.measure.estimates.scores import (
-    SCORES,
-    STRICT_SCORES,
-    ScorePolicy,
-    confusions,
-    score_estimates,
-)
+from flipmeter.measure.estimates.scored import score_estimates
+from flipmeter.measure.estimates.scores import SCORES, ScorePolicy
 from flipmeter.measure.estimates.tokens import calls_made, hidden_estimates, output_tokens
 from flipmeter.measure.inference.blocks import Strata
 from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.inference.weighted import weighted_estimate, weighted_mean
-from flipmeter.measure.panel.checked import Booleans, Floats, ratio
+from flipmeter.measure.panel.checked import Booleans, Floats
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (
     Compared,
@@ -46,8 +41,8 @@ from flipmeter.measure.statistics.formulas import (
     cochran_p,
     mcnemar_p,
     mcnemar_statistic,
-    wilson,
 )
+from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, NO_LABELS, Contrast, Mode, Problem
 
@@ -88,7 +83,7 @@ def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[R
             yield from _excess_rows(panel, contrast, found)
         yield from _accuracy_test_rows(panel, contrast, found, mode)
     for view in panel.views:
-        yield from _noise_rows(panel, view)
+        yield from _noise_rows(panel, view, mode)
     yield from _token_rows(panel)
 
 
@@ -102,7 +97,7 @@ def _test_policies(mode: Mode) -> tuple[ScorePolicy, ...]:
 def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
     for view in panel.views:
         asked = panel.has((view, 0))
-        yield rows_of(asked, _parse_failure(panel, view), view, "complete")
+        yield rows_of(asked, _parse_failure(panel, view, mode), view, "complete")
         ungraded, note = asked & ~_graded(panel, view), [NO_LABELS] * panel.groups.n
         yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
         yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
@@ -111,19 +106,15 @@ def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
 
 
 def _graded_rows(panel: Panel, n_classes: int, mode: Mode) -> Iterator[Rows]:
-    """Score the groups of one scale: a stack of tables, one view after the other."""
-    graded = [(panel.n_classes == n_classes) & _graded(panel, view) for view in panel.views]
-    tables = [
-        _confusions(panel, *each, n_classes) for each in zip(panel.views, graded, strict=True)
-    ]
-    ends = np.cumsum([len(stack) for stack in tables])
-    places = np.split(np.arange(ends[-1]), ends[:-1])
+    """Score the groups of one scale, view by view."""
     for policy in _test_policies(mode):
-        scored = score_estimates(np.concatenate(tables), policy)
-        names = STRICT_SCORES if policy == "strict" else GRADED
-        for view, groups, at in zip(panel.views, graded, places, strict=True):
-            group = np.flatnonzero(groups)
-            yield from (Rows(group, scored[name].take(at), view, policy) for name in names)
+        for view in panel.views:
+            graded = (panel.n_classes == n_classes) & _graded(panel, view)
+            items = panel.asked((view, 0)) & (panel.gold > 0) & graded[panel.groups.of]
+            gold, predicted = panel.gold[items], panel.ranks[view, 0][items]
+            among = panel.groups.among(items)
+            for found in score_estimates(gold, predicted, n_classes, among, policy, mode).values():
+                yield rows_of(graded, found, view, policy)
 
 
 def _graded(panel: Panel, view: str) -> Booleans:
@@ -131,18 +122,11 @@ def _graded(panel: Panel, view: str) -> Booleans:
     return panel.groups.count(panel.asked((view, 0)) & (panel.gold > 0)) > 0
 
 
-def _confusions(panel: Panel, view: str, groups: Booleans, n_classes: int) -> Floats:
-    items = panel.asked((view, 0)) & (panel.gold > 0) & groups[panel.groups.of]
-    gold, predicted = panel.gold[items], panel.ranks[view, 0][items]
-    return confusions(gold, predicted, n_classes, panel.groups.among(items))[groups]
-
-
-def _parse_failure(panel: Panel, view: str) -> Estimates:
+def _parse_failure(panel: Panel, view: str, mode: Mode) -> Estimates:
     """Share of failures among all items that were asked, with or without gold."""
-    failed = panel.groups.count(panel.ranks[view, 0] == 0)
-    n = panel.groups.count(panel.asked((view, 0)))
-    value, ends = ratio(failed, n), wilson(failed, n)
-    return estimates("parse_failure", value, ends, n=n, k=failed, failed=failed)
+    unread, asked = panel.ranks[view, 0] == 0, panel.asked((view, 0))
+    failed = panel.groups.count(unread)
+    return share_estimates("parse_failure", unread, asked, panel.groups, failed=failed, mode=mode)
 
 
 # --- classes at their frequency in production ---------------------------------------------------
@@ -181,20 +165,20 @@ def _weighted_rows(
 # --- noise ------------------------------------------------------------------------------------
 
 
-def _noise_rows(panel: Panel, view: str) -> Iterator[Rows]:
+def _noise_rows(panel: Panel, view: str, mode: Mode) -> Iterator[Rows]:
     both = panel.asked((view, 0), (view, 1))
     repeated = panel.groups.count(both) > 0
     runs = [panel.classes((view, repeat))[both] for repeat in (0, 1)]
-    counts = count_flips(runs, panel.groups.among(both))
-    note = _noise_notes(panel, view, counts)
+    flips = find_flips(runs, panel.groups.among(both))
+    note, name = _noise_notes(panel, view, flips), "noise" if view == "base" else f"noise:{view}"
     for policy in POLICIES:
-        rate = estimate_flips(counts, policy, "noise" if view == "base" else f"noise:{view}")
-        yield rows_of(repeated, replace(rate, note=joined_each(rate.note, note)), policy=policy)
+        rate = estimate_flips(flips, policy, name, mode=mode)
+        yield rows_of(repeated, replace(rate, note=joined_each(note, rate.note)), policy=policy)
 
 
-def _noise_notes(panel: Panel, view: str, counts: FlipCounts) -> list[str]:
+def _noise_notes(panel: Panel, view: str, flips: Flips) -> list[str]:
     settled = by_construction(panel, view)
-    columns = (panel.reproducible, settled, counts.n, counts.n_complete, counts.strict)
+    columns = (panel.reproducible, settled, flips.n, flips.n_complete, flips.n_strict)
     return [_noise_note(*each) for each in zip(*(of.tolist() for of in columns), strict=True)]
 
 

@@ -502,12 +502,11 @@ def _with_excess(verdict: Verdict, case: Case) -> Verdict:
         return verdict
     if not settled and case.floor is None:
         return replace(verdict, excess=excess.value)
-    low = max(0.0, excess.low)
     return replace(
         verdict,
         excess=excess.value,
         excess_upper=excess.upper,
-        excess_low=low,
+        excess_low=excess.low,
         excess_high=excess.high,
     )
 

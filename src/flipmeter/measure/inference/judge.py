@@ -19,6 +19,7 @@ from flipmeter.measure.panel.panel import (
     Status,
     compared,
     read_panel,
+    shown_once,
 )
 from flipmeter.types import ALPHA, JUDGED, Contrast
 
@@ -137,25 +138,16 @@ def _judged(found: Compared, groups: Sequence[int]) -> tuple[Status, list[int]]:
 
 
 def replies_under(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
-    """Classes of every item under the views of a contrast, as the core counts them."""
-    found = np.stack([_replies(panel, view, repeat) for view in contrast.views], axis=1)
-    return np.where(_seen_before(panel, contrast), NOT_ASKED, found)
+    """Classes of every item under the views of a contrast, as the core counts them.
 
-
-def _seen_before(panel: Panel, contrast: Contrast) -> Booleans:
-    """Mark views that show an item as an earlier one does: three options have three rotations.
-
-    Their answers are no further evidence, and would pass for agreement. Items x views.
+    What nobody was asked is -1, and so is a request that no answer ever came to.
     """
-    shown = np.zeros((len(panel.gold), len(contrast.views)), dtype=np.bool_)
-    if not contrast.is_open:
-        return shown
-    nothing = np.zeros(len(panel.gold), dtype=np.uint64)
-    prompts = [panel.prompts.get((view, 0), nothing) for view in contrast.views]
-    for at, prompt in enumerate(prompts):
-        for earlier in prompts[:at]:
-            shown[:, at] |= (prompt == earlier) & (prompt != 0)
-    return shown
+    found = shown_once(panel, contrast, repeat)
+    for at, view in enumerate(contrast.views):
+        errors = panel.errors.get((view, repeat))
+        if errors is not None:
+            found[errors, at] = NOT_ASKED
+    return found
 
 
 def _up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | None:
@@ -204,13 +196,6 @@ def _shown_alike(panel: Panel, contrast: Contrast, items: Ints, size: int) -> In
     )
     told = np.concatenate([classes, gold]), np.concatenate([chosen, right])
     return shown_alike(*told, size) if int(told[0].max()) <= size else None
-
-
-def _replies(panel: Panel, view: str, repeat: int) -> Ints:
-    """Classes under a view; -1 where nobody was asked, or no answer ever came."""
-    classes = panel.classes((view, repeat))
-    errors = panel.errors.get((view, repeat))
-    return classes if errors is None else np.where(errors, NOT_ASKED, classes)
 
 
 def judge(

@@ -145,7 +145,7 @@ def grouped_excess(
         metric,
         np.array([bounded.value for bounded, _ in found]),
         (
-            np.array([max(bounded.low, 0.0) if bounded.n else np.nan for bounded, _ in found]),
+            np.array([bounded.low if bounded.n else np.nan for bounded, _ in found]),
             np.array([bounded.high if bounded.n else np.nan for bounded, _ in found]),
         ),
         n=n,

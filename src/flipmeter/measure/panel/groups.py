@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
-from flipmeter.measure.statistics.formulas import Z95
 from flipmeter.types import Estimate
 
 NO_COUNT = -1
@@ -115,17 +114,13 @@ def mean_estimates(
     groups: Groups,
     metric: str,
     *,
-    failed: Ints | None = None,
     note: Sequence[str] | None = None,
 ) -> Estimates:
-    """Mean of a number per item, with the normal 95 % interval; fewer than two items have none."""
+    """Mean of a number per item, without an interval."""
     n = groups.count()
-    mean = ratio(groups.total(values), n)
-    squares = groups.total((values - mean[groups.of]) ** 2)
-    half = Z95 * np.sqrt(ratio(squares, n - 1)) / np.sqrt(np.maximum(n, 1))
     if note is None:
         note = ["" if size else "no complete item" for size in n.tolist()]
-    return estimates(metric, mean, (mean - half, mean + half), n=n, failed=failed, note=note)
+    return estimates(metric, ratio(groups.total(values), n), n=n, note=note)
 
 
 def joined(*notes: str) -> str:

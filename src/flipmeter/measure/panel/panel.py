@@ -269,6 +269,23 @@ def conditions(panel: Panel, contrast: Contrast, items: Booleans) -> list[Ranks]
     return [panel.classes((view, 0))[items] for view in contrast.views]
 
 
+def shown_once(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
+    """Classes of every item under the views of a contrast (items x views), -1 for not asked.
+
+    A view that shows an item as an earlier one does is not asked: three options have three
+    rotations. Its answers are no further evidence, and would pass for agreement.
+    """
+    found = np.stack([panel.classes((view, repeat)) for view in contrast.views], axis=1)
+    if not contrast.is_open:
+        return found
+    nothing = np.zeros(len(panel.gold), dtype=np.uint64)
+    prompts = [panel.prompts.get((view, 0), nothing) for view in contrast.views]
+    for at, prompt in enumerate(prompts):
+        for earlier in prompts[:at]:
+            found[(prompt == earlier) & (prompt != 0), at] = ABSENT
+    return found
+
+
 def discordant(
     panel: Panel, contrast: Contrast, items: Booleans, noise: Noise, policy: Policy
 ) -> tuple[Ints, Ints, Ints]:

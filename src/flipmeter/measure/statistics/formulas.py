@@ -13,12 +13,11 @@ from scipy import special
 from flipmeter.base.checks import interval_level
 from flipmeter.measure.panel.checked import Floats, Ints, booleans, same_length
 from flipmeter.registry import suggestion
-from flipmeter.types import ALPHA, LEVEL, Problem
+from flipmeter.types import LEVEL, Problem
 
 Method = Literal["mid-p", "exact", "paper"]
 Alternative = Literal["greater", "two-sided"]
 METHODS: tuple[Method, ...] = ("mid-p", "exact", "paper")
-Z95 = float(special.ndtri(1 - ALPHA / 2))
 ALTERNATIVES: tuple[Alternative, ...] = ("greater", "two-sided")
 Counts = npt.NDArray[Any] | Sequence[int]
 

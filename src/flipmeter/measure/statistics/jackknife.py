@@ -23,6 +23,10 @@ BLOCK = 4_000_000
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
 
+Unseen = Callable[[Floats, Floats, int], Floats]
+"""How far from its value one more item may lie: sums (groups x columns), values (groups x metrics)
+and the number of clusters -> groups x metrics x 2 (below and above)."""
+
 Reach = Sequence[tuple[float, float]] | Floats
 """Lowest and highest value that is possible: by metric, or groups x metrics x 2."""
 
@@ -47,14 +51,14 @@ def jackknife(
     reach: Reach,
     n: Ints,
     failed: Ints | None = None,
-    unseen: Floats | None = None,
+    unseen: Unseen | None = None,
     alpha: float = ALPHA,
 ) -> dict[str, Estimates]:
     """Estimate metrics that are functions of sums over items, with intervals for small samples.
 
-    `adds` are columns of numbers by item. Clusters of items are left out in turn. `unseen` (rows x
-    columns) are what one more item may add: the interval holds although rare items may not be in
-    the sample. By default it may have any mean within reach.
+    `adds` are columns of numbers by item. A cluster counts once, as the mean of its items, and is
+    left out in turn. With `unseen` the interval holds although rare items may not be in the sample;
+    by default one more item may have any value within reach.
     """
     rows, within = _by_cluster(
         np.stack([np.asarray(one, dtype=np.float64) for one in adds], 1), groups
@@ -65,11 +69,12 @@ def jackknife(
     for places, block in _blocks(rows, within, len(metrics)):
         total = block.sum(axis=1)
         value[places] = statistic(total)
-        without = np.moveaxis(statistic(total[:, None] - block), 1, -1)
+        # Contiguous, so that a group adds up to the last bit as it would alone.
+        without = np.ascontiguousarray(np.moveaxis(statistic(total[:, None] - block), 1, -1))
         moves = value[places][..., None] - without
         away = limits[places] - value[places][..., None]
         if unseen is not None:
-            away = _unseen(total, value[places], block.shape[1], unseen, statistic)
+            away = unseen(total, value[places], block.shape[1])
         counted = np.ones(moves.shape, dtype=np.bool_)
         size = np.full(moves.shape[:-1], moves.shape[-1])
         low[places], high[places] = student_ends(
@@ -79,23 +84,27 @@ def jackknife(
     return _named(metrics, value, (low, high), within.count(), n, failed)
 
 
-def _unseen(total: Floats, value: Floats, n: int, unseen: Floats, statistic: Statistic) -> Floats:
-    """How far below and above the value one more item may lie: groups x metrics x 2."""
-    moved = (n + 1) * (statistic(total[:, None] + unseen) - value[:, None])
-    moved = np.nan_to_num(moved)
-    return np.stack([moved.min(axis=1).clip(max=0), moved.max(axis=1).clip(min=0)], axis=-1)
+def any_of(rows: Floats, statistic: Statistic) -> Unseen:
+    """One more item that adds any one of some rows."""
+
+    def away(total: Floats, value: Floats, n: int) -> Floats:
+        moved = np.nan_to_num((n + 1) * (statistic(total[:, None] + rows) - value[:, None]))
+        return np.stack([moved.min(axis=1).clip(max=0), moved.max(axis=1).clip(min=0)], axis=-1)
+
+    return away
 
 
 def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
-    """Add up the items of a cluster; clusters that add nothing do not count."""
-    if groups.cluster is not None:
-        pairs = np.stack([groups.of, groups.cluster], axis=1)
-        kept, of = np.unique(pairs, axis=0, return_inverse=True)
-        sums = np.zeros((len(kept), adds.shape[1]))
-        np.add.at(sums, of.ravel(), adds)
-        adds, groups = sums, Groups(kept[:, 0], groups.n)
+    """Mean of the items of each cluster; those that add nothing do not count."""
     counted = (adds != 0).any(axis=1)
-    return adds[counted], groups.among(counted)
+    adds, groups = adds[counted], groups.among(counted)
+    if groups.cluster is None or not len(adds):
+        return adds, groups
+    pairs = np.stack([groups.of, groups.cluster], axis=1)
+    kept, of, size = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(kept), adds.shape[1]))
+    np.add.at(sums, of.ravel(), adds)
+    return sums / size[:, None], Groups(kept[:, 0], groups.n)
 
 
 def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Floats]]:

@@ -179,8 +179,8 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     )
     yield (
         "Intervals",
-        "95 %; Wilson by seed; in verdicts over items: Clopper-Pearson for one pair each, "
-        "Korn-Graubard for more",
+        "95 %, over items, each with its seeds, repeats and copies: Clopper-Pearson for one pair "
+        "each, Korn-Graubard for more" + ("; by seed Wilson" if is_paper else ""),
     )
     yield "Noise", "how often a view disagrees with its own repeat, over the views asked twice"
     yield "Against noise", f"by seed {test}; in verdicts an exact randomisation test within items"

@@ -102,12 +102,13 @@ def bar(share: float, expected: float | None = None, top: float = 1.0) -> Markup
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: how often it flips, how accurate it is, and whether nobody beats it."""
+    """A configuration: how often it flips, how accurate it is, and the word of its verdict."""
 
     title: str
     flips: float
     accuracy: float
     is_base: bool = False
+    word: str = ""
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -127,7 +128,7 @@ def is_best(point: Point, best: Sequence[Point]) -> bool:
 
 
 def scatter(points: Sequence[Point], title: str) -> Markup:
-    """Draw accuracy against flips; the points nobody beats are full and joined by steps."""
+    """Draw accuracy against flips; the Pareto front is full and joined by steps."""
     across = axis_for((point.flips for point in points), low=0.0)
     up = axis_for(point.accuracy for point in points)
     best = front(points)
@@ -170,7 +171,7 @@ def _grid(across: Axis, up: Axis) -> list[Markup]:
 
 
 def _steps(best: Sequence[Point], across: Axis, up: Axis) -> list[Markup]:
-    """Join the points nobody beats: a step to the right, then up."""
+    """Join the Pareto front: a step to the right, then up."""
     parts = []
     for a, b in itertools.pairwise(best):
         x, y = across.at(a.flips), 100 - up.at(a.accuracy)
@@ -180,7 +181,7 @@ def _steps(best: Sequence[Point], across: Axis, up: Axis) -> list[Markup]:
 
 
 def _labelled(points: Sequence[Point], best: Sequence[Point], up: Axis) -> list[Point]:
-    """Pick the points that get a name: those nobody beats and the base, unless names would touch.
+    """Pick the points that get a name: the front and the base, unless names would touch.
 
     A name is about six percent of the picture high.
     """

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import KEYS, WEIGHTED, interval, p_value, rate_text, varying
+from flipmeter.report.estimate_tables import (
+    KEYS,
+    WEIGHTED,
+    interval,
+    intervals_of,
+    p_value,
+    rate_text,
+    varying,
+)
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Axis, axis_for, scale, span
 from flipmeter.report.page.markup import (
@@ -49,12 +57,13 @@ def phase0_grid(found: Findings) -> Grid:
         for row in table.to_dicts()
     ]
     rows_shown, more = capped(rows, "flipmeter phase0 RUN")
-    decided = "the p-value" if found.mode == "paper" else "p after Holm over the rows"
+    is_paper = found.mode == "paper"
+    decided = "the p-value" if is_paper else "p after Holm over the rows"
+    method = "corrected chi-square" if is_paper else "mid-p"
     how = (
-        "Flip rates on complete pairs with Wilson 95 % intervals, each seed by itself. P2 and P3: "
-        "any of the probe's views differs. Total is P1 again, beside the noise of two runs; p is "
-        f"McNemar's, one-sided ({'corrected chi-square' if found.mode == 'paper' else 'mid-p'}); "
-        f"Sig. follows {decided}."
+        f"Flip rates on complete pairs with {intervals_of(found.mode)}, each seed by itself. "
+        "P2 and P3: any of the probe's views differs. Total is P1 again, beside the noise of two "
+        f"runs; p is McNemar's, one-sided ({method}); Sig. follows {decided}."
     )
     return Grid(
         "Flip rates in the form of the paper's first table",
@@ -189,8 +198,8 @@ def seeds_grid(found: Findings) -> Grid:
     ]
     shown, more = capped(rows, "flipmeter measure RUN --csv")
     how = (
-        "Pairs with a fault on either side are left out and counted; Wilson 95 % intervals; "
-        f"mode {found.mode}."
+        "Pairs with a fault on either side are left out and counted; "
+        f"{intervals_of(found.mode)}; mode {found.mode}."
     )
     titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
     title = "Flip rates on complete pairs, every seed and level by itself"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import KEYS, varying
+from flipmeter.report.estimate_tables import KEYS, intervals_of, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, front, is_best, scatter
 from flipmeter.report.page.markup import (
@@ -22,6 +22,7 @@ from flipmeter.report.page.markup import (
     number,
     rate,
 )
+from flipmeter.report.page.markup import word as word_cell
 
 MOST_PANELS = 8
 MEAN = pl.col("value").mean().round(9)
@@ -59,7 +60,7 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     if len(rows) > MOST_ROWS:
         rows.sort(key=_accuracy)
     listed, more = capped(rows, "flipmeter measure RUN")
-    how = f"On answers that were read; Wilson 95 % interval of accuracy; mode {found.mode}."
+    how = f"On answers that were read; {intervals_of(found.mode)}; mode {found.mode}."
     titles = ["view", *heads(keys), *(SCORES[name] for name in shown), "no class"]
     return Grid("How good the answers are, view by view", titles, [RowGroup(listed)], [how, *more])
 
@@ -86,7 +87,7 @@ def _performance_row(
 
 def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     """Return accuracy against flips, a panel for each dataset with something to compare."""
-    contrast = next((c for c in found.contrasts if c.is_judged and _has(found, c.name)), None)
+    contrast = next((c for c in found.contrasts if _has(found, c.name)), None)
     if contrast is None:
         return [], ["No contrast was measured, so there is nothing to hold accuracy against."]
     by_dataset = _points(found, contrast.name)
@@ -95,12 +96,12 @@ def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     drawn = {dataset: points for dataset, points in by_dataset.items() if len(points) > 1}
     if not drawn:
         return [], ["One rater at one level: there is nothing to compare it with."]
-    several = "" if contrast.is_pair else " (items on which any two views differ)"
+    several = "" if contrast.is_pair else " (pairs of orders that differ)"
     notes = [
-        f"Flips are those of {contrast.name}, {contrast.about}{several}; accuracy is that of the "
-        "base view; what cannot be read is wrong, and a flip against what can (the strict policy); "
-        f"means over seeds; mode {found.mode}. Up and to the left is better; what no other point "
-        "beats on both is full and joined by steps."
+        f"Flips are those of the verdict on {contrast.name}, {contrast.about}{several}: readable "
+        "pairs, an item with its seeds once. Accuracy is that of the base view, mean over seeds; "
+        f"what cannot be read is wrong; mode {found.mode}. Up and to the left is better; the "
+        "Pareto front is full and joined by steps."
     ]
     if len(drawn) > MOST_PANELS:
         notes.append(f"{len(drawn) - MOST_PANELS} more datasets are left out.")
@@ -108,25 +109,26 @@ def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
     return [_panel(dataset, points, contrast.name) for dataset, points in shown], notes
 
 
-def _has(found: Findings, metric: str) -> bool:
-    rows = found.estimates.filter(metric=metric, policy="complete")
-    return bool(rows["value"].is_not_null().any())
+def _has(found: Findings, contrast: str) -> bool:
+    return found.verdicts.filter(contrast=contrast)["value"].count() > 0
 
 
 def _points(found: Findings, contrast: str) -> dict[str, list[Point]]:
     whose = ["rater", "dataset", "level"]
-    strict = found.estimates.filter(policy="strict")
-    flips = strict.filter(metric=contrast).group_by(whose, maintain_order=True)
-    right = strict.filter(metric="accuracy", view="base").group_by(whose)
-    both = flips.agg(MEAN.alias("flips")).join(
-        right.agg(MEAN.alias("accuracy")), on=whose, maintain_order="left"
+    flips = found.verdicts.filter(contrast=contrast).select(
+        *whose, "word", flips=pl.col("value").round(9)
     )
+    strict = found.estimates.filter(metric="accuracy", view="base", policy="strict")
+    right = strict.group_by(whose).agg(MEAN.alias("accuracy"))
+    both = flips.join(right, on=whose, maintain_order="left")
     several = found.decisions["rater"].n_unique() > 1
     found_points: dict[str, list[Point]] = {}
-    for rater, dataset, level, flipping, accuracy in both.drop_nulls().iter_rows():
+    for rater, dataset, level, word, flipping, accuracy in both.drop_nulls().iter_rows():
         told = [rater] if several else []
         title = " · ".join([*told, *([level] if level else [])]) or "base"
-        found_points.setdefault(dataset, []).append(Point(title, flipping, accuracy, not level))
+        found_points.setdefault(dataset, []).append(
+            Point(title, flipping, accuracy, not level, word)
+        )
     return found_points
 
 
@@ -134,17 +136,18 @@ def _panel(dataset: str, points: Sequence[Point], contrast: str) -> Scatter:
     best = front(points)
     named = ", ".join(point.title for point in best[:5])
     title = (
-        f"{dataset}: accuracy against flips of {len(points)} configurations. Nobody beats {named}"
+        f"{dataset}: accuracy against flips of {len(points)} configurations. Pareto front: {named}"
     )
     rows = [
         [
             Cell(point.title, point.title),
             Cell(f"{100 * point.flips:.1f} %", point.flips, "num"),
             Cell(f"{100 * point.accuracy:.1f} %", point.accuracy, "num"),
-            Cell("nobody beats it" if is_best(point, best) else ""),
+            word_cell(point.word),
+            Cell("yes" if is_best(point, best) else ""),
         ]
         for point in points
     ]
-    titles = ["configuration", f"flips ({contrast})", "accuracy", "front"]
+    titles = ["configuration", f"flips ({contrast})", "accuracy", "verdict", "Pareto front"]
     grid = Grid(f"{dataset} as a table", titles, [RowGroup(rows)], is_detail=True)
     return Scatter(dataset, scatter(points, title), grid)
