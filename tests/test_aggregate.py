@@ -353,7 +353,7 @@ def test_the_verb_prints_a_row_for_each_aggregator_and_mode(cli: Cli) -> None:
 
 
 def test_the_verb_speaks_to_a_machine(cli: Cli) -> None:
-    rows = json.loads(cli("oracle", "--classes", "3", "--shots", "2", "--json")[1])
+    rows = json.loads(cli("oracle", "--classes", "3", "--shots", "2", "--json")[1])["aggregators"]
     assert {(row["aggregator"], row["mode"]) for row in rows} == {
         (name, mode) for name in aggregators for mode in MODES
     }

@@ -299,8 +299,10 @@ def test_a_changed_request_is_noticed(batch: tuple[Path, list[Request]], store: 
 def test_the_verbs_lead_from_one_to_the_next(cli: Cli, server: Server, tmp_path: Path) -> None:
     settings = study(server).model_dump_json(exclude_defaults=True)
     (tmp_path / "s.yaml").write_text(settings)
-    code, out, _ = cli("batch", "export", "s.yaml", "--out", "b", "--limit", "10", "--most", "20")
-    assert (code, "then: flipmeter batch import b" in out) == (0, True)
+    code, out, _ = cli(
+        "batch", "export", "s.yaml", "--out", "b", "--limit", "10", "--max-requests", "20"
+    )
+    assert (code, "next: flipmeter batch import b" in out) == (0, True)
     files = sorted(Path("b").glob("acme*.jsonl"))
     assert [len(file.read_text().splitlines()) for file in files] == [20, 10]
     assert cli("batch", "import", "b")[0] == 2  # no results yet

@@ -9,7 +9,7 @@ import pytest
 
 from flipmeter.base.drain import Drained
 from flipmeter.cli import _end
-from flipmeter.cli.consoles import INCOMPLETE
+from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.model import Backend, Engine, Ledger, OutOfBudget, Store
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.engine.breaker import PROBES, ROW, Outage

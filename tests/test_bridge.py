@@ -265,7 +265,7 @@ def test_an_unfinished_log_is_refused_or_counted(bench: Bench, tmp_path: Path, c
     assert not (tmp_path / "run").exists()
     code, out, err = cli("import", str(log), "--partial")
     assert code == 4
-    assert "6 of 16 replies are not in" in err
+    assert "lacks 6 of 16 replies" in err
     assert "run folder: runs/label_order" in out
     assert Run(tmp_path / "runs" / "label_order").decisions["fault"].to_list().count("error") == 6
 

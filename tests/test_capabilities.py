@@ -525,7 +525,7 @@ def test_examine_asks_once_unless_told_to_look_again(cli: Cli) -> None:
         assert json.loads(cli(*command)[1])["capabilities"] == first["capabilities"]
         assert len(server.bodies) == n_sent
         server.rule = endpoint(seed=ignored)
-        again = json.loads(cli(*command, "--again")[1])
+        again = json.loads(cli(*command, "--anew")[1])
         assert len(server.bodies) > n_sent
     assert first["capabilities"]["seed"]["is_there"] is True
     assert again["capabilities"]["seed"]["is_there"] is False

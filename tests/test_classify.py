@@ -75,13 +75,43 @@ def test_every_format_gets_the_same_labels(card: Card, tmp_path: Path, suffix: s
     job = Job(source.with_suffix(f".{suffix}"), tmp_path / "out.csv", "body", keep=("id",))
     assert do(card, job, chunk=7) == LabelCounts(30, 30)
     rows = labelled(job.out)
-    assert list(rows[0]) == [*COLUMNS, "id"]
+    assert list(rows[0]) == ["id", *COLUMNS]
     assert [row["row"] for row in rows] == [str(k) for k in range(1, 31)]
     assert [row["id"] for row in rows] == [f"n{k}" for k in range(30)]
     for row in rows:
         assert row["label"] == card.task.scale[int(row["rank"]) - 1]
         assert (row["calls"], row["fault"], row["agreement"]) == ("1", "", "")
         assert int(row["prompt_tokens"]) > 10
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_all_columns_of_the_input_are_kept_and_clashing_names_get_a_prefix(
+    card: Card, tmp_path: Path, suffix: str
+) -> None:
+    rows = [
+        {"label": "old", "body": TEXTS[0], "note": "a,b", "input_label": "older"},
+        {"label": "own", "body": "", "note": "", "input_label": ""},
+    ]
+    source = tmp_path / f"t.{suffix}"
+    table = pl.DataFrame(rows)
+    (table.write_csv if suffix == "csv" else table.write_ndjson)(source)
+    job = Job(source, tmp_path / f"out.{suffix}", "body")
+    do(card, job)
+    first, second = labelled(job.out)
+    assert list(first) == ["input_input_label", "body", "note", "input_label", *COLUMNS]
+    assert [first[name] for name in ("input_input_label", "body", "note", "input_label")] == [
+        *("old", TEXTS[0], "a,b", "older")
+    ]
+    assert first["label"] in card.task.scale
+    assert (second["input_input_label"], second["fault"]) == ("own", "empty")
+
+
+def test_a_column_of_json_lines_that_comes_late_is_kept(card: Card, tmp_path: Path) -> None:
+    source = tmp_path / "t.jsonl"
+    lines = [{"body": TEXTS[0]}, {"body": TEXTS[1], "late": "yes"}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    do(card, Job(source, tmp_path / "out.csv", "body"))
+    assert [row["late"] for row in labelled(tmp_path / "out.csv")] == ["", "yes"]
 
 
 def test_json_lines_come_out_with_numbers(card: Card, tmp_path: Path) -> None:
@@ -144,15 +174,15 @@ def test_an_output_of_something_else_is_not_continued(card: Card, tmp_path: Path
     source, out = write_csv(tmp_path / "t.csv", TEXTS[:5]), tmp_path / "out.csv"
     do(card, Job(source, out, "body"))
     other = Card.model_validate(card.model_dump() | {"seed": 9})
-    with pytest.raises(Problem, match=r"another rater.*--anew"):
+    with pytest.raises(Problem, match=r"different rater.*--anew"):
         do(other, Job(source, out, "body"))
     about = out.with_name("out.csv.about.json")
     for torn in ("[1]", "{", ""):
         about.write_text(torn, encoding="utf-8")
-        with pytest.raises(Problem, match="not of this command"):
+        with pytest.raises(Problem, match="made by another command"):
             do(card, Job(source, out, "body"))
     about.unlink()
-    with pytest.raises(Problem, match="not of this command"):
+    with pytest.raises(Problem, match="made by another command"):
         do(card, Job(source, out, "body"))
 
 
@@ -235,7 +265,7 @@ def test_a_budget_stops_between_parts(card: Card, tmp_path: Path, cli: Cli) -> N
     assert labelled(Path("out.csv")) == []
     code, out, _ = cli(*command)
     assert code == 0
-    assert "20 rows, 20 of them new" in out
+    assert "20 rows, 20 new" in out
 
 
 # Texts as they come
@@ -332,7 +362,7 @@ def test_latin_1_is_refused_behind_what_could_be_read(card: Card, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("options", "says_"),
-    [({"out": Path("x.parquet")}, r"ends in \.csv or \.jsonl"), ({"keep": ("label",)}, "'label'")],
+    [({"out": Path("x.parquet")}, r"ends in \.csv or \.jsonl")],
 )
 def test_an_output_that_cannot_be_is_refused(options: dict[str, Any], says_: str) -> None:
     with pytest.raises(Problem, match=says_):
@@ -347,7 +377,7 @@ def test_the_verb_writes_beside_the_file_and_warns_of_another_model(card: Card, 
     write_csv(Path("t.csv"), TEXTS[:6])
     code, out, err = cli("classify", "rater.yaml", "t.csv", "--text", "body", "--limit", "4")
     assert (code, err) == (0, "")
-    assert "labels: t.labelled.csv (4 rows, 4 of them new)" in out
+    assert "labels: t.labelled.csv (4 rows, 4 new)" in out
     other = ("-m", "sim/recency", "--out", "other.csv", "--average", "label_order")
     code, out, err = cli("classify", "rater.yaml", "t.csv", "--text", "body", *other)
     assert code == 0
@@ -452,7 +482,7 @@ def test_a_folder_in_the_place_of_the_output_is_named(
 ) -> None:
     source = write_csv(tmp_path / "t.csv", TEXTS[:3])
     (tmp_path / "out.csv").mkdir()
-    with pytest.raises(Problem, match=r"out\.csv.*name another"):
+    with pytest.raises(Problem, match=r"out\.csv.*use another --out"):
         do(card, Job(source, tmp_path / "out.csv", "body"), anew=anew)
 
 
@@ -466,7 +496,7 @@ def test_an_output_that_goes_away_loses_no_reply(card: Card, tmp_path: Path) -> 
             out.mkdir()
 
     with Store(tmp_path / "r.sqlite") as store:
-        with pytest.raises(Problem, match=r"Is a directory.*every reply so far is in the store"):
+        with pytest.raises(Problem, match=r"Is a directory.*all replies so far are in the store"):
             do(card, Job(source, out, "body"), store, chunk=4, ledger=ledger, on_reply=interfere)
         ledger = Ledger()
         job = Job(source, tmp_path / "other.csv", "body")
@@ -489,7 +519,9 @@ def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:
     code, _, err = cli("classify", "rater.yaml", "t.csv", "--text", "body", "--trust")
     assert code == 4
     told = " ".join(err.split())
-    assert "1 rows failed for good (row-2: ValueError: it returned 1 probabilities, and" in told
+    assert (
+        "1 rows failed after retries (row-2: ValueError: it returned 1 probabilities, and" in told
+    )
     assert "there are 5 labels" in told
     rows = labelled(Path("t.labelled.csv"))
     assert [(row["rank"], row["fault"]) for row in rows] == [("2", ""), ("0", "error"), ("2", "")]

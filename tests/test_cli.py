@@ -119,6 +119,15 @@ def test_show_marks_what_differs(cli: Cli, tickets: Path) -> None:
     assert "ascending" not in out
 
 
+def test_show_prints_the_base_alone_where_it_is_asked_for(cli: Cli, tickets: Path) -> None:
+    code, out, _ = cli("show", str(tickets), "--view", "base")
+    assert code == 0
+    assert "ticket number" in out
+    assert "reversed" not in out
+    content = json.loads(cli("show", str(tickets), "--view", "base", "--json")[1])
+    assert list(content["prompts"]) == ["base"]
+
+
 def test_list_names_what_a_study_may_use(cli: Cli) -> None:
     out = cli("list")[1]
     assert all(name in out for name in ("sst5", "reviews", "local/smollm2-135m", "label_order"))

@@ -225,7 +225,7 @@ def test_a_confirmation_that_is_not_whole_confirms_nothing(
     before = Path("rater.yaml").read_text()
     code, _, err = cli("confirm", "rater.yaml", "--items", "30", "--trust")
     assert code == 4
-    assert "nothing was confirmed" in " ".join(err.split())
+    assert "nothing is confirmed" in " ".join(err.split())
     assert Path("rater.yaml").read_text() == before
 
 

@@ -198,7 +198,7 @@ def test_the_embedded_engine_drains(tmp_path: Path) -> None:
                 n_stored = len(store)
     os.kill(run.pid, signal.SIGTERM)
     said = run.communicate()[1]
-    assert (run.returncode, "new replies are kept" in said) == (4, True)
+    assert (run.returncode, "new replies are stored" in said) == (4, True)
     with Store(path) as store:
         assert next(store.read("SELECT count(*) FROM leases")) == (0,)
 

@@ -102,10 +102,10 @@ def written(here: Path) -> Callable[[str], str]:
 def test_the_verb_ends_with_the_code_of_a_run_that_is_not_whole(
     written: Callable[[str], str], cli: Cli
 ) -> None:
-    assert cli("try", written("first"), "--trust", "--items", "1")[0] == 0
+    assert cli("try", written("first"), "--trust", "--limit", "1")[0] == 0
     silent = written("silent")
     assert cli("try", silent, "--trust")[0] == 4
     assert cli("run", silent, "--trust")[0] == 4
     assert cli("run", silent, "--trust", "--anyway")[0] == 0
-    _, out, _ = cli("try", silent, "--trust", "--json", "--items", "1")
-    assert {row["class"] for row in json.loads(out)} == {"unparsed"}
+    _, out, _ = cli("try", silent, "--trust", "--json", "--limit", "1")
+    assert {row["class"] for row in json.loads(out)["replies"]} == {"unparsed"}

@@ -513,7 +513,7 @@ def test_the_data_are_never_written_over(cli: Cli, write: Write) -> None:
     before = data.read_bytes()
     code, _, err = cli("init", "tickets.csv", "--out", "./tickets.csv", "--force")
     assert (code, data.read_bytes()) == (2, before)
-    assert "tickets.csv is what is read here" in err
+    assert "tickets.csv is an input of this command" in err
 
 
 def test_a_file_that_no_line_of_can_be_read_says_which(cli: Cli, write: Write) -> None:

@@ -143,8 +143,8 @@ def test_the_command_says_what_each_store_brought(cli: Cli, tmp_path: Path) -> N
     code, out, _ = cli("cache", "merge", "a", "b", "--into", "c", "--prefer", "first")
     assert code == 0
     assert out.splitlines() == [
-        "a: 2 replies, 2 new, 0 in c already",
-        "b: 2 replies, 1 new, 1 in c already, 1 of them with another reply",
+        "a: 2 replies, 2 new, 0 already in c",
+        "b: 2 replies, 1 new, 1 already in c (1 with a different reply)",
     ]
     assert cli("cache", "merge", "a", "--into", "c", "--prefer", "last")[0] == 2
     assert "no reply store at none" in cli("cache", "merge", "none", "--into", "c")[2]

@@ -229,7 +229,7 @@ def test_levels_that_are_bad_alone_can_be_good_together(shown: Shown) -> None:
 
 def test_the_command_prints_one_erratum_as_json(cli: Cli) -> None:
     code, out, _ = cli("paper", "--errata", "--only", "first-seen-majority", "--json")
-    (found,) = json.loads(out)
+    (found,) = json.loads(out)["errata"]
     assert code == 0
     assert found["name"] == "first-seen-majority"
     assert found["rows"][0]["right"] == 0

@@ -8,6 +8,10 @@ from importlib.metadata import entry_points
 
 import pytest
 
+# A pytest inside this one forgets what it imported, and numpy cannot be imported twice.
+import flipmeter.ship.select  # noqa: F401
+from flipmeter.api import read_study
+
 pytest_plugins = ["pytester"]
 
 STUDY = """
@@ -68,6 +72,37 @@ def test_the_gate_of_a_test_wins_over_that_of_the_command_line(project: pytest.P
     project.makefile(".yaml", gate="flips: {P1: 0.01}")
     write(project, arguments=', {"flips": {"P1": 0.2}}')
     assert outcome(project, "--flip-gate", "gate.yaml")[0] == {"passed": 1}
+
+
+@pytest.mark.parametrize(
+    ("gate", "options", "wanted"),
+    [
+        ("study: study.yaml\nflips: {P1: 0.10}", (), {"passed": 1}),
+        ("study: study.yaml\naccuracy: 0.99", (), {"failed": 1}),
+        ("study: demo\nflips: {P1: 0.10}", ("--flip-study", "study.yaml"), {"passed": 1}),
+        ("flips: {P1: 0.10}", (), {"failed": 1}),
+        ("flips: nonsense", (), {"failed": 1}),
+    ],
+)
+def test_a_gate_is_tested_without_a_fixture(
+    pytester: pytest.Pytester, gate: str, options: tuple[str, ...], wanted: dict[str, int]
+) -> None:
+    pytester.makefile(".yaml", study=STUDY.format(strength=0.0), gate=gate)
+    found, out = outcome(pytester, "--flip-gate", "gate.yaml", *options)
+    assert found == wanted
+    assert "Traceback" not in out
+    if gate == "flips: {P1: 0.10}":
+        assert "gate.yaml names nothing to test; add `study: study.yaml`" in " ".join(out.split())
+
+
+def test_a_gate_beside_its_run_is_tested_from_elsewhere(pytester: pytest.Pytester) -> None:
+    folder = pytester.mkdir("ci")
+    (folder / "study.yaml").write_text(STUDY.format(strength=6.0))
+    read_study(folder / "study.yaml").run(folder / "run", store=folder / "replies.sqlite")
+    (folder / "gate.yaml").write_text("run: run\nflips: {P1: 0.10}\n")
+    found, out = outcome(pytester, "--flip-gate", "ci/gate.yaml")
+    assert found == {"failed": 1}
+    assert "flips P1 < 10.0 %" in out
 
 
 def test_a_second_session_asks_nothing(project: pytest.Pytester) -> None:

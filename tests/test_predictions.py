@@ -299,7 +299,7 @@ def test_the_parts_of_a_run_are_never_written_over(run: Run, cli: Cli) -> None:
     before = run.path(DECISIONS).read_bytes()
     code, _, err = cli("measure", str(run.folder), "--out", str(run.path(DECISIONS)))
     assert (code, run.path(DECISIONS).read_bytes()) == (2, before)
-    assert "name another file to write" in " ".join(err.split())
+    assert "use another --out" in " ".join(err.split())
 
 
 def test_a_table_that_cannot_be_written_says_so(cli: Cli, write: Write) -> None:

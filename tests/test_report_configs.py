@@ -145,7 +145,7 @@ def test_a_choice_by_factor_is_the_same_for_a_machine_and_in_a_file(
     ("options", "wanted"),
     [
         (["select", "--by-factor", "--by", "P9"], "no metric named 'P9'"),
-        (["select", "--by-factor", "--max-flip", "P1=0.1"], "no meaning with --by-factor"),
+        (["select", "--by-factor", "--max-flip", "P1=0.1"], "does not apply to --by-factor"),
         (["residuals", "--forecast", "--out", "f.tex"], "must end in .csv or .parquet"),
     ],
 )

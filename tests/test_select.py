@@ -597,7 +597,7 @@ def test_select_prints_the_front_and_writes_a_card(cli: Cli, run: Run) -> None:
     code, out, _ = cli("select", str(run.folder), "--max-flip", "P1=0.2", "--out", "rater.yaml")
     assert code == 0
     assert "on items it was not chosen on" in out
-    assert "rater: rater.yaml" in out
+    assert "rater card: rater.yaml" in out
     assert isinstance(read_card(Path("rater.yaml")), Card)
 
 

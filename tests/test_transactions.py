@@ -154,7 +154,7 @@ def test_a_second_run_in_a_folder_waits_and_says_so(tmp_path: Path) -> None:
             assert not second.done()
         second.result()
     assert told == [
-        f"{tmp_path / 'run'} is being written by another process; waiting until it is done"
+        f"{tmp_path / 'run'} is being written by another process; waiting for it to finish"
     ]
     verify(tmp_path / "run")
 

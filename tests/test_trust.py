@@ -220,7 +220,7 @@ def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
 READING = {
     *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
     *("batch import", "import", "cache export", "cache merge", "cache prune", "data export"),
-    *("trust", "oracle", "paper"),
+    *("trust", "oracle", "paper", "certify", "residuals", "effects", "transfer", "phase0"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
 
@@ -321,12 +321,12 @@ def test_consent_ends_when_code_behind_a_link_changes(
 
 
 def test_consent_is_withdrawn(received: Path, cli: Cli) -> None:
-    cli("trust", "evil.py", "--host", "llm.example.org")
+    cli("trust", "evil.py", "--trust-host", "llm.example.org")
     _, out, _ = cli("trust")
     assert "evil.py" in out
     assert "llm.example.org" in out
-    _, out, _ = cli("trust", "--forget", "evil.py", "--host", "llm.example.org")
-    assert "nothing is trusted" in out
+    _, out, _ = cli("trust", "--forget", "evil.py", "--trust-host", "llm.example.org")
+    assert "trusts nothing" in out
     assert cli("plan", "study.yaml", "--offline")[0] == 2
 
 

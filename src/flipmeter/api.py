@@ -193,23 +193,27 @@ class SideBySide(Printed):
     prompts: Mapping[str, str]
     views: tuple[str, ...] = ()
 
-    def tables(self) -> Iterator[RenderableType]:
+    @property
+    def shown(self) -> dict[str, str]:
+        """The prompts that were asked for, by view; all of them unless `views` names some."""
         from flipmeter.registry import suggestion
-        from flipmeter.report import side_by_side
 
-        base = self.prompts["base"]
-        others = [name for name in self.prompts if name != "base"]
         for name in self.views:
             if name not in self.prompts:
                 raise Problem(f"no view named '{name}'{suggestion(name, list(self.prompts))}")
-        shown = [name for name in others if not self.views or name in self.views]
-        if not shown:
+        return {name: self.prompts[name] for name in self.views or self.prompts}
+
+    def tables(self) -> Iterator[RenderableType]:
+        from flipmeter.report import side_by_side
+
+        base, shown = self.prompts["base"], self.shown
+        if shown.keys() == {"base"}:
             yield side_by_side(["base"], [base])
-        for name in shown:
-            if self.prompts[name] == base:
-                yield f"{name}: the prompt is equal to base, so this contrast is not identified"
+        for name in (name for name in shown if name != "base"):
+            if shown[name] == base:
+                yield f"{name}: same prompt as base, so this contrast is not identified"
             else:
-                yield side_by_side(["base", name], [base, self.prompts[name]])
+                yield side_by_side(["base", name], [base, shown[name]])
 
 
 class Run(Printed):

@@ -1,4 +1,4 @@
-"""pytest -> a gate among the tests: fixtures that run a study and hold it to limits.
+"""pytest -> a gate among the tests: an item of its own, or fixtures for tests of yours.
 
 Every pytest of the environment imports this module, so it imports nothing heavy by itself.
 """
@@ -6,6 +6,7 @@ Every pytest of the environment imports this module, so it imports nothing heavy
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from flipmeter.types import Problem, canonical_json
 
 if TYPE_CHECKING:
     from flipmeter.api import Run
-    from flipmeter.ship.gate import Checked
+    from flipmeter.ship.gate import Checked, Gate
 
 PerformStudy = Callable[..., "Run"]
 HoldToGate = Callable[..., "Checked"]
@@ -27,38 +28,105 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the gate."""
     group = parser.getgroup("flipmeter", "position bias of LLM raters")
     group.addoption(
-        "--flip-gate", metavar="FILE", help="The gate file of flip_gate, where a test names none."
+        "--flip-gate",
+        metavar="FILE",
+        help="Test this gate on the study or run that it names; also the default of flip_gate.",
+    )
+    group.addoption(
+        "--flip-study",
+        metavar="STUDY",
+        help="The study for --flip-gate, instead of the gate's own.",
     )
     group.addoption(
         "--flip-inconclusive",
         choices=("fail", "skip"),
         default="fail",
-        help="What flip_gate does when the evidence does not suffice (fail).",
+        help="What to do if a gate is inconclusive; default: fail.",
     )
     group.addoption(
         "--flip-runs",
         metavar="FOLDER",
-        help="Where flipmeter_run keeps runs and replies (pytest's cache).",
+        help="The folder for runs and replies; default: pytest's cache.",
     )
     group.addoption(
         "--flip-trust",
         action="store_true",
-        help="Let flipmeter_run run the Python code that studies name.",
+        help="Run the Python code that studies name.",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add an item for --flip-gate, unless tests use the gate by its fixture and it names no run."""
+    file = config.getoption("--flip-gate")
+    if not file:
+        return
+    is_used = any("flip_gate" in getattr(item, "fixturenames", ()) for item in items)
+    found = _gate(Path(file))
+    is_named = isinstance(found, Problem) or found.study or found.run
+    if is_named or config.getoption("--flip-study") or not is_used:
+        items.append(GateItem.from_parent(session, name=f"flip-gate[{file}]", file=Path(file)))
+
+
+def _gate(file: Path) -> Gate | Problem:
+    from flipmeter.ship.gate import read_gate
+
+    try:
+        return read_gate(file)
+    except Problem as problem:
+        return problem
+
+
+class GateItem(pytest.Item):
+    """The gate of --flip-gate as a test."""
+
+    def __init__(self, *, file: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self.file = file
+
+    def runtest(self) -> None:
+        """Run the study, or open the run, and test it."""
+        __tracebackhide__ = True
+        gate = _gate(self.file)
+        with _failing():
+            if isinstance(gate, Problem):
+                raise gate
+            done = self._run(gate).check(self.file)
+        _conclude(done, self.config.getoption("--flip-inconclusive"))
+
+    def _run(self, gate: Gate) -> Run:
+        own, study = self.file.parent, self.config.getoption("--flip-study")
+        if not study and gate.run:
+            return _opened(own / gate.run)
+        if not study and not gate.study:
+            raise Problem(
+                f"{self.file} names nothing to test; add `study: study.yaml` or `run: runs/NAME`, "
+                "or pass --flip-study"
+            )
+        beside = own / gate.study
+        chosen = study or (beside if beside.exists() else gate.study)
+        return _perform(chosen, _folder(self.config, _temporary), self.config)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.file, None, self.name
+
+
+def _temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix="flipmeter-"))
 
 
 @pytest.fixture(scope="session")
 def flipmeter_run(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> PerformStudy:
-    """Return a function that performs a study and gives its run; no reply is asked for twice.
+    """A function that runs a study and returns its `Run`; stored replies are not requested again.
 
     It takes a study file, the name of a bundled study or the content of one, and keys to change:
     `flipmeter_run("study.yaml", test_size=40)`. `trust` runs Python code that the study names.
     """
-    folder = _folder(pytestconfig, tmp_path_factory)
-
-    is_trusted = pytestconfig.getoption("--flip-trust")
+    folder = _folder(pytestconfig, lambda: tmp_path_factory.mktemp("flipmeter"))
 
     def run(
         study: str | Path | Mapping[str, Any],
@@ -67,38 +135,49 @@ def flipmeter_run(
         trust_hosts: Sequence[str] = (),
         **changes: Any,
     ) -> Run:
-        from flipmeter.api import read_study
-
         with _failing():
-            chosen = read_study(study, changes)
-            digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
-            place = folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}"
-            return chosen.run(
-                place,
-                store=folder / "replies.sqlite",
-                is_quiet=True,
-                trust=trust or is_trusted,
-                trust_hosts=trust_hosts,
-            )
+            return _perform(study, folder, pytestconfig, changes, trust, trust_hosts)
 
     return run
 
 
-def _folder(config: pytest.Config, temporary: pytest.TempPathFactory) -> Path:
-    """Return where runs stay from one session to the next, if anything does."""
+def _perform(
+    study: str | Path | Mapping[str, Any],
+    folder: Path,
+    config: pytest.Config,
+    changes: Mapping[str, Any] | None = None,
+    trust: bool = False,
+    trust_hosts: Sequence[str] = (),
+) -> Run:
+    """Run a study in a folder of its own content."""
+    from flipmeter.api import read_study
+
+    chosen = read_study(study, changes)
+    digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
+    return chosen.run(
+        folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}",
+        store=folder / "replies.sqlite",
+        is_quiet=True,
+        trust=trust or config.getoption("--flip-trust"),
+        trust_hosts=trust_hosts,
+    )
+
+
+def _folder(config: pytest.Config, temporary: Callable[[], Path]) -> Path:
+    """Where runs stay from one session to the next, if pytest keeps a cache."""
     if config.getoption("--flip-runs"):
         return Path(config.getoption("--flip-runs"))
     if hasattr(config, "cache") and config.cache is not None:
         return Path(config.cache.mkdir("flipmeter"))
-    return temporary.mktemp("flipmeter")
+    return temporary()
 
 
 @pytest.fixture
 def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
-    """Return a function that holds a run to a gate, and fails the test with the table.
+    """A function that tests a run against a gate, and fails the test with the table.
 
     It takes a run or its folder; `gate` is a file or its content, by default that of --flip-gate,
-    else every contrast is held to the margin of the study. `against` is an earlier run.
+    otherwise the margin of the study for every contrast. `against` is an earlier run.
     """
 
     def hold(

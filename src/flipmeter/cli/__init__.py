@@ -1,7 +1,6 @@
 """The verbs. Results go to stdout, progress and warnings to stderr.
 
-A verb is a module of this folder, imported when it is called: `--help` reads only what their
-docstrings say.
+A verb is a module of this folder, imported when it is called: `--help` reads only docstrings.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from flipmeter.base.problem import Incomplete, Problem
-from flipmeter.cli.consoles import ASKED_WRONGLY, INCOMPLETE, fail
+from flipmeter.cli.consoles import fail
+from flipmeter.cli.exits import EXIT_CODES, INCOMPLETE, USAGE
 
 __all__ = ["main"]
 
@@ -27,7 +27,7 @@ VERBS = (
     *("select", "confirm", "check", "classify", "paper"),
     *("batch", "import", "serve", "examine", "cache", "data", "trust", "oracle"),
 )
-"""In the order of a first day with flipmeter."""
+"""In the order in which a new user needs them."""
 
 
 class Verbs(TyperGroup):
@@ -36,20 +36,25 @@ class Verbs(TyperGroup):
     is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*VERBS]  # `list` is a module of ours here, once that verb was called
+        return [*VERBS]  # `list` names a module here once that verb was called
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in VERBS:
             return None
         if self.is_listing:
             return TyperCommand(cmd_name, help=about(cmd_name))
-        command = typer.main.get_command(import_module(_module(cmd_name)).app)
-        command.name = cmd_name
-        return command
+        return open_verb(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self.is_listing = True
         super().format_help(ctx, formatter)
+
+
+def open_verb(verb: str) -> Any:
+    """The command of a verb, its module imported."""
+    command = typer.main.get_command(import_module(_module(verb)).app)
+    command.name = verb
+    return command
 
 
 def _module(verb: str) -> str:
@@ -57,7 +62,7 @@ def _module(verb: str) -> str:
 
 
 def about(verb: str) -> str:
-    """The first line of what a verb says of itself, read and not run."""
+    """The first line of a verb's docstring, read without importing the verb."""
     path = Path(__file__).with_name(f"{_module(verb).rpartition('.')[2]}.py")
     _, _, function = path.read_text(encoding="utf-8").partition(f"\ndef {verb}")
     return re.split(r'"""|\n', function.partition(' -> None:\n    """')[2])[0]
@@ -66,6 +71,8 @@ def about(verb: str) -> str:
 app = typer.Typer(
     cls=Verbs,
     help="Does your LLM rater change its mind when nothing but positions change?",
+    epilog="Exit codes:\n\n"
+    + "\n\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items()),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -85,9 +92,9 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is said without a traceback."""
+    """Run the command line; user-fixable errors are printed without a traceback."""
     try:
-        if sys.argv[1:] == ["--version"]:  # at once: to read options takes three times as long
+        if sys.argv[1:] == ["--version"]:  # reading options would take three times as long
             _version(version=True)
         app()
     except Problem as problem:
@@ -95,4 +102,4 @@ def main() -> None:
 
 
 def _end(problem: Problem) -> NoReturn:
-    fail(str(problem), INCOMPLETE if isinstance(problem, Incomplete) else ASKED_WRONGLY)
+    fail(str(problem), INCOMPLETE if isinstance(problem, Incomplete) else USAGE)

@@ -1,17 +1,22 @@
-"""What verbs that ask a model share: progress, an interrupt that loses nothing, how they end."""
+"""What verbs that ask a model share: progress, resuming after an interrupt, how they end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
+from rich.console import RenderableType
 
 from flipmeter.api import Run, Study
 from flipmeter.base.drain import draining
-from flipmeter.cli.consoles import INCOMPLETE, NOT_SETTLED, fail, say, warn
+from flipmeter.cli.consoles import fail, say, warn
+from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
+from flipmeter.cli.output import finish, say_next
+from flipmeter.cli.printing import heading
 from flipmeter.model import Ledger
+from flipmeter.run.results.next_steps import Step
 
 
 def ask(
@@ -21,21 +26,42 @@ def ask(
     *,
     on: str | None = None,
     anyway: bool = False,
-    then: Callable[[Run], None] = lambda done: None,
+    as_json: bool = False,
+    then: Callable[[Run], Iterable[RenderableType]] = lambda done: (),
+    steps: Callable[[Run], Sequence[Step]],
 ) -> None:
-    """Run a study and print what it found; one that is not whole ends with its exit code."""
+    """Run a study and print what it found, then what `then` adds; end with the exit code."""
     ledger = Ledger()
     with resumable(ledger, store):
         done = study.run(folder, store=store, on=on, ledger=ledger, is_quiet=False, anyway=anyway)
-    say(*done.tables())
-    then(done)
-    say(f"\nrun folder: {folder}")
+    if as_json:
+        print_run(done, folder, steps(done))
+    else:
+        say(*done.tables(), *then(done), f"\nrun folder: {folder}")
+        say_next(steps(done))
+    _end(done, ledger)
+
+
+def print_run(done: Run, folder: Path, steps: Sequence[Step]) -> None:
+    """Print a run as JSON: where it is, its verdicts and estimates."""
+    content = {
+        "run": str(folder),
+        "stopped": done.stopped,
+        "claim": dict(done.claim),
+        "verdicts": done.verdicts.to_dicts(),
+        "estimates": done.estimates.to_dicts(),
+    }
+    finish(heading(done) | content, as_json=True, steps=steps)
+
+
+def _end(done: Run, ledger: Ledger) -> None:
+    """Exit with an error if the run is incomplete or its claim is open."""
     if done.stopped and not done.source.is_settled:
         fail(done.stopped, INCOMPLETE)
     if ledger.failed:
         fail(
-            f"{ledger.failed} requests failed for good ({_first_error(done)}); the tables count "
-            "them as errors: run again to ask only those",
+            f"{ledger.failed:,} requests failed after retries ({_first_error(done)}) and count as "
+            "errors in the tables; the same command retries only those",
             INCOMPLETE,
         )
     if done.claim and not done.claim["is_decided"]:
@@ -44,25 +70,25 @@ def ask(
 
 @contextmanager
 def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
-    """Drain at a signal, then say what is kept and how to go on."""
+    """Drain at a signal, then say what was stored and how to continue."""
     try:
         with draining(is_for_a_command=True):
             yield
     except KeyboardInterrupt:
         fail(
-            f"stopped; {ledger.asked - ledger.failed} new replies are kept in {store}: "
-            "run the same command again to go on",
+            f"stopped; {ledger.asked - ledger.failed:,} new replies are stored in {store}: "
+            "run the same command again to continue",
             INCOMPLETE,
         )
     finally:
         if ledger.damaged:
             warn(
-                f"{ledger.damaged:,} replies in {store} are damaged (their checksums are wrong); "
-                "they count as not stored and are asked again"
+                f"{ledger.damaged:,} replies in {store} are damaged (wrong checksum) and were "
+                "requested again"
             )
 
 
 def _first_error(done: Run) -> str:
-    """Return the first error with whose it is and the item that it is about."""
+    """The first error, with its rater and item."""
     errors = done.source.calls_with("rater", "item", "error").filter(pl.col("error") != "")
     return "{}, {}: {}".format(*errors.row(0)) if len(errors) else "see calls.parquet"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,10 @@ import typer
 from rich.progress import Progress
 
 from flipmeter.api import STORE
-from flipmeter.base.printed import without_controls
 from flipmeter.cli.consoles import errors, warn
+from flipmeter.cli.next_steps import this_again
 from flipmeter.cli.options import (
+    AsJson,
     Changes,
     Data,
     DataDir,
@@ -25,6 +27,7 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
+from flipmeter.cli.output import finish
 from flipmeter.model import (
     Store,
     convert,
@@ -44,7 +47,7 @@ app = verb()
 
 @app.callback(no_args_is_help=True)
 def cache() -> None:
-    """Look into the reply store, export, merge or prune it."""
+    """Explain, export, merge or prune the reply store."""
 
 
 @app.command("explain")
@@ -56,14 +59,16 @@ def cache_explain(
     limit: Limit = None,
     data_dir: DataDir = None,
     store: StorePath = STORE,
+    as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Say why the requests of a study are new: what differs from the nearest stored ones."""
+    """Explain why requests of a study are not stored: how they differ from the nearest ones."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     with Store(store if store.exists() else ":memory:") as replies:
-        for line in explain(plan_first_round(chosen, replies).plan.requests, replies).lines():
-            typer.echo(without_controls(line))
+        found = explain(plan_first_round(chosen, replies).plan.requests, replies)
+        lines = list(found.lines())
+    finish({"study": chosen.name, "lines": lines}, *lines, as_json=as_json)
 
 
 @app.command("export")
@@ -71,21 +76,26 @@ def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
     out: Annotated[Path, typer.Argument(help="The file to write (.jsonl, .parquet).")],
     store: Annotated[
-        Path, typer.Option("--store", help="The reply store of the run folder.")
+        Path, typer.Option("--store", metavar="FILE", help="The reply store of the run folder.")
     ] = STORE,
+    as_json: AsJson = False,
 ) -> None:
-    """Write every request with its reply; of a run folder, only those that it rests on."""
+    """Write requests with their replies: all of a store, or those of one run."""
     keys = _keys(source) if source.is_dir() else None
     path = source if keys is None else store
     with open_stored(path) as replies:
         n_written = export(replies, out, keys)
         n_stored = len(replies)
-    typer.echo(f"{n_written:,} requests with their replies: {out}")
     if keys is None and n_written < n_stored:
-        warn(f"{n_stored - n_written:,} damaged replies of {path} are left out")
+        warn(f"{n_stored - n_written:,} damaged replies in {path} are left out")
     if keys is not None and n_written < len(keys):
         n_absent = len(keys) - n_written
-        typer.echo(f"! {n_absent:,} replies of {source} are not in {path}: --store", err=True)
+        warn(f"{path} lacks {n_absent:,} replies of {source}; name their store with --store")
+    finish(
+        {"out": str(out), "replies": n_written},
+        f"{n_written:,} requests with replies: {out}",
+        as_json=as_json,
+    )
 
 
 def _keys(folder: Path) -> list[str]:
@@ -96,26 +106,35 @@ def _keys(folder: Path) -> list[str]:
 @app.command("merge")
 def cache_merge(
     sources: Annotated[list[Path], typer.Argument(help="Reply stores.")],
-    into: Annotated[Path, typer.Option("--into", help="The store that gets their replies.")],
+    into: Annotated[
+        Path, typer.Option("--into", metavar="FILE", help="The store that receives the replies.")
+    ],
     prefer: Annotated[
         str | None,
-        typer.Option(help="first: of different replies to a request keep the first, --into's too."),
+        typer.Option(
+            metavar="first", help="Where stores differ, keep the first reply (--into counts first)."
+        ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Join the reply stores of several machines, all replies or none."""
+    """Merge reply stores, all replies or none."""
     if prefer not in (None, "first"):
-        raise Problem(f"--prefer {prefer}: only the first can be preferred; name the stores so")
+        raise Problem(f"--prefer {prefer}: only 'first' is known; list the preferred store first")
+    lines, content = [], []
     for done in merge(sources, into, prefers_first=prefer is not None):
         n_old = done.n_replies - done.n_new - done.n_damaged
-        differing = f", {done.n_differing:,} of them with another reply" * bool(done.n_differing)
-        typer.echo(
-            f"{done.path}: {done.n_replies:,} replies, {done.n_new:,} new, {n_old:,} in {into} "
-            f"already{differing}" + f"; {done.n_damaged:,} damaged, left out" * bool(done.n_damaged)
+        differing = f" ({done.n_differing:,} with a different reply)" * bool(done.n_differing)
+        damaged = f", {done.n_damaged:,} damaged and left out" * bool(done.n_damaged)
+        lines.append(
+            f"{done.path}: {done.n_replies:,} replies, {done.n_new:,} new, {n_old:,} already in "
+            f"{into}{differing}{damaged}"
         )
+        content.append(asdict(done))
+    finish({"into": str(into), "merged": content}, *lines, as_json=as_json)
 
 
 @app.command("convert")
-def cache_convert(store: StorePath = STORE) -> None:
+def cache_convert(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """Convert a reply store of an older version to the present layout, in place, all or nothing."""
     before = store.stat().st_size if store.is_file() else 0
     with Progress(console=errors(), transient=True) as bar:
@@ -123,31 +142,43 @@ def cache_convert(store: StorePath = STORE) -> None:
         n_replies = convert(
             store, lambda done, n_all: bar.update(copying, completed=done, total=n_all)
         )
-    if not n_replies:
-        typer.echo(f"{store} has the present layout already")
-        return
-    sizes = f"{before / 1e6:,.1f} MB before, {store.stat().st_size / 1e6:,.1f} MB now"
-    typer.echo(f"{store}: {n_replies:,} replies converted; {sizes}")
+    after = store.stat().st_size
+    sizes = f"{before / 1e6:,.1f} MB before, {after / 1e6:,.1f} MB now"
+    told = f"{store}: {n_replies:,} replies converted; {sizes}"
+    finish(
+        {"store": str(store), "converted": n_replies, "bytes_before": before, "bytes_now": after},
+        told if n_replies else f"{store} already has the present layout",
+        as_json=as_json,
+    )
 
 
 @app.command("prune")
 def cache_prune(
     keep: Annotated[
-        list[Path], typer.Option("--keep", help="Keep what this run folder rests on (repeatable).")
+        list[Path],
+        typer.Option("--keep", metavar="RUN", help="Keep the replies of this run (repeatable)."),
     ],
     store: StorePath = STORE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else only say what would go.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove them; without it, only report.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Remove the replies that none of the named runs rests on, and give the space back."""
+    """Remove the replies that no named run uses, and free their space."""
     runs = {folder: _keys(folder) for folder in keep}
     keys = [key for found in runs.values() for key in found]
     with open_stored(store) as replies:
         planned = plan_prune(replies, keys)
-        for folder, found in runs.items():
-            n_stored = len(replies.among(found))
-            typer.echo(f"{folder}: {n_stored:,} of its {len(found):,} replies are stored")
+        stored = {folder: len(replies.among(found)) for folder, found in runs.items()}
     done = prune(store, keys) if yes else planned
-    typer.echo(
+    finish(
+        {"store": str(store), "is_done": yes, **asdict(done)},
+        *(
+            f"{folder}: {n:,} of {len(runs[folder]):,} replies stored"
+            for folder, n in stored.items()
+        ),
         f"{'removed' if yes else 'would remove'} {done.n_removed:,} replies from {store}, "
-        f"{done.n_kept:,} stay{'' if yes else '; add --yes to do it'}"
+        f"{'kept' if yes else 'would keep'} {done.n_kept:,}",
+        as_json=as_json,
+        steps=[] if yes else [this_again("--yes")],
     )

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.consoles import exit_by, say
+from flipmeter.cli.consoles import say
+from flipmeter.cli.exits import exit_by
 from flipmeter.cli.options import AsJson, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading

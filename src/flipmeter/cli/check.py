@@ -1,20 +1,19 @@
-"""The verb check: hold a run to a gate, for people and for continuous integration."""
+"""The verb check: test a run against a gate, by hand or in continuous integration."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flipmeter.base.files.atomic import write_output
-from flipmeter.cli.consoles import exit_by, say
+from flipmeter.cli.consoles import say
+from flipmeter.cli.exits import exit_by
 from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.output import print_json, write_text
 from flipmeter.report.claims import claims_junit, claims_markdown
 from flipmeter.run.record.generation import verify
 from flipmeter.ship.gate import Checked
-from flipmeter.types import Problem
 
 app = verb()
 
@@ -23,22 +22,28 @@ app = verb()
 def check_(
     folder: RunOrTable,
     gate: Annotated[
-        Path | None, typer.Option(help="A file of limits; without it, the margin of the study.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Limits (YAML); default: the margin of the study."),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="A reference run: also hold what got worse since then.")
+        Path | None,
+        typer.Option(metavar="RUN", help="A reference run: also test what got worse since then."),
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML to this file.")] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file.")
+    ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="Write a summary for a pull request to this file.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a summary for a pull request to this file."),
     ] = None,
     is_verified: Annotated[
-        bool, typer.Option("--verify", help="First hold every file of the run to its SHA-256.")
+        bool,
+        typer.Option("--verify", help="First check every file of the run against its SHA-256."),
     ] = False,
     scale: ScaleOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a run to limits: exit 0 if all are surely kept, 1 if one is broken, 3 if not known."""
+    """Test a run against limits: exit 0 if all are shown to hold, 1 if one is broken, 3 if open."""
     for written in (junit, markdown):
         spare(written, folder, gate, against)
     if is_verified:
@@ -49,11 +54,11 @@ def check_(
     done = open_run([folder], scale).check(gate, reference)
     title = f"{done.name}: {done.word}"
     if junit is not None:
-        _write(junit, claims_junit(done.claims, done.name))
+        write_text(claims_junit(done.claims, done.name), junit)
     if markdown is not None:
-        _write(markdown, claims_markdown(done.claims, title, done.notes))
+        write_text(claims_markdown(done.claims, title, done.notes), markdown)
     if as_json:
-        typer.echo(json.dumps(_plain(done), ensure_ascii=False))
+        print_json(_plain(done))
     else:
         say(*done.tables())
     exit_by(done.word)
@@ -62,10 +67,3 @@ def check_(
 def _plain(done: Checked) -> dict[str, object]:
     claims = done.claims.to_dicts()
     return {"study": done.name, "word": done.word, "claims": claims, "notes": list(done.notes)}
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        write_output(path, text)
-    except OSError as error:
-        raise Problem(f"cannot write {path} ({error.strerror}); name another file") from error

@@ -10,8 +10,11 @@ import typer
 from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.asking import resumable
-from flipmeter.cli.consoles import INCOMPLETE, fail, warn
+from flipmeter.cli.consoles import fail, warn
+from flipmeter.cli.exits import INCOMPLETE
+from flipmeter.cli.next_steps import this_again
 from flipmeter.cli.options import (
+    AsJson,
     DataDir,
     Limit,
     StorePath,
@@ -19,6 +22,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     verb,
 )
+from flipmeter.cli.output import finish
 from flipmeter.model import Budget, Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import Card, read_card
@@ -32,39 +36,61 @@ app = verb()
 def classify_(
     card: Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")],
     file: Annotated[Path, typer.Argument(help="The texts: .csv, .jsonl or .parquet.")],
-    text: Annotated[str, typer.Option(help="The column with the text.")] = "text",
+    text: Annotated[
+        str, typer.Option(metavar="COLUMN", help="The column with the texts.")
+    ] = "text",
     fields: Annotated[
         list[str] | None,
-        typer.Option("--field", help="A further field of an item: NAME=COLUMN (repeatable)."),
+        typer.Option(
+            "--field", metavar="NAME=COLUMN", help="Another field of an item (repeatable)."
+        ),
     ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Copy this column to the output (repeatable).")
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="COLUMN",
+            help="Copy only this input column to the output; default: all (repeatable).",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The labels: .csv or .jsonl.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="The labels: .csv or .jsonl; default: FILE.labelled.csv.",
+        ),
     ] = None,
     limit: Limit = None,
     average: Annotated[
         list[str] | None,
-        typer.Option(help="Ask all positions of a probe and put them together (repeatable)."),
+        typer.Option(metavar="PROBE", help="Average over all views of this probe (repeatable)."),
     ] = None,
     abstain_below: Annotated[
-        float | None, typer.Option(help="No label where fewer positions agree: 0.8.")
+        float | None,
+        typer.Option(metavar="SHARE", help="Give no label if fewer views agree: 0.8."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Ask another model; it warns.")
+        str | None,
+        typer.Option("--model", "-m", metavar="MODEL", help="Use this model instead, untested."),
     ] = None,
-    max_calls: Annotated[int | None, typer.Option(help="Stop before more calls.", min=1)] = None,
-    max_usd: Annotated[float | None, typer.Option(help="Stop before it costs more.")] = None,
+    max_calls: Annotated[
+        int | None, typer.Option(metavar="N", help="Stop before more calls than this.", min=1)
+    ] = None,
+    max_usd: Annotated[
+        float | None, typer.Option(metavar="USD", help="Stop before it costs more than this.")
+    ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Start the output over; the store keeps its replies.")
+        bool, typer.Option("--anew", help="Start over; stored replies are used again.")
     ] = False,
     data_dir: DataDir = None,
     store: StorePath = STORE,
+    as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Label every text of a file. Stop and start as you like: nothing is asked twice."""
+    """Label every row of a file; stop and resume at any time."""
     chosen = read_card(card, model=model)
     if average is not None:
         chosen = Card.model_validate(chosen.model_dump() | {"average": average})
@@ -73,7 +99,7 @@ def classify_(
         out or file.with_name(f"{file.stem}.labelled.csv"),
         text,
         dict(map(_field, fields or [])),
-        tuple(keep or ()),
+        tuple(columns) if columns else None,
         limit,
         abstain_below,
     )
@@ -97,13 +123,13 @@ def classify_(
                 on_note=warn,
             )
         )
-    _tell(job, done)
+    _tell(job, done, as_json=as_json)
 
 
 def _field(text: str) -> tuple[str, str]:
     name, equals, column = text.partition("=")
     if not (name and equals and column):
-        raise Problem(f"--field {text!r} names no column; write NAME=COLUMN")
+        raise Problem(f"--field {text!r} has no column; write NAME=COLUMN")
     return name, column
 
 
@@ -114,14 +140,26 @@ def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget 
     return Budget(calls=max_calls, usd=max_usd, price=price.price if price else None)
 
 
-def _tell(job: Job, done: LabelCounts) -> None:
-    typer.echo(f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} of them new)")
+def _tell(job: Job, done: LabelCounts, *, as_json: bool) -> None:
+    failed = done.faults["error"]
+    lines = [f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} new)"]
     if done.faults:
         shown = ", ".join(f"{n:,} {fault}" for fault, n in done.faults.most_common())
-        typer.echo(f"without a label: {shown}")
-    if failed := done.faults["error"]:
+        lines.append(f"rows without a label: {shown}")
+    finish(
+        {
+            "labels": str(job.out),
+            "rows": done.n_rows,
+            "new": done.n_new,
+            "faults": dict(done.faults),
+            "error": done.error,
+        },
+        *lines,
+        as_json=as_json,
+        steps=[this_again("--anew")] if failed else [],
+    )
+    if failed:
         fail(
-            f"{failed:,} rows failed for good ({done.error}); --anew asks only those again: all "
-            "other replies are in the store",
+            f"{failed:,} rows failed after retries ({done.error}); --anew retries only those",
             INCOMPLETE,
         )

@@ -8,15 +8,15 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, ScaleOption, open_run, verb
+from flipmeter.cli.options import AsJson, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import warning_lines
 from flipmeter.report import comparison_table
 
 app = verb()
 
-FirstRun = Annotated[Path, typer.Argument(help="The run that is subtracted.")]
-SecondRun = Annotated[Path, typer.Argument(help="The run it is subtracted from.")]
+FirstRun = Annotated[Path, typer.Argument(help="The baseline run, which is subtracted.")]
+SecondRun = Annotated[Path, typer.Argument(help="The run that is compared with it.")]
 
 
 @app.command()
@@ -26,13 +26,15 @@ def compare(
     scale: ScaleOption = None,
     as_json: AsJson = False,
     csv: AsCsv = False,
+    out: TableOut = None,
 ) -> None:
-    """Print what differs between two runs on the same items, and what cannot be told apart."""
+    """Print paired differences between two runs on the same items."""
+    spare(out, first, second)
     runs = open_run([first], scale), open_run([second], scale)
     table = runs[0].compare(runs[1])
     about = {"first": runs[0].study.name, "second": runs[1].study.name}
     warnings = [line for run in runs for line in warning_lines(run)]
-    Output(as_json=as_json, as_csv=csv).show(
+    Output(out, as_json=as_json, as_csv=csv).show(
         about,
         {"differences": table},
         lambda: say("", comparison_table(table, [str(run.folder) for run in runs]), *warnings),

@@ -1,17 +1,17 @@
-"""The verb confirm: ask a selected rater about items that the choice did not see."""
+"""The verb confirm: a selected rater on items that the choice did not see."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import RenderableType
 
 from flipmeter.api import STORE
 from flipmeter.cli.asking import resumable
-from flipmeter.cli.consoles import INCOMPLETE, fail, say, warn
+from flipmeter.cli.consoles import fail, warn
+from flipmeter.cli.exits import INCOMPLETE, exit_by
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -21,6 +21,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     verb,
 )
+from flipmeter.cli.output import finish
 from flipmeter.model import Ledger, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import read_as_written, write_card
@@ -28,15 +29,13 @@ from flipmeter.ship.confirm import Confirmation, confirm
 
 app = verb()
 
-EXITS = {"stable": 0, "flips": 1, "unreadable": 1, "inconclusive": 3, "not identified": 3}
-
 
 @app.command("confirm")
 def confirm_(
     card: Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")],
     items: Annotated[
         int,
-        typer.Option("--items", "-n", help="How many items that the choice did not see.", min=1),
+        typer.Option("--items", metavar="N", help="The number of unseen items to rate.", min=1),
     ],
     data_dir: DataDir = None,
     out: Out = None,
@@ -45,7 +44,7 @@ def confirm_(
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Ask a selected rater about unseen items and write the verdict into its card."""
+    """Test a selected rater on unseen items and write the verdict into its card."""
     chosen = read_as_written(card)
     asked = chosen.beside(card.parent)
     if told := asked.warning(asked.world(card.parent, data_dir)):
@@ -66,16 +65,18 @@ def confirm_(
             on_plan=meter.on_plan,
             on_note=meter.on_note,
         )
-    if as_json:
-        typer.echo(json.dumps(_plain(done), ensure_ascii=False))
-    else:
-        say(*done.tables(), f"run folder: {folder}")
+    if not done.missing:
+        write_card(done.card, card)
+    lines: list[RenderableType] = []
+    if not as_json:
+        lines = [*done.tables(), f"run folder: {folder}"]
+    if not as_json and not done.missing:
+        said = "confirmed" if done.card.is_confirmed else "not confirmed"
+        lines.append(f"{said} ({done.word}): {card}")
+    finish(_plain(done), *lines, as_json=as_json)
     if done.missing:
-        fail(f"{done.missing}; nothing was confirmed: run again to ask the rest", INCOMPLETE)
-    write_card(done.card, card)
-    said = "confirmed" if done.card.is_confirmed else "not confirmed"
-    typer.echo(f"{said} ({done.word}): {card}", err=as_json)
-    sys.exit(EXITS[done.word])
+        fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
+    exit_by(done.word)
 
 
 def _plain(done: Confirmation) -> dict[str, Any]:

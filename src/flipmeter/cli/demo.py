@@ -1,26 +1,35 @@
-"""The verb demo: the whole job, offline."""
+"""The verb demo: a whole study, offline."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+from rich.console import RenderableType
 
 from flipmeter.api import STORE, Run
 from flipmeter.cli.asking import ask
-from flipmeter.cli.consoles import say
-from flipmeter.cli.options import Limit, Out, StorePath, study_of, verb
+from flipmeter.cli.next_steps import on_file
+from flipmeter.cli.options import AsJson, Limit, Out, StorePath, study_of, verb
+from flipmeter.run.results.next_steps import Step
 from flipmeter.run.results.summary import one_flip
 
 app = verb()
 
 
 @app.command()
-def demo(out: Out = None, store: StorePath = STORE, limit: Limit = None) -> None:
-    """Run the whole job offline: embedded model, bundled data, a few minutes."""
+def demo(
+    out: Out = None, store: StorePath = STORE, limit: Limit = None, as_json: AsJson = False
+) -> None:
+    """Run a whole study offline: embedded model, bundled reviews, a few minutes."""
     study = study_of("demo", None, None, None, limit, None)
     folder = out or Path("runs") / study.name
 
-    def close(done: Run) -> None:
-        say(*one_flip(done.source))
-        say(f"\nreport: {done.report()}  (open it in a browser)")
+    def close(done: Run) -> Iterator[RenderableType]:
+        yield from one_flip(done.source)
+        yield f"\nreport: {done.report()}  (open it in a browser)"
 
-    ask(study, folder, store, then=close)
+    def steps(_: Run) -> list[Step]:
+        return [on_file("view", folder)]
+
+    ask(study, folder, store, as_json=as_json, then=close, steps=steps)

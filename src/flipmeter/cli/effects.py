@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flipmeter.cli.consoles import say
+from flipmeter.cli.next_steps import on_run
 from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines
@@ -28,4 +29,5 @@ def effects(
         {"effects": table},
         lambda: say("", effect_table(table), *effect_notes(table), *warning_lines(done)),
         write=write_effects,
+        steps=on_run(done),
     )

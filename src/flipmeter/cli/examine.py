@@ -1,4 +1,4 @@
-"""The verb examine: what an endpoint has, before a study relies on it."""
+"""The verb examine: what an endpoint supports, before a study relies on it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     verb,
 )
+from flipmeter.cli.output import print_json
 from flipmeter.model import (
     CAPABILITIES,
     Capability,
@@ -36,7 +37,7 @@ from flipmeter.types import Interface, Model, Reply
 
 app = verb()
 
-WORDS = {True: "yes", False: "no", None: "cannot be told"}
+WORDS = {True: "yes", False: "no", None: "unknown"}
 STYLES = {True: "green", False: "red", None: "yellow"}
 ABOUT = {
     "logprobs": "log-probabilities of the answer's tokens",
@@ -51,53 +52,56 @@ ABOUT = {
 def examine(
     model: Annotated[str, typer.Argument(help="A model: openrouter/..., http/NAME, local/....")],
     base_url: Annotated[
-        str | None, typer.Option("--base-url", help="Where it is asked, if not where usual.")
+        str | None,
+        typer.Option(
+            "--base-url", metavar="URL", help="The endpoint; default: that of the provider."
+        ),
     ] = None,
     key: Annotated[
-        str, typer.Option(metavar="NAME", help="The variable with its key, if not the usual one.")
+        str, typer.Option(metavar="NAME", help="The environment variable with its API key.")
     ] = "",
     interface: Annotated[
-        Interface | None, typer.Option(help="How it is asked, if not as usual.")
+        Interface | None, typer.Option(help="Chat or completions; default: by model.")
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Look anew, whatever is recorded.")
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Start over; recorded findings are replaced.")
     ] = False,
     store: StorePath = STORE,
     as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Find out what a model has, by a few small requests or a self-test, and record it."""
+    """Find out what a model supports, with a few small requests, and record it."""
     chosen = Model(model, base_url=base_url, key=key, interface=interface)
     found, reply = stated(chosen), Reply()
     if found is None or is_tested(chosen):
         with Store(store) as replies:
-            found, reply = _examined(chosen, replies, again=again)
+            found, reply = _examined(chosen, replies, anew=anew)
     if as_json:
-        typer.echo(json.dumps(_plain(chosen, found, reply), ensure_ascii=False))
+        print_json(_plain(chosen, found, reply))
         return
     say(_table(chosen, found))
     for name, value in _answered(reply).items():
         say(f"the {name} that answered: {value}")
     if stated(chosen) is None or is_tested(chosen):
-        say(f"recorded in {store} for every run; --again looks anew")
+        say(f"recorded in {store} for every run; --anew examines it again")
 
 
-def _examined(model: Model, store: Store, *, again: bool) -> tuple[dict[str, Capability], Reply]:
-    """Return what is known, with what was not known looked at now."""
+def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capability], Reply]:
+    """What is recorded about a model, and what is found out now."""
     if (found := stated(model)) is not None:
-        tested = wait_for(learn_reproducible(model, store, anew=again))
+        tested = wait_for(learn_reproducible(model, store, anew=anew))
         return {**found, tested.name: tested}, Reply()
     identity = identity_of(model)
-    known = {} if again else store.capabilities(identity, asked_as(model))
+    known = {} if anew else store.capabilities(identity, asked_as(model))
     missing = [name for name in CAPABILITIES if name not in known]
     seen = wait_for(look(model, store, missing)) if missing else Examination({})
     return {**known, **seen.found}, seen.reply
 
 
 def _table(model: Model, found: Mapping[str, Capability]) -> Table:
-    table = Table(title=f"What {model.title} has", title_justify="left")
-    for name in ("capability", "is it there?", "how we know", "since"):
+    table = Table(title=f"What {model.title} supports", title_justify="left")
+    for name in ("capability", "supported", "evidence", "since"):
         table.add_column(name)
     for name, one in _known(found).items():
         there = Text(WORDS[one.is_there], style=STYLES[one.is_there])
@@ -106,12 +110,12 @@ def _table(model: Model, found: Mapping[str, Capability]) -> Table:
 
 
 def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:
-    """What was looked for, in the order in which it is shown."""
+    """The capabilities that were examined, in order."""
     return {name: found[name] for name in ABOUT if name in found}
 
 
 def _answered(reply: Reply) -> dict[str, str]:
-    """Return what the endpoint says about itself."""
+    """What the endpoint says about itself."""
     named = {
         "model": reply.model,
         "provider": reply.provider,

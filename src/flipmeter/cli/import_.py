@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from flipmeter.api import STORE
+from flipmeter.api import STORE, Run
 from flipmeter.bridge.logs import import_log, open_log
 from flipmeter.bridge.other_tools import Named, is_of_other_tool, predictions_of
-from flipmeter.cli.consoles import INCOMPLETE, fail, say
-from flipmeter.cli.options import DataDir, StorePath, spare, verb
-from flipmeter.cli.output import write_rows
+from flipmeter.cli.asking import print_run
+from flipmeter.cli.consoles import fail, say
+from flipmeter.cli.exits import INCOMPLETE
+from flipmeter.cli.next_steps import on_file, on_run
+from flipmeter.cli.options import AsJson, DataDir, StorePath, spare, verb
+from flipmeter.cli.output import finish, say_next, write_rows
 from flipmeter.model import Ledger, Store
-from flipmeter.run.results.summary import summary
 from flipmeter.types import Problem
 
 app = verb()
@@ -25,65 +26,102 @@ app = verb()
 def import_(
     log: Annotated[
         list[Path],
-        typer.Argument(help="A log of Inspect (.eval); of promptfoo (.json), of lm-eval (.jsonl)."),
+        typer.Argument(
+            help="An Inspect log (.eval), promptfoo output (.json), lm-eval samples (.jsonl)."
+        ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The run folder (runs/NAME); the table (LOG.csv)."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="The run folder (default: runs/NAME) or table (default: LOG.csv).",
+        ),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="Classes to look for in the replies of a table: a,b,c.")
+        str | None,
+        typer.Option(metavar="CLASSES", help="The classes to find in replies: low,medium,high."),
     ] = None,
     item: Annotated[
-        str | None, typer.Option(help="promptfoo: the variable that names the item.")
+        str | None,
+        typer.Option("--item-var", metavar="NAME", help="promptfoo: the variable with item names."),
     ] = None,
     condition: Annotated[
-        str | None, typer.Option(help="promptfoo: the variable that is moved (else the prompt).")
+        str | None,
+        typer.Option(
+            "--condition-var",
+            metavar="NAME",
+            help="promptfoo: the variable that differs between conditions; default: the prompt.",
+        ),
     ] = None,
     gold: Annotated[
-        str | None, typer.Option(help="promptfoo: the variable with the true class.")
+        str | None,
+        typer.Option(
+            "--gold-var", metavar="NAME", help="promptfoo: the variable with gold classes."
+        ),
     ] = None,
     filter: Annotated[
-        str | None, typer.Option("--filter", help="lm-eval: which filter's answers.")
+        str | None,
+        typer.Option("--filter", metavar="NAME", help="lm-eval: use the answers of this filter."),
     ] = None,
     data_dir: DataDir = None,
     store: StorePath = STORE,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Count what the log does not hold as errors.")
+        bool, typer.Option("--partial", help="Count replies that the log lacks as errors.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Read the log of another tool; nobody is asked.
+    """Import the log of another tool; no model is asked.
 
     A flipmeter task in Inspect becomes a run folder. Outputs of promptfoo and samples of lm-eval
-    become a table of predictions, which measure and report read.
+    become a table of predictions for measure and report.
     """
     others = [path for path in log if is_of_other_tool(path)]
     if others:
         if len(others) < len(log):
-            raise Problem("logs of Inspect and of other tools together; import them one by one")
-        _write_table(others, out, scale, Named(item, condition, gold, filter))
+            raise Problem("cannot mix Inspect logs with others; import them one by one")
+        _write_table(others, out, scale, Named(item, condition, gold, filter), as_json=as_json)
     elif len(log) > 1:
-        raise Problem("several logs of Inspect; import them one by one")
+        raise Problem("cannot join several Inspect logs; import them one by one")
     else:
-        _write_run(log[0], out, data_dir, store, partial)
+        _write_run(log[0], out, data_dir, store, partial, as_json=as_json)
 
 
-def _write_table(logs: list[Path], out: Path | None, scale: str | None, named: Named) -> None:
-    """Write the answers in some logs as a table of predictions."""
+def _write_table(
+    logs: list[Path], out: Path | None, scale: str | None, named: Named, *, as_json: bool
+) -> None:
+    """Write the answers in logs as a table of predictions."""
     path = out or Path(f"{logs[0].stem}.csv")
     spare(path, *logs)
     classes = [part.strip() for part in scale.split(",")] if scale else []
     table = predictions_of(logs, named, classes)
     write_rows(table, path)
     n_faults = table.filter(table["fault"] != "").height
-    many = f"{table.height:,} answers, {n_faults:,} without a label"
-    say(f"{many}; conditions: {', '.join(table['condition'].unique(maintain_order=True))}")
-    said = f" --scale {quote(scale)}" if scale else ""
-    say(f"table: {path}\nnext: flipmeter measure {quote(str(path))}{said}")
+    conditions = table["condition"].unique(maintain_order=True).to_list()
+    finish(
+        {
+            "table": str(path),
+            "answers": table.height,
+            "without_label": n_faults,
+            "conditions": conditions,
+        },
+        f"{table.height:,} answers, {n_faults:,} without a label; conditions: "
+        f"{', '.join(conditions)}",
+        f"table: {path}",
+        as_json=as_json,
+        steps=[on_file("measure", path, *(("--scale", scale) if scale else ()))],
+    )
 
 
 def _write_run(
-    log: Path, out: Path | None, data_dir: Path | None, store: Path, partial: bool
+    log: Path,
+    out: Path | None,
+    data_dir: Path | None,
+    store: Path,
+    partial: bool,
+    *,
+    as_json: bool,
 ) -> None:
     """Make a run folder of the log of a flipmeter task in Inspect."""
     opened, ledger = open_log(log), Ledger()
@@ -92,11 +130,14 @@ def _write_run(
         done = import_log(
             opened, folder, replies, data_dir=data_dir, is_partial=partial, ledger=ledger
         )
-    say(*summary(done))
-    say(f"\nrun folder: {folder}")
+    run = Run.of(done)
+    if as_json:
+        print_run(run, folder, on_run(run))
+    else:
+        say(*run.tables(), f"\nrun folder: {folder}")
+        say_next(on_run(run))
     if ledger.failed:
         fail(
-            f"{ledger.failed:,} of {ledger.wanted:,} replies are not in {log}; the tables count "
-            "them as errors",
+            f"{log} lacks {ledger.failed:,} of {ledger.wanted:,} replies; they count as errors",
             INCOMPLETE,
         )

@@ -1,17 +1,18 @@
-"""The verb init: look at a file and draft a study of it."""
+"""The verb init: draft a study for a file of texts."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from shlex import quote
 from typing import Annotated
 
 import typer
 
-from flipmeter.base.files.atomic import write_output
 from flipmeter.cli.consoles import warn
-from flipmeter.cli.options import spare, verb
+from flipmeter.cli.exits import INTERRUPTED
+from flipmeter.cli.next_steps import on_file
+from flipmeter.cli.options import AsJson, spare, verb
+from flipmeter.cli.output import finish, write_text
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
 
@@ -21,28 +22,37 @@ app = verb()
 @app.command()
 def init(
     file: Annotated[Path, typer.Argument(help="Texts: .csv, .tsv, .jsonl, .parquet.")],
-    text: Annotated[str | None, typer.Option(help="The column with the texts.")] = None,
-    label: Annotated[str | None, typer.Option(help="The column with the labels.")] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column with the texts.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column with the labels.")
+    ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="The classes, lowest first: low,medium,high.")
+        str | None,
+        typer.Option(metavar="CLASSES", help="The classes, lowest first: low,medium,high."),
     ] = None,
     unlabelled: Annotated[
-        bool, typer.Option("--unlabelled", help="No column holds labels: no accuracy.")
+        bool, typer.Option("--unlabelled", help="The file has no labels: no accuracy.")
     ] = False,
-    model: Annotated[str, typer.Option("--model", "-m", help="Who answers.")] = EMBEDDED,
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="MODEL", help="The model to ask.")
+    ] = EMBEDDED,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The study file (FILE's name, .yaml).")
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="The study file; default: FILE.yaml."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the study file.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Look at a file of texts, with or without labels, and write a study that runs as it is.
+    """Inspect a file of texts and write a study file that runs as it is.
 
-    What the file does not tell is asked on a terminal; elsewhere the error names the option.
+    On a terminal, it asks for what the file does not show; elsewhere the error names the option.
     """
     path = out or Path(f"{file.stem}.yaml")
     spare(path, file)
     if path.exists() and not force:
-        raise Problem(f"{path} is there already; name another with --out, or say --force")
+        raise Problem(f"{path} already exists; use --out or --force")
     classes = None if scale is None else [part.strip() for part in scale.split(",")]
     draft = draft_study(
         file,
@@ -52,20 +62,28 @@ def init(
         scale=classes,
         unlabelled=unlabelled,
         model=model,
-        ask=_asker(),
+        ask=None if as_json else _asker(),
     )
-    try:
-        write_output(path, draft.text)
-    except OSError as error:
-        raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
+    write_text(draft.text, path)
     for note in draft.notes:
         warn(note)
-    typer.echo(f"study: {path}  (read it: the comments say what to change)")
-    typer.echo(f"next: flipmeter plan {quote(str(path))}")
+    finish(
+        {"study": str(path), "notes": list(draft.notes)},
+        f"study: {path}  (its comments say what you may want to change)",
+        as_json=as_json,
+        steps=[on_file("plan", path)],
+    )
 
 
 def _asker() -> Ask | None:
-    """Return what puts a question to the user, None where nobody would answer."""
+    """A function that asks the user, None where there is no terminal to answer on."""
     if not sys.stdin.isatty():
         return None
-    return lambda question, proposed: str(typer.prompt(question, default=proposed, err=True))
+
+    def ask(question: str, proposed: str | None) -> str:
+        try:
+            return str(typer.prompt(question, default=proposed, err=True))
+        except typer.Abort:
+            sys.exit(INTERRUPTED)
+
+    return ask

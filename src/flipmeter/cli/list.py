@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import verb
+from flipmeter.cli.options import AsJson, verb
+from flipmeter.cli.output import print_json
 from flipmeter.data import datasets
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
 from flipmeter.measure import ASPECTS
@@ -43,12 +44,16 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 @app.command("list")
 def list_(
     kind: Annotated[str | None, typer.Argument(help="datasets, models, probes, ...")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the names that a study may use."""
     kinds = _kinds()
     if kind is not None and kind not in kinds:
         raise Problem(f"no kind named '{kind}'{suggestion(kind, list(kinds))}")
-    for name in [kind] if kind else list(kinds):
+    if as_json:
+        print_json({kind: kinds[kind]} if kind else kinds)
+        return
+    for name in [kind] if kind else [*kinds]:
         table = Table(title=name, title_justify="left", show_header=False, box=None)
         for part, line in kinds[name].items():
             table.add_row(f"  {part}", line)
@@ -75,7 +80,7 @@ def _levels() -> dict[str, str]:
         "shots": "demonstrations per class: 0, 1, 2, ...",
         "layout": "cued, paper",
         "word_reversal": "header, flipped",
-        "cardinality": "2 or 3, or what `merge` names: neighbouring classes are merged",
+        "cardinality": "2 or 3, or a name under `merge`: neighbouring classes are merged",
     }
 
 

@@ -11,7 +11,8 @@ import typer
 
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.next_steps import on_run
+from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
 from flipmeter.measure import ASPECTS
@@ -29,16 +30,20 @@ def measure(
     scale: ScaleOption = None,
     show: Annotated[
         str | None,
-        typer.Option(help="Only these aspects (see flipmeter list aspects), or all."),
+        typer.Option(
+            metavar="ASPECT",
+            help="Only these, comma-separated (see flipmeter list aspects), or all.",
+        ),
     ] = None,
     costs: Annotated[
-        Path | None, typer.Option(help="A CSV of costs for --show worst: gold by predicted class.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A CSV of costs for --show worst: gold by predicted class."
+        ),
     ] = None,
     as_json: AsJson = False,
     csv: AsCsv = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write all rows to a file: .csv, .parquet.")
-    ] = None,
+    out: TableOut = None,
 ) -> None:
     """Print verdicts and estimates of a run or a table of predictions; --show adds detail."""
     spare(out, *folders, costs)
@@ -46,7 +51,13 @@ def measure(
     output = Output(out, as_json=as_json, as_csv=csv)
     if show is None:
         tables = {"estimates": done.estimates, "verdicts": done.verdicts}
-        output.show(heading(done), tables, lambda: say(*done.tables()), rows=done.estimates)
+        output.show(
+            heading(done),
+            tables,
+            lambda: say(*done.tables()),
+            rows=done.estimates,
+            steps=on_run(done),
+        )
     else:
         _show_aspects(done, _aspects(done, show, costs), output)
 
@@ -69,7 +80,7 @@ def _show_aspects(done: Run, tables: dict[str, pl.DataFrame], output: Output) ->
     def people() -> None:
         for name, table in tables.items():
             if table.is_empty():
-                say("", f"{name}: this run has nothing to measure it on")
+                say("", f"{name}: no data for this aspect in this run")
             else:
                 say(
                     "",

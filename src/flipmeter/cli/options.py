@@ -1,4 +1,4 @@
-"""The arguments and options that verbs share, and what they name."""
+"""Arguments and options that verbs share: one name, one meaning."""
 
 from __future__ import annotations
 
@@ -23,35 +23,59 @@ RunOrTable = Annotated[
 RunsOrTable = Annotated[
     list[Path],
     typer.Argument(
-        help="A run folder, several that are one study, or a table of predictions (CSV, JSONL, "
+        help="A run folder, several to join into one run, or a table of predictions (CSV, JSONL, "
         "Parquet)."
     ),
 ]
 ScaleOption = Annotated[
     str | None,
-    typer.Option("--scale", help="Of a table: its classes, lowest first (a,b,c), or nominal."),
+    typer.Option(
+        "--scale",
+        metavar="CLASSES",
+        help="Classes of a table, lowest first: low,medium,high; or nominal.",
+    ),
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Change a key of the study: test_size=40, base.shots=1."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a key of the study: test_size=40, base.shots=1 (repeatable).",
+    ),
 ]
 Models = Annotated[
-    list[str] | None, typer.Option("--model", "-m", help="Ask this model instead (repeatable).")
+    list[str] | None,
+    typer.Option("--model", "-m", metavar="MODEL", help="Use this model instead (repeatable)."),
 ]
 Data = Annotated[
-    list[str] | None, typer.Option("--dataset", "-d", help="Use this dataset instead (repeatable).")
+    list[str] | None,
+    typer.Option(
+        "--dataset", "-d", metavar="DATASET", help="Use this dataset instead (repeatable)."
+    ),
 ]
-Limit = Annotated[int | None, typer.Option(help="Rate at most this many items.", min=1)]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", help="Rate at most this many items.", min=1)
+]
 DataDir = Annotated[
     Path | None,
-    typer.Option(envvar="FLIPMETER_DATA", help="The folder with the catalog's datasets."),
+    typer.Option(
+        "--data-dir",
+        metavar="FOLDER",
+        envvar="FLIPMETER_DATA",
+        help="The folder with the catalog's datasets.",
+    ),
 ]
-StorePath = Annotated[Path, typer.Option("--store", help="The reply store.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder (runs/NAME).")]
+StorePath = Annotated[Path, typer.Option("--store", metavar="FILE", help="The reply store.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PATH", help="The run folder; default: runs/NAME."),
+]
 
 TableOut = Annotated[
     Path | None,
-    typer.Option("--out", "-o", help="Write the table to a file: .csv, .parquet, .md, .tex."),
+    typer.Option(
+        "--out", "-o", metavar="PATH", help="Write the table: .csv, .parquet; most as .md, .tex."
+    ),
 ]
 
 
@@ -70,7 +94,7 @@ TrustCode = Annotated[
     typer.Option(
         "--trust",
         callback=_trusting,
-        help="Run the Python code that is named here; it can do all that you can.",
+        help="Run the Python code that the study or card names, with your rights.",
     ),
 ]
 TrustHosts = Annotated[
@@ -78,11 +102,12 @@ TrustHosts = Annotated[
     typer.Option(
         "--trust-host",
         callback=_trusting_hosts,
-        help="Send the key that a model names (`key:`) to this HOST or HOST:PORT (repeatable).",
+        metavar="HOST",
+        help="Send the API key that a model names (`key:`) to this HOST or HOST:PORT (repeatable).",
     ),
 ]
-"""Consent to what a study names holds for this command; `trusting` is asked where it matters."""
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a machine.")]
+"""Consent for this command alone."""
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 
 def verb() -> typer.Typer:
@@ -110,24 +135,24 @@ def study_of(
 def _change(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise Problem(f"--set {text!r} changes nothing; write KEY=VALUE")
+        raise Problem(f"--set {text!r} has no value; write KEY=VALUE")
     return key, read_yaml(value, f"--set {key}: {value[:80]!r}")
 
 
 def spare(out: Path | None, *sources: Path | None) -> None:
-    """Refuse to write over a file that is read, or over what a run folder is made of."""
+    """Refuse to overwrite an input, or a file of a run folder."""
     if out is None:
         return
     for source in filter(None, sources):
         is_inside = source.is_dir() and out.resolve().parent.name.startswith("g-")
         if is_inside or is_same_file(out, source / MANIFEST if source.is_dir() else source):
-            raise Problem(f"{out} is what is read here; name another file to write")
+            raise Problem(f"{out} is an input of this command; use another --out")
 
 
 def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
-    """The run that is named, whose classes may be named with commas between them.
+    """Open a run; `scale` is a comma-separated list of classes.
 
-    `nominal` says that they have no order, and `nominal:red,green` which they are.
+    `nominal` means classes without an order, `nominal:red,green` also names them.
     """
     names = _named(scale).split(",") if scale else []
     return Run(*paths, scale=[name.strip() for name in names])

@@ -1,19 +1,22 @@
-"""Where a table goes: into a file, and to stdout for people or for a machine."""
+"""Results to a file and to stdout: tables and lines for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.console import RenderableType
 
 from flipmeter.base.files.atomic import open_output, write_output
-from flipmeter.report import safe_csv, write_table
+from flipmeter.base.printed import without_controls
+from flipmeter.cli.consoles import say
+from flipmeter.run.results.next_steps import Step
 from flipmeter.types import Problem
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
@@ -21,7 +24,7 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
 
 @dataclass(frozen=True)
 class Output:
-    """What the user asked for: a file, JSON or CSV; with neither JSON nor CSV, a page to read."""
+    """Where results go: a file, and stdout as JSON, CSV or tables for people."""
 
     out: Path | None = None
     as_json: bool = False
@@ -34,20 +37,49 @@ class Output:
         people: Callable[[], None],
         *,
         rows: pl.DataFrame | None = None,
-        write: Callable[[pl.DataFrame, Path], None] = write_table,
+        write: Callable[[pl.DataFrame, Path], None] | None = None,
+        steps: Sequence[Step] = (),
     ) -> None:
         """Write and print tables; `rows` is what a file gets where that is not the one table."""
+        from flipmeter.report import safe_csv, write_table
+
         if rows is None:
             (rows,) = tables.values()
         if self.out is not None:
-            write(rows, self.out)
+            (write or write_table)(rows, self.out)
         if self.as_json:
             content = {name: table.to_dicts() for name, table in tables.items()}
-            print_json({**about, **content})
+            print_json({**about, **content, **_next(steps)})
         elif self.as_csv:
             typer.echo(safe_csv(rows), nl=False)
         else:
             people()
+            say_next(steps)
+
+
+def finish(
+    content: Mapping[str, Any], *lines: RenderableType, as_json: bool, steps: Sequence[Step] = ()
+) -> None:
+    """Print what a verb did: lines for people, or `content` as one JSON document."""
+    if as_json:
+        print_json({**content, **_next(steps)})
+    else:
+        for line in lines:
+            if isinstance(line, str):
+                typer.echo(without_controls(line))  # not folded: it may hold a path to copy
+            else:
+                say(line)
+        say_next(steps)
+
+
+def say_next(steps: Sequence[Step]) -> None:
+    """Print the next commands, each in one line to copy."""
+    for step in steps:
+        typer.echo(without_controls(str(step)))
+
+
+def _next(steps: Sequence[Step]) -> dict[str, list[str]]:
+    return {"next": [step.command for step in steps]} if steps else {}
 
 
 def print_json(content: Any) -> None:
@@ -68,11 +100,13 @@ def write_text(text: str, out: Path) -> None:
     try:
         write_output(out, text)
     except OSError as error:
-        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error
+        raise Problem(
+            f"cannot write {out} ({error.strerror or error}); use another name"
+        ) from error
 
 
 def write_rows(table: pl.DataFrame, out: Path) -> None:
-    """Write rows that are read again, as they are, by the ending of the name."""
+    """Write rows unchanged, in the format of the file's suffix."""
     writers: dict[str, Callable[..., Any]] = {
         ".csv": table.write_csv,
         ".jsonl": table.write_ndjson,
@@ -84,4 +118,6 @@ def write_rows(table: pl.DataFrame, out: Path) -> None:
         with open_output(out) as file:
             writers[out.suffix](file)
     except OSError as error:
-        raise Problem(f"cannot write {out} ({error.strerror or error}); name another") from error
+        raise Problem(
+            f"cannot write {out} ({error.strerror or error}); use another name"
+        ) from error

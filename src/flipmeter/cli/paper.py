@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from flipmeter.base.files.atomic import write_output
 from flipmeter.cli.consoles import say
 from flipmeter.cli.options import AsJson, verb
+from flipmeter.cli.output import print_json
 from flipmeter.paper.errata import shown_errata
 from flipmeter.paper.errata.errata_page import errata_markdown, errata_tables
 from flipmeter.types import Problem
@@ -24,10 +24,12 @@ def paper(
         bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
     ] = False,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this erratum, by name (repeatable).")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this erratum, by name (repeatable)."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the page to this file (.md).")
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="Write the page to this file (.md)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,6 +50,6 @@ def _show_errata(names: list[str], out: Path | None, *, as_json: bool) -> None:
     if out is not None:
         write_output(out, errata_markdown(found))
     if as_json:
-        typer.echo(json.dumps([one.record() for one in found], ensure_ascii=False))
+        print_json({"errata": [one.record() for one in found]})
     elif out is not None:
         typer.echo(f"errata: {out}")

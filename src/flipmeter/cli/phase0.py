@@ -22,7 +22,9 @@ def phase0(
     scale: ScaleOption = None,
     greedy: Annotated[
         Path | None,
-        typer.Option(help="A greedy run for P1, P2 and P3; noise and the test stay with RUN."),
+        typer.Option(
+            metavar="RUN", help="A greedy run for P1, P2 and P3; noise and p still come from RUN."
+        ),
     ] = None,
     as_json: AsJson = False,
     csv: AsCsv = False,

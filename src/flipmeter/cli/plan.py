@@ -1,15 +1,14 @@
-"""The verb plan: what a study would ask, and what that takes."""
+"""The verb plan: requests, tokens, price and time of a study."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.cli.consoles import say
+from flipmeter.cli.next_steps import with_study
 from flipmeter.cli.options import (
     AsJson,
     Changes,
@@ -24,6 +23,7 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
+from flipmeter.cli.output import finish
 from flipmeter.model import read_prices
 from flipmeter.study.forecast import Speed
 
@@ -42,28 +42,29 @@ def plan(
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="Prices by address (YAML, JSON), or a saved list of a provider's models."
+            metavar="FILE",
+            help="Prices by model address (YAML, JSON), or a saved model list of a provider.",
         ),
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask providers for their prices.")
+        bool, typer.Option("--offline", help="Do not fetch prices from providers.")
     ] = False,
     rate: Annotated[
-        float | None, typer.Option(help="Requests per second that each model answers.")
+        float | None, typer.Option(metavar="N", help="Requests per second of each model.")
     ] = None,
     tokens_per_second: Annotated[
         float | None,
-        typer.Option(help="Prompt tokens per second that each model reads, without shared ones."),
+        typer.Option(metavar="N", help="New prompt tokens per second of each model."),
     ] = None,
     power: Annotated[
         str | None,
-        typer.Option(help="A claim, 'P1<0.10': its looks, and how often it would be settled."),
+        typer.Option(metavar="CLAIM", help="The power of a test of a claim: 'P1<0.10'."),
     ] = None,
     as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Say what a study would ask, and what that takes; no model is asked."""
+    """Print requests, tokens, price and time of a study; no model is asked."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     seen = chosen.plan(
         store=store,
@@ -72,7 +73,9 @@ def plan(
         speed=Speed(rate, tokens_per_second),
         power=power,
     )
-    if as_json:
-        typer.echo(json.dumps(seen.as_dict(), ensure_ascii=False))
-        return
-    say(*seen.tables())
+    finish(
+        seen.as_dict(),
+        *([] if as_json else seen.tables()),
+        as_json=as_json,
+        steps=[with_study("run", study, "--limit")],
+    )

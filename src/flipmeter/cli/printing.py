@@ -1,4 +1,4 @@
-"""What every table of a run is printed with."""
+"""What is printed with every table of a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from flipmeter.api import Run
 
 
 def heading(done: Run) -> dict[str, Any]:
-    """What a machine must know of every table of a run."""
+    """Study, mode and warnings: the head of every JSON document about a run."""
     return {"study": done.study.name, "mode": done.study.mode, "warnings": done.warnings}
 
 
 def warning_lines(done: Run) -> list[str]:
+    """The warnings of a run, a line for each rater."""
     return [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]

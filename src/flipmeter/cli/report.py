@@ -1,4 +1,4 @@
-"""The verb report: a run as one file for people."""
+"""The verb report: a run as one file to read or share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.options import RunsOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.output import finish
 from flipmeter.report import check_ending
 
 app = verb()
@@ -22,16 +23,18 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            help="The file: .html (RUN/report.html; of several runs report.html), .md, .tex; "
-            "all estimates as .csv, .parquet.",
+            metavar="PATH",
+            help="The file: .html, .md, .tex, or all estimates as .csv, .parquet; default: "
+            "RUN/report.html, or report.html for several runs.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write a run as one self-contained HTML page; also Markdown, LaTeX, CSV, Parquet."""
+    """Write one self-contained HTML page about a run; also Markdown, LaTeX, CSV, Parquet."""
     first, *others = folders
     beside = first / "report.html" if first.is_dir() else first.with_suffix(".html")
     path = out or (Path("report.html") if others else beside)
     check_ending(path)
     spare(path, *folders)
     open_run(folders, scale).report(path)
-    typer.echo(f"report: {path}")
+    finish({"report": str(path)}, f"report: {path}", as_json=as_json)

@@ -8,6 +8,7 @@ import typer
 
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
+from flipmeter.cli.next_steps import on_run
 from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines
@@ -54,7 +55,8 @@ def _show_residuals(done: Run, output: Output) -> None:
         blind = [CANNOT_SEE] if study.design == "one-at-a-time" and len(study.vary) > 1 else []
         say("", residual_table(table), *residual_notes(table), *blind, *warning_lines(done))
 
-    output.show(heading(done), {"residuals": table}, people, write=write_residuals)
+    steps = on_run(done)
+    output.show(heading(done), {"residuals": table}, people, write=write_residuals, steps=steps)
 
 
 def _show_forecasts(done: Run, output: Output) -> None:

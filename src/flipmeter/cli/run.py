@@ -1,4 +1,4 @@
-"""The verb run: ask what is missing, then measure."""
+"""The verb run: send what is not stored, then measure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from flipmeter.api import STORE
 from flipmeter.cli.asking import ask
+from flipmeter.cli.next_steps import on_run
 from flipmeter.cli.options import (
+    AsJson,
     Changes,
     Data,
     DataDir,
@@ -36,22 +38,35 @@ def run(
     limit: Limit = None,
     data_dir: DataDir = None,
     until: Annotated[
-        str | None, typer.Option(help="Stop as soon as a claim is settled: 'P1<0.10'.")
+        str | None,
+        typer.Option(metavar="CLAIM", help="Stop as soon as a claim is settled: 'P1<0.10'."),
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(help="Let Ray actors answer: ray, ray://HOST:PORT or ray:HOST:PORT."),
+        typer.Option(
+            metavar="RAY", help="Ask on a Ray cluster: ray, ray://HOST:PORT or ray:HOST:PORT."
+        ),
     ] = None,
     anyway: Annotated[
-        bool, typer.Option(help="Ask raters whose first replies cannot be read all the same.")
+        bool,
+        typer.Option("--anyway", help="Go on with raters whose first replies cannot be read."),
     ] = False,
     out: Out = None,
     store: StorePath = STORE,
+    as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Ask what is missing, then measure. Stop and start as you like: nothing is asked twice."""
+    """Send the requests that are not stored yet, then measure; stop and resume at any time."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     if until is not None:
         chosen = chosen.model_copy(update={"until": until})
-    ask(chosen, out or Path("runs") / chosen.name, store, on=on, anyway=anyway)
+    ask(
+        chosen,
+        out or Path("runs") / chosen.name,
+        store,
+        on=on,
+        anyway=anyway,
+        as_json=as_json,
+        steps=lambda done: on_run(done, study),
+    )

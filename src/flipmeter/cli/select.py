@@ -1,4 +1,4 @@
-"""The verb select: which configuration of a run to ship, and on what evidence."""
+"""The verb select: the configuration of a run to ship, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Annotated, Any, cast
 
 import typer
 import yaml
+from rich.console import RenderableType
 
 from flipmeter.api import Run
-from flipmeter.cli.consoles import say
+from flipmeter.cli.next_steps import after_select, this_again
 from flipmeter.cli.options import AsJson, RunFolder, spare, verb
-from flipmeter.cli.output import print_json, write_text
+from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure.effects.field import By, Cost
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
+from flipmeter.run.results.next_steps import Step
 from flipmeter.ship.by_factor import configs_of, configs_yaml
 from flipmeter.ship.card import write_card
 from flipmeter.ship.select import ALL, Next, Selection, propose_next
@@ -33,44 +35,69 @@ def select_(
     by: Annotated[
         str | None,
         typer.Option(
-            help="What to optimise: accuracy (the default) or mae; any metric with --by-factor."
+            metavar="METRIC",
+            help="What to optimise: accuracy (default) or mae; with --by-factor any metric.",
         ),
     ] = None,
     by_factor: Annotated[
         bool,
         typer.Option(
             "--by-factor",
-            help="Instead: the best level of each prompt factor alone, as YAML for a study.",
+            help="Instead: choose each prompt factor's best level alone, as YAML for a study.",
         ),
     ] = False,
     max_flip: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only what is shown to flip less: P1=0.10 (repeatable), or 0.10 for all."
+            metavar="P1=0.10",
+            help="Require a flip rate shown to be below this, or 0.10 for all (repeatable).",
         ),
     ] = None,
     flip_proof: Annotated[
         list[str] | None,
-        typer.Option(help="Only what rules out flips by construction: P1,P2 (repeatable)."),
+        typer.Option(
+            metavar="P1,P2", help="Require that the design rules out these flips (repeatable)."
+        ),
     ] = None,
     max_unreadable: Annotated[
-        float, typer.Option(help="With a limit: the most pairs that may be unreadable.")
+        float,
+        typer.Option(
+            metavar="SHARE", help="With --max-flip: allow this share of unreadable pairs."
+        ),
     ] = UNREADABLE_LIMIT,
     contrast: Annotated[
-        list[str] | None, typer.Option(help="Compare flips of these pairs only (repeatable).")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Compare flips of this contrast only (repeatable)."),
     ] = None,
-    cost: Annotated[str, typer.Option(help="The third axis: calls, tokens or none.")] = "calls",
-    dataset: Annotated[str | None, typer.Option(help="Where a run has several.")] = None,
-    rater: Annotated[str | None, typer.Option(help="Only this model of the run.")] = None,
+    cost: Annotated[
+        str, typer.Option(metavar="UNIT", help="The cost axis: calls, tokens or none.")
+    ] = "calls",
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset", "-d", metavar="DATASET", help="Use this dataset of a run with several."
+        ),
+    ] = None,
+    rater: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this rater of the run.")
+    ] = None,
     level: Annotated[
-        str | None, typer.Option(help="Take this level instead of the best; base is one too.")
+        str | None,
+        typer.Option(metavar="NAME", help="Choose this level instead of the best; base is one."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws the halves that are held out.", min=0)] = 0,
-    show_all: Annotated[bool, typer.Option("--all", help="Also what somebody beats.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the chosen rater: rater.yaml.")] = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="The seed of the held-out split.", min=0)
+    ] = 0,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also print dominated configurations.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="Write the rater card: rater.yaml."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the Pareto front of the configurations, choose one, and write it as a rater card."""
+    """Print the Pareto front of configurations, choose one and write its rater card."""
     spare(out, folder)
     run = Run(folder)
     if by_factor:
@@ -99,19 +126,26 @@ def select_(
     )
     raters = list(dict.fromkeys(who for who, _ in found.field.candidates))
     tries = {who: propose_next(run.source, found, who) for who in raters}
-    if as_json:
-        print_json(heading(run) | _plain(found, tries))
-    else:
-        say("", *selection_tables(found, show_all=show_all), *_next_lines(tries))
-        say(*warning_lines(run))
     if out is not None:
         write_card(found.card(), out)
-        typer.echo(f"rater: {out}", err=as_json)
+    lines: list[RenderableType] = []
+    if not as_json:
+        tables = selection_tables(found, show_all=show_all)
+        lines = ["", *tables, *_proposal_lines(tries), *warning_lines(run)]
+        lines += [f"rater card: {out}"] if out else []
+    content = heading(run) | _plain(found, tries) | {"card": str(out) if out else None}
+    finish(content, *lines, as_json=as_json, steps=_steps(found, folder, out))
+
+
+def _steps(found: Selection, folder: Path, out: Path | None) -> list[Step]:
+    if out is not None:
+        return [after_select(out, found.field.n_items)]
+    return [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []
 
 
 def _refuse(names: Iterable[str]) -> None:
     for name in names:
-        raise Problem(f"{name} has no meaning with --by-factor; leave one of the two out")
+        raise Problem(f"{name} does not apply to --by-factor; use one of the two")
 
 
 def _by_factor(
@@ -130,7 +164,7 @@ def _by_factor(
             }
             for name, choices in chosen.items()
         }
-        print_json(heading(run) | {"by_factor": content})
+        print_json(heading(run) | {"by_factor": content, "out": str(out) if out else None})
     elif out is None:
         typer.echo(configs_yaml(chosen), nl=False)
     else:
@@ -145,16 +179,17 @@ def _limit(text: str) -> tuple[str, float]:
         limit = math.nan
     if not (name and equals) or math.isnan(limit):
         raise Problem(
-            f"--max-flip {text!r} is no limit; write CONTRAST=SHARE, as in P1=0.10, or SHARE"
+            f"--max-flip {text!r} is not a limit; write CONTRAST=SHARE, as in P1=0.10, or SHARE"
         )
     return name, limit
 
 
-def _next_lines(tries: dict[str, Next]) -> Iterator[str]:
+def _proposal_lines(tries: dict[str, Next]) -> Iterator[str]:
+    """Configurations that were not measured yet, as YAML for a study."""
     for rater, found in tries.items():
         if found.configs:
             yield ""
-            yield f"# to try next with {rater}: put this into the study"
+            yield f"# untested configurations for {rater}; add them to the study:"
             for name, why in found.why.items():
                 yield f"# {name}: {why}"
             yield yaml.safe_dump({"configs": found.configs}, sort_keys=False).rstrip()
@@ -176,5 +211,5 @@ def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
         "held_out": asdict(found.held_out) if found.held_out else None,
         "left_out": found.left_out,
         "can_flip": found.can_flip,
-        "next": {rater: asdict(one) for rater, one in tries.items()},
+        "proposals": {rater: asdict(one) for rater, one in tries.items()},
     }

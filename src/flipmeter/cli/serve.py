@@ -13,11 +13,13 @@ from flipmeter.base.checks import at_least
 from flipmeter.base.files.documents import read_yaml
 from flipmeter.cli.consoles import errors
 from flipmeter.cli.options import (
+    AsJson,
     DataDir,
     TrustCode,
     TrustHosts,
     verb,
 )
+from flipmeter.cli.output import print_json
 from flipmeter.data import load
 from flipmeter.model import (
     is_simulated,
@@ -38,15 +40,22 @@ def serve(
     dataset: Annotated[
         str,
         typer.Option(
+            "--dataset",
+            "-d",
+            metavar="DATASET",
             help="The dataset that simulated raters know: a name, a study file (STUDY.yaml:NAME if "
-            "it has several), or an entry of one: '{file: a.csv, scale: [low, high]}'."
+            "it has several), or an entry of one: '{file: a.csv, scale: [low, high]}'.",
         ),
     ] = "reviews",
     data_dir: DataDir = None,
     port: Annotated[
-        int, typer.Option(help="The port on the loopback address.", min=0, max=65535)
+        int,
+        typer.Option(metavar="PORT", help="The port to listen on.", min=0, max=65535),
     ] = 8080,
-    delay: Annotated[float, typer.Option(help="Seconds that every answer is held back.")] = 0.0,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Delay every reply by this.")
+    ] = 0.0,
+    as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
@@ -57,8 +66,13 @@ def serve(
     has_sim = any(map(is_simulated, models.values()))
     known = world(_dataset(dataset, data_dir)) if has_sim else None
     opened = {name: open_backend(model, known) for name, model in models.items()}
-    errors().print(f"serving {', '.join(named)} on http://127.0.0.1:{port}/v1 (Ctrl-C stops)")
-    asyncio.run(run_forever(opened, port=port, delay=delay))
+
+    def tell(address: str) -> None:
+        if as_json:
+            print_json({"address": address, "models": [*named]})
+        errors().print(f"serving {', '.join(named)} on {address} (Ctrl-C stops)")
+
+    asyncio.run(run_forever(opened, port=port, delay=delay, on_ready=tell))
 
 
 def _dataset(named: str, data_dir: Path | None) -> Dataset:

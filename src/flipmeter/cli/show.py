@@ -1,4 +1,4 @@
-"""The verb show: the views of one item, before anything is spent."""
+"""The verb show: the prompts of one item under every view."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.consoles import say
+from flipmeter.cli.next_steps import with_study
 from flipmeter.cli.options import (
+    AsJson,
     Changes,
     Data,
     DataDir,
@@ -17,6 +18,7 @@ from flipmeter.cli.options import (
     study_of,
     verb,
 )
+from flipmeter.cli.output import finish
 
 app = verb()
 
@@ -24,14 +26,25 @@ app = verb()
 @app.command()
 def show(
     study: StudyName,
-    item: Annotated[int, typer.Option(help="Which test item, 1 is the first.", min=1)] = 1,
-    view: Annotated[list[str] | None, typer.Option(help="Only these views (repeatable).")] = None,
+    item: Annotated[
+        int, typer.Option(metavar="N", help="The number of the test item, from 1.", min=1)
+    ] = 1,
+    view: Annotated[
+        list[str] | None, typer.Option(metavar="VIEW", help="Only this view (repeatable).")
+    ] = None,
     changes: Changes = None,
     dataset: Data = None,
     data_dir: DataDir = None,
+    as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Print the views of one item side by side, differences marked: look before you spend."""
+    """Print the prompts of one item side by side, differences marked; sends nothing."""
     chosen = study_of(study, changes, None, dataset, None, data_dir)
-    say(*chosen.show(item, views=view or ()).tables())
+    found = chosen.show(item, views=view or ())
+    finish(
+        {"study": chosen.name, "item": item, "prompts": found.shown},
+        *([] if as_json else found.tables()),
+        as_json=as_json,
+        steps=[with_study("try", study)],
+    )

@@ -19,7 +19,8 @@ app = verb()
 def transfer(
     folders: RunsOrTable,
     reference: Annotated[
-        str, typer.Option("--reference", help="The model that is subtracted from the others.")
+        str,
+        typer.Option(metavar="MODEL", help="The model that is subtracted from the others."),
     ],
     scale: ScaleOption = None,
     as_json: AsJson = False,

@@ -78,13 +78,13 @@ def read_table(
     return Table(str(path), columns, records, _orders(path))
 
 
-def stream_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """Yield the rows of a file, few held at once; other columns may be left out.
+def stream_rows(path: Path, columns: Sequence[str], others: Sequence[str] = ()) -> Iterator[Record]:
+    """Yield the rows of a file, few held at once; columns that are not named may be left out.
 
-    A column that is not there is refused before the first row; a row that cannot be read comes
-    with its fault.
+    A missing column is refused before the first row, unless it is one of `others`; a row that
+    cannot be read comes with its fault.
     """
-    declared, rows = _rows(path, None, columns)
+    declared, rows = _rows(path, None, [*columns, *others])
     if declared:
         _check_columns(path, columns, declared)
     first = next(rows, None)
@@ -114,6 +114,15 @@ def has_column(path: Path, name: str) -> bool:
     except Problem:
         return False
     return True
+
+
+def columns_of(path: Path) -> list[str]:
+    """The columns of a file, for JSON lines those of any row; a name used twice is left out."""
+    declared, rows = _rows(path, None, ())
+    if not declared:
+        return list(dict.fromkeys(name for record in rows for name in record.values))
+    counts = Counter(declared)
+    return [name for name in declared if name and counts[name] == 1]
 
 
 def _check_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:

@@ -197,7 +197,7 @@ def _may_go(variable: str, url: str, model: Model) -> bool:
         raise Problem(
             f"{model.title} would send the key in {variable} to {name}; if you trust that host: "
             f"--trust-host {name}, trust_hosts=['{name}'] in Python, or once for all: "
-            f"flipmeter trust --host {name}"
+            f"flipmeter trust --trust-host {name}"
         )
     return False
 

@@ -21,7 +21,7 @@ from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import EVERY, lock_made
 from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.data.items import text_fault
-from flipmeter.data.tables import Record, has_column, stream_rows
+from flipmeter.data.tables import Record, columns_of, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.ship.card import Card
@@ -49,15 +49,16 @@ Row = dict[str, Any]
 class Job:
     """What is labelled: a file, the columns of an item's fields, and what is kept of a row.
 
-    Without a column `text`, the text is made of the further fields.
-    `abstain_below` is the share of positions that must agree; a row with less has no label.
+    Without a column `text`, the text is made of the further fields. All columns are kept unless
+    `keep` names some. `abstain_below` is the share of positions that must agree; a row with less
+    has no label.
     """
 
     source: Path
     out: Path
     text: str = "text"
     fields: Mapping[str, str] = field(default_factory=dict)
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...] | None = None
     limit: int | None = None
     abstain_below: float | None = None
 
@@ -68,23 +69,32 @@ class Job:
             )
         if is_same_file(self.out, self.source):
             raise Problem(f"{self.out} holds the texts; name another file for the labels")
-        for name in self.keep:
-            if name in COLUMNS:
-                raise Problem(f"the column '{name}' cannot be kept: the labels have one so named")
 
     @property
     def columns(self) -> dict[str, str]:
-        """Map the name of each field of an item to its column."""
+        """The column of each field of an item."""
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
     def of_file(self) -> Job:
-        """Return the job for the columns of its file, which may do without a text."""
+        """The job for the columns of its file, which may do without a text."""
+        keep = tuple(columns_of(self.source)) if self.keep is None else self.keep
         is_joined = self.fields and self.text == Job.text and not has_column(self.source, self.text)
-        return replace(self, text="") if is_joined else self
+        return replace(self, keep=keep, text="" if is_joined else self.text)
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The name in the output of each column that is kept; one of ours gets a prefix."""
+        found: dict[str, str] = {}
+        for name in self.keep or ():
+            new = name
+            while new in COLUMNS or (new != name and new in (self.keep or ())):
+                new = f"input_{new}"
+            found[name] = new
+        return found
 
     @property
     def names(self) -> list[str]:
-        return [*COLUMNS, *self.keep]
+        return [*self.kept.values(), *COLUMNS]
 
 
 @dataclass
@@ -131,18 +141,18 @@ async def classify(
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> LabelCounts:
-    """Label the rows that the output has not yet; `anew` starts it over, from the store.
+    """Label the rows that are missing in the output; `anew` starts it over, from the store.
 
-    A part is on disk as a whole before the next is asked: a process that dies leaves complete rows,
-    and the same command goes on behind them. While another process writes the output, this one
-    waits, and goes on behind its rows.
+    Each part is on disk before the next is asked: a process that dies leaves complete rows, and
+    the same command continues after them. While another process writes the output, this one waits.
     """
     views = card.views()
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
+    named = job.keep or ()
     job = job.of_file()
     _check_fields(card, job)
-    read = stream_rows(job.source, [*job.columns.values(), *job.keep])
+    read = stream_rows(job.source, [*job.columns.values(), *named], job.keep or ())
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
     output = LabelFile(job.out, job.names)
     async with output.written(on_note):
@@ -176,7 +186,7 @@ async def classify(
 async def _part(
     card: Card, job: Job, label: Label, part: Sequence[Record], tally: LabelCounts
 ) -> list[Row]:
-    """Return the rows of the output for some of the input; what is no text is not asked."""
+    """Label some rows of the input; rows without text are skipped."""
     faults = {record.row: _fault(card, job, record) for record in part}
     items = [_item(job, record) for record in part if not faults[record.row]]
     labelled = {one.item.id: one for one in await label(items)} if items else {}
@@ -198,7 +208,7 @@ def _item(job: Job, record: Record) -> Item:
 
 
 def _fault(card: Card, job: Job, record: Record) -> str:
-    """Return why a row cannot be rated, "" if it can; its last options may be empty."""
+    """Why a row cannot be rated, "" if it can; its last options may be empty."""
     if record.fault:
         return "malformed"
     places = card.task.places
@@ -210,13 +220,14 @@ def _fault(card: Card, job: Job, record: Record) -> str:
 
 
 def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None) -> Row:
-    kept = {name: record.values.get(name, "") for name in job.keep}
+    kept = {new: record.values.get(name, "") for name, new in job.kept.items()}
     if one is None:
-        return dict.fromkeys(COLUMNS) | {"row": record.row, "rank": 0, "fault": fault} | kept
+        return kept | dict.fromkeys(COLUMNS) | {"row": record.row, "rank": 0, "fault": fault}
     rank, fault = one.decision.rank, one.decision.fault or ""
     if rank and job.abstain_below is not None and not one.agreement >= job.abstain_below:
         rank, fault = 0, ABSTAINED
     return {
+        **kept,
         "row": record.row,
         "label": card.task.scale[rank - 1] if rank else None,
         "rank": rank,
@@ -226,12 +237,11 @@ def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None)
         "prompt_tokens": one.usage.prompt,
         "completion_tokens": one.usage.completion,
         "usd": _usd(card, one.usage),
-        **kept,
     }
 
 
 def _usd(card: Card, usage: Usage) -> float | None:
-    """Return what the tokens of an answer cost at the card's price, None if one is not known."""
+    """The cost of an answer's tokens at the card's price, None if either is unknown."""
     price = card.model.price
     if price is None or usage.prompt is None or usage.completion is None:
         return None
@@ -239,12 +249,12 @@ def _usd(card: Card, usage: Usage) -> float | None:
 
 
 def _about(card: Card, job: Job) -> dict[str, Any]:
-    """Return what must be the same for an output to be continued."""
+    """What must be the same for an output to be continued."""
     return {
         "rater": card.digest,
         "source": job.source.name,
         "columns": job.columns,
-        "keep": list(job.keep),
+        "keep": list(job.keep or ()),
         "abstain_below": job.abstain_below,
     }
 
@@ -265,15 +275,15 @@ class LabelFile:
 
     @property
     def about(self) -> Path:
-        """Return the file that says what made the output."""
+        """The file that says what made the output."""
         return self.path.with_name(f"{self.path.name}.about.json")
 
     @asynccontextmanager
     async def written(self, on_note: Callable[[str], None] | None) -> AsyncIterator[None]:
-        """Be the one who writes the file, which is made if need be; whoever comes later waits."""
+        """Hold the only lock on the file, made if need be; other processes wait."""
         handle = self._locked()
         if handle is None and on_note is not None:
-            on_note(f"{self.path} is being written by another process; waiting until it is done")
+            on_note(f"{self.path} is being written by another process; waiting for it to finish")
         while handle is None:
             await asyncio.sleep(EVERY)
             handle = self._locked()
@@ -297,15 +307,17 @@ class LabelFile:
                 self.path.unlink()
 
     def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
-        """Return how many rows are there, after cutting off one that was not finished."""
+        """Start or continue the file and return its number of rows; a torn last row is cut off."""
         refuse_link(self.path)
         try:
             is_there = self.path.exists()
             if is_there and anew:
-                os.truncate(self.path, 0)  # not removed: who waits for the file waits for this one
+                os.truncate(
+                    self.path, 0
+                )  # not removed: other processes wait for a lock on this file
             if is_there and self.path.stat().st_size:
                 self._check(about)
-                return self._mend()
+                return self._repaired()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_output(self.about, json.dumps(about, indent=2) + "\n")
             self._write(self._header)
@@ -324,8 +336,8 @@ class LabelFile:
 
     def _unwritable(self, error: OSError) -> Problem:
         return Problem(
-            f"cannot write {self.path} ({error.strerror}); make room or name another with --out: "
-            "every reply so far is in the store"
+            f"cannot write {self.path} ({error.strerror}); free some space or use another --out: "
+            "all replies so far are in the store"
         )
 
     @property
@@ -353,11 +365,11 @@ class LabelFile:
             before = known if isinstance(known, dict) else {}
             what = ", ".join(k for k in about if k not in before or before[k] != about[k])
             raise Problem(
-                f"{self.path} is there already, and not of this command (another {what}); name "
-                "another file with --out, or start it over with --anew"
+                f"{self.path} already exists and was made by another command (different {what}); "
+                "use another --out, or --anew to start it over"
             )
 
-    def _mend(self) -> int:
+    def _repaired(self) -> int:
         """Cut off what stands behind the last complete row, and count the rows."""
         last = deque(self._row_ends(), maxlen=1)
         n_rows, end = last[0] if last else (0, 0)

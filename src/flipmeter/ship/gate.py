@@ -95,8 +95,13 @@ class Rule(Limits):
 
 
 class Gate(Rule):
-    """A whole gate file: limits for all, and rules, of which the last that matches decides."""
+    """A whole gate file: limits for all, and rules, of which the last that matches decides.
 
+    `study` or `run` is what `pytest --flip-gate` tests, relative to the file.
+    """
+
+    study: str = ""
+    run: str = ""
     alpha: Annotated[float, AfterValidator(error_rate)] = ALPHA
     rules: list[Rule] = Field(default_factory=list)
 
