@@ -313,7 +313,7 @@ def test_the_verbs_lead_from_one_to_the_next(cli: Cli, server: Server, tmp_path:
     assert cli("run", "s.yaml", "--limit", "10")[0] == 0
     assert Run(Path("runs/batched")).environment["asked"]["asked"] == 0
     code, out, _ = cli("batch", "export", "s.yaml", "--out", "c", "--limit", "10")
-    assert (code, "nothing is left to ask" in out) == (0, True)
+    assert (code, "all replies are stored" in out) == (0, True)
 
 
 def test_models_in_this_process_need_no_batch(cli: Cli) -> None:

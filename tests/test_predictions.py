@@ -292,7 +292,7 @@ def test_a_table_is_never_written_over(cli: Cli, write: Write) -> None:
     ):
         code, _, err = cli(*command)
         assert (code, table.read_text()) == (2, SMALL)
-        assert "answers.csv is what is read here" in err or "link.csv is what is read" in err
+        assert "answers.csv is an input" in err or "link.csv is an input" in err
 
 
 def test_the_parts_of_a_run_are_never_written_over(run: Run, cli: Cli) -> None:

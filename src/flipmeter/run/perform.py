@@ -159,7 +159,7 @@ def _tell_who_writes(folder: Path, on_note: Callable[[str], None] | None) -> Non
     beat = read_beat(folder)
     who = f"process {beat.pid} on {beat.host}" if beat is not None else "another process"
     if on_note is not None:
-        on_note(f"{folder} is being written by {who}; waiting until it is done")
+        on_note(f"{folder} is being written by {who}; waiting for it to finish")
 
 
 def _lay_out(
