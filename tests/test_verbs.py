@@ -167,6 +167,7 @@ CALLS = {
     "cache export": ["cache", "export", RUN, "replies.jsonl"],
     "cache merge": ["cache", "merge", ".flipmeter/replies.sqlite", "--into", "all.sqlite"],
     "cache prune": ["cache", "prune", "--keep", RUN],
+    "cache convert": ["cache", "convert"],
     "data export": ["data", "export", "reviews", "my reviews.csv"],
     "trust": ["trust"],
     "oracle": ["oracle", "--classes", "3"],

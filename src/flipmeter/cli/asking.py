@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 from rich.console import RenderableType
@@ -16,7 +17,9 @@ from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
 from flipmeter.cli.output import finish, say_next
 from flipmeter.cli.printing import heading
 from flipmeter.model import Ledger
-from flipmeter.run.results.next_steps import Step
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
 
 
 def ask(
@@ -28,7 +31,7 @@ def ask(
     anyway: bool = False,
     as_json: bool = False,
     then: Callable[[Run], Iterable[RenderableType]] = lambda done: (),
-    steps: Callable[[Run], Sequence[Step]],
+    steps: Callable[[Run], Sequence[NextStep]],
 ) -> None:
     """Run a study and print what it found, then what `then` adds; end with the exit code."""
     ledger = Ledger()
@@ -42,7 +45,7 @@ def ask(
     _end(done, ledger)
 
 
-def print_run(done: Run, folder: Path, steps: Sequence[Step]) -> None:
+def print_run(done: Run, folder: Path, steps: Sequence[NextStep]) -> None:
     """Print a run as JSON: where it is, its verdicts and estimates."""
     content = {
         "run": str(folder),

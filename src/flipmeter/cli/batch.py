@@ -11,7 +11,7 @@ import typer
 
 from flipmeter.api import STORE
 from flipmeter.cli.consoles import warn
-from flipmeter.cli.next_steps import on_file, with_study
+from flipmeter.cli.next_commands import on_file, with_study
 from flipmeter.cli.options import (
     AsJson,
     Changes,

@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from flipmeter.api import STORE
 from flipmeter.cli.consoles import errors, warn
-from flipmeter.cli.next_steps import this_again
+from flipmeter.cli.next_commands import this_again
 from flipmeter.cli.options import (
     AsJson,
     Changes,

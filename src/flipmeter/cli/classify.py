@@ -12,7 +12,7 @@ from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_steps import this_again
+from flipmeter.cli.next_commands import this_again
 from flipmeter.cli.options import (
     AsJson,
     DataDir,

@@ -8,7 +8,7 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from flipmeter.cli.next_steps import on_file
+from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import AsJson, DataDir, verb
 from flipmeter.cli.output import finish, write_rows
 from flipmeter.data import load

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
 from flipmeter.api import STORE, Run
 from flipmeter.cli.asking import ask
-from flipmeter.cli.next_steps import on_file
+from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import AsJson, Limit, Out, StorePath, study_of, verb
-from flipmeter.run.results.next_steps import Step
 from flipmeter.run.results.summary import one_flip
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
 
 app = verb()
 
@@ -29,7 +32,7 @@ def demo(
         yield from one_flip(done.source)
         yield f"\nreport: {done.report()}  (open it in a browser)"
 
-    def steps(_: Run) -> list[Step]:
+    def steps(_: Run) -> list[NextStep]:
         return [on_file("view", folder)]
 
     ask(study, folder, store, as_json=as_json, then=close, steps=steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.next_steps import on_run
+from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines

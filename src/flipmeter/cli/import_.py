@@ -13,7 +13,7 @@ from flipmeter.bridge.other_tools import Named, is_of_other_tool, predictions_of
 from flipmeter.cli.asking import print_run
 from flipmeter.cli.consoles import fail, say
 from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_steps import on_file, on_run
+from flipmeter.cli.next_commands import on_file, on_run
 from flipmeter.cli.options import AsJson, DataDir, StorePath, spare, verb
 from flipmeter.cli.output import finish, say_next, write_rows
 from flipmeter.model import Ledger, Store

@@ -10,7 +10,7 @@ import typer
 
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.exits import INTERRUPTED
-from flipmeter.cli.next_steps import on_file
+from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import AsJson, spare, verb
 from flipmeter.cli.output import finish, write_text
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study

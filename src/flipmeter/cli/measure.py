@@ -11,7 +11,7 @@ import typer
 
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
-from flipmeter.cli.next_steps import on_run
+from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading

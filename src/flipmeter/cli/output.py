@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import polars as pl
 import typer
@@ -16,8 +16,10 @@ from rich.console import RenderableType
 from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.base.printed import without_controls
 from flipmeter.cli.consoles import say
-from flipmeter.run.results.next_steps import Step
 from flipmeter.types import Problem
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
 
@@ -38,7 +40,7 @@ class Output:
         *,
         rows: pl.DataFrame | None = None,
         write: Callable[[pl.DataFrame, Path], None] | None = None,
-        steps: Sequence[Step] = (),
+        steps: Sequence[NextStep] = (),
     ) -> None:
         """Write and print tables; `rows` is what a file gets where that is not the one table."""
         from flipmeter.report import safe_csv, write_table
@@ -58,7 +60,10 @@ class Output:
 
 
 def finish(
-    content: Mapping[str, Any], *lines: RenderableType, as_json: bool, steps: Sequence[Step] = ()
+    content: Mapping[str, Any],
+    *lines: RenderableType,
+    as_json: bool,
+    steps: Sequence[NextStep] = (),
 ) -> None:
     """Print what a verb did: lines for people, or `content` as one JSON document."""
     if as_json:
@@ -72,13 +77,14 @@ def finish(
         say_next(steps)
 
 
-def say_next(steps: Sequence[Step]) -> None:
+def say_next(steps: Sequence[NextStep]) -> None:
     """Print the next commands, each in one line to copy."""
     for step in steps:
-        typer.echo(without_controls(str(step)))
+        lines = [step.text, f"  {step.command}"] if step.text else [step.command]
+        typer.echo(without_controls("next: " + "\n".join(lines)))
 
 
-def _next(steps: Sequence[Step]) -> dict[str, list[str]]:
+def _next(steps: Sequence[NextStep]) -> dict[str, list[str]]:
     return {"next": [step.command for step in steps]} if steps else {}
 
 

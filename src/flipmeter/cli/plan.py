@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.api import STORE
-from flipmeter.cli.next_steps import with_study
+from flipmeter.cli.next_commands import with_study
 from flipmeter.cli.options import (
     AsJson,
     Changes,

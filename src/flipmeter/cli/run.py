@@ -9,7 +9,7 @@ import typer
 
 from flipmeter.api import STORE
 from flipmeter.cli.asking import ask
-from flipmeter.cli.next_steps import on_run
+from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     Changes,

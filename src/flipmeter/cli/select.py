@@ -6,25 +6,27 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 import yaml
 from rich.console import RenderableType
 
 from flipmeter.api import Run
-from flipmeter.cli.next_steps import after_select, this_again
+from flipmeter.cli.next_commands import after_select, this_again
 from flipmeter.cli.options import AsJson, RunFolder, spare, verb
 from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure.effects.field import By, Cost
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
-from flipmeter.run.results.next_steps import Step
 from flipmeter.ship.by_factor import configs_of, configs_yaml
 from flipmeter.ship.card import write_card
 from flipmeter.ship.select import ALL, Next, Selection, propose_next
 from flipmeter.ship.selection_tables import selection_tables
 from flipmeter.types import Problem
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
 
 app = verb()
 
@@ -137,7 +139,7 @@ def select_(
     finish(content, *lines, as_json=as_json, steps=_steps(found, folder, out))
 
 
-def _steps(found: Selection, folder: Path, out: Path | None) -> list[Step]:
+def _steps(found: Selection, folder: Path, out: Path | None) -> list[NextStep]:
     if out is not None:
         return [after_select(out, found.field.n_items)]
     return [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []

@@ -10,7 +10,7 @@ from flipmeter.api import STORE
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail
 from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_steps import with_study
+from flipmeter.cli.next_commands import with_study
 from flipmeter.cli.options import (
     AsJson,
     Changes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import quote
+from shlex import join, quote
 
 import polars as pl
 
@@ -15,16 +15,22 @@ STUDY = "STUDY.yaml"
 """Stands for the study file in a command: a run does not know where it lies."""
 
 
-def next_steps(run: Run, choices: Sequence[Choice] = ()) -> list[NextStep]:
-    """What to do about what a run found; `choices` are what the selection says about it."""
+def next_steps(
+    run: Run, choices: Sequence[Choice] = (), again: Sequence[str] = (STUDY,)
+) -> list[NextStep]:
+    """What to do about what a run found; `choices` are what the selection says about it.
+
+    `again` is the study with the options that it was run with.
+    """
+    study = join(again)
     measured = run.verdicts.filter(status="measured")
     return [
-        *_rest(run),
-        *_read(measured),
-        *_repeats(measured),
-        *_items(run, measured),
+        *_rest(run, study),
+        *_read(measured, study),
+        *_repeats(measured, study),
+        *_items(run, measured, study),
         *(step for choice in choices for step in _use(run, choice)),
-        *_compare(run, measured),
+        *_compare(run, measured, study),
         NextStep(
             "Guard it in CI: exit code 0 means stable, 1 flips or unreadable, 3 inconclusive.",
             f"flipmeter check {run.where} --junit flipmeter.xml",
@@ -32,33 +38,33 @@ def next_steps(run: Run, choices: Sequence[Choice] = ()) -> list[NextStep]:
     ]
 
 
-def _rest(run: Run) -> Iterator[NextStep]:
+def _rest(run: Run, study: str) -> Iterator[NextStep]:
     if run.stopped and not run.is_settled:
         yield NextStep(
             f"Finish the run, which stopped early ({run.stopped}): only what is missing is asked.",
-            f"flipmeter run {STUDY} --out {run.where}",
+            f"flipmeter run {study} --out {run.where}",
         )
 
 
-def _read(measured: pl.DataFrame) -> Iterator[NextStep]:
+def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(word="unreadable"))
     if n:
         yield NextStep(
             f"{n} of {len(measured)} verdicts are unreadable: see how replies are read.",
-            f"flipmeter try {STUDY}",
+            f"flipmeter try {study}",
         )
 
 
-def _repeats(measured: pl.DataFrame) -> Iterator[NextStep]:
+def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
     if n:
         yield NextStep(
             "Measure noise, so that flips can be told from it: ask every view twice.",
-            f"flipmeter run {STUDY} --set repeats=2",
+            f"flipmeter run {study} --set repeats=2",
         )
 
 
-def _items(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
+def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     """How many items would settle half of what is open, and all of it."""
     still_open = measured.filter(word="inconclusive")
     needed = sorted(still_open["n_needed"].drop_nulls().to_list())
@@ -74,7 +80,7 @@ def _items(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
         settled += f", {needed[-1]:,} would settle {len(needed)}"
     yield NextStep(
         f"Ask about more items: {settled} (power 80 %). Nothing is asked twice.",
-        f"flipmeter run {STUDY} --set test_size={half} --out {run.where}",
+        f"flipmeter run {study} --set test_size={half} --out {run.where}",
     )
 
 
@@ -115,12 +121,12 @@ def _held_out(choice: Choice) -> str:
     return f"; on items it was not chosen on: {choice.by} {shown(kept.score, choice.by)}{flips}"
 
 
-def _compare(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
+def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     """A rater that flips alone has nothing to be compared with."""
     is_alone = len(run.decisions.select("rater", "level").unique()) == 1
     if is_alone and (measured["word"] == "flips").any():
         formats = "vary={label_format: [letter, natural_language, neutral_id]}"
         yield NextStep(
             "Compare it with other ways to ask: labels as letters, words or neutral names.",
-            f"flipmeter run {STUDY} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
+            f"flipmeter run {study} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
         )

@@ -1,0 +1,71 @@
+"""The next command after each verb, with the options of this one that still matter."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING
+
+from flipmeter.api import Run
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
+
+VALUES = ("--set", "--model", "-m", "--dataset", "-d", "--data-dir", "--store", "--trust-host")
+FLAGS = ("--trust",)
+"""The options that say what a study asks, and with whose consent."""
+MOST_STEPS = 3
+
+
+def carried(*more: str) -> list[str]:
+    """The options of this command line that the next one needs, too."""
+    return [*_carried(sys.argv[2:], (*VALUES, *more))]
+
+
+def _carried(given: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+    rest = iter(given)
+    for word in rest:
+        if word in values:
+            yield from (word, next(rest, ""))
+        elif word in FLAGS or word.partition("=")[0] in values:
+            yield word
+
+
+def this_again(*more: str) -> NextStep:
+    """The same command, with further options."""
+    return _command(*sys.argv[1:], *more)
+
+
+def with_study(verb: str, study: str, *more: str) -> NextStep:
+    """A verb on the study of this command; `more` are further options to carry over."""
+    return _command(verb, study, *carried(*more))
+
+
+def on_file(verb: str, path: Path, *more: str) -> NextStep:
+    """A verb on a file or folder."""
+    return _command(*verb.split(), str(path), *more)
+
+
+def after_select(card: Path, n_items: int) -> NextStep:
+    """Confirm a card on as many unseen items as it was chosen on."""
+    return _command("confirm", str(card), "--items", str(n_items))
+
+
+def on_run(run: Run, study: str | None = None) -> list[NextStep]:
+    """What the verdicts of a run call for, most urgent first.
+
+    Without the `study` that it was made from, only what needs none.
+    """
+    from flipmeter.ship.next_steps import STUDY, next_steps
+
+    again = [study, *carried()] if study else [STUDY]
+    steps = next_steps(run.source, again=again)
+    return [step for step in steps if study or STUDY not in step.command][:MOST_STEPS]
+
+
+def _command(*words: str) -> NextStep:
+    from flipmeter.report.configurations import NextStep
+
+    return NextStep("", join(["flipmeter", *words]))
