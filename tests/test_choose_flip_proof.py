@@ -137,3 +137,24 @@ def test_a_flip_proof_classifier_predicts_with_probabilities(tmp_path: Path) -> 
 def test_flip_proof_keeps_all_else_of_a_card() -> None:
     card = fitted().card_
     assert flip_proof(card, ["label_order"]).model_copy(update={"pipeline": "pointwise"}) == card
+
+
+def test_orders_that_are_averaged_can_be_abstained_by() -> None:
+    assert fitted(pipeline="orbit", abstain_below=0.9).card_.pipeline == "orbit"
+
+
+def test_yes_and_no_are_not_taken_for_classes_of_these_names(tmp_path: Path) -> None:
+    rows = [f"Text {k} is here.,{'yes' if k % 3 else 'no'}" for k in range(40)]
+    (tmp_path / "answers.csv").write_text("\n".join(["text,label", *rows]))
+    study = fm.Study(
+        models=["sim/honest"],
+        datasets=[{"file": str(tmp_path / "answers.csv"), "scale": ["no", "yes"]}],
+        test_size=12,
+        base={"shots": 0},
+        pipeline="cumulative",
+        probes=["label_order", "polarity"],
+        repeats=1,
+    )
+    run = study.run(tmp_path / "run", store=tmp_path / "replies.sqlite")
+    assert run.verdicts.filter(contrast="P1")["word"].to_list() == ["stable"]
+    assert "0 by construction (no label list)" in str(study.show(views=["reversed"]))

@@ -15,6 +15,7 @@ from flipmeter.cli import VERBS
 Cli = Callable[..., tuple[int, str, str]]
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
+FLIP_PROOF = PAGE.with_name("flip-proof.md")
 BLOCK = re.compile(r"<!-- (run|file)(.*?) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
@@ -31,8 +32,8 @@ class Step:
         return [shlex.split(line) for line in self.content.splitlines() if line]
 
 
-def steps() -> Iterator[Step]:
-    for kind, about, content in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+def steps(page: Path = PAGE) -> Iterator[Step]:
+    for kind, about, content in BLOCK.findall(page.read_text(encoding="utf-8")):
         codes = tuple(int(code) for code in re.findall(r"\d+", about)) if kind == "run" else ()
         yield Step(
             about.removeprefix(":").strip() if kind == "file" else "", content, codes or (0,)
@@ -71,6 +72,20 @@ def test_the_tutorial_works_on_a_simulated_rater(cli: Cli) -> None:
     missing = go_through(cli, "sim/first-slot")
     if missing:
         pytest.skip(f"all but {', '.join(missing)}, which is not there yet")
+
+
+def test_the_way_to_a_rater_that_cannot_flip_works_as_it_stands(cli: Cli) -> None:
+    said = []
+    for step in steps(FLIP_PROOF):
+        if step.file:
+            Path(step.file).write_text(step.content, encoding="utf-8")
+        for _, verb, *arguments in () if step.file else step.commands:
+            code, out, err = cli(verb, *arguments)
+            assert code in step.codes, f"{verb}: {out}{err}"
+            said.append((verb, out))
+    assert [verb for verb, _ in said] == ["plan", "run", "select", "confirm"]
+    assert "ruled out by construction in all of these: flips of P1, P2a, P2b, P2c" in said[2][1]
+    assert "pipeline: " in Path("rater.yaml").read_text(encoding="utf-8")
 
 
 @pytest.mark.real

@@ -14,7 +14,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,7 @@ class Study(StudyFile):
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
         """The views of one test item beside the base, differences marked; 1 is the first item."""
+        from flipmeter.run.declared import Declared
         from flipmeter.run.results.single_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
 
@@ -89,7 +90,8 @@ class Study(StudyFile):
         if not 1 <= item <= len(grid[0].items):
             raise Problem(f"no item {item}: the test set has {len(grid[0].items)} items")
         prompts = {name: prompt.text for name, prompt in views_of_item(grid, item - 1)}
-        return SideBySide(prompts, tuple(views))
+        declared = {one.view.name: Declared.of(one).why for one in grid}
+        return SideBySide(prompts, tuple(views), declared)
 
     def try_out(
         self,
@@ -188,10 +190,14 @@ def read_study(
 
 @dataclass(frozen=True, repr=False)
 class SideBySide(Printed):
-    """Prompts of one item by view, the base first; `views` narrows what is shown."""
+    """Prompts of one item by view, the base first; `views` narrows what is shown.
+
+    `declared` says why a view with equal prompts cannot flip, by its name.
+    """
 
     prompts: Mapping[str, str]
     views: tuple[str, ...] = ()
+    declared: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> dict[str, str]:
@@ -210,7 +216,9 @@ class SideBySide(Printed):
         if shown.keys() == {"base"}:
             yield side_by_side(["base"], [base])
         for name in (name for name in shown if name != "base"):
-            if shown[name] == base:
+            if shown[name] == base and self.declared.get(name):
+                yield f"{name}: 0 by construction ({self.declared[name]})"
+            elif shown[name] == base:
                 yield f"{name}: same prompt as base, so this contrast is not identified"
             else:
                 yield side_by_side(["base", name], [base, shown[name]])

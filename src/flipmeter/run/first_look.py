@@ -10,7 +10,7 @@ from flipmeter.base.problem import Incomplete
 from flipmeter.model import Engine
 from flipmeter.plan import plan
 from flipmeter.run.rate import Evidence, Rating, Seat
-from flipmeter.types import Condition, Rank, Scale, fold_label
+from flipmeter.types import LISTLESS, Condition, Rank, Scale, fold_label
 
 FIRST = 10
 """Items that a run looks at before it asks the others."""
@@ -51,8 +51,10 @@ class Heard:
 
     @property
     def outcome(self) -> str:
-        """The class as meant, or the fault."""
+        """The class as meant, or the fault; yes and no mean no class by themselves."""
         answer = self.evidence.answer
+        if answer.rank and self.evidence.call.prompt.labels in LISTLESS:
+            return self.label
         return self.scale.name(answer.rank) if answer.rank else str(answer.fault)
 
     @property
@@ -62,6 +64,8 @@ class Heard:
         Only of labels in their natural order: a reversed list of numbers renames them on purpose.
         """
         answer = self.evidence.answer
+        if self.evidence.call.prompt.labels in LISTLESS:
+            return 0
         if not (answer.rank and self.condition.view.is_natural and not self.condition.task.places):
             return 0
         said = fold_label(self.label)

@@ -198,7 +198,7 @@ def check_abstention(share: float | None, views: Sequence[View], pipeline: str) 
     if not 0 < share <= 1:
         raise Problem(f"abstaining below {share} is no share; give a number above 0, at most 1")
     traits = open_pipeline(pipeline).traits
-    averages = traits.paradigm == "pointwise" and traits.consumes
+    averages = traits.paradigm == "pointwise" and (traits.consumes or traits.turns)
     if len(views) == 1 and not averages:
         raise Problem(
             "one position is asked, so that there is no agreement to abstain by; average over "
