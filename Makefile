@@ -140,8 +140,9 @@ fix: $(READY_DEV)  ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 .PHONY: readme
-readme: $(READY_DEV)  ## Put the output of the last demo run into README.md
+readme: $(READY_DEV) chromium  ## Put the output of the last demo run and a picture into README.md
 	$(BIN)/python docs/readme.py
+	$(BIN)/python docs/picture.py
 
 .PHONY: clean
 clean:  ## Remove the virtual environment, caches and runs
