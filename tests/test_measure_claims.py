@@ -49,25 +49,33 @@ def frame(n_flips: int, n: int = 200, n_failed: int = 0) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("k", "margin", "word"), [(4, 0.05, "stable"), (5, 0.05, "inconclusive"), (60, 0.10, "flips")]
+    ("k", "margin", "outcome"), [(4, 0.05, "shown"), (5, 0.05, "open"), (60, 0.10, "refuted")]
 )
-def test_a_claim_is_shown_by_the_bound_of_the_rate(k: int, margin: float, word: str) -> None:
+def test_a_claim_is_shown_by_the_bound_of_the_rate(k: int, margin: float, outcome: str) -> None:
     row = certify(frame(k), [P1], [Claim("P1", margin)]).row(0, named=True)
-    assert (row["claim"], row["word"]) == (f"P1<{margin:g}", word)
+    assert (row["claim"], row["outcome"]) == (f"P1<{margin:g}", outcome)
+    assert row["reason"].startswith("all flips: ")
     assert row["upper"] == pytest.approx(proportion_confint(k, 200, 0.1, method="beta")[1])
 
 
 def test_a_rater_that_fails_often_shows_nothing() -> None:
     row = certify(frame(0, n_failed=50), [P1], [Claim("P1", 0.9)]).row(0, named=True)
-    assert (row["word"], row["unreadable"]) == ("unreadable", 0.25)
+    assert (row["outcome"], row["unreadable"]) == ("unreadable", 0.25)
 
 
 def test_a_claim_beyond_noise_needs_repeats_of_both_views() -> None:
     claim = read_claim("P1-noise < 20 %")
-    assert certify(frame(6), [P1], [claim])["word"].item() == "stable"
+    assert certify(frame(6), [P1], [claim])["outcome"].item() == "shown"
     without = frame(6).filter(pl.col("repeat") == 0)
     row = certify(without, [P1], [claim]).row(0, named=True)
-    assert (row["word"], "repeat them" in row["reason"]) == ("inconclusive", True)
+    assert (row["outcome"], "repeat them" in row["reason"]) == ("open", True)
+
+
+def test_a_claim_beyond_noise_is_refuted_only_by_its_lower_bound() -> None:
+    claim = read_claim("P1-noise < 10 %")
+    near, far = (certify(frame(k), [P1], [claim]).row(0, named=True) for k in (22, 60))
+    assert (near["outcome"], far["outcome"]) == ("open", "refuted")
+    assert far["reason"].startswith("flips beyond noise: 30 %, at least ")
 
 
 def test_a_claim_that_cannot_be_shown_says_so_before_anything_is_asked() -> None:

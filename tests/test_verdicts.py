@@ -217,7 +217,7 @@ def test_a_claim_at_the_margin_of_the_study_agrees_with_the_gate(run: fm.Run) ->
     for claim, row in zip(found.to_dicts(), rows, strict=True):
         assert claim["rater"] == row["rater"]
         assert (claim["rate_upper"], claim["unreadable"]) == (row["rate_upper"], row["unreadable"])
-        if claim["word"] == "stable":
+        if claim["outcome"] == "shown":
             assert row["word"] in ("stable", "inconclusive")
 
 

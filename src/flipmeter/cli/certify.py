@@ -12,7 +12,7 @@ from flipmeter.cli.exits import exit_by
 from flipmeter.cli.options import AsJson, ScaleOption, TableOut, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
-from flipmeter.measure.inference.words import overall
+from flipmeter.measure.inference.claims import overall_outcome
 from flipmeter.report import certificate_table, warned
 from flipmeter.types import Problem
 
@@ -38,13 +38,13 @@ def certify(
     spare(out, *folders)
     done = open_run(folders, scale)
     table = done.certify(*claims)
-    word = overall(table["word"])
+    outcome = overall_outcome(table["outcome"])
     Output(out, as_json=as_json, as_csv=csv).show(
-        heading(done) | {"word": word},
+        heading(done) | {"outcome": outcome},
         {"certificates": table},
         lambda: say("", warned(certificate_table(table), done.warnings)),
     )
-    exit_by(word)
+    exit_by(outcome)
 
 
 def _split(names: list[str]) -> tuple[list[Path], list[str]]:

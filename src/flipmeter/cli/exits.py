@@ -16,10 +16,13 @@ EXIT_CODES = {
     INCOMPLETE: "incomplete: stopped, out of budget, or requests failed; run again to continue",
     INTERRUPTED: "interrupted while nothing was being sent",
 }
-BY_WORD = {"stable": DONE, "flips": NOT_MET, "unreadable": NOT_MET}
-"""The exit code of a verdict; any other word is not settled."""
+BY_WORD = {
+    **dict.fromkeys(("stable", "shown"), DONE),
+    **dict.fromkeys(("flips", "refuted", "unreadable"), NOT_MET),
+}
+"""The exit code of a verdict, or of the outcome of claims; any other word is not settled."""
 
 
 def exit_by(word: str) -> NoReturn:
-    """End with the exit code of a verdict."""
+    """End with the exit code of a verdict, or of the outcome of claims."""
     sys.exit(BY_WORD.get(word, NOT_SETTLED))

@@ -64,20 +64,24 @@ def aspect_notes(rows: pl.DataFrame) -> list[str]:
     return [f"{', '.join(sorted(metrics))}: {note}" for note, metrics in about.iter_rows()]
 
 
+OUTCOME_STYLE = {"shown": "bold green", "refuted": "bold red", "unreadable": "bold red"}
+
+
 def certificate_table(certificates: pl.DataFrame, level: float = LEVEL) -> Table:
     """What could be shown of each claim, with its one-sided bounds and the items needed."""
     title = f"Claims, {100 * level:.0f} % one-sided bounds over items"
     table = Table(title=title, title_justify="left")
-    for name in ("rater", "claim", "observed", "at most", "items", "items needed", "verdict"):
+    for name in ("rater", "claim", "observed", "at most", "items", "items needed", "outcome"):
         table.add_column(name)
     for row in certificates.to_dicts():
-        word = Text(row["word"], style=WORD_STYLE.get(row["word"], "yellow"))
-        word.append(f" ({'; '.join([row['reason'], *row['notes']])})")
+        told = Text(row["outcome"], style=OUTCOME_STYLE.get(row["outcome"], "yellow"))
+        beside = (note for note in row["notes"] if note not in row["reason"])
+        told.append(f" ({'; '.join([row['reason'], *beside])})")
         needed = row["n_needed"]
         table.add_row(
             *(Text(_where(row)), row["claim"], _percent(row["size"]), _percent(row["upper"])),
             str(row["n_clusters"]),
-            *("" if needed is None else f"{needed:,}", word),
+            *("" if needed is None else f"{needed:,}", told),
         )
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -16,6 +16,17 @@ from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, Contrast, Problem
 
 CLAIM = re.compile(r"\s*([\w.]+?)\s*(-\s*noise)?\s*<\s*([\d.]+)\s*(%?)\s*")
+
+
+OUTCOMES = {"stable": "shown", "flips": "refuted", "inconclusive": "open"}
+"""What is said of a claim where a verdict would have this word: they answer other questions."""
+
+
+def overall_outcome(outcomes: Iterable[str]) -> str:
+    """The outcome of several claims: one that is refuted decides, and all must be shown."""
+    found = set(outcomes)
+    worst = ("refuted", "unreadable", "open", "not identified")
+    return next((one for one in worst if one in found), "shown" if found else "open")
 
 
 @dataclass(frozen=True)
@@ -70,14 +81,19 @@ def certify(
     reproducible: Collection[str] = (),
     alpha: float = ALPHA,
 ) -> pl.DataFrame:
-    """Hold claims against every rater, dataset and level: `stable` where the claim is shown."""
+    """Hold claims against every rater, dataset and level by one-sided bounds.
+
+    `outcome` is `shown`, `refuted`, `open`, `unreadable` or `not identified`.
+    """
     if not claims:
         raise Problem("there is no claim to certify; write P1<0.10")
     named = {claim: claimed(claim.contrast, contrasts) for claim in claims}
     panel = read_panel(decisions, reproducible)
     tables = [
         as_table(judge(panel, [contrast], margin=claim.margin, alpha=alpha, on=claim.on)).select(
-            pl.lit(str(claim)).alias("claim"), pl.all()
+            pl.lit(str(claim)).alias("claim"),
+            pl.col("word").replace(OUTCOMES).alias("outcome"),
+            pl.exclude("word"),
         )
         for claim, contrast in named.items()
     ]

@@ -23,6 +23,7 @@ from flipmeter.measure.inference.sizes import (
     Shift,
     Sizes,
     excess_p,
+    lowest_excess,
     measure_sizes,
     rate_p,
     readability_p,
@@ -41,6 +42,7 @@ from flipmeter.types import ALPHA, Problem
 
 On = Literal["", "rate", "excess"]
 """What a claim is about: all flips, or those beyond noise; "" lets the evidence decide (E6)."""
+ABOUT = {"rate": "all flips", "excess": "flips beyond noise"}
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,17 @@ class Case:
         return max(excess.value, self.sizes.shift.value)
 
     @property
+    def claimed(self) -> Bounded | None:
+        """What a claim is about: all flips, or those beyond noise, which are all without noise."""
+        return self.sizes.rate if self.limits.on == "rate" or self.reproducible else self.floor
+
+    @property
     def is_real(self) -> bool:
-        """Whether there is an effect beyond noise; of all flips, whether they exceed the margin."""
+        """Whether there is an effect beyond noise; of a claim, whether it is shown to be wrong."""
         if self.by_construction:
             return False
-        if self.limits.on == "rate":
-            return self.sizes.rate.lower > self.limits.margin
+        if self.limits.on:
+            return self.claimed is not None and self.claimed.lower > self.limits.margin
         if self.reproducible:
             return self.sizes.rate.value > 0
         if self.sizes.excess is None and self.sizes.rate.lower > self.limits.margin:
@@ -185,6 +192,7 @@ def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float)
     case = _constructed(case, row.by_construction) if row.by_construction else case
     word = decide(case)
     reason, needed = explain(case, word)
+    reason = f"{ABOUT[limits.on]}: {reason}" if limits.on else reason
     findings = tuple(find(blocks, case, word, row.reproducible))
     found = _filled(case, word, reason, findings, needed, len(blocks.replies))
     return replace(
@@ -203,10 +211,12 @@ def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
     """How sure `flips` is: every difference of a reproducible rater is real."""
     if word != "flips":
         return 1.0
-    if case.limits.on != "rate" and (case.reproducible or case.sizes.excess is not None):
+    if not case.limits.on and (case.reproducible or case.sizes.excess is not None):
         return 0.0 if case.reproducible else case.found.p
+    if case.limits.on == "excess" and case.floor is not None:
+        return excess_p(blocks, case.limits.margin, above=True)
     above = rate_p(blocks, case.limits.margin, case.limits.alpha, above=True)
-    return above if case.limits.on == "rate" else min(case.found.p, above)
+    return above if case.limits.on else min(case.found.p, above)
 
 
 def _p_stable(blocks: Blocks, case: Case, word: Word) -> float:
@@ -278,6 +288,8 @@ def _flips(case: Case) -> str:
     rate = f"{percent(case.sizes.rate.value)} of pairs differ"
     if case.limits.on == "rate":
         return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}{_own_noise(case)}"
+    if case.limits.on and case.claimed is not None:
+        return f"{percent(case.claimed.value)}, at least {percent(case.claimed.lower)}, {margin}"
     if case.reproducible:
         return f"{rate} and replies are reproducible; {margin}"
     if case.sizes.excess is not None:
@@ -292,7 +304,7 @@ def _own_noise(case: Case) -> str:
     noise = case.sizes.noise
     if case.reproducible or noise is None or not noise.n:
         return ""
-    return f"; all flips count, those by noise too: {percent(noise.value)} of repeats differ"
+    return f"; noise counts too: {percent(noise.value)} of repeats differ"
 
 
 def _beyond(case: Case) -> str:
@@ -310,6 +322,8 @@ def _bounded(case: Case) -> str:
         what = "" if case.reproducible else " (noise included)"
         rate = f"{percent(case.sizes.rate.value)} of pairs differ{what}"
         return f"{rate}, at most {percent(case.upper)} {level}"
+    if case.limits.on:
+        return f"{percent(case.size)}, at most {percent(max(case.floor.upper, 0.0))} {level}"
     return (
         f"at most {percent(max(case.floor.upper, 0.0))} of pairs differ beyond noise and "
         f"class shares move by at most {percent(case.sizes.shift.upper)} {level}"
@@ -330,7 +344,7 @@ def _open(case: Case) -> tuple[str, int | None]:
             needed,
         )
     shown = f"; no effect beyond noise shown ({p_text(case.found.p)})"
-    real = "" if case.reproducible or case.limits.on == "rate" else shown
+    real = "" if case.reproducible or case.limits.on else shown
     return f"{_bounded(case)}, not below {margin}{real}{cost}", needed
 
 
@@ -506,7 +520,7 @@ def _with_excess(verdict: Verdict, case: Case) -> Verdict:
         verdict,
         excess=excess.value,
         excess_upper=excess.upper,
-        excess_low=excess.low,
+        excess_low=lowest_excess(excess),
         excess_high=excess.high,
     )
 

@@ -145,13 +145,18 @@ def grouped_excess(
         metric,
         np.array([bounded.value for bounded, _ in found]),
         (
-            np.array([bounded.low if bounded.n else np.nan for bounded, _ in found]),
+            np.array([lowest_excess(bounded) if bounded.n else np.nan for bounded, _ in found]),
             np.array([bounded.high if bounded.n else np.nan for bounded, _ in found]),
         ),
         n=n,
         failed=np.array([failed for _, failed in found]),
         note=["" if size else "no complete item" for size in n],
     )
+
+
+def lowest_excess(found: Bounded) -> float:
+    """Low end of an excess, which is never below 0: an interval goes there only for its value."""
+    return max(found.low, min(found.value, 0.0))
 
 
 def _group(first: Ints, again: Ints, clusters: Ints, mine: Booleans) -> tuple[Bounded, int]:
@@ -175,9 +180,10 @@ def rate_p(blocks: Blocks, margin: float, alpha: float, *, above: bool = False) 
     return share_p(1 - x, 1 - margin, alpha, each) if above else share_p(x, margin, alpha, each)
 
 
-def excess_p(blocks: Blocks, margin: float) -> float:
-    """p of the excess not being below a margin."""
-    return float(mean_p(blocks.means(*block_excess(blocks)), margin))
+def excess_p(blocks: Blocks, margin: float, *, above: bool = False) -> float:
+    """p of the excess not being below a margin; or above it."""
+    means = blocks.means(*block_excess(blocks))
+    return float(mean_p(-means, -margin, -LOWEST_EXCESS) if above else mean_p(means, margin))
 
 
 def shift_p(blocks: Blocks, margin: float) -> float:
