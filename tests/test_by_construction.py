@@ -87,6 +87,12 @@ def test_tables_show_what_is_ruled_out_apart_from_a_measured_zero(done: Done) ->
     assert "0 by construction (no label list)" in str(run)
 
 
+def test_a_claim_about_it_is_shown_by_the_first_block(done: Done) -> None:
+    options = {"pipeline": "cumulative", "until": "P1<0.10", "block_size": 10, "test_size": 60}
+    run = done(probes=["label_order"], **options)
+    assert run.decisions.filter(view="base").height == 10
+
+
 # --- declared falsely -----------------------------------------------------------------------------
 
 

@@ -103,7 +103,10 @@ class Watch:
         seen = self._counts.setdefault(row.key, [])
         if len(seen) < len(looks):
             seen.append(self._one_each(row, blocks, names))
-        if self.claim.beyond_noise and not _never_differs(row, blocks):
+        why = row.row.by_construction
+        if why and seen[-1][1]:
+            found = Watched(row.key, "below", 0, seen[-1][1], 0.0, 0.0, note=why)
+        elif self.claim.beyond_noise and not _never_differs(row, blocks):
             found = self._beyond(row, blocks)
         else:
             found = self._counted(row.key, seen, looks)
