@@ -37,14 +37,20 @@ USES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Pipeline": ("pipelines", "parrot", {"pipeline": "parrot"}),
     "Aspect": ("aspects", "sizes", {}),
     "Report section": ("sections", "per_rater", {}),
+    "Gate limit": ("limits", "far", {}),
 }
 """By kind: where the snippet's part is listed, its name, and how a study uses it."""
 AFTERWARDS = {
     "Aspect": ("measure", "runs/snippet", "--show", "sizes"),
     "Report section": ("measure", "runs/snippet"),
+    "Gate limit": ("check", "runs/snippet", "--gate", "gate.yaml"),
 }
 """By kind: what is done with the run, where a study alone does not use the part."""
-SHOWN = {"Aspect": "items compared", "Report section": "Decisions by rater"}
+SHOWN = {
+    "Aspect": "items compared",
+    "Report section": "Decisions by rater",
+    "Gate limit": "far < 99.0 %",
+}
 
 
 @pytest.fixture
@@ -74,6 +80,7 @@ def test_a_snippet_registers_a_part_that_is_listed_and_works_in_a_study(
     (tmp_path / "study.json").write_text(json.dumps(STUDY | use))
     code, _, err = cli("run", "study.json", "--data-dir", str(tone), "--anyway")
     assert code == 0, err
+    (tmp_path / "gate.yaml").write_text("far: 0.99")
     if kind in AFTERWARDS:
         code, out, err = cli(*AFTERWARDS[kind])
         assert code == 0, err

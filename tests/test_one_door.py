@@ -21,7 +21,15 @@ from flipmeter.cli.list import REGISTRIES
 from flipmeter.decide import Aggregator, Bias, Debiaser, aggregators, debiasers, open_pipeline
 from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.debiasers.priors import Prior, batch_prior
-from flipmeter.measure import ASPECTS, Aspect, measure_aspects
+from flipmeter.measure import (
+    ASPECTS,
+    Aspect,
+    GateLimit,
+    Limit,
+    gate_limits,
+    hold_limits,
+    measure_aspects,
+)
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.estimates.scores import SCORES
 from flipmeter.measure.panel.groups import estimates
@@ -33,6 +41,7 @@ from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about
 from flipmeter.report import Findings, Section, sections
+from flipmeter.ship.gate import read_gate
 from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
 from test_measure_aspects import CONTRASTS, FRAME
 
@@ -61,6 +70,7 @@ SORTED: dict[str, dict[str, str]] = {
         "placement": "placement",
         "criterion_order": "criterion_order",
         "system_user": "instructions",
+        **{name: name for name in ("polarity", "answer_order", "grouping")},
         **dict.fromkeys(
             ("pair_order", "option_order", "option_permutations", "candidate_order"), "place_order"
         ),
@@ -76,6 +86,10 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("matrix", "confidence"), "of any run"),
         **dict.fromkeys(("pairs", "systems"), "of judges"),
         "certainty": "of probabilities",
+    },
+    "limits": {
+        **dict.fromkeys(("flips", "excess"), "of contrasts"),
+        **dict.fromkeys(("accuracy", "mae", "faults"), "of views"),
     },
     "sections": dict.fromkeys(
         (
@@ -94,7 +108,11 @@ def of_kind(kind: str, what: str) -> pytest.MarkDecorator:
 
 # --- every kind -------------------------------------------------------------------------------
 
-APART = {"place order", "paradigm", "simulated rater", "hf model", "local model"}
+APART = {"place order", "set of orders", "paradigm"} | {
+    "simulated rater",
+    "hf model",
+    "local model",
+}
 """Registries that a study does not name: what others are made of, or models by their address."""
 
 
@@ -272,6 +290,55 @@ def test_an_aspect_of_a_plug_in_is_measured_and_shown(cli: Cli, tmp_path: Path) 
     assert "How many items are there?" in out
     assert re.search(r"items asked +│ +12", out)
     assert "How many items are there?" in cli("list", "aspects")[1]
+
+
+# --- gate limits --------------------------------------------------------------------------------
+
+
+@of_kind("limits", "of views")
+def test_a_limit_of_views_is_met_by_perfect_answers_and_missed_by_unread_ones(name: str) -> None:
+    n = 200
+    rows = {"rater": "r", "dataset": "d", "level": "", "seed": 0, "view": "base", "repeat": 0}
+    frame = pl.DataFrame(
+        {"item": [f"i{k}" for k in range(n)], "gold": [1 + k % 3 for k in range(n)]}
+    )
+    frame = frame.with_columns(**{key: pl.lit(one) for key, one in rows.items()}, n_classes=3)
+    limit = Limit(name, "base", 0.5)
+    for rank, word in ((pl.col("gold"), "met"), (pl.lit(0), "missed")):
+        held = hold_limits(frame.with_columns(rank=rank), (), {("r", "d", ""): [limit]})
+        assert held["word"].to_list() == [word]
+
+
+@of_kind("limits", "of contrasts")
+def test_a_limit_of_contrasts_is_left_to_the_verdict(name: str) -> None:
+    assert gate_limits[name].bad is None
+
+
+@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize(("bound", "code"), [(0.9, 0), (0.0001, 1)])
+def test_a_limit_of_a_plug_in_is_a_key_of_a_gate(
+    cli: Cli, tmp_path: Path, bound: float, code: int
+) -> None:
+    (tmp_path / "study.json").write_text(json.dumps(STUDY | {"test_size": 60}))
+    assert cli("run", "study.json")[0] == 0
+    (tmp_path / "gate.yaml").write_text(f"low: {bound}\n")
+    found, _, err = cli("check", "runs/door", "--gate", "gate.yaml")
+    assert found == 2
+    assert "no key named 'low'" in err
+    gate_limits.add("low", GateLimit("the largest share in the two lowest classes", LOW))
+    found, out, err = cli("check", "runs/door", "--gate", "gate.yaml")
+    assert found == code, err
+    assert f"low < {100 * bound:.1f} %" in out
+
+
+LOW = pl.col("rank") <= 2
+
+
+@pytest.mark.usefixtures("door")
+def test_a_share_of_a_plug_in_is_below_1() -> None:
+    gate_limits.add("low", GateLimit("the largest share in the two lowest classes", LOW))
+    with pytest.raises(Problem, match="low is 3; a share is below 1"):
+        read_gate({"low": 3})
 
 
 # --- report sections ----------------------------------------------------------------------------

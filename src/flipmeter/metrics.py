@@ -20,6 +20,7 @@ class Metric:
     each: str = ""
     is_share: bool = True
     needs_order: bool = False
+    is_better_high: bool = False
 
     def title(self, thing: str = "") -> str:
         return f"{self.each or self.about} {thing}" if thing else self.about
@@ -39,19 +40,25 @@ def is_share(name: str) -> bool:
     return stem not in metrics or metrics[stem].is_share
 
 
+def is_better_high(name: str) -> bool:
+    return name in metrics and metrics[name].is_better_high
+
+
 def needs_order(name: str) -> bool:
     return name in metrics and metrics[name].needs_order
 
 
 # Scores of every view.
-metrics.add("accuracy", Metric("accuracy", each="accuracy, order"))
-metrics.add("macro_f1", Metric("macro F1"))
+metrics.add("accuracy", Metric("accuracy", each="accuracy, order", is_better_high=True))
+metrics.add("macro_f1", Metric("macro F1", is_better_high=True))
 metrics.add("macro_f1_present", Metric("macro F1 over the gold classes"))
-metrics.add("spearman", Metric("Spearman", is_share=False, needs_order=True))
+metrics.add("spearman", Metric("Spearman", is_share=False, needs_order=True, is_better_high=True))
 metrics.add("kendall_tau_b", Metric("Kendall's tau-b", is_share=False, needs_order=True))
 metrics.add("mae", Metric("MAE", is_share=False, needs_order=True))
 metrics.add("mae_normalised", Metric("MAE / (M - 1)", is_share=False, needs_order=True))
 metrics.add("parse_failure", Metric("no class"))
+metrics.add("faults", Metric("unreadable"))
+metrics.add("flips", Metric("flips"))
 # Views that disagree, and by how much.
 metrics.add("excess", Metric("excess U"))
 metrics.add("excess_ordinal", Metric("excess U, in ranks", is_share=False, needs_order=True))

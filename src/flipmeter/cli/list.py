@@ -13,7 +13,7 @@ from flipmeter.cli.options import AsJson, verb
 from flipmeter.cli.output import print_json
 from flipmeter.data import datasets
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
-from flipmeter.measure import ASPECTS
+from flipmeter.measure import ASPECTS, gate_limits
 from flipmeter.metrics import metrics
 from flipmeter.model import backends
 from flipmeter.probe import demo_orders, probes
@@ -36,6 +36,7 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "debiasers": debiasers,
     "metrics": metrics,
     "aspects": ASPECTS,
+    "limits": gate_limits,
     "sections": sections,
 }
 """The kinds of parts that are one registry each; models and factors are made of several."""

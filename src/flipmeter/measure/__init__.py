@@ -36,7 +36,7 @@ from flipmeter.measure.inference import Finding, Verdict, verdict
 from flipmeter.measure.inference.claims import Claim, certify, claimed, read_claim
 from flipmeter.measure.inference.headlines import headlines, worst_first
 from flipmeter.measure.inference.judge import judge, verdicts
-from flipmeter.measure.inference.limits import Limit, hold_limits
+from flipmeter.measure.inference.limits import GateLimit, Limit, gate_limits, hold_limits
 from flipmeter.measure.inference.sequential.boundaries import looks_of
 from flipmeter.measure.inference.sequential.power import (
     PowerPlan,
@@ -54,6 +54,7 @@ __all__ = [
     "Claim",
     "Field",
     "Finding",
+    "GateLimit",
     "HeldOut",
     "LevelChoice",
     "Limit",
@@ -83,6 +84,7 @@ __all__ = [
     "flip_rate",
     "flips_by_confidence",
     "forecasts",
+    "gate_limits",
     "headlines",
     "held_out",
     "hold_limits",

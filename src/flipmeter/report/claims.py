@@ -10,6 +10,7 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
+from flipmeter.metrics import is_better_high, is_share
 from flipmeter.report.estimate_tables import Record, p_value
 from flipmeter.report.table_files import escape_markdown
 
@@ -24,7 +25,7 @@ def claim_of(row: Record) -> str:
     name = row["metric"] if row["where"] == "base" else f"{row['metric']} {row['where']}"
     if row["is_drift"]:
         return f"{name} worse by less than {_number(row, row['limit'])}"
-    return f"{name} {'>' if row['metric'] == 'accuracy' else '<'} {_number(row, row['limit'])}"
+    return f"{name} {'>' if is_better_high(row['metric']) else '<'} {_number(row, row['limit'])}"
 
 
 def claims_table(claims: pl.DataFrame, title: str) -> Table:
@@ -105,7 +106,7 @@ def _whose(row: Record) -> str:
 def _number(row: Record, value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.3f}" if row["metric"] == "mae" else f"{100 * value:.1f} %"
+    return f"{100 * value:.1f} %" if is_share(row["metric"]) else f"{value:.3f}"
 
 
 def _row(cells: Sequence[str]) -> str:

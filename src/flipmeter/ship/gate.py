@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 from rich.console import RenderableType
 
 from flipmeter.base.checks import error_rate
 from flipmeter.base.files.documents import check_values
 from flipmeter.base.printed import Printed
 from flipmeter.measure import Limit, hold_limits
-from flipmeter.measure.inference.limits import Key, Metric
+from flipmeter.measure.inference.limits import GateLimit, Key, gate_limits
 from flipmeter.registry import suggestion
 from flipmeter.report.claims import claims_table
 from flipmeter.run.record.folder import Run
@@ -32,12 +32,36 @@ DRIFT = 0.05
 
 
 class Drift(Strict):
-    """How much worse each number may get since another run."""
+    """How much worse each number may get since another run.
+
+    `more` has the limits that plug-ins add; a gate file names them like any other.
+    """
 
     flips: dict[str, Share] = Field(default_factory=dict)
     accuracy: Share | None = None
     mae: Annotated[float, Field(gt=0)] | None = None
     faults: Share | None = None
+    more: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sort_in(cls, content: Any) -> Any:
+        """Take the limits of plug-ins out of the keys of a rule."""
+        if not isinstance(content, Mapping):
+            return content
+        added = {key: one for key, one in content.items() if _is_added(cls, key)}
+        if not added:
+            return content
+        own = {key: one for key, one in content.items() if key not in added}
+        return {**own, "more": {**added, **own.get("more", {})}}
+
+    @field_validator("more")
+    @classmethod
+    def _in_reach(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, bound in value.items():
+            if gate_limits[name].reach is None and bound >= 1:
+                raise ValueError(f"{name} is {bound:g}; a share is below 1")
+        return value
 
     @field_validator("flips", "excess", mode="before", check_fields=False)
     @classmethod
@@ -45,15 +69,16 @@ class Drift(Strict):
         return {"*": value} if isinstance(value, int | float) else value
 
     @property
-    def by_contrast(self) -> dict[Metric, dict[str, float]]:
+    def by_contrast(self) -> dict[str, dict[str, float]]:
         return {"flips": self.flips}
 
     @property
-    def by_view(self) -> dict[Metric, float]:
-        scores: dict[Metric, float | None] = {
+    def by_view(self) -> dict[str, float]:
+        scores: dict[str, float | None] = {
             "accuracy": self.accuracy,
             "mae": self.mae,
             "faults": self.faults,
+            **self.more,
         }
         return {metric: bound for metric, bound in scores.items() if bound is not None}
 
@@ -72,7 +97,7 @@ class Limits(Drift):
     excess: dict[str, Share] = Field(default_factory=dict)
 
     @property
-    def by_contrast(self) -> dict[Metric, dict[str, float]]:
+    def by_contrast(self) -> dict[str, dict[str, float]]:
         return {"flips": self.flips, "excess": self.excess}
 
 
@@ -110,6 +135,15 @@ class Gate(Rule):
         """Return all rules, the general one first if it asks anything."""
         own = [] if self.is_empty and self.drift.is_empty else [self]
         return [*own, *self.rules]
+
+
+def _is_added(rule: type[Drift], key: object) -> bool:
+    """Whether a key of a gate file is a limit that a plug-in adds."""
+    is_own = key in rule.model_fields or key in ("excess", "drift", "rules")
+    if is_own or not isinstance(key, str) or key not in gate_limits:
+        return False
+    kind: GateLimit = gate_limits[key]
+    return kind.bad is not None
 
 
 def read_gate(source: Path | Mapping[str, Any]) -> Gate:

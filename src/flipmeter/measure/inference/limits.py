@@ -6,9 +6,9 @@ the limit. Seeds, repeats and copies of an item are one cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -27,11 +27,10 @@ from flipmeter.measure.inference.needed import needed_above, needed_below, neede
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import Panel, compared, read_panel
+from flipmeter.metrics import is_better_high, needs_order
+from flipmeter.registry import Registry
 from flipmeter.types import ALPHA, NO_CLASS, NO_LABELS, Contrast
 
-Metric = Literal["flips", "excess", "accuracy", "mae", "faults"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-ABOUT_FLIPS = ("flips", "excess")
 CLOSE = 1e-3
 """Nearer to its limit than this, a number is not worth the items that would settle it."""
 
@@ -72,10 +71,47 @@ class Limit:
     With `is_drift` the number is what got worse since another run.
     """
 
-    metric: Metric
+    metric: str
     where: str
     bound: float
     is_drift: bool = False
+
+
+@dataclass(frozen=True)
+class GateLimit:
+    """A number that a gate can limit: how bad every decision is, 0 at best.
+
+    `bad` is an expression over decisions with `gold`, `rank` (0 where nothing was read) and
+    `n_classes`. It is true or false, or a number up to `reach` of the number of classes: what was
+    not read must be worst. Those of flips have no `bad`: the verdict decides. Whether the number
+    is limited from below (`is_better_high`) and needs an order stands with the words of its metric.
+    """
+
+    about: str
+    bad: pl.Expr | None = None
+    reach: Callable[[int], float] | None = None
+    needs_gold: bool = True
+
+
+_RANK, _GOLD, _M = pl.col("rank"), pl.col("gold"), pl.col("n_classes")
+_FARTHEST = pl.max_horizontal(_GOLD - 1, _M - _GOLD)
+
+gate_limits: Registry[GateLimit] = Registry("gate limit")
+gate_limits.add("flips", GateLimit("the share of items that flip, by contrast"))
+gate_limits.add("excess", GateLimit("the flips beyond the noise of the rater, by contrast"))
+gate_limits.add("accuracy", GateLimit("the least accuracy of a view", _RANK != _GOLD))
+gate_limits.add(
+    "mae",
+    GateLimit(
+        "the largest mean distance from the gold class, in ranks",
+        pl.when(_RANK == NO_CLASS).then(_FARTHEST).otherwise((_GOLD - _RANK).abs()),
+        reach=lambda n_classes: n_classes - 1.0,
+    ),
+)
+gate_limits.add(
+    "faults",
+    GateLimit("the largest share of unreadable answers", _RANK == NO_CLASS, needs_gold=False),
+)
 
 
 @dataclass(frozen=True)
@@ -165,12 +201,12 @@ def hold_limits(
     rows: list[Row] = []
     for limit in dict.fromkeys(limit for some in limits.values() for limit in some):
         keys = [key for key, some in limits.items() if limit in some]
-        if limit.metric == "mae":
+        if needs_order(limit.metric):
             asked = pl.col("dataset").is_in([dataset for _, dataset, _ in keys])
-            refuse_mae(frame.filter(asked), "a limit on mae")
+            refuse_mae(frame.filter(asked), f"a limit on {limit.metric}")
         if limit.is_drift:
             found = _drifts(reference, frame, known, limit, alpha)
-        elif limit.metric in ABOUT_FLIPS:
+        elif gate_limits[limit.metric].bad is None:
             found = _flips(panel, known[limit.where], limit, alpha)
         else:
             found = _scores(frame, limit, alpha)
@@ -215,7 +251,8 @@ def _scores(frame: pl.DataFrame, limit: Limit, alpha: float) -> Iterator[Row]:
     """Yield a score of a view in every group; what was not read is wrong, as far off as can be."""
     asked = frame.filter(view=limit.where, repeat=0)
     for key, group in asked.group_by(KEY, maintain_order=True):
-        graded = group if limit.metric == "faults" else group.drop_nulls("gold")
+        kind = gate_limits[limit.metric]
+        graded = group.drop_nulls("gold") if kind.needs_gold else group
         failed = int((graded["rank"] == NO_CLASS).sum())
         note = "" if len(graded) else NO_LABELS
         held = _score(graded, limit, alpha)
@@ -236,26 +273,22 @@ def _by_cluster(frame: pl.DataFrame, bad: pl.Expr) -> tuple[Floats, Floats]:
 def _score(graded: pl.DataFrame, limit: Limit, alpha: float) -> Held:
     if not len(graded):
         return UNKNOWN
-    if limit.metric == "mae":
-        hits, trials = _by_cluster(graded, _distance())
-        reach = (0.0, float(graded["n_classes"][0] - 1))
+    kind = gate_limits[limit.metric]
+    hits, trials = _by_cluster(graded, _bad(limit))
+    if kind.reach is not None:
+        reach = (0.0, kind.reach(graded["n_classes"][0]))
         return hold_mean(hits / trials, reach, limit.bound, alpha)
-    hits, trials = _by_cluster(graded, _is_wrong(limit.metric))
-    if limit.metric == "faults":
+    if not is_better_high(limit.metric):
         return hold_share(hits, trials, limit.bound, alpha)
     wrong = hold_share(hits, trials, 1 - limit.bound, alpha)
     value, low, high = (None if x is None else 1 - x for x in (wrong.value, wrong.high, wrong.low))
     return Held(wrong.word, value, low, high, wrong.n_more)
 
 
-def _distance() -> pl.Expr:
-    gold, rank, m = pl.col("gold"), pl.col("rank"), pl.col("n_classes")
-    farthest = pl.max_horizontal(gold - 1, m - gold)
-    return pl.when(rank == NO_CLASS).then(farthest).otherwise((gold - rank).abs())
-
-
-def _is_wrong(metric: str) -> pl.Expr:
-    return pl.col("rank") == NO_CLASS if metric == "faults" else pl.col("rank") != pl.col("gold")
+def _bad(limit: Limit) -> pl.Expr:
+    bad = gate_limits[limit.metric].bad
+    assert bad is not None, "flips have no score"
+    return bad
 
 
 # --- drift ------------------------------------------------------------------------------------
@@ -283,7 +316,8 @@ def _drifts(
         change = group.group_by("cluster", maintain_order=True).agg(
             (pl.col("bad_now") - pl.col("bad")).mean().alias("change")
         )["change"]
-        far = float(group["n_classes"][0] - 1) if limit.metric == "mae" else 1.0
+        reach = gate_limits[limit.metric].reach
+        far = reach(group["n_classes"][0]) if reach is not None else 1.0
         held = hold_mean(change.to_numpy(), (-far, far), limit.bound, alpha)
         failed = int(group["failed_now"].sum())
         yield _row(key, limit, held, len(change), failed, "")
@@ -294,11 +328,10 @@ def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> 
     if limit.metric == "flips":
         return _flipped(frame, known[limit.where])
     runs = frame.filter(view=limit.where, repeat=0)
-    if limit.metric != "faults":
+    if gate_limits[limit.metric].needs_gold:
         runs = runs.drop_nulls("gold")
-    bad = _distance() if limit.metric == "mae" else _is_wrong(limit.metric)
-    failed = pl.col("rank") == NO_CLASS
-    return runs.select(*GROUP, "item", CLUSTER, "n_classes", bad=bad.cast(pl.Int64), failed=failed)
+    bad, failed = _bad(limit).cast(pl.Float64), pl.col("rank") == NO_CLASS
+    return runs.select(*GROUP, "item", CLUSTER, "n_classes", bad=bad, failed=failed)
 
 
 def _flipped(frame: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
