@@ -29,7 +29,7 @@ from flipmeter.measure.aspects.direction import (
 from flipmeter.measure.aspects.excess import excess_estimates
 from flipmeter.measure.aspects.severity import severity_estimates
 from flipmeter.measure.aspects.slots import slot_estimates
-from flipmeter.measure.aspects.worst import cost_matrix, worst_estimates
+from flipmeter.measure.aspects.worst import Costs, cost_matrix, worst_estimates
 from flipmeter.measure.inference.sequential.bets import share_evidence
 from flipmeter.measure.panel.checked import Floats, Ranks
 from flipmeter.measure.panel.groups import Estimates, Groups
@@ -199,7 +199,7 @@ def measured(sample: Sample) -> dict[str, Estimates]:
     pair, groups = sample.pair(), sample.groups
     repeated = [np.stack([sample.runs[view, run] for run in (0, 1)], axis=1) for view in VIEWS[:2]]
     table = sample.table()
-    costs = cost_matrix(None, N_CLASSES)
+    costs = Costs.of_classes(cost_matrix(None, N_CLASSES))
     slots = slot_estimates(*pair, sample.gold, N_CLASSES, groups)
     return {
         **excess_estimates(repeated, np.full(groups.n, N_CLASSES), groups),

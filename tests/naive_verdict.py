@@ -22,7 +22,10 @@ Places = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of replies with their clusters, and how they are to be judged."""
+    """Rows of replies with their clusters, and how they are to be judged.
+
+    Decimal scores are the same if they lie at most `within` apart; None for classes.
+    """
 
     blocks: Sequence[Block]
     clusters: Sequence[int]
@@ -32,6 +35,10 @@ class Table:
     margin: float = 0.10
     alpha: float = 0.05
     limit: float = 0.05
+    within: int | None = None
+
+    def apart(self, a: int, b: int) -> bool:
+        return abs(a - b) > (self.within or 0)
 
     @property
     def by_cluster(self) -> list[list[int]]:
@@ -108,15 +115,15 @@ def read(view: View) -> list[int]:
     return [reply for reply in view if reply > UNREADABLE]
 
 
-def excess_of(block: Block, every: bool) -> Fraction | None:
+def excess_of(table: Table, block: Block, every: bool) -> Fraction | None:
     """Disagreement across views minus that of views with themselves; None where undefined."""
     views = [read(view) for view in block]
     twice = [view for view in views if len(view) == 2]
     held = twice if every else [view for view in views if view]
     if not twice or len(held) < 2:
         return None
-    across = [a != b for one, other in combinations(held, 2) for a in one for b in other]
-    within = [a != b for a, b in twice]
+    across = [table.apart(a, b) for one, other in combinations(held, 2) for a in one for b in other]
+    within = [table.apart(a, b) for a, b in twice]
     return Fraction(sum(across), len(across)) - Fraction(sum(within), len(within))
 
 
@@ -189,7 +196,7 @@ def p_value(table: Table, most: int) -> float | None:
 def _outcomes(table: Table, i: int, every: bool, n_places: int) -> list[tuple[Fraction, ...]]:
     """Excess and direction of a row under every assignment, the observed one first."""
     dealt = assignments(table.blocks[i])
-    apart = [excess_of(block, every) or Fraction(0) for block in dealt]
+    apart = [excess_of(table, block, every) or Fraction(0) for block in dealt]
     if not table.nominal:
         return [(x, *lean_of(block)) for x, block in zip(apart, dealt, strict=True)]
     assert table.places is not None
@@ -247,6 +254,8 @@ def cluster_means(table: Table, values: Sequence[float | None]) -> list[float]:
 
 def shift_of(table: Table, alpha: float) -> tuple[float, float]:
     """Largest difference of a class's share between two views, and its bound."""
+    if table.within is not None:
+        return drift_of(table, alpha)
     values, bounds = [], []
     top = max(2, *(reply for block in table.blocks for view in block for reply in view))
     for a, b in combinations(range(len(table.blocks[0])), 2):
@@ -268,6 +277,22 @@ def shift_of(table: Table, alpha: float) -> tuple[float, float]:
     return max(values, default=math.nan), max(bounds, default=1.0)
 
 
+def drift_of(table: Table, alpha: float) -> tuple[float, float]:
+    """Pairs of replies that rise minus those that fall, the largest over pairs of views."""
+    values, bounds = [], []
+    for a, b in combinations(range(len(table.blocks[0])), 2):
+        moved: list[float | None] = []
+        for block in table.blocks:
+            pairs = [(x, y) for x in read(block[a]) for y in read(block[b])]
+            signs = [(y > x) - (y < x) if table.apart(x, y) else 0 for x, y in pairs]
+            moved.append(fmean(signs) if pairs else None)
+        means = cluster_means(table, moved)
+        if means:
+            values.append(abs(fmean(means)))
+            bounds += [mean_upper(means, alpha), mean_upper([-x for x in means], alpha)]
+    return max(values, default=math.nan), max(bounds, default=1.0)
+
+
 def naive_verdict(table: Table, *, most: int = 20_000) -> Naive:
     """Judge a table by the definitions of E1 to E3 and E6."""
     pairs = [
@@ -275,16 +300,18 @@ def naive_verdict(table: Table, *, most: int = 20_000) -> Naive:
         for block in table.blocks
     ]
     readable = [[pair for pair in some if min(pair) > UNREADABLE] for some in pairs]
-    differ = [sum(a != b for a, b in some) for some in readable]
+    differ = [sum(table.apart(a, b) for a, b in some) for some in readable]
     rate = share_of(table, differ, [len(some) for some in readable])
     unread = [len(some) - len(good) for some, good in zip(pairs, readable, strict=True)]
     failed = share_of(table, unread, [len(some) for some in pairs])
     twice = [[view for view in block if min(view) > UNREADABLE] for block in table.blocks]
     noise = share_of(
-        table, [sum(a != b for a, b in some) for some in twice], [len(some) for some in twice]
+        table,
+        [sum(table.apart(a, b) for a, b in some) for some in twice],
+        [len(some) for some in twice],
     )
     every = table.every_view_repeated
-    apart = [excess_of(block, every) for block in table.blocks] if table.any_repeated else []
+    apart = [excess_of(table, block, every) for block in table.blocks if table.any_repeated]
     excess = cluster_means(table, [None if x is None else float(x) for x in apart]) if apart else []
     shift, shift_upper = shift_of(table, table.alpha)
     reproducible = table.reproducible and not (noise.x and noise.value > 0)

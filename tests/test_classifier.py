@@ -499,7 +499,7 @@ def test_a_loaded_rater_takes_numbers_for_its_classes(endpoint: str, tmp_path: P
     again = OrdinalClassifier.load(path, store=None, scale=[0, 1, 2])
     assert again.predict(texts).tolist() == [0, 1, 2]
     assert again.fit(texts, [0, 1, 2]).predict(texts).tolist() == [0, 1, 2]
-    for options, said in (({"scale": [1, 2]}, "has the classes"), ({"seed": 1}, "says what seed")):
+    for options, said in (({"scale": [1, 2]}, "has the scale"), ({"seed": 1}, "says what seed")):
         with pytest.raises(Problem, match=said):
             OrdinalClassifier.load(path, **options)
 

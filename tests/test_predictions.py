@@ -118,7 +118,7 @@ def test_a_scale_of_numbers_is_guessed_and_said(write: Write) -> None:
     rows = ["item,condition,label,gold"]
     rows += [f"{item},{c},{item % 11},{item % 11}" for item in range(22) for c in ("base", "x")]
     found = read_predictions(write("answers.csv", "\n".join(rows)))
-    assert found.scales == {"answers": tuple(str(number) for number in range(11))}
+    assert found.scales["answers"].names == tuple(str(number) for number in range(11))
     assert found.decisions["rank"].max() == 11
     notes = found.environment["datasets"]["answers"]["notes"]
     assert notes == ["the scale was taken to be 0 to 10, the labels that occur"]

@@ -35,6 +35,8 @@ def test_the_page_has_an_example_of_everything() -> None:
         "A Python callable",
         "Structured replies",
         "The demonstrations of a production prompt",
+        "Decimal scores",
+        "A panel of judges",
         "A table of predictions",
     }
 

@@ -86,7 +86,7 @@ def field(good: Any, flips: Any, cost: Any = None, n_seeds: int = 1, failed: Any
         candidates=tuple(("r", str(name)) for name in range(len(good))),
         contrasts=("P1",),
         gold=np.ones(good.shape[1], dtype=np.int64),
-        n_classes=5,
+        length=4.0,
         n_seeds=n_seeds,
         n_items=good.shape[1],
         good=good,

@@ -231,7 +231,7 @@ class Run(Printed):
     folder alone.
     """
 
-    def __init__(self, *paths: StrPath, scale: Sequence[str] = ()) -> None:
+    def __init__(self, *paths: StrPath, scale: Sequence[str] | Mapping[str, float] = ()) -> None:
         from flipmeter.run.reading import open_run
 
         if not paths:

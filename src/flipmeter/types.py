@@ -19,7 +19,8 @@ from flipmeter.base.once import once
 from flipmeter.base.problem import Problem as Problem
 
 Rank = int
-"""A class by its place on the scale, 1 (lowest) to M; 0 is "no class"."""
+"""A class by its place on the scale, 1 (lowest) to M, or a decimal score by its step on the range
+(`Span`); 0 is "no class"."""
 
 Slot = int
 """A place in the list that a prompt shows, 1 (first) to M; 0 is "no slot"."""
@@ -47,10 +48,11 @@ Interface = Literal["chat", "completions"]
 Speaker = Literal["system", "user", "assistant"]
 PlaceKind = Literal["pair", "candidates", "options"]
 """What changes places in an item: two answers, more than two, or the options of a question."""
-LabelKind = Literal["identifiers", "words", "flipped words", "passages", "yes or no"]
-"""What is chosen from: labels that are identifiers or words, two passages that are compared, or yes
-and no. Flipped words stand under demonstrations of the mirrored class, on purpose."""
-LISTLESS: frozenset[LabelKind] = frozenset({"passages", "yes or no"})
+LabelKind = Literal["identifiers", "words", "flipped words", "passages", "yes or no", "numbers"]
+"""What is chosen from: labels that are identifiers or words, two passages that are compared, yes
+and no, or the numbers of a range. Flipped words stand under demonstrations of the mirrored class,
+on purpose."""
+LISTLESS: frozenset[LabelKind] = frozenset({"passages", "yes or no", "numbers"})
 """What a prompt offers that shows no list of labels."""
 Polarity = Literal["both", "up", "down"]
 """Which way a yes-no question is put: towards the high end of the scale, the low end, or both."""
@@ -79,11 +81,68 @@ def fold_label(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Span:
+    """Numbers from `low` to `high`; scores at most `within` apart count as the same.
+
+    A score is held as a rank like any class: the number of its step, from 1. Steps are decimal and
+    about a ten-millionth of the range, so that "at most 0.5 apart" is a question of whole numbers.
+    """
+
+    low: float
+    high: float
+    within: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise Problem(f"a scale from {self.low:g} to {self.high:g} has no numbers between them")
+        if not 0 <= self.within < self.high - self.low:
+            raise Problem(
+                f"within is {self.within:g}; it is a number from 0 to below "
+                f"{self.high - self.low:g}, the length of the scale"
+            )
+
+    @cached_property
+    def step(self) -> float:
+        """The distance between two ranks, in the units of the scale."""
+        return float(10.0**-self._digits)
+
+    @cached_property
+    def _digits(self) -> int:
+        return 7 - math.floor(math.log10(self.high - self.low))
+
+    @property
+    def n_ranks(self) -> int:
+        return round((self.high - self.low) / self.step) + 1
+
+    @property
+    def tolerance(self) -> int:
+        """How many ranks two scores may lie apart and count as the same."""
+        return round(self.within / self.step)
+
+    def rank(self, score: float) -> Rank:
+        """The rank of a score, NO_CLASS for one outside the scale."""
+        if not self.low <= score <= self.high:
+            return NO_CLASS
+        return round((score - self.low) / self.step) + 1
+
+    def score(self, rank: Rank) -> float:
+        return round(self.low + (rank - 1) * self.step, self._digits + 2) + 0.0
+
+    def name(self, rank: Rank) -> str:
+        """A score as it is written."""
+        return f"{self.score(rank):.10g}"
+
+    def mirrored(self, rank: Rank) -> Rank:
+        """The score as far from the other end of the scale."""
+        return self.n_ranks + 1 - rank if rank else NO_CLASS
+
+
+@dataclass(frozen=True)
 class Scale:
     """Class names, lowest first, with the words for its two poles; `nominal` ones have no order.
 
     `values` are what data and raters write for the classes, where these are not the names: 0, 1, 2
-    for wrong, partly, right.
+    for wrong, partly, right. A scale of decimal scores has a `span` instead of names.
     """
 
     names: tuple[str, ...]
@@ -91,8 +150,13 @@ class Scale:
     high: str = "positive"
     nominal: bool = False
     values: tuple[str, ...] = ()
+    span: Span | None = None
 
     def __post_init__(self) -> None:
+        if self.span is not None:
+            if self.names or self.values or self.nominal:
+                raise Problem("a scale has the names of classes or a range of numbers, not both")
+            return
         if len(self.names) < 2:
             raise Problem(f"a scale needs at least two classes; got {list(self.names)}")
         folded = [fold_label(name) for name in self.names]
@@ -111,15 +175,26 @@ class Scale:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __bool__(self) -> bool:
+        return True  # also without names
+
     @property
     def ranks(self) -> range:
         return range(1, len(self.names) + 1)
 
+    @property
+    def n_ranks(self) -> int:
+        """How many ranks there are: of classes, or of a range's steps."""
+        return len(self.names) if self.span is None else self.span.n_ranks
+
     def name(self, rank: Rank) -> str:
+        """A class by its name, a score by its number."""
+        if self.span is not None:
+            return self.span.name(rank)
         return self.names[rank - 1]
 
     def value(self, rank: Rank) -> str:
-        return (self.values or self.names)[rank - 1]
+        return self.values[rank - 1] if self.values else self.name(rank)
 
 
 _PLACE = re.compile(r"\{(\d+)\}")
@@ -189,6 +264,18 @@ class Task:
     aspect: str = "sentiment"
     criteria: tuple[str, ...] = ()
     places: Places | None = None
+
+    def favoured(self, rank: Rank) -> int | None:
+        """The place that an answer chooses, None where it prefers none.
+
+        On a range of numbers the upper half is for the first field, the lower half for the second.
+        """
+        if self.places is None or not rank:
+            return None
+        if self.scale.span is None:
+            return self.places.favoured(rank)
+        from_middle = 2 * rank - self.scale.span.n_ranks - 1
+        return None if not from_middle else int(from_middle < 0)
 
 
 def joined(fields: Mapping[str, str]) -> str:
@@ -436,17 +523,24 @@ class Prompt:
     """A view of an item in words.
 
     `answers[s - 1]` is the text offered in slot s and `ranks[s - 1]` what it means. The head of the
-    script is what every item behind the same demonstrations shares.
+    script is what every item behind the same demonstrations shares. A prompt that wants a number
+    offers a `span` instead; where `is_mirrored`, a number means that as far from the other end.
     """
 
     script: Script
     answers: tuple[str, ...]
     ranks: tuple[Rank, ...]
     labels: LabelKind = "identifiers"
+    span: Span | None = None
+    is_mirrored: bool = False
 
     @property
     def text(self) -> str:
         return self.script.text
+
+    def label(self, slot: Slot) -> str:
+        """What was answered by a slot: a label, or a number."""
+        return self.answers[slot - 1] if self.span is None else self.span.name(slot)
 
     @property
     def digest(self) -> str:
@@ -485,7 +579,8 @@ class Question:
 
     `fields` are the item's (`text` is the main one). `labels` and `demos` stand in the order in
     which the view shows them; `placement` says where the demonstrations belong. `repeat` counts
-    how often the same was asked before.
+    how often the same was asked before. Where a number is wanted, `span` has the ends of its range
+    and there are no labels.
     """
 
     fields: Mapping[str, str] = field(hash=False)
@@ -493,6 +588,7 @@ class Question:
     demos: tuple[Example, ...] = ()
     placement: Placement = "before"
     repeat: int = 0
+    span: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
@@ -500,11 +596,13 @@ class Question:
 
     def script(self, fields: Mapping[str, str]) -> Script:
         """Return the question about an item as two lines of JSON; items share the first."""
-        shown = {
+        shown: dict[str, Any] = {
             "labels": [[label.text, label.name, label.rank] for label in self.labels],
             "demos": [[dict(demo.fields), demo.label] for demo in self.demos],
             "placement": self.placement,
         }
+        if self.span is not None:
+            shown["span"] = list(self.span)
         return Script(Head(start=canonical_json(shown)), f"\n{canonical_json(dict(fields))}")
 
     @classmethod
@@ -513,7 +611,9 @@ class Question:
         shown, fields = (json.loads(line) for line in text.split("\n"))
         labels = (Label(slot, *label) for slot, label in enumerate(shown["labels"], 1))
         demos = (Example(*demo) for demo in shown["demos"])
-        return cls(fields, tuple(labels), tuple(demos), shown["placement"], repeat)
+        ends = shown.get("span")
+        span = (float(ends[0]), float(ends[1])) if ends else None
+        return cls(fields, tuple(labels), tuple(demos), shown["placement"], repeat, span)
 
 
 @dataclass(frozen=True)
@@ -626,6 +726,23 @@ class Rater:
     @property
     def name(self) -> str:
         return self.model.title
+
+
+JuryRule = Literal["majority", "mean"]
+"""How a panel of judges decides: by the class of most members, or by their mean."""
+
+
+@dataclass(frozen=True)
+class Jury:
+    """A panel of judges that is a rater of its own, by the names of its members.
+
+    One that does not show its members takes their place in every table.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    by: JuryRule = "majority"
+    shows_members: bool = True
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
 from flipmeter.data.labels import shorten
 from flipmeter.data.tables import Record, read_table
 from flipmeter.parse.answer import read_slots
+from flipmeter.parse.decimals import read_scores
 from flipmeter.registry import suggestion
-from flipmeter.types import Problem, canonical_json
+from flipmeter.types import Problem, Span, canonical_json
 
 SCHEMA = pl.Schema(
     {
@@ -74,11 +75,11 @@ def is_of_other_tool(path: Path) -> bool:
 
 
 def predictions_of(
-    paths: Sequence[Path], named: Named | None = None, scale: Sequence[str] = ()
+    paths: Sequence[Path], named: Named | None = None, scale: Sequence[str] | Span = ()
 ) -> pl.DataFrame:
     """The table of predictions in some logs: one answer a row.
 
-    With a `scale` the label is looked for in the reply; otherwise the reply is the label.
+    With a `scale` the label, or the score, is looked for in the reply; otherwise the reply is it.
     The same item asked again in the same condition is a repeat.
     """
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -87,19 +88,22 @@ def predictions_of(
         read = _promptfoo if path.suffix == ".json" else _lm_eval
         for reply in read(path, named or Named()):
             whose = (reply.item, reply.condition, reply.model)
-            label, fault = ("", reply.fault) if reply.fault else _label(reply.text, tuple(scale))
+            label, fault = ("", reply.fault) if reply.fault else _label(reply.text, scale)
             rows.append((*whose, counts[whose], label, reply.gold, fault))
             counts[whose] += 1
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _label(text: str, scale: tuple[str, ...]) -> tuple[str, str]:
+def _label(text: str, scale: Sequence[str] | Span) -> tuple[str, str]:
     """The label of a reply and why there is none."""
-    if not scale:
+    if isinstance(scale, Span):
+        found = {scale.name(rank) for rank in read_scores(text, scale)}
+    elif not scale:
         return text.strip(), "" if text.strip() else "unparsed"
-    found = read_slots(text, scale)
+    else:
+        found = {scale[slot - 1] for slot in read_slots(text, tuple(scale))}
     if len(found) == 1:
-        return scale[found.pop() - 1], ""
+        return found.pop(), ""
     return "", "ambiguous" if found else "unparsed"
 
 

@@ -12,7 +12,17 @@ from flipmeter.model import identity_of
 from flipmeter.run.rate import Rating, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Call, Condition, Contrast, Extract, Message, Problem, Prompt, Script
+from flipmeter.types import (
+    Call,
+    Condition,
+    Contrast,
+    Extract,
+    Message,
+    Problem,
+    Prompt,
+    Script,
+    Span,
+)
 
 METADATA = "flipmeter"
 """Where a log says which study its task was made from."""
@@ -21,7 +31,7 @@ ANYBODY = "inspect/anybody"
 PIPELINE = "pointwise"
 SINGLE = (PIPELINE, "pair")
 """The pipelines that ask one prompt for each item and view."""
-READING = ("answers", "ranks", "extract")
+READING = ("answers", "ranks", "extract", "within", "is_mirrored")
 """What only the reader of a reply needs."""
 NOISE, ACCURACY = "noise", "accuracy"
 SHOWN = ("low", "high", "k", "n", "failed")
@@ -53,8 +63,9 @@ class PromptSample:
             "repeat": condition.view.repeat,
             "item": item.id,
             "gold": item.gold,
-            "n_classes": len(condition.task.scale),
+            "n_classes": condition.task.scale.n_ranks,
             "nominal": condition.task.scale.nominal,
+            **_span_columns(prompt),
             "prompt": prompt.digest,
             "labels": prompt.labels,
             "answers": list(prompt.answers),
@@ -85,6 +96,8 @@ def _refuse_others(study: Study) -> None:
                 f"{where} has the pipeline '{level.pipeline}', and a task of Inspect asks one "
                 f"prompt for each item and view; use {PIPELINE}, or flipmeter run"
             )
+    if study.panels:
+        raise Problem("a task of Inspect asks one model; leave out `panels`, or use flipmeter run")
     if study.is_scored:
         raise Problem("`scores: true` is not carried over from Inspect; leave it out")
 
@@ -93,7 +106,24 @@ def offered(metadata: Mapping[str, Any]) -> Prompt:
     """Return what a reply is read against: the labels of a prompt, without its text."""
     nothing = Script.of([Message("user", "")])
     answers, ranks = tuple(metadata["answers"]), tuple(metadata["ranks"])
-    return Prompt(nothing, answers, ranks, metadata["labels"])
+    is_mirrored = bool(metadata.get("is_mirrored"))
+    return Prompt(nothing, answers, ranks, metadata["labels"], span_of(metadata), is_mirrored)
+
+
+def _span_columns(prompt: Prompt) -> dict[str, Any]:
+    """What a sample says of a range of decimal scores; nothing where there are classes."""
+    span = prompt.span
+    if span is None:
+        return {}
+    ends = {"scale_from": span.low, "scale_to": span.high, "tolerance": span.tolerance}
+    return {**ends, "within": span.within, "is_mirrored": prompt.is_mirrored}
+
+
+def span_of(metadata: Mapping[str, Any]) -> Span | None:
+    """The range of decimal scores of a sample, None where there are classes."""
+    if metadata.get("scale_from") is None:
+        return None
+    return Span(metadata["scale_from"], metadata["scale_to"], metadata["within"])
 
 
 def extract_of(metadata: Mapping[str, Any]) -> Extract | None:

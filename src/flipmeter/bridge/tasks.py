@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,13 @@ from flipmeter.bridge.samples import (
     figures,
     offered,
     questions,
+    span_of,
 )
 from flipmeter.measure import measure
 from flipmeter.parse import parse
 from flipmeter.probe import contrasts_of, shown_in
 from flipmeter.study.file import Study, find_study, read_study
-from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Rank
+from flipmeter.types import Answer, Decoding, Message, Mode, Problem, Prompt, Rank
 
 SPEAKERS: dict[str, type[ChatMessage]] = {
     "system": ChatMessageSystem,
@@ -118,10 +119,17 @@ def _sample(question: PromptSample) -> Sample:
     prompt, gold = question.call.prompt, question.call.ask.item.gold
     return Sample(
         input=[_message(message) for message in prompt.script.messages],
-        target=prompt.answers[prompt.ranks.index(gold)] if gold else "",
+        target=_target(prompt, gold) if gold else "",
         id=question.id,
         metadata=question.metadata,
     )
+
+
+def _target(prompt: Prompt, gold: Rank) -> str:
+    """What a reply would say that is right: a label, or a number."""
+    if prompt.span is None:
+        return prompt.answers[prompt.ranks.index(gold)]
+    return prompt.span.name(prompt.span.mirrored(gold) if prompt.is_mirrored else gold)
 
 
 def _message(message: Message) -> ChatMessage:
@@ -144,9 +152,9 @@ def label() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         read = parse(reply_of(state.output), offered(state.metadata), extract_of(state.metadata))
-        shown = state.metadata["answers"][read.slot - 1] if read.slot else None
+        shown = offered(state.metadata).label(read.slot) if read.slot else None
         return Score(
-            value=_value(read, state.metadata["gold"]),
+            value=_value(read, state.metadata),
             answer=shown,
             explanation=read.fault or state.output.completion,
             metadata={"rank": read.rank, "slot": read.slot, "fault": read.fault or ""},
@@ -155,12 +163,14 @@ def label() -> Scorer:
     return score
 
 
-def _value(read: Answer, gold: Rank | None) -> Value:
+def _value(read: Answer, metadata: Mapping[str, Any]) -> Value:
+    span, gold = span_of(metadata), metadata["gold"]
     if not read.rank:
         return NOANSWER
     if gold is None:
-        return read.rank
-    return CORRECT if read.rank == gold else INCORRECT
+        return read.rank if span is None else span.score(read.rank)
+    tolerance = 0 if span is None else span.tolerance
+    return CORRECT if abs(read.rank - gold) <= tolerance else INCORRECT
 
 
 @metric

@@ -9,7 +9,7 @@ import typer
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.exits import exit_by
-from flipmeter.cli.options import AsJson, ScaleOption, TableOut, open_run, spare, verb
+from flipmeter.cli.options import AsJson, ScaleOption, TableOut, WithinOption, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
 from flipmeter.measure.inference.claims import overall_outcome
@@ -29,6 +29,7 @@ def certify(
         ),
     ],
     scale: ScaleOption = None,
+    within: WithinOption = None,
     as_json: AsJson = False,
     csv: AsCsv = False,
     out: TableOut = None,
@@ -36,7 +37,7 @@ def certify(
     """Test claims about a run: exit 0 if all are shown, 1 if one is refuted, 3 if one is open."""
     folders, claims = _split(names)
     spare(out, *folders)
-    done = open_run(folders, scale)
+    done = open_run(folders, scale, within)
     table = done.certify(*claims)
     outcome = overall_outcome(table["outcome"])
     Output(out, as_json=as_json, as_csv=csv).show(

@@ -9,7 +9,15 @@ import typer
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.exits import exit_by
-from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunOrTable,
+    ScaleOption,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+)
 from flipmeter.cli.output import print_json, write_text
 from flipmeter.report.claims import claims_junit, claims_markdown
 from flipmeter.run.record.generation import verify
@@ -41,6 +49,7 @@ def check_(
         typer.Option("--verify", help="First check every file of the run against its SHA-256."),
     ] = False,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Test a run against limits: exit 0 if all are shown to hold, 1 if one is broken, 3 if open."""
@@ -48,10 +57,9 @@ def check_(
         spare(written, folder, gate, against)
     if is_verified:
         verify(folder)
-    reference = (
-        None if against is None else open_run([against], scale if against.is_file() else None)
-    )
-    done = open_run([folder], scale).check(gate, reference)
+    told = (scale, within) if against is not None and against.is_file() else (None, None)
+    reference = None if against is None else open_run([against], *told)
+    done = open_run([folder], scale, within).check(gate, reference)
     title = f"{done.name}: {done.word}"
     if junit is not None:
         write_text(claims_junit(done.claims, done.name), junit)

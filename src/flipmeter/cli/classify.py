@@ -23,7 +23,7 @@ from flipmeter.cli.options import (
     verb,
 )
 from flipmeter.cli.output import finish
-from flipmeter.model import Budget, Ledger, Store
+from flipmeter.model import Budget, Ledger, Price, Store
 from flipmeter.run.progress import Meter
 from flipmeter.ship.card import Card, read_card
 from flipmeter.ship.classify import Job, LabelCounts, classify
@@ -136,8 +136,12 @@ def _field(text: str) -> tuple[str, str]:
 def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget | None:
     if max_calls is None and max_usd is None:
         return None
-    price = card.model.price
-    return Budget(calls=max_calls, usd=max_usd, price=price.price if price else None)
+    known = [one.price for one in card.members if one.price]
+    if len(known) < len(card.members):
+        return Budget(calls=max_calls, usd=max_usd)
+    dearest = Price(max(one.prompt for one in known), max(one.completion for one in known))
+    price = known[0].price if len(known) == 1 else dearest
+    return Budget(calls=max_calls, usd=max_usd, price=price)
 
 
 def _tell(job: Job, done: LabelCounts, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, ScaleOption, TableOut, open_run, spare, verb
+from flipmeter.cli.options import AsJson, ScaleOption, TableOut, WithinOption, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import warning_lines
 from flipmeter.report import comparison_table
@@ -24,13 +24,14 @@ def compare(
     first: FirstRun,
     second: SecondRun,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     as_json: AsJson = False,
     csv: AsCsv = False,
     out: TableOut = None,
 ) -> None:
     """Print paired differences between two runs on the same items."""
     spare(out, first, second)
-    runs = open_run([first], scale), open_run([second], scale)
+    runs = open_run([first], scale, within), open_run([second], scale, within)
     table = runs[0].compare(runs[1])
     about = {"first": runs[0].study.name, "second": runs[1].study.name}
     warnings = [line for run in runs for line in warning_lines(run)]

@@ -16,6 +16,7 @@ from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.next_commands import on_file, on_run
 from flipmeter.cli.options import AsJson, DataDir, StorePath, spare, verb
 from flipmeter.cli.output import finish, say_next, write_rows
+from flipmeter.data.number_scales import parse_span, read_span
 from flipmeter.model import Ledger, Store
 from flipmeter.types import Problem
 
@@ -41,7 +42,7 @@ def import_(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(metavar="CLASSES", help="The classes to find in replies: low,medium,high."),
+        typer.Option(metavar="SCALE", help="What to find in replies: low,medium,high, or 0..10."),
     ] = None,
     item: Annotated[
         str | None,
@@ -94,8 +95,9 @@ def _write_table(
     """Write the answers in logs as a table of predictions."""
     path = out or Path(f"{logs[0].stem}.csv")
     spare(path, *logs)
+    span = read_span(parse_span(scale)) if scale else None
     classes = [part.strip() for part in scale.split(",")] if scale else []
-    table = predictions_of(logs, named, classes)
+    table = predictions_of(logs, named, classes if span is None else span)
     write_rows(table, path)
     n_faults = table.filter(table["fault"] != "").height
     conditions = table["condition"].unique(maintain_order=True).to_list()

@@ -12,7 +12,16 @@ import typer
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
 from flipmeter.cli.next_commands import on_run
-from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunsOrTable,
+    ScaleOption,
+    TableOut,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+)
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
 from flipmeter.measure import ASPECTS
@@ -28,6 +37,7 @@ app = verb()
 def measure(
     folders: RunsOrTable,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     show: Annotated[
         str | None,
         typer.Option(
@@ -47,7 +57,7 @@ def measure(
 ) -> None:
     """Print verdicts and estimates of a run or a table of predictions; --show adds detail."""
     spare(out, *folders, costs)
-    done = open_run(folders, scale)
+    done = open_run(folders, scale, within)
     output = Output(out, as_json=as_json, as_csv=csv)
     if show is None:
         tables = {"estimates": done.estimates, "verdicts": done.verdicts}
@@ -80,7 +90,7 @@ def _show_aspects(done: Run, tables: dict[str, pl.DataFrame], output: Output) ->
     def people() -> None:
         for name, table in tables.items():
             if table.is_empty():
-                say("", f"{name}: no data for this aspect in this run")
+                say("", f"{name}: needs {ASPECTS[name].needs}")
             else:
                 say(
                     "",

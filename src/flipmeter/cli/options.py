@@ -12,6 +12,7 @@ from flipmeter.api import Run, Study, read_study
 from flipmeter.base.consent import trusting
 from flipmeter.base.files.atomic import is_same_file
 from flipmeter.base.files.documents import read_yaml
+from flipmeter.data.number_scales import WITHIN, parse_span
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.types import Problem
 
@@ -31,8 +32,16 @@ ScaleOption = Annotated[
     str | None,
     typer.Option(
         "--scale",
-        metavar="CLASSES",
-        help="Classes of a table, lowest first: low,medium,high; or nominal.",
+        metavar="SCALE",
+        help="Classes of a table, lowest first: low,medium,high; nominal; or a range: 0..10.",
+    ),
+]
+WithinOption = Annotated[
+    float | None,
+    typer.Option(
+        "--within",
+        metavar="UNITS",
+        help="Scores of a range that lie at most this far apart are the same.",
     ),
 ]
 Changes = Annotated[
@@ -149,11 +158,17 @@ def spare(out: Path | None, *sources: Path | None) -> None:
             raise Problem(f"{out} is an input of this command; use another --out")
 
 
-def open_run(paths: Sequence[Path], scale: str | None = None) -> Run:
+def open_run(paths: Sequence[Path], scale: str | None = None, within: float | None = None) -> Run:
     """Open a run; `scale` is a comma-separated list of classes.
 
-    `nominal` means classes without an order, `nominal:red,green` also names them.
+    `nominal` means classes without an order, `nominal:red,green` also names them; `0..10` is a
+    range of scores.
     """
+    span = parse_span(scale) if scale else None
+    if span is not None:
+        return Run(*paths, scale={**span, WITHIN: within or 0.0})
+    if within is not None:
+        raise Problem("--within is for a range of scores; name it: --scale 0..10")
     names = _named(scale).split(",") if scale else []
     return Run(*paths, scale=[name.strip() for name in names])
 

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunsOrTable,
+    ScaleOption,
+    TableOut,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+)
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
 from flipmeter.report import phase0_view, warned, write_phase0
@@ -20,6 +29,7 @@ app = verb()
 def phase0(
     folders: RunsOrTable,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     greedy: Annotated[
         Path | None,
         typer.Option(
@@ -32,8 +42,12 @@ def phase0(
 ) -> None:
     """Print the paper's first table: P1, P2, P3, noise and McNemar's test, one row per model."""
     spare(out, *folders, greedy)
-    done = open_run(folders, scale)
-    other = None if greedy is None else open_run([greedy], scale if greedy.is_file() else None)
+    done = open_run(folders, scale, within)
+    other = (
+        None
+        if greedy is None
+        else open_run([greedy], *((scale, within) if greedy.is_file() else ()))
+    )
     table = done.phase0(other)
     warnings = dict(done.warnings)
     if other is not None:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunsOrTable,
+    ScaleOption,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+)
 from flipmeter.cli.output import finish
 from flipmeter.report import check_ending
 
@@ -18,6 +26,7 @@ app = verb()
 def report(
     folders: RunsOrTable,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -36,5 +45,5 @@ def report(
     path = out or (Path("report.html") if others else beside)
     check_ending(path)
     spare(path, *folders)
-    open_run(folders, scale).report(path)
+    open_run(folders, scale, within).report(path)
     finish({"report": str(path)}, f"report: {path}", as_json=as_json)

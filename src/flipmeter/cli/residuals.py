@@ -9,7 +9,16 @@ import typer
 from flipmeter.api import Run
 from flipmeter.cli.consoles import say
 from flipmeter.cli.next_commands import on_run
-from flipmeter.cli.options import AsJson, RunsOrTable, ScaleOption, TableOut, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunsOrTable,
+    ScaleOption,
+    TableOut,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+)
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.report import (
@@ -28,6 +37,7 @@ app = verb()
 def residuals(
     folders: RunsOrTable,
     scale: ScaleOption = None,
+    within: WithinOption = None,
     is_forecast: Annotated[
         bool,
         typer.Option(
@@ -42,7 +52,7 @@ def residuals(
 ) -> None:
     """Print what each factor level changes from the base: accuracy, flips and other metrics."""
     spare(out, *folders)
-    done = open_run(folders, scale)
+    done = open_run(folders, scale, within)
     (_show_forecasts if is_forecast else _show_residuals)(
         done, Output(out, as_json=as_json, as_csv=csv)
     )

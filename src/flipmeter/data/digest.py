@@ -39,6 +39,8 @@ def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> 
     digest = hashlib.sha256(canonical_json(list(scale.names)).encode())
     if scale.nominal:
         digest.update(b"\nnominal")
+    if scale.span is not None:
+        digest.update(f"\nfrom {scale.span.low} to {scale.span.high}".encode())
     for name, items in (("pool", pool), ("test", test)):
         digest.update(f"\n{name} {len(items)}".encode())
         for item in items:

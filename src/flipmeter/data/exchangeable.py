@@ -41,7 +41,21 @@ def read_exchange(exchange: Exchange, scale: Scale, known: Collection[str]) -> P
     _check_fields(fields, known)
     kind: PlaceKind = "pair" if len(fields) == 2 else "candidates"
     noun = str(told.get("noun") or Places.noun)
+    if scale.span is not None:
+        return _on_span(fields, told.get("labels"), noun)
     return replace(_found(fields, scale, told.get("labels") or {}), kind=kind, noun=noun)
+
+
+def _on_span(fields: tuple[str, ...], labels: object, noun: str) -> Places:
+    """Two fields between which a number says how much better the first is, or the second."""
+    if len(fields) > 2:
+        raise Problem(
+            f"exchange: a number says which of two fields is better, not which of {len(fields)}; "
+            "list the classes: scale: {nominal: [a, b, c]}"
+        )
+    if labels:
+        raise Problem("exchange: labels are for classes, and the scale is a range of numbers")
+    return Places(fields, (), tuple(ascii_lowercase[:2].upper()), "pair", noun)
 
 
 def _check_fields(fields: Sequence[str], known: Collection[str]) -> None:
@@ -130,6 +144,8 @@ def _is_even(places: Places, rank: Rank) -> bool:
 
 def option_places(fields: Sequence[str], scale: Scale) -> Places:
     """Places whose classes are the fields themselves: the options of a question."""
+    if scale.span is not None:
+        raise Problem("options: an answer names an option; leave out `scale: {from: ...}`")
     if [label_key(name) for name in scale.names] != [label_key(name) for name in fields]:
         raise Problem(
             f"options: the classes are {', '.join(scale.names)} and the options "

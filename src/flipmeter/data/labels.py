@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flipmeter.base.numbers import read_number
+from flipmeter.data.number_scales import read_span
 from flipmeter.registry import suggestion
-from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Task
+from flipmeter.types import NO_CLASS, Problem, Rank, Scale, Span, Task
 
 ScaleSpec = Scale | Sequence[object] | Mapping[object, object] | str
 NOMINAL = "nominal"
@@ -23,23 +25,33 @@ _TASK_KEYS = ["title", "noun", "aspect", "low", "high"]
 MOST_NOMINAL = 1000
 """More labels than these are texts or numbers, not the names of classes."""
 _PLAIN_COLUMNS = ("label", "labels", "class", "gold", "target", "y")
+_ANY_SPAN = Scale((), "low", "high", span=Span(0, 1))
 
 
 @dataclass(frozen=True)
 class Labels:
-    """A task's scale together with every spelling of a label that stands for one of its classes."""
+    """A task's scale together with every spelling of a label that stands for one of its classes.
+
+    On a range of numbers a label is its number.
+    """
 
     task: Task
     ranks: Mapping[str, Rank]
 
     def rank(self, raw: object) -> Rank:
         """Return the rank that a raw value means, or NO_CLASS."""
-        return self.ranks.get(label_key(raw), NO_CLASS)
+        span = self.task.scale.span
+        if span is None:
+            return self.ranks.get(label_key(raw), NO_CLASS)
+        number = read_number(raw)
+        return NO_CLASS if number is None else span.rank(number)
 
     def complaint(self, raw: object) -> str:
         """Say why a raw value is no class, and the way out."""
         names = list(self.task.scale.names)
         text = f"the label {shorten(raw)} is not on the scale"
+        if (span := self.task.scale.span) is not None:
+            return f"{text}; it must be a number from {span.low:g} to {span.high:g}"
         if label_key(raw) == "0" and "1" in self.ranks:
             pairs = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
             return f"{text}; if labels count from 0, say so: scale: {{{pairs}}}"
@@ -56,7 +68,8 @@ def read_labels(
     """Build the reader of a file's labels from a scale and, where values need it, a mapping.
 
     A scale is a list of names, lowest first, or `{value: name}` in that order; classes without an
-    order are `{nominal: [...]}`, or `nominal` for those `found` in the file. A name wins over a
+    order are `{nominal: [...]}`, or `nominal` for those `found` in the file; decimal scores have
+    `{from: 0, to: 10, within: 0.5}`. A name wins over a
     rank: with the scale 0..10 the label 1 is the class named "1". Whole numbers count as ranks
     1..M only where no name is a number and there is no mapping.
     """
@@ -68,6 +81,11 @@ def read_labels(
             "no scale given; list the classes from lowest to highest: scale: [low, high], or say "
             "that they have no order: scale: nominal"
         )
+    if (span := read_span(scale)) is not None:
+        if spelled:
+            raise Problem("labels maps values to classes, and the scale is a range of numbers")
+        given = scale if isinstance(scale, Scale) else Scale((), "low", "high", span=span)
+        return Labels(make_task(given, task, column), {})
     scale, is_nominal = _unordered(scale, found, spelled)
     values: tuple[str, ...] = ()
     if isinstance(scale, Mapping):
@@ -161,7 +179,7 @@ def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "lab
         if not isinstance(value, str) or not value.strip():
             raise Problem(f"task: {key} is {shorten(value)}; give it a text")
     default = _default_task(names, column)
-    poles = given or default.scale
+    poles = default.scale if given is None else given
     poles = replace(poles, low=words.pop("low", poles.low), high=words.pop("high", poles.high))
     return replace(default, scale=poles, **words)
 
@@ -170,10 +188,14 @@ def _default_task(names: tuple[str, ...], column: str) -> Task:
     """Word a task after its classes: sentiment where they say so, else the column's name."""
     if {"negative", "positive"} <= {name.casefold() for name in names}:
         return Task(Scale(names))
+    aspect = column.replace("_", " ").strip().lower()
+    is_plain = aspect in _PLAIN_COLUMNS or not aspect
+    if not names:
+        about = "quality" if is_plain or aspect in ("score", "rating", "grade") else aspect
+        return Task(_ANY_SPAN, f"{about.title()} Rating", "Text", about)
     has_numbers = any(_WHOLE.fullmatch(name) for name in names)
     low, high = ("low", "high") if has_numbers else (names[0], names[-1])
-    aspect = column.replace("_", " ").strip().lower()
-    if aspect in _PLAIN_COLUMNS or not aspect:
+    if is_plain:
         return Task(Scale(names, low, high), "Text Classification", "Text", "class")
     return Task(Scale(names, low, high), f"{aspect.title()} Classification", "Text", aspect)
 
@@ -209,6 +231,8 @@ def shorten(value: object, width: int = 60) -> str:
 def read_weights(weights: object, scale: Scale, source: str) -> tuple[float, ...]:
     """Frequencies of all classes of a scale, lowest first, from a mapping; they add up to 1."""
     where = f"weights of {source}"
+    if scale.span is not None:
+        raise Problem(f"{where}: classes have frequencies, and the scale is a range of numbers")
     if not isinstance(weights, Mapping):
         raise Problem(f"{where}: {weights!r} is no mapping; write {{{scale.name(1)}: 0.9, ...}}")
     by_name = {str(name): value for name, value in weights.items()}

@@ -13,6 +13,7 @@ from flipmeter.data.catalog import CatalogEntry, datasets, load_entry
 from flipmeter.data.files import load_file
 from flipmeter.data.hub import load_hub
 from flipmeter.data.labels import read_weights
+from flipmeter.data.number_scales import WITHIN, with_tolerance
 from flipmeter.data.tables import ENDINGS
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Problem, Scale, Task
@@ -26,7 +27,8 @@ def load(
     """Load a dataset by its name in the catalog, or as a study file describes it.
 
     A description has one of `file`, `hub` or `catalog`, and the options of `load_file`, `load_hub`
-    or `load_entry`; `weights` are the frequencies of the classes in production, by their names.
+    or `load_entry`; `weights` are the frequencies of the classes in production, by their names,
+    and `within` is how far decimal scores may lie apart and count as the same.
     Relative paths count from `folder`, which is the study file's.
     """
     if isinstance(spec, Dataset):
@@ -45,7 +47,9 @@ def load(
     source = options.pop(kind)
     if not isinstance(source, str | Path) or not str(source):
         raise Problem(f"{kind}: {source!r} is no name; write {kind}: followed by one")
-    weights = options.pop("weights", None)
+    weights, within = options.pop("weights", None), options.pop(WITHIN, None)
+    if within is not None:
+        options["scale"] = with_tolerance(options.get("scale"), within)
     _check_options(kind, source, options)
     found = _LOADERS[kind](str(source), options, data_dir, Path(folder or ""))
     if weights is None:
@@ -63,7 +67,7 @@ def _entry(name: str) -> CatalogEntry:
 
 
 def _check_options(kind: str, source: str | Path, options: Mapping[str, Any]) -> None:
-    known = [*inspect.signature(_OPTIONS[kind]).parameters, "weights"][1:]
+    known = [*inspect.signature(_OPTIONS[kind]).parameters, "weights", WITHIN][1:]
     if kind == "catalog":
         known.remove("data_dir")
     for name, value in options.items():

@@ -30,8 +30,8 @@ RESERVED = 25
 _Keyed = tuple[str, Item]
 _Strata = dict[Rank, list[_Keyed]]
 
-UNLABELLED: Rank = 0
-"""The stratum of items without a class, in a dataset that has no labels."""
+ALIKE: Rank = 0
+"""The stratum of all items of a dataset that has no labels, or decimal scores for labels."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,26 @@ def sample(
     n_calibration: int = 0,
     needs_pool: bool = True,
 ) -> Sample:
-    """Draw a stratified test set and `shots` demonstrations of each class.
+    """Draw a stratified test set and `shots` demonstrations of each class; of a range, in all.
 
     `equal` gives each class the same number of test items, `proportional` its share in the test
     set, both by largest remainder. Calibration items come from what the pool has left. Fixed
     demonstrations of a dataset are shown as they are, unless there are 0 shots. A dataset without
     a pool sets items aside for one unless nothing `needs_pool`. Items of a dataset without labels
-    are one class.
+    are one class, and so are those with decimal scores.
     """
     _check(test_size, shots, balance)
     scale = dataset.task.scale
     is_labelled = any(item.gold for item in dataset.test)
     tested = _Usable("test", dataset.test, needs_class=is_labelled)
     shown = _Usable("pool", dataset.pool, leaks=tested.keys)
-    ranks = scale.ranks if is_labelled else (UNLABELLED,)
-    strata = _strata(tested.items, ranks, test_seed, "test")
+    classes = scale.ranks or (ALIKE,)
+    strata = _strata(tested.items, classes if is_labelled else (ALIKE,), test_seed, "test")
     is_shown_anyway = not is_labelled or dataset.demos is not None
     if dataset.pool:
-        pool = _strata(shown.items, scale.ranks, seed, "demos")
+        pool = _strata(shown.items, classes, seed, "demos")
     elif not n_calibration and (is_shown_anyway or not (needs_pool or shots)):
-        pool = {rank: [] for rank in scale.ranks}
+        pool = {rank: [] for rank in classes}
     else:
         strata, pool = _set_aside(strata, shots, seed)
     fixed, shots = dataset.demos if shots else None, 0 if dataset.demos is not None else shots
@@ -195,7 +195,7 @@ def _strata(items: Sequence[_Keyed], ranks: Sequence[Rank], seed: int, purpose: 
     """Each class's items in random order."""
     strata: _Strata = {rank: [] for rank in ranks}
     for keyed in _shuffled(items, seed, purpose):
-        rank = keyed[1].gold or UNLABELLED
+        rank = ALIKE if ALIKE in strata else keyed[1].gold or ALIKE
         if rank in strata:
             strata[rank].append(keyed)
     return strata
@@ -226,7 +226,7 @@ def _quotas(
 ) -> dict[Rank, int]:
     """Return how many test items each class gives, or say which class has too few."""
     have = {rank: len(items) for rank, items in strata.items()}
-    if balance == "proportional" or UNLABELLED in have:
+    if balance == "proportional" or ALIKE in have:
         total = sum(have.values())
         if test_size > total:
             kept = f" and {sum(aside.values())} set aside for demonstrations" if aside else ""
@@ -279,10 +279,12 @@ def _mixed(chosen: _Strata, seed: int) -> list[Item]:
 
 
 def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[_Keyed]:
-    for rank in scale.ranks:
-        if len(pool[rank]) < shots:
+    for rank, items in pool.items():
+        if len(items) < shots:
+            whose = f"{name}: class '{scale.name(rank)}'" if rank else name
+            of_class = " of this class" if rank else ""
             raise Problem(
-                f"{name}: class '{scale.name(rank)}' has {len(pool[rank])} items to show and "
-                f"shots {shots} needs {shots}; take fewer shots or give more rows of this class"
+                f"{whose} has {len(items)} items to show and "
+                f"shots {shots} needs {shots}; take fewer shots or give more rows{of_class}"
             )
-    return [keyed for rank in scale.ranks for keyed in pool[rank][:shots]]
+    return [keyed for items in pool.values() for keyed in items[:shots]]

@@ -18,6 +18,7 @@ from flipmeter.decide.debiasers.averaging import (
     median_ranks,
 )
 from flipmeter.decide.debiasers.priors import NULL_TEXTS, Prior
+from flipmeter.decide.juries import settle_jury
 from flipmeter.decide.pipelines import (  # noqa: F401 - add pipelines
     both_orders,
     comparison,
@@ -54,5 +55,6 @@ __all__ = [
     "open_pipeline",
     "oracle_check",
     "pipelines",
+    "settle_jury",
     "weighted_sum",
 ]

@@ -5,6 +5,7 @@ from flipmeter.model.backends.family import Family, World, backends
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.ray import RayBackend, ray_cluster
 from flipmeter.model.backends.sim.judge_reader import worth_of
+from flipmeter.model.backends.sim.number_rater import latent_scores
 from flipmeter.model.backends.sim.sim import latents
 from flipmeter.model.capabilities import (
     CAPABILITIES,
@@ -85,6 +86,7 @@ __all__ = [
     "is_in_process",
     "is_simulated",
     "is_tested",
+    "latent_scores",
     "latents",
     "learn_reproducible",
     "merge",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from flipmeter.parse.decimals import read_scores
 from flipmeter.parse.extraction import extract
 from flipmeter.types import (
     LABEL_GAP,
@@ -16,8 +17,10 @@ from flipmeter.types import (
     Extract,
     Fault,
     Prompt,
+    Rank,
     Reply,
     Slot,
+    Span,
     fold_label,
 )
 
@@ -51,11 +54,18 @@ def parse(reply: Reply, prompt: Prompt, how: Extract | None = None) -> Answer:
     that it has no probabilities.
     """
     slot, fault = _read(reply, prompt, how)
-    rank = prompt.ranks[slot - 1] if slot else NO_CLASS
+    rank = _meant(slot, prompt)
     if reply.error or reply.scores is None or how is not None:
         return Answer(slot, rank, fault, ranks=prompt.ranks)
     weighed = _weighed(reply.scores, prompt.answers)
     return Answer(slot, rank, fault, *weighed, ranks=prompt.ranks)
+
+
+def _meant(slot: Slot, prompt: Prompt) -> Rank:
+    """The class that a slot means; on a range a slot is the score as it was written."""
+    if prompt.span is None:
+        return prompt.ranks[slot - 1] if slot else NO_CLASS
+    return prompt.span.mirrored(slot) if prompt.is_mirrored else slot
 
 
 def counted(answer: Answer, drawn: Sequence[Answer], prompt: Prompt) -> Answer:
@@ -97,6 +107,8 @@ def _read(reply: Reply, prompt: Prompt, how: Extract | None) -> tuple[Slot, Faul
     was_cut = reply.finish == "length"
     if OPEN_THOUGHT.search(text):
         return 0, "truncated" if was_cut else "unparsed"
+    if prompt.span is not None:
+        return _scored(text, prompt.span, how, was_cut)
     if how is not None:
         return _extracted(text, prompt.answers, how, was_cut)
     found = read_slots(text, prompt.answers, only_first_line=was_cut)
@@ -115,6 +127,20 @@ def _extracted(
     found = {slot for one in said for slot in read_slots(one, answers)}
     is_whole = not (was_cut and said and text.endswith(said[-1]) and _may_go_on(said[-1], answers))
     if len(found) == 1 and is_whole:
+        return found.pop(), None
+    return 0, _fault(text, found, was_cut)
+
+
+def _scored(text: str, span: Span, how: Extract | None, was_cut: bool) -> tuple[Slot, Fault | None]:
+    """Read a score from where it must stand, or from anywhere; at the end of a cut it may go on."""
+    if how is None:
+        found = read_scores(text, span, only_first_line=was_cut)
+    else:
+        said = extract(text, how)
+        found = {rank for one in said for rank in read_scores(one, span)}
+        if was_cut and said and text.rstrip().endswith(said[-1]):
+            found = set()
+    if len(found) == 1:
         return found.pop(), None
     return 0, _fault(text, found, was_cut)
 

@@ -118,4 +118,5 @@ def _label(value: Any) -> str:
     """Return a value as the text of a label, "" if it cannot be one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    is_text = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if is_text else ""

@@ -215,6 +215,9 @@ def reasoned(shown: HeaderParts, mood: Mood) -> tuple[str, ...]:
 
 def _direction(shown: HeaderParts) -> str:
     scale = shown.task.scale
+    if scale.span is not None:
+        low, high = f"{scale.span.low:g}", f"{scale.span.high:g}"
+        return f"where {low} is most {scale.low} and {high} is most {scale.high}"
     ends = [(shown.ranks.index(rank), rank) for rank in (1, len(scale))]
     (first, first_rank), (last, last_rank) = sorted(ends)
     if shown.is_words:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from flipmeter.prompt.levels import HeaderParts, Mood, label_formats
+from flipmeter.prompt.number_prompts import asking_for_number, ends
 from flipmeter.types import Item, Places, Rank, Task, joined
 
 T = TypeVar("T")
@@ -18,6 +19,8 @@ def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts
     those of the scale.
     """
     form, places, scale = label_formats[label_format], task.places, task.scale
+    if scale.span is not None:
+        return HeaderParts(task, (), (), ends(scale.span), is_words=True)
     if places is None:
         answers = form.answers(scale, ranks)
         return HeaderParts(task, answers, ranks, form.listing(scale, ranks), form.is_words)
@@ -29,8 +32,10 @@ def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts
 
 
 def place_words(places: Places, label_format: str) -> tuple[str, ...]:
-    """What a label format calls each place."""
+    """What a label format calls each place; where numbers are asked for, letters do."""
     form = label_formats[label_format]
+    if not places.forms:
+        return places.words
     return tuple(form.write(slot, word) for slot, word in enumerate(places.words, 1))
 
 
@@ -97,10 +102,10 @@ def _is_joined(item: Item) -> bool:
 
 
 def mood_of(task: Task, mood: Mood, name: str) -> Mood:
-    """A mood in the words of a judge or of a question with options; others stay as they are."""
-    if task.places is None:
-        return mood
-    return (_CHOOSING if task.places.kind == "options" else _JUDGING).get(name, mood)
+    """A mood in the words of a judge, of a question with options, or of a range of numbers."""
+    if task.places is not None:
+        mood = (_CHOOSING if task.places.kind == "options" else _JUDGING).get(name, mood)
+    return mood if task.scale.span is None else asking_for_number(mood, name, task)
 
 
 def _all(task: Task) -> str:

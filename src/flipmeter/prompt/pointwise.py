@@ -39,7 +39,8 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
     def for_size(size: int | None) -> Callable[[Item], Prompt]:
         shown = offer(task, style.label_format, offered(task, view.label_order, size))
         script = _scripts(style, view, shown, demos, labels)
-        return lambda item: Prompt(script(item), shown.answers, shown.ranks, kind)
+        span = task.scale.span
+        return lambda item: Prompt(script(item), shown.answers, shown.ranks, kind, span)
 
     find = by_size(task.places, for_size)
     return lambda item, part: find(item)(item)
@@ -82,12 +83,13 @@ def render(task: Task, style: Style, view: View, demos: Sequence[Item], item: It
 
 def unshown(style: Style, task: Task) -> frozenset[str]:
     """Return the probes that prompts of a style about a task have no place for."""
+    lists_nothing = task.scale.span is not None
     if style.prompt:
-        return read_template(style.prompt).unshown
-    lists_nothing = task.places is not None and task.places.kind == "options"
-    return frozenset(
-        {"criterion_order", "system_user", *(["label_order"] if lists_nothing else [])}
-    )
+        unshown = read_template(style.prompt).unshown
+    else:
+        unshown = frozenset({"criterion_order", "system_user"})
+        lists_nothing |= task.places is not None and task.places.kind == "options"
+    return unshown | {"label_order"} if lists_nothing else unshown
 
 
 def shows_places(style: Style, task: Task) -> bool:
@@ -112,6 +114,8 @@ def kind_of(task: Task, style: Style, *, has_demos: bool) -> LabelKind:
 
     A label that names a place of the item keeps its meaning wherever it is listed, as a word does.
     """
+    if task.scale.span is not None:
+        return "numbers"
     if task.places is not None:
         return "words"
     if not label_formats[style.label_format].is_words:
@@ -121,6 +125,8 @@ def kind_of(task: Task, style: Style, *, has_demos: bool) -> LabelKind:
 
 def label_of(task: Task, style: Style, view: View, demo: Item) -> str:
     """The label under a demonstration, whose own fields are never exchanged."""
+    if task.scale.span is not None:
+        return task.scale.name(demo.rank)
     form = label_formats[style.label_format]
     if form.is_words and style.word_reversal == "flipped" and task.places is None:
         return form.answers(task.scale, (view.label_order[demo.rank - 1],))[0]

@@ -19,8 +19,12 @@ def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wri
 
     def for_size(size: int | None) -> Callable[[Item], Prompt]:
         shown = offer(task, style.label_format, offered(task, view.label_order, size))
-        shared = Question({}, listed_labels(shown), examples, view.placement)
-        return lambda item: Prompt(shared.script(item.fields), shown.answers, shown.ranks, kind)
+        span = task.scale.span
+        ends = None if span is None else (span.low, span.high)
+        shared = Question({}, listed_labels(shown), examples, view.placement, span=ends)
+        return lambda item: Prompt(
+            shared.script(item.fields), shown.answers, shown.ranks, kind, span
+        )
 
     find = by_size(task.places, for_size)
     return lambda item, part: find(item)(item)

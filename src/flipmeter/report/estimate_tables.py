@@ -136,11 +136,10 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
         title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
     )
     keys = varying(estimates)
-    titles = {"macro_f1": "macro F1", "spearman": "Spearman", "mae": "MAE"}
-    shown = {name: title for name, title in titles.items() if _is_in(estimates, name)}
+    shown = {name: title for name, title in SCORES.items() if _is_in(estimates, name)}
     metrics = ("accuracy", *shown, "parse_failure", "weighted:accuracy")
     has_weights = _is_in(estimates, metrics[-1])
-    accuracy = ("accuracy [95 %]", *([WEIGHTED] if has_weights else []))
+    accuracy = (accuracy_title(estimates), *([WEIGHTED] if has_weights else []))
     for name in (*keys, "view", *accuracy, *shown.values(), "parse failures"):
         table.add_column(name)
     for group in _groups(estimates):
@@ -162,6 +161,17 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
             )
         table.add_section()
     return table
+
+
+SCORES = {"macro_f1": "macro F1", "pearson": "Pearson", "spearman": "Spearman", "mae": "MAE"}
+"""The scores beside accuracy that a run may have."""
+
+
+def accuracy_title(estimates: pl.DataFrame) -> str:
+    """What accuracy is, with how near decimal scores must be to count as right."""
+    about = estimates.filter(metric="accuracy", policy="complete")["note"].unique()
+    near = [note for note in about if note.startswith("within ")]
+    return f"accuracy, {near[0]} [95 %]" if len(near) == len(about) == 1 else "accuracy [95 %]"
 
 
 def _if_there(row: Record | None) -> str:

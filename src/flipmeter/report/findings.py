@@ -13,7 +13,7 @@ from flipmeter.report.configurations import Choice, NextStep
 from flipmeter.report.headline import Headline
 from flipmeter.report.pairs import WHOSE, Where
 from flipmeter.report.sentences import Sentence, finding_lines
-from flipmeter.types import Contrast
+from flipmeter.types import Contrast, Scale
 
 GAP = "\ue000"
 """Stands in a frame where the text of an item belongs: a character that no text should have."""
@@ -45,7 +45,7 @@ class Flip:
     text: str
     gold: str
     sides: tuple[Side, Side]
-    distance: int | None
+    distance: float | None
     towards: str
     fault: str
     frame: int | None = None
@@ -89,7 +89,7 @@ class Findings:
     residuals: pl.DataFrame | None
     sentences: Sequence[Sentence]
     words: pl.DataFrame
-    scales: Mapping[str, tuple[str, ...]]
+    scales: Mapping[str, Scale]
     warnings: Mapping[str, str]
     notes: Sequence[str]
     stopped: str
@@ -134,7 +134,8 @@ class Findings:
         return class_name(self.scales, dataset, rank)
 
 
-def class_name(scales: Mapping[str, tuple[str, ...]], dataset: str, rank: int) -> str:
-    """Return the name of a class, or its number where the data are gone."""
-    names = scales.get(dataset, ())
-    return names[rank - 1] if 0 < rank <= len(names) else f"class {rank}"
+def class_name(scales: Mapping[str, Scale], dataset: str, rank: int) -> str:
+    """A class by its name, a score by its number; a class by its rank where the data are gone."""
+    scale = scales.get(dataset)
+    is_known = scale is not None and 0 < rank <= scale.n_ranks
+    return scale.name(rank) if scale is not None and is_known else f"class {rank}"

@@ -12,9 +12,12 @@ from flipmeter.types import Contrast
 
 SAME = ("rater", "dataset", "level", "seed", "item")
 WHOSE = ("rater", "dataset", "level", "contrast")
-SIDE = ("rank", "slot", "fault", "prompt", "place")
+SIDE = ("rank", "slot", "fault", "prompt", "place", "score")
+OF_SCORES = ("scale_from", "scale_to", "tolerance")
+"""What decisions with decimal scores say of their scale."""
 SHOWN_FIRST, SHOWN_SECOND = "answer shown first", "answer shown second"
 FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
+LOWER_SCORES, HIGHER_SCORES = "lower scores", "higher scores"
 
 Where = tuple[str, str, str, str]
 """Rater, dataset, level and contrast."""
@@ -26,9 +29,9 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
     """Return a row for each item and pair of views, the second view's columns ending in `_b`.
 
     Byte-equal prompts are left out, unknown ones are not. `distance` counts the classes between two
-    that were read (none where classes have no order), and `towards` says where the second went: for
-    a reversed label list, which end of the list drew both answers; for two answers that are
-    swapped, which place did.
+    that were read (none where classes have no order), of decimal scores the units, and `towards`
+    says where the second went: for a reversed label list, which end of the list drew both answers;
+    for two answers that are swapped, which place did.
     """
     return lazy_pairs(decisions.lazy(), contrasts).collect()
 
@@ -42,14 +45,24 @@ def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.Laz
         decisions = decisions.with_columns(nominal=pl.lit(False))
     if "place" not in there:
         decisions = decisions.with_columns(place=pl.lit(0))
+    absent = [name for name in ("score", *OF_SCORES) if name not in there]
+    decisions = decisions.with_columns(pl.lit(None, pl.Float64).alias(name) for name in absent)
+    has_scores = "scale_from" not in absent and _has_scores(decisions)
     first = decisions.filter(pl.col("repeat") == 0)
-    found = [_paired(first, pair) for contrast in contrasts for pair in contrast.pairs]
-    return pl.concat(found) if found else _paired(first.clear(), Contrast("", ("", "")))
+    pairs = (pair for contrast in contrasts for pair in contrast.pairs)
+    found = [_paired(first, pair, has_scores=has_scores) for pair in pairs]
+    nothing = Contrast("", ("", ""))
+    return pl.concat(found) if found else _paired(first.clear(), nothing, has_scores=has_scores)
 
 
-def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
+def _has_scores(decisions: pl.LazyFrame) -> bool:
+    """Whether some answers are decimal scores: their distances are no whole numbers."""
+    return bool(decisions.select(pl.col("scale_from").is_not_null().any()).collect().item())
+
+
+def _paired(decisions: pl.LazyFrame, contrast: Contrast, *, has_scores: bool) -> pl.LazyFrame:
     a, b = (decisions.filter(view=view) for view in contrast.views)
-    both = a.select(*SAME, "gold", "n_classes", "labels", "nominal", *SIDE).join(
+    both = a.select(*SAME, "gold", "n_classes", "labels", "nominal", *OF_SCORES, *SIDE).join(
         b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
     )
     moved = pl.col("rank_b") - pl.col("rank")
@@ -68,18 +81,38 @@ def _paired(decisions: pl.LazyFrame, contrast: Contrast) -> pl.LazyFrame:
     is_ordered = ~pl.col("nominal").fill_null(False)
     turned = pl.lit(contrast.reverses_labels)
     has_ends = pl.when(turned).then(pl.col("labels") != "passages").otherwise(is_ordered)
-    towards = pl.when(lean < 0).then(pl.lit(ends[0])).when(lean > 0).then(pl.lit(ends[1]))
+    low, high = (_called(end) for end in ends)
+    towards = pl.when(lean < 0).then(low).when(lean > 0).then(high)
     may_differ = (pl.col("prompt") == "") | (pl.col("prompt") != pl.col("prompt_b"))
     return both.filter(may_differ).with_columns(
         pl.lit(contrast.name).alias("contrast"),
-        pl.when(is_read & is_ordered).then(moved.abs()).alias("distance"),
+        pl.when(is_read & is_ordered).then(_distance(moved.abs(), has_scores)).alias("distance"),
         pl.when(is_read & has_ends).then(towards).fill_null("").alias("towards"),
     )
 
 
+def _called(end: str) -> pl.Expr:
+    """An end of a scale; that of decimal scores is no class."""
+    of_scores = {LOWER: LOWER_SCORES, HIGHER: HIGHER_SCORES}.get(end, end)
+    return pl.when(pl.col("scale_from").is_null()).then(pl.lit(end)).otherwise(pl.lit(of_scores))
+
+
+def _distance(ranks: pl.Expr, has_scores: bool) -> pl.Expr:
+    """How far two answers lie apart: in classes, or in units of decimal scores."""
+    if not has_scores:
+        return ranks
+    step = (pl.col("scale_to") - pl.col("scale_from")) / (pl.col("n_classes") - 1)
+    return (ranks * step.fill_null(1.0)).round_sig_figs(2)
+
+
 def flipped(pairs: Table) -> Table:
     """Return the pairs whose answers differ; a fault on one side counts, one on both does not."""
-    return pairs.filter(pl.col("rank") != pl.col("rank_b"))
+    apart = (pl.col("rank") - pl.col("rank_b")).abs() > pl.col("tolerance").fill_null(0)
+    return pairs.filter(((pl.col("rank") == 0) != (pl.col("rank_b") == 0)) | apart)
+
+
+DISTANCE = pl.col("distance").cast(pl.String).str.strip_suffix(".0").fill_null("")
+"""The distance as people read it: 2, 0.65."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +134,8 @@ class Matrix:
 
 def matrices(pairs: pl.DataFrame) -> Iterator[Matrix]:
     """Yield the table of both answers for each contrast, seeds together."""
-    for where, rows in pairs.group_by(*WHOSE, maintain_order=True):
+    listed = pairs.filter(pl.col("scale_from").is_null())  # decimal scores have no classes
+    for where, rows in listed.group_by(*WHOSE, maintain_order=True):
         counts = rows.group_by("rank", "rank_b").len()
         rater, dataset, level, contrast = (str(part) for part in where)
         yield Matrix(

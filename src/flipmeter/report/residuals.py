@@ -34,10 +34,11 @@ METRICS = {
     "accuracy": "Acc.",
     "macro_f1": "F1",
     "spearman": "ρ",
+    "pearson": "r",
     "mae": "MAE",
     "mae_normalised": "MAE/(M-1)",
 }
-BETTER_UP = ("accuracy", "macro_f1", "spearman")
+BETTER_UP = ("accuracy", "macro_f1", "spearman", "pearson")
 GAPS = {
     "not applicable": "n/a",
     "not identified": "n/i",

@@ -8,7 +8,16 @@ from typing import Any
 
 import polars as pl
 
-from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER, SHOWN_FIRST, SHOWN_SECOND
+from flipmeter.report.pairs import (
+    FIRST,
+    HIGHER,
+    HIGHER_SCORES,
+    LAST,
+    LOWER,
+    LOWER_SCORES,
+    SHOWN_FIRST,
+    SHOWN_SECOND,
+)
 from flipmeter.types import JUDGED, Contrast
 
 Record = Mapping[str, Any]
@@ -155,13 +164,18 @@ def lean(row: Record, contrast: Contrast) -> str:
         return FIRST if is_up else LAST
     if contrast.swaps_answers and row["up_is_first"] is not None:
         return SHOWN_FIRST if is_up == row["up_is_first"] else SHOWN_SECOND
-    return HIGHER if is_up else LOWER
+    lower, higher = (LOWER_SCORES, HIGHER_SCORES) if row["decimal"] else (LOWER, HIGHER)
+    return higher if is_up else lower
 
 
 def _bound(row: Record) -> str:
     """What makes a rater stable: its one-sided bound, where its interval may reach the margin."""
     most = f"at most {100 * max(row['upper'], 0.0):.1f} %"
-    what = {"rate": most, "excess": f"{most} beyond noise"}
+    what = {
+        "rate": most,
+        "excess": f"{most} beyond noise",
+        "drift": f"scores move one way in {most} more of the pairs than the other",
+    }
     found = what.get(row["bound_on"], f"class shares move by {most}")
     return f"{found} (one-sided {100 * (1 - row['alpha']):g} %)"
 

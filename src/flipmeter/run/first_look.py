@@ -10,7 +10,7 @@ from flipmeter.base.problem import Incomplete
 from flipmeter.model import Engine
 from flipmeter.plan import plan
 from flipmeter.run.rate import Evidence, Rating, Seat
-from flipmeter.types import LISTLESS, Condition, Rank, Scale, fold_label
+from flipmeter.types import LISTLESS, Condition, Jury, Rank, Scale, fold_label
 
 FIRST = 10
 """Items that a run looks at before it asks the others."""
@@ -47,7 +47,7 @@ class Heard:
     def label(self) -> str:
         """The label as read, "" for none."""
         answer, prompt = self.evidence.answer, self.evidence.call.prompt
-        return prompt.answers[answer.slot - 1] if answer.slot else ""
+        return prompt.label(answer.slot) if answer.slot else ""
 
     @property
     def outcome(self) -> str:
@@ -158,12 +158,14 @@ def without(grid: Sequence[Condition], reasons: Mapping[Whose, str]) -> list[Con
     return kept
 
 
-def told(reasons: Mapping[Whose, str]) -> str:
+def told(reasons: Mapping[Whose, str], juries: Iterable[Jury] = ()) -> str:
     """The reasons in one sentence, and the way out."""
-    named = (
+    named = [
         f"{rater} on {dataset}{f' ({level})' if level else ''}: {reason}"
         for (rater, dataset, level), reason in reasons.items()
-    )
+    ]
+    lost = [one.name for one in juries if {*one.members} & {rater for rater, _, _ in reasons}]
+    named += [f"panel {name} lacks a member there" for name in lost]
     return (
         f"stopped after the first replies: {'; '.join(named)}. "
         "`flipmeter try STUDY` shows how replies are read; --anyway asks all the same"

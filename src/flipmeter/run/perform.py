@@ -37,6 +37,7 @@ from flipmeter.model import (
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn
 from flipmeter.run.first_look import doubts, first_replies, told, without
+from flipmeter.run.juries import Bench, jury_identity
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import (
@@ -103,7 +104,9 @@ def perform(
     _claim(folder)
     test = partial(learn_settled, store=store, on_fetch=on_fetch, on_test=on_test)
     layout = _lay_out(study, datasets, laid_out[1] if laid_out else (), store, test)
-    until = watch_claim(study, layout.grid, layout.reproducible)
+    bench = Bench(study.juries, layout.reproducible)
+    reproducible = [*layout.reproducible, *bench.steady]
+    until = watch_claim(study, bench.grid(layout.grid), reproducible)
     known = wait_for(learn(layout.grid, store, ledger=ledger, budget=study.allowance))
     grid, fallbacks = adapted(layout.grid, known)
     pulse = Heartbeat(folder, study.name, ledger, study.prices.values())
@@ -123,15 +126,18 @@ def perform(
             first = [] if is_asked_anyway else await first_replies(grid, engine, identities)
             reasons = doubts(first)
             kept = without(grid, reasons)
-            watch = watch_claim(study, kept) if reasons else until
+            watch = watch_claim(study, bench.grid(kept)) if reasons else until
             lots = rate(
                 *(kept, engine, identities),
                 block=study.block,
                 on_plan=planned,
                 heard={one.evidence.call.request.key: one.evidence.reply for one in first},
             )
-            found = await _gather(lots, _heaps(spills, kept, identities), watch, pulse)
-            return replace(found, grid=kept, until=watch, unread=told(reasons) if reasons else "")
+            recorded = bench.grid(kept)
+            heaps = _heaps(spills, recorded, identities)
+            found = await _gather(lots, heaps, watch, pulse, bench)
+            unread = told(reasons, study.juries) if reasons else ""
+            return replace(found, grid=recorded, until=watch, unread=unread)
 
     with (
         writing(folder, partial(_tell_who_writes, folder, on_note)),
@@ -143,7 +149,7 @@ def perform(
         grid, until = [*found.grid], found.until
         facts = describe(study, datasets, grid, found.identities, ledger, found.stopped)
         facts |= {
-            "reproducible": layout.reproducible,
+            "reproducible": reproducible,
             "capabilities": _listed(known, layout.tested),
             "fallbacks": _joined(fallbacks, layout.warnings),
         }
@@ -249,7 +255,11 @@ def _heaps(folder: Path, grid: Sequence[Condition], identities: Mapping[Seat, st
 
 
 async def _gather(
-    lots: AsyncIterator[list[Rated]], found: _Harvest, until: Until | None, pulse: Heartbeat
+    lots: AsyncIterator[list[Rated]],
+    found: _Harvest,
+    until: Until | None,
+    pulse: Heartbeat,
+    bench: Bench,
 ) -> _Harvest:
     """Turn lots into rows as they come, until there are no more or what was asked is known.
 
@@ -257,7 +267,8 @@ async def _gather(
     """
     once = EvidenceOnce()
     try:
-        async for rated in lots:
+        async for lot in lots:
+            rated = bench.rated(lot)
             table = decision_table(rated)
             evidence = once.of(rated)
             found.decisions.add(table)
@@ -341,7 +352,8 @@ def describe(
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "packages": {name: _version(name) for name in ("numpy", "scipy", "polars", "xllamacpp")},
-        "models": {model.title: identity for (model, _), identity in identities.items()},
+        "models": {model.title: identity for (model, _), identity in identities.items()}
+        | {jury.name: jury_identity(jury) for jury in study.juries},
         "contrasts": [asdict(contrast) for contrast in contrasts_in(study, grid)],
         "tasks": {one.dataset: TaskEntry.of(one.task).model_dump() for one in grid},
         "datasets": {

@@ -21,6 +21,7 @@ from flipmeter.model import (
 )
 from flipmeter.plan import Cost, Plan, price
 from flipmeter.run.fallbacks import adapted, recall
+from flipmeter.run.juries import jury_identity
 from flipmeter.run.rate import DRAWS_APART, Seat, first_round, seat
 from flipmeter.run.settled import Tested, lay_out, recall_settled
 from flipmeter.study.file import Study
@@ -106,7 +107,8 @@ def preview(
             notes=tuple(engines.of(models, identities)),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
-    notes = tuple(unmoved_notes(study, first.grid))
+    panels = [f"panel {one.name}: {jury_identity(one)}; asks nothing more" for one in study.juries]
+    notes = (*panels, *unmoved_notes(study, first.grid))
     n_repeats = sum(request.repeat % DRAWS_APART > 0 for request in first.plan.requests)
     return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes, n_repeats)
 

@@ -152,6 +152,8 @@ def writer(condition: Condition) -> Callable[[Ask], Prompt]:
             return writes[view](ask.item, ask.part)
         item, meanings = show(ask.item, condition.task, view.place_order, view.place_turn)
         prompt = writes[view](item, ask.part)
+        if prompt.span is not None:
+            return replace(prompt, is_mirrored=True)
         return replace(prompt, ranks=tuple(meanings[rank - 1] for rank in prompt.ranks))
 
     return write

@@ -8,11 +8,11 @@ from pathlib import Path
 from flipmeter.data.tables import ENDINGS
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.joined import joined
-from flipmeter.run.tables.predictions import read_predictions
+from flipmeter.run.tables.predictions import TableScale, read_predictions
 from flipmeter.types import Problem
 
 
-def open_run(paths: Sequence[Path], scale: Sequence[str] = ()) -> Run:
+def open_run(paths: Sequence[Path], scale: TableScale = ()) -> Run:
     """Open a run folder, several as one run, or a table of predictions as one."""
     tables = [path for path in paths if path.is_file() or path.suffix.lower() in ENDINGS]
     if tables and len(paths) > 1:

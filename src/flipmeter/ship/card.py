@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 
 from flipmeter.base.checks import ordered
 from flipmeter.base.files.atomic import refuse_link, write_output
+from flipmeter.base.numbers import read_number
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By
@@ -44,6 +45,8 @@ from flipmeter.types import (
     Estimate,
     Extract,
     Item,
+    Jury,
+    JuryRule,
     Problem,
     Rank,
     Rater,
@@ -65,10 +68,14 @@ UNCONFIRMED = (
 CONFIRMED = "# Confirmed on {n} items that the choice did not see ({date}).\n"
 
 
+BESIDE = " + "
+"""Between the identities of the members of a panel."""
+
 FlipLimit = Annotated[float, Field(gt=0, le=1)]
 _NOT_ASKED: dict[str, Any] = {
     **dict.fromkeys(("selected", "confirmed", "identity"), True),
     "model": {"key"},
+    "panel": {"of": {"__all__": {"key"}}},
 }
 """What cannot change an answer."""
 
@@ -174,17 +181,30 @@ class ConfirmedOn(Strict):
     estimates: dict[str, EstimateEntry] = Field(default_factory=dict)
 
 
+class CardPanel(Strict):
+    """The members of a panel of judges, all of which are asked, and how they decide."""
+
+    of: list[ModelEntry] = Field(min_length=2)
+    by: JuryRule = "majority"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.name or one.model for one in self.of)
+
+
 class Card(BaseModel):
     """A rater with its very demonstrations, ready to be asked.
 
-    `average` names the probes whose views are all asked and put together; `identity` is what
-    answered when it was selected. `prompt` in `style` is the text of a prompt file, `answer` says
-    where a reply has its label, and `score_samples` how many are drawn and counted.
+    A `panel` of judges is asked instead of a model, which then has only its name. `average` names
+    the probes whose views are all asked and put together; `identity` is what answered when it was
+    selected. `prompt` in `style` is the text of a prompt file, `answer` says where a reply has its
+    label, and `score_samples` how many are drawn and counted.
     """
 
     model_config = STRICT
 
     model: ModelEntry
+    panel: CardPanel | None = None
     identity: str = ""
     pipeline: str = "pointwise"
     style: dict[str, Any] = {}
@@ -246,10 +266,27 @@ class Card(BaseModel):
         return names
 
     @property
+    def members(self) -> list[ModelEntry]:
+        """The models that are asked: one, or those of a panel."""
+        return [self.model] if self.panel is None else self.panel.of
+
+    @property
+    def jury(self) -> Jury | None:
+        """The panel of judges that decides, None where one model does."""
+        if self.panel is None:
+            return None
+        name = self.model.name or self.model.model
+        return Jury(name, self.panel.names, self.panel.by, shows_members=False)
+
+    @property
     def rater(self) -> Rater:
+        """The rater of the model, or of the first member of a panel."""
+        return self._rater(self.members[0])
+
+    def _rater(self, model: ModelEntry) -> Rater:
         style, extract = replace(Style(), **self.style), Extract(**self.answer)
         return make_rater(
-            *(self.model.model_for(self.min_interval), style, self.pipeline, self.decoding),
+            *(model.model_for(self.min_interval), style, self.pipeline, self.decoding),
             has_scores=self.scores,
             n_draws=self.score_samples,
             extract=extract if self.answer else None,
@@ -259,6 +296,8 @@ class Card(BaseModel):
     def digest(self) -> str:
         """SHA-256 of all that can change an answer."""
         content = self.model_dump(mode="json", exclude=_NOT_ASKED)
+        if self.panel is None:
+            del content["panel"]  # cards of before there were panels keep their digest
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
     @property
@@ -277,6 +316,11 @@ class Card(BaseModel):
         (view,) = expand((), len(task.scale))
         return Condition(self.rater, "", task, self.seed, view, demos, (), calibration=calibration)
 
+    def conditions(self) -> list[Condition]:
+        """How items are asked of the model, or of every member of a panel."""
+        own = self.condition()
+        return [replace(own, rater=self._rater(one)) for one in self.members]
+
     def views(self) -> tuple[View, ...]:
         """Return the views that are put together, the base first; the pipeline may have its own."""
         task = self.task.task
@@ -286,28 +330,38 @@ class Card(BaseModel):
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
         """Return what a simulated rater knows: the dataset that it was selected on."""
-        if not is_simulated(self.rater.model):
+        simulated = [one.model for one in self.members if is_simulated(self._rater(one).model)]
+        if not simulated:
             return None
         if self.selected is None:
-            raise Problem(f"{self.model.model} knows only a dataset, and the card names none")
+            raise Problem(f"{simulated[0]} knows only a dataset, and the card names none")
         return world(self.selected.load(folder, data_dir, len(self.task.scale)))
 
     def beside(self, folder: Path) -> Card:
         """Return the card with the path of its callable's file, if that stands in a folder."""
-        found = self.model.model_copy(update={"model": beside(self.model.model, folder)})
-        return self.model_copy(update={"model": found})
+        found = [
+            one.model_copy(update={"model": beside(one.model, folder)}) for one in self.members
+        ]
+        if self.panel is None:
+            return self.model_copy(update={"model": found[0]})
+        panel = self.panel.model_copy(update={"of": found})
+        return self.model_copy(update={"panel": panel})
 
     def with_model(self, address: str) -> Card:
         """Return the card for another model, asked at its own address."""
+        if self.panel is not None:
+            raise Problem("a panel of judges has several models; change them in the card itself")
         return self.model_copy(update={"model": ModelEntry(model=address)})
 
     def warning(self, known: World | None = None) -> str:
         """Say that the model is not the one the rater was selected on, "" if it is."""
-        asked = identity_of(self.rater.model, known)
-        if not self.identity or without_world(asked) == without_world(self.identity):
+        asked = [identity_of(self._rater(one).model, known) for one in self.members]
+        before = [self.identity] if self.panel is None else self.identity.split(BESIDE)
+        if not self.identity or [*map(without_world, asked)] == [*map(without_world, before)]:
             return ""
+        now = BESIDE.join(asked)
         return (
-            f"this rater was selected on {self.identity} and is now asked of {asked}: a selection "
+            f"this rater was selected on {self.identity} and is now asked of {now}: a selection "
             "does not transfer to another model, run the study there before you rely on it"
         )
 
@@ -335,6 +389,14 @@ def _items(rows: Sequence[Mapping[str, str]], scale: Scale, role: Role) -> tuple
 
 
 def _rank(name: str | None, scale: Scale, where: str, *, is_needed: bool) -> Rank | None:
+    if scale.span is not None and name is not None:
+        number = read_number(name)
+        if number is None or not scale.span.rank(number):
+            raise Problem(
+                f"{where} of the card has the label '{name}'; it must be a number from "
+                f"{scale.span.low:g} to {scale.span.high:g}"
+            )
+        return scale.span.rank(number)
     if name in scale.names:
         return scale.names.index(name) + 1
     if name is None and not is_needed:
@@ -376,6 +438,11 @@ def write_card(card: Card, path: Path) -> None:
     """Write a rater card; a file that is no card is not written over."""
     content = card.model_dump(mode="json")  # an explicit null is an answer: "not sent"
     content["model"] = card.model.model_dump(mode="json", exclude_defaults=True)
+    if card.panel is None:
+        del content["panel"]
+    else:
+        members = [one.model_dump(mode="json", exclude_defaults=True) for one in card.panel.of]
+        content["panel"] = {"by": card.panel.by, "of": members}
     if card.selected is not None:
         content["selected"] = card.selected.model_dump(mode="json", exclude_none=True)
     del content["confirmed"]

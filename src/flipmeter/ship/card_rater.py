@@ -21,11 +21,23 @@ from flipmeter.model import Asked, Budget, Ledger, Store, World
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.prompt import read_template
 from flipmeter.run.fallbacks import adapted, learn
+from flipmeter.run.juries import seated
 from flipmeter.run.perform import engine_for, opened
 from flipmeter.run.rate import Rated, rate
 from flipmeter.run.record.rows import total_usage
 from flipmeter.study.grid import refuse_words
-from flipmeter.types import Condition, Decision, Fault, Item, Problem, Rank, Usage, View
+from flipmeter.types import (
+    Condition,
+    Decision,
+    Fault,
+    Item,
+    Jury,
+    Problem,
+    Rank,
+    Scale,
+    Usage,
+    View,
+)
 
 PAIR = 2
 
@@ -35,7 +47,8 @@ class Labelled:
     """The answer for an item: the decision over all positions, and how far they agree.
 
     `votes` are the classes that single positions give, 0 for none; of one alone there is no
-    agreement, and it is NaN. `error` is the first that a call ended with.
+    agreement, and it is NaN. `error` is the first that a call ended with. Decimal scores up to
+    `tolerance` ranks apart agree.
     """
 
     item: Item
@@ -44,6 +57,7 @@ class Labelled:
     n_calls: int
     usage: Usage
     error: str = ""
+    tolerance: int = 0
 
     @property
     def agreement(self) -> float:
@@ -51,7 +65,8 @@ class Labelled:
         if len(self.votes) < PAIR:
             return math.nan
         rank = self.decision.rank
-        return self.votes.count(rank) / len(self.votes) if rank else 0.0
+        agrees = [bool(vote) and abs(vote - rank) <= self.tolerance for vote in self.votes]
+        return sum(agrees) / len(self.votes) if rank else 0.0
 
 
 Label = Callable[[Sequence[Item]], Awaitable[list[Labelled]]]
@@ -60,10 +75,11 @@ Label = Callable[[Sequence[Item]], Awaitable[list[Labelled]]]
 
 @asynccontextmanager
 async def at_work(
-    condition: Condition,
+    conditions: Sequence[Condition],
     views: Sequence[View],
     store: Store,
     *,
+    jury: Jury | None = None,
     world: World | None = None,
     budget: Budget | None = None,
     ledger: Ledger | None = None,
@@ -72,26 +88,28 @@ async def at_work(
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Label]:
-    """Open what answers for a condition, give what labels items with it, and close it at the end.
+    """Open what answers for a rater, give what labels items with it, and close it at the end.
 
-    Every item is asked under all views; their answers are put together. `on_plan` is told how many
-    requests all items so far need, `on_note` what the model lacks and is not asked for.
+    `conditions` are one, or one for each member of a `jury`. Every item is asked under all views;
+    their answers are put together. `on_plan` is told how many requests all items so far need,
+    `on_note` what the model lacks and is not asked for.
     """
-    refuse_words(condition.rater)
+    for one in conditions:
+        refuse_words(one.rater)
     ledger = ledger or Ledger()
-    grid = [replace(condition, view=view, items=()) for view in views]
+    grid = [replace(one, view=view, items=()) for view in views for one in conditions]
     known = await learn(grid, store, ledger=ledger, budget=budget)
     grid, fallbacks = adapted(grid, known)
     for note in (note for notes in fallbacks.values() for note in notes):
         if on_note is not None:
             on_note(note)
-    worlds = {} if world is None else {condition.dataset: world}
+    worlds = {} if world is None else {conditions[0].dataset: world}
     async with opened(grid, worlds, on_fetch) as backends:
         engine = engine_for(backends, store, ledger, budget, on_reply)
         identities = {seat: backend.identity for seat, backend in backends.items()}
 
         async def label(items: Sequence[Item]) -> list[Labelled]:
-            _check_prompt(condition, items)
+            _check_prompt(conditions[0], items)
             asked = [replace(one, items=tuple(items)) for one in grid]
             before, found = ledger.wanted, list[Rated]()
 
@@ -101,7 +119,8 @@ async def at_work(
 
             async for rated in rate(asked, engine, identities, on_plan=told):
                 found += rated
-            return put_together([found[at : at + len(items)] for at in _starts(found, items)])
+            sides = [found[at : at + len(items)] for at in _starts(found, items)]
+            return put_together(list(_by_view(sides, len(conditions), jury)))
 
         yield label
 
@@ -111,6 +130,18 @@ def _check_prompt(condition: Condition, items: Sequence[Item]) -> None:
     prompt = condition.rater.style.prompt
     if prompt and items:
         read_template(prompt, "the prompt of the rater").check(items[0], condition.task)
+
+
+def _by_view(
+    sides: Sequence[Sequence[Rated]], n_members: int, jury: Jury | None
+) -> Iterator[Sequence[Rated]]:
+    """The decisions under each view: a model's own, or those of a jury of several."""
+    for start in range(0, len(sides), n_members):
+        members = sides[start : start + n_members]
+        if jury is None:
+            yield members[0]
+        else:
+            yield seated([list(one) for one in zip(*members, strict=True)], jury)
 
 
 def _starts(found: Sequence[Rated], items: Sequence[Item]) -> range:
@@ -129,15 +160,21 @@ def put_together(by_view: Sequence[Sequence[Rated]]) -> list[Labelled]:
             n_calls=sum(len(one.evidence) for one in rated),
             usage=total_usage([found.reply.usage for one in rated for found in one.evidence]),
             error=next(filter(None, (f.reply.error for one in rated for f in one.evidence)), ""),
+            tolerance=_tolerance(rated[0].condition.task.scale),
         )
         for rated, decision in zip(by_item, decisions, strict=True)
     ]
 
 
+def _tolerance(scale: Scale) -> int:
+    return 0 if scale.span is None else scale.span.tolerance
+
+
 def _votes(one: Rated) -> Sequence[Rank]:
     """Return the classes of the positions that a decision rests on, or the decision's own."""
     is_pointwise = open_pipeline(one.condition.rater.pipeline).traits.paradigm == "pointwise"
-    if is_pointwise and len(one.evidence) > 1:
+    is_jury = one.condition.rater.model.address.startswith("panel/")
+    if is_pointwise and not is_jury and len(one.evidence) > 1:
         return [found.answer.rank for found in one.evidence if not found.call.draw]
     return [one.decision.rank]
 
@@ -145,10 +182,13 @@ def _votes(one: Rated) -> Sequence[Rank]:
 def _decisions(by_item: Sequence[Sequence[Rated]]) -> list[Decision]:
     """Decide over views: the mean of probabilities if all have them, else the middle class.
 
-    More than half of the views must have an answer.
+    Of decimal scores it is their mean. More than half of the views must have an answer.
     """
     ranks = np.array([[one.decision.rank for one in rated] for rated in by_item])
     n_views, least = ranks.shape[1], ranks.shape[1] // 2 + 1
+    if by_item and by_item[0][0].condition.task.scale.span is not None:
+        mean = average_ranks(ranks, least=least)
+        return _named(by_item, AveragedRanks(mean.ranks, np.zeros_like(mean.tie_decided)))
     if all(one.decision.probabilities or not one.decision.rank for r in by_item for one in r):
         return _by_probability(by_item, least)
     if n_views == PAIR:

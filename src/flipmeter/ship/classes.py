@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from flipmeter.base.numbers import read_number
+from flipmeter.data.labels import ScaleSpec
+from flipmeter.data.number_scales import read_span
 from flipmeter.data.ordered import declared_order
 from flipmeter.registry import suggestion
-from flipmeter.types import Problem, Rank
+from flipmeter.types import Item, Problem, Rank, Scale, Span
 
 AnyArray = npt.NDArray[Any]
 NUMBERS = "biuf"
@@ -37,7 +40,12 @@ class Classes:
 
     @classmethod
     def of(cls, scale: Any) -> Classes:
-        """The classes of a scale: a list, a mapping of values to names, or an ordered dtype."""
+        """The classes of a scale: a list, a mapping of values to names, or an ordered dtype.
+
+        A range of decimal scores (`{"from": 0, "to": 10}`) has none.
+        """
+        if (span := read_span(scale)) is not None:
+            return Scores(np.array([]), (), span=span)
         if isinstance(scale, Mapping):
             values = [*scale]
             return cls(np.asarray(values), tuple(map(_name, scale.values())), _names(values))
@@ -54,6 +62,19 @@ class Classes:
     def columns(self) -> npt.NDArray[np.intp]:
         """The rank, from 0, of each class in sorted order: what a column of a matrix is about."""
         return np.argsort(self.labels, kind="stable")
+
+    @property
+    def scale(self) -> ScaleSpec:
+        """What a task is about."""
+        return self.names
+
+    def stratum(self, item: Item) -> Rank | None:
+        """Which items are drawn from as alike: those of one class."""
+        return item.gold
+
+    def are_same(self, given: Any, gold: Any) -> bool:
+        """Whether a prediction is right."""
+        return bool(given == gold)
 
     def rank(self, label: Any) -> Rank:
         """The rank of a label; one that is not on the scale is refused."""
@@ -75,12 +96,48 @@ class Classes:
         return np.array(found, dtype=None if is_alike else object)
 
 
+@dataclass(frozen=True)
+class Scores(Classes):
+    """Decimal scores: labels and predictions are numbers of a range, and there are no classes."""
+
+    span: Span = field(kw_only=True)
+
+    @property
+    def scale(self) -> ScaleSpec:
+        return Scale((), "low", "high", span=self.span)
+
+    def stratum(self, item: Item) -> Rank | None:
+        return None
+
+    def are_same(self, given: Any, gold: Any) -> bool:
+        ranks = [self._known(one) for one in (given, gold)]
+        return all(ranks) and abs(ranks[0] - ranks[1]) <= self.span.tolerance
+
+    def rank(self, label: Any) -> Rank:
+        rank = self._known(label)
+        if not rank:
+            ends = f"{self.span.low:g} to {self.span.high:g}"
+            raise BadInput(f"the label {label!r} is no number from {ends}")
+        return rank
+
+    def _known(self, label: Any) -> Rank:
+        number = read_number(label)
+        return 0 if number is None else self.span.rank(number)
+
+    def given(self, ranks: Sequence[Rank], unanswered: Any) -> AnyArray:
+        """The scores of some ranks; rank 0 is `unanswered`, or NaN."""
+        nothing = math.nan if unanswered is None else unanswered
+        return np.array([self.span.score(rank) if rank else nothing for rank in ranks])
+
+
 def read_classes(scale: Any, y: Any, labels: AnyArray) -> Classes:
     """The classes of `fit`: those of the scale, else the order that `y` declares, else numbers."""
     if scale is None:
         scale = declared_order(y)
     if scale is not None:
         told = Classes.of(scale)
+        if isinstance(told, Scores):
+            return told
         return _coded(told, labels) if _is_coded(told, labels) else told
     found = np.unique(labels)
     if found.dtype.kind not in NUMBERS:

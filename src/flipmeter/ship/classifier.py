@@ -22,6 +22,7 @@ from flipmeter.base.run_sync import wait_for
 from flipmeter.data.guess import is_number
 from flipmeter.data.items import text_fault
 from flipmeter.data.labels import make_task
+from flipmeter.data.number_scales import read_span
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
@@ -44,6 +45,7 @@ from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 BEYOND_NAMES = ("nominal", "values", "places")
+NO_SETS = "sets are of classes, and the scale is a range of numbers"
 TWO_AXES = 2
 
 
@@ -64,7 +66,12 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `scale` lists the classes, lowest first, or maps labels to the names that a prompt shows; whole
     numbers, ordered categoricals of pandas and Enums of polars need none. After `fit`, `scale_` has
     the classes in that order and `classes_` has them sorted, as every metric of scikit-learn
-    assumes; columns of `predict_proba` and `predict_set` follow `classes_`.
+    assumes; columns of `predict_proba` and `predict_set` follow `classes_`. With a range of decimal
+    scores (`{"from": 0, "to": 10, "within": 0.5}`) predictions are numbers, NaN where there is none
+    unless `unanswered` says otherwise, and `shots` are all demonstrations.
+
+    A `panel` of judges, `{"of": [models], "by": "majority"}` or `"mean"`, is asked instead of one
+    model, whose address is then only a name.
 
     `average` names the probes whose positions are all asked and put together: label_order,
     demo_order, placement. `flip_proof` takes the same names and rules their flips out, by the
@@ -84,6 +91,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: str | Mapping[str, Any] | Callable[[Question], Any] = "local/smollm2-135m",
         *,
+        panel: Mapping[str, Any] | None = None,
         scale: Sequence[Any] | Mapping[Any, str] | Any = None,
         task: Mapping[str, Any] | None = None,
         style: Mapping[str, Any] | None = None,
@@ -110,6 +118,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trust_hosts: Sequence[str] | None = (),
     ) -> None:
         self.model = model
+        self.panel = panel
         self.scale = scale
         self.task = task
         self.style = style
@@ -163,7 +172,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Item(f"fit-{k}", text, classes.rank(label))
             for k, (text, label) in enumerate(zip(texts, labels.tolist(), strict=True), start=1)
         ]
-        demos, rest = _split(items, self._whole("shots"), self._whole("seed"))
+        demos, rest = _split(items, self._whole("shots"), self._whole("seed"), classes)
         needs = open_pipeline(self._pipeline).traits
         is_calibrated = needs.calibration in ("apart", "test")
         n_calibration = self._whole("calibration_size") if is_calibrated else 0
@@ -192,7 +201,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beyond = {name: words.pop(name) for name in BEYOND_NAMES if name in words}
         if classes.values:
             beyond.setdefault("values", list(classes.values))
-        told = TaskEntry.of(make_task(classes.names, words)).model_dump()
+        told = TaskEntry.of(make_task(classes.scale, words)).model_dump()
         told |= {"criteria": as_list(self.criteria, "criteria")} | beyond
         try:
             return TaskEntry.model_validate(told)
@@ -203,6 +212,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shots = self._whole("shots")
         content = {
             "model": addressed(self.model),
+            "panel": _panel(self.panel),
             "pipeline": self._pipeline,
             "style": _usual(task.scale.names) | _chosen(self.style) | {"shots": shots},
             "decoding": dict(self.decoding or {}),
@@ -243,6 +253,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._last: dict[str, Any] = {}
         self.calibrated_: tuple[Floats, npt.NDArray[np.int64]] | None = None
         if n_apart := self._whole("conformal_size"):
+            if card.task.span:
+                raise BadInput(NO_SETS)
             kept = rest[:n_apart]
             p = self._probabilities(wait_for(self._ask(kept)))
             is_read = ~np.isnan(p[:, 0])
@@ -273,10 +285,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if told:
             warnings.warn(told, UserWarning, stacklevel=3)
         average = _averaged(options.pop("average", card.average))
-        scale = options.pop("scale", None) or list(card.task.scale)
+        scale = options.pop("scale", None) or card.task.span or list(card.task.scale)
         classes = Classes.of(scale)
-        if list(classes.names) != card.task.scale:
-            raise BadInput(f"{name} has the classes {card.task.scale}, and scale is {scale}")
+        if list(classes.names) != card.task.scale or read_span(scale) != card.task.task.scale.span:
+            known_scale = card.task.span or card.task.scale
+            raise BadInput(f"{name} has the scale {known_scale}, and scale is {scale}")
         told_by_card = _parameters(card)
         told_by_card |= {"average": average, "scale": scale, "world": known}
         for option in options:
@@ -296,7 +309,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- predicting ---------------------------------------------------------------------------
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """The class of every text, `unanswered` where there is none."""
+        """The class or score of every text, `unanswered` where there is none."""
         return self._predicted(self.rate(X))
 
     async def apredict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
@@ -334,6 +347,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Columns follow `classes_`.
         """
         check_is_fitted(self, "card_")
+        if self.card_.task.span:
+            raise BadInput(NO_SETS)
         if self.card_.task.nominal:
             raise BadInput("sets are of neighbouring classes, and these have no order (nominal)")
         if self.calibrated_ is None:
@@ -350,9 +365,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy; a text without an answer is wrong, unless `unanswered` is its class."""
         given, gold = self.predict(X), as_labels(y)
-        right = [
-            bool(one == other) for one, other in zip(given.tolist(), gold.tolist(), strict=True)
-        ]
+        pairs = zip(given.tolist(), gold.tolist(), strict=True)
+        right = [self._named.are_same(one, other) for one, other in pairs]
         return float(np.average(right, weights=sample_weight))
 
     @property
@@ -394,9 +408,10 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         place = ":memory:" if self.store is None else Path(self.store)
         with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:
             async with at_work(
-                card.condition(),
+                card.conditions(),
                 card.views(),
                 store,
+                jury=card.jury,
                 world=self.world,
                 budget=_budget(self.budget, card.model),
                 ledger=self.ledger_,
@@ -417,13 +432,21 @@ def _chosen(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (options or {}).items() if value is not None}
 
 
+def _panel(panel: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A panel as a card has it: every member a model with what is said of it."""
+    if panel is None:
+        return None
+    members = [one if isinstance(one, Mapping) else {"model": one} for one in panel.get("of", ())]
+    return {**panel, "of": [addressed(one) for one in members]}
+
+
 def _averaged(probes: str | Sequence[str] | None) -> list[str]:
     return [probes] if isinstance(probes, str) else list(probes or ())
 
 
 def _usual(names: Sequence[str]) -> dict[str, str]:
     """Return the style of bare numbers: "1: 0, 2: 1" would confuse anybody, they are labels."""
-    is_bare = all(map(is_number, names))
+    is_bare = bool(names) and all(map(is_number, names))
     return {"label_format": "natural_language"} if is_bare else {}
 
 
@@ -434,7 +457,8 @@ def _parameters(card: Card) -> dict[str, Any]:
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),
-        "task": card.task.model_dump(exclude={"scale", "criteria"}),
+        "panel": card.panel and card.panel.model_dump(exclude_defaults=True),
+        "task": card.task.model_dump(exclude={"scale", "criteria", "span"}),
         "criteria": card.task.criteria,
         "shots": style.pop("shots", Style.shots),
         "style": style,
@@ -474,7 +498,9 @@ def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | Non
 # --- texts ---------------------------------------------------------------------------
 
 
-def _split(items: Sequence[Item], shots: int, seed: int) -> tuple[list[Item], list[Item]]:
+def _split(
+    items: Sequence[Item], shots: int, seed: int, classes: Classes
+) -> tuple[list[Item], list[Item]]:
     """Draw the demonstrations, in an order blind to their class, and return them and the rest.
 
     The draw depends on the seed and the texts alone; of equal texts the first counts.
@@ -486,8 +512,9 @@ def _split(items: Sequence[Item], shots: int, seed: int) -> tuple[list[Item], li
     demos: list[Item] = []
     rest: list[Item] = []
     for item in shuffled(distinct, "demos", seed, name=lambda one: one.text):
-        n_seen[item.gold] += 1
-        (demos if n_seen[item.gold] <= shots else rest).append(item)
+        own = classes.stratum(item)
+        n_seen[own] += 1
+        (demos if n_seen[own] <= shots else rest).append(item)
     return list(shuffled(demos, "base order", seed, name=lambda one: one.text)), rest
 
 

@@ -163,9 +163,10 @@ async def classify(
         if first is None:
             return tally
         async with at_work(
-            card.condition(),
+            card.conditions(),
             views,
             store,
+            jury=card.jury,
             world=world,
             budget=budget,
             ledger=ledger,
@@ -229,8 +230,8 @@ def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None)
     return {
         **kept,
         "row": record.row,
-        "label": card.task.scale[rank - 1] if rank else None,
-        "rank": rank,
+        "label": card.task.task.scale.name(rank) if rank else None,
+        "rank": rank if not rank or not card.task.span else None,
         "agreement": None if math.isnan(one.agreement) else round(one.agreement, 6),
         "fault": fault,
         "calls": one.n_calls,
@@ -242,7 +243,8 @@ def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None)
 
 def _usd(card: Card, usage: Usage) -> float | None:
     """The cost of an answer's tokens at the card's price, None if either is unknown."""
-    price = card.model.price
+    prices = {entry.price for entry in card.members}
+    price = prices.pop() if len(prices) == 1 else None  # tokens of a panel are not told apart
     if price is None or usage.prompt is None or usage.completion is None:
         return None
     return price.price.of(usage.prompt, usage.completion)

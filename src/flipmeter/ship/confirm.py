@@ -20,7 +20,15 @@ from flipmeter.model import Asked, Ledger, Store
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
-from flipmeter.ship.card import Card, ConfirmedContrast, ConfirmedOn, EstimateEntry, SelectedOn
+from flipmeter.ship.card import (
+    BESIDE,
+    Card,
+    ConfirmedContrast,
+    ConfirmedOn,
+    EstimateEntry,
+    SelectedOn,
+)
+from flipmeter.study.entries import PanelEntry
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions, contrasts_in
 from flipmeter.types import Condition, Contrast, Dataset, Problem
@@ -47,7 +55,8 @@ class Confirmation(Printed):
         return overall(found.word for found in self.verdicts.values())
 
     def tables(self) -> Iterator[RenderableType]:
-        table = Table(title=f"{self.card.rater.name}: {self.word}", title_justify="left")
+        name = self.card.jury.name if self.card.jury else self.card.rater.name
+        table = Table(title=f"{name}: {self.word}", title_justify="left")
         for name in ("contrast", "verdict", "flips [95 %]", "limit", "items", "unreadable", "why"):
             table.add_column(name)
         for name, found in self.verdicts.items():
@@ -172,6 +181,8 @@ def _refuse_too_few(dataset: Dataset, n_items: int, balance: Balance) -> None:
         raise Problem(f"--items is {n_items}; confirm on at least 1 item")
     by_class = Counter({item_digest(item): item.gold for item in dataset.test}.values())
     n_of = {rank: by_class[rank] for rank in dataset.task.scale.ranks}
+    if dataset.task.scale.span is not None:
+        balance, n_of = "proportional", {0: sum(n for rank, n in by_class.items() if rank)}
     most = sum(n_of.values())
     told = f"{dataset.name} has {most} items with a class that the choice did not see"
     if balance == "equal":
@@ -194,7 +205,8 @@ def _study(card: Card, n_items: int) -> Study:
     prompts = {PROMPT: style["prompt"]} if style.get("prompt") else {}
     return Study(
         name=f"{selected.study}-confirm",
-        models=[card.model],
+        models=card.members,
+        panels={} if card.panel is None else _panels(card),
         datasets=[selected.source],
         seeds=[card.seed],
         test_size=n_items,
@@ -215,12 +227,20 @@ def _study(card: Card, n_items: int) -> Study:
     )
 
 
+def _panels(card: Card) -> dict[str, PanelEntry]:
+    """The panel of a card, alone: its members were not chosen."""
+    jury = card.jury
+    assert jury is not None, "only a card of a panel has one"
+    return {jury.name: PanelEntry(of=list(jury.members), by=jury.by, show_members=False)}
+
+
 def _grid(card: Card, study: Study, dataset: Dataset) -> list[Condition]:
     """The views of the study, asked of exactly the rater that the card describes."""
-    own = card.condition()
+    own = {one.rater.name: one for one in card.conditions()}
     return [
-        replace(one, rater=own.rater, demos=own.demos, calibration=own.calibration)
+        replace(one, rater=mine.rater, demos=mine.demos, calibration=mine.calibration)
         for one in conditions(study, [dataset])
+        for mine in [own[one.rater.name]]
     ]
 
 
@@ -279,10 +299,15 @@ def _section(card: Card, run: Run, found: Mapping[str, Verdict], n_items: int) -
         n_items=n_items,
         attempt=attempt,
         rater=card.digest,
-        identity=next(iter(run.environment["models"].values())),
+        identity=_identity(card, run),
         contrasts={name: _entry(limits[name], one) for name, one in found.items()},
         estimates={by: _score(run, by)},
     )
+
+
+def _identity(card: Card, run: Run) -> str:
+    models = run.environment["models"]
+    return BESIDE.join(models[one.name or one.model] for one in card.members)
 
 
 def _entry(limit: float, found: Verdict) -> ConfirmedContrast:

@@ -38,13 +38,15 @@ from flipmeter.run.record.generation import MANIFEST
 from flipmeter.run.record.rows import read_item
 from flipmeter.ship.by_factor import configs_of, levels_of_rater
 from flipmeter.ship.card import (
+    BESIDE,
     Card,
+    CardPanel,
     EstimateEntry,
     SelectedOn,
     items_as_rows,
     style_entry,
 )
-from flipmeter.study.entries import DecodingEntry, TaskEntry
+from flipmeter.study.entries import DecodingEntry, ModelEntry, TaskEntry
 from flipmeter.study.file import CONFIG, has_meaning
 from flipmeter.types import Contrast, Item, Problem, Role
 
@@ -277,13 +279,16 @@ def card_of(run: Run, selection: Selection) -> Card:
         )
     study = run.study
     name, level = chosen.candidate
-    rater = next(one for one in study.raters(study.levels()[level]) if one.name == name)
-    entry = next(one for one in study.entries if (one.name or one.model) == name)
+    jury = next((one for one in study.juries if one.name == name), None)
+    asked = [name] if jury is None else jury.members
+    rater = next(one for one in study.raters(study.levels()[level]) if one.name == asked[0])
+    entries = {one.name or one.model: one for one in study.entries}
     task = run.tasks[selection.dataset]
     demos, calibration = _shown_with(run, name, selection.dataset, level)
     return Card(
-        model=entry,
-        identity=run.environment["models"][name],
+        model=entries[name] if jury is None else ModelEntry(model=f"panel/{name}", name=name),
+        panel=jury and CardPanel(of=[entries[one] for one in asked], by=jury.by),
+        identity=BESIDE.join(run.environment["models"][one] for one in asked),
         pipeline=rater.pipeline,
         style=style_entry(rater.style),
         decoding=DecodingEntry(**asdict(rater.decoding)),
@@ -445,4 +450,4 @@ def _factorial(
 def _expected(selection: Selection, one: Proposal) -> float:
     if selection.by == "accuracy":
         return one.score
-    return (1 - one.score) * (selection.field.n_classes - 1)
+    return (1 - one.score) * selection.field.length

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -16,15 +16,28 @@ from pydantic import (
     ValidationError,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from flipmeter.base.files.documents import read_yaml
 from flipmeter.base.files.reading_limits import read_limited
+from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.model import Price
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
-from flipmeter.types import Actors, Interface, Model, PlaceKind, Places, Problem, Scale, Task
+from flipmeter.types import (
+    Actors,
+    Interface,
+    JuryRule,
+    Model,
+    PlaceKind,
+    Places,
+    Problem,
+    Scale,
+    Task,
+)
 
+TWO_CLASSES = 2
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -123,11 +136,27 @@ class DecodingEntry(Strict):
     stop: tuple[str, ...] | None = None
 
 
+class PanelEntry(Strict):
+    """A panel of judges: several models of the study, which decide together."""
+
+    of: list[str] = Field(min_length=2)
+    by: JuryRule = "majority"
+    show_members: bool = True
+
+    @field_validator("of")
+    @classmethod
+    def _named_once(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if names.count(name) > 1:
+                raise Problem(f"a panel has '{name}' twice; a vote counts once")
+        return names
+
+
 class PlacesEntry(Strict):
     """The fields that may change places, and what each class says of them."""
 
     fields: list[str] = Field(min_length=2)
-    forms: list[str] = Field(min_length=2)
+    forms: list[str] = []
     words: list[str] = Field(min_length=2)
     kind: PlaceKind
     noun: str
@@ -139,9 +168,9 @@ class PlacesEntry(Strict):
 
 
 class TaskEntry(Strict):
-    """The words of the prompt, and the classes, lowest first."""
+    """The words of the prompt, and the classes, lowest first; a range of numbers has a `span`."""
 
-    scale: list[str] = Field(min_length=2)
+    scale: list[str]
     title: str
     noun: str
     aspect: str
@@ -151,11 +180,19 @@ class TaskEntry(Strict):
     nominal: bool = False
     values: list[str] = Field(default_factory=list)
     places: PlacesEntry | None = None
+    span: dict[Literal["from", "to", "within"], float] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_scale(self) -> TaskEntry:
+        named = [self.scale, *([self.places.forms] if self.places else [])]
+        if not self.span and min(map(len, named)) < TWO_CLASSES:
+            raise ValueError("a scale has at least two classes, or a span")
+        return self
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what a task does not have: a card keeps the digest it was confirmed under."""
-        optional = ("places", "nominal", "values")
+        optional = ("places", "nominal", "values", "span")
         return {k: value for k, value in write(self).items() if value or k not in optional}
 
     @classmethod
@@ -165,13 +202,15 @@ class TaskEntry(Strict):
         poles = {"low": scale.low, "high": scale.high}
         places = None if task.places is None else PlacesEntry(**asdict(task.places))
         told = {"nominal": scale.nominal, "values": list(scale.values), "places": places}
+        if scale.span is not None:
+            told["span"] = span_spec(scale.span)
         criteria = list(task.criteria)
         return cls(scale=list(scale.names), **words, **poles, criteria=criteria, **told)
 
     @property
     def task(self) -> Task:
-        poles = self.low, self.high
-        scale = Scale(tuple(self.scale), *poles, self.nominal, tuple(self.values))
+        poles, span = (self.low, self.high), read_span(self.span)
+        scale = Scale(tuple(self.scale), *poles, self.nominal, tuple(self.values), span)
         places = self.places.places if self.places else None
         return Task(scale, self.title, self.noun, self.aspect, tuple(self.criteria), places)
 

@@ -45,6 +45,7 @@ from flipmeter.study.entries import (
     DecodingEntry,
     DemosEntry,
     ModelEntry,
+    PanelEntry,
     PriceEntry,
     explained,
     read_mapping,
@@ -55,6 +56,7 @@ from flipmeter.types import (
     Contrast,
     Dataset,
     Extract,
+    Jury,
     Layout,
     Mode,
     Problem,
@@ -84,6 +86,7 @@ class Study(BaseModel):
     name: str = "study"
     mode: Mode = "recommended"
     models: list[str | ModelEntry] = Field(min_length=1)
+    panels: dict[str, PanelEntry] = {}
     datasets: list[str | dict[str, Any]] = Field(min_length=1)
     demos: DemosEntry | None = None
     seeds: list[NonNegativeInt] = Field([0], min_length=1)
@@ -128,6 +131,27 @@ class Study(BaseModel):
     @classmethod
     def _one_is_a_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str | Mapping) else value
+
+    @model_validator(mode="after")
+    def _known_members(self) -> Study:
+        titles = [entry.name or entry.model for entry in self.entries]
+        for name, panel in self.panels.items():
+            if name in titles:
+                raise Problem(
+                    f"panels: a model is called '{name}' too; give the panel another name"
+                )
+            for member in panel.of:
+                if member not in titles:
+                    near = suggestion(member, titles)
+                    raise Problem(f"panels: '{name}' has no model '{member}' to ask{near}")
+        return self
+
+    @property
+    def juries(self) -> list[Jury]:
+        """The panels of judges."""
+        return [
+            Jury(name, tuple(one.of), one.by, one.show_members) for name, one in self.panels.items()
+        ]
 
     @field_validator("probes")
     @classmethod
@@ -563,7 +587,7 @@ def explaining(where: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        kinds = (Study, ModelEntry, ActorsEntry, DecodingEntry, DemosEntry, PriceEntry)
+        kinds = (Study, ModelEntry, PanelEntry, ActorsEntry, DecodingEntry, DemosEntry, PriceEntry)
         raise Problem(explained(error, where, kinds)) from error
 
 

@@ -16,6 +16,7 @@ from flipmeter.model import (
     is_callable,
     is_simulated,
     is_tested,
+    latent_scores,
     latents,
     worth_of,
 )
@@ -58,6 +59,8 @@ def conditions(
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     _refuse_unmoved(study, datasets)
     _refuse_special(study)
+    _refuse_label_order(study, datasets)
+    _refuse_juries(study, datasets)
     # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
     n_places = max((len(d.task.places.fields) for d in datasets if d.task.places), default=1)
     for dataset in datasets:
@@ -67,6 +70,7 @@ def conditions(
             _refuse_in_blocks(study, level)
             _check_prompt(study, level, dataset)
             _refuse_order(study, level, dataset)
+            _refuse_classes(study, level, dataset)
             _refuse_places(level, dataset)
             _refuse_unlisted(level, dataset)
             for seed in study.seeds:
@@ -81,12 +85,13 @@ def conditions(
 def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...]:
     """The contrasts of a study about the views that a grid has.
 
-    Where answers or options change places, the probes of every study that cannot be asked of them
-    are left out: nobody named them.
+    Where answers or options change places, or scores are numbers, the probes of every study that
+    cannot be asked of them are left out: nobody named them.
     """
     views = {condition.view.name for condition in grid}
     found = shown_in(study.contrasts, views)
-    if study.names_its_probes or not all(condition.task.places for condition in grid):
+    is_usual = any(one.task.places is None and one.task.scale.span is None for one in grid)
+    if study.names_its_probes or is_usual:
         return found
     return tuple(one for one in found if views.intersection(one.views) - {"base"})
 
@@ -142,6 +147,34 @@ _DECLARED = {
     "candidates": "moves three or more fields that a dataset declares (exchange: [a, b, c])",
     "options": "moves the options that a dataset declares (options: [a, b, c, d])",
 }
+
+
+def _refuse_label_order(study: Study, datasets: Sequence[Dataset]) -> None:
+    """Refuse to reverse a list of labels where every scale is a range of numbers."""
+    has_list = any(dataset.task.scale.span is None for dataset in datasets)
+    if has_list or not study.names_its_probes or "label_order" not in study.probes:
+        return
+    raise Problem(
+        "the probe 'label_order' reverses the list of labels, and a scale of numbers has none; "
+        "leave it out, or list the classes: scale: [0, 1, 2]"
+    )
+
+
+def _refuse_juries(study: Study, datasets: Sequence[Dataset]) -> None:
+    """Refuse a panel whose rule needs what a scale has not: classes, or an order."""
+    for jury in study.juries:
+        for dataset in datasets:
+            scale = dataset.task.scale
+            if scale.nominal and jury.by == "mean":
+                raise Problem(
+                    f"panels: '{jury.name}' takes the mean, and the classes of '{dataset.name}' "
+                    "have no order; use by: majority"
+                )
+            if scale.span is not None and jury.by == "majority":
+                raise Problem(
+                    f"panels: '{jury.name}' takes the class of most judges, and the scale of "
+                    f"'{dataset.name}' is a range of numbers; use by: mean"
+                )
 
 
 def _refuse_without_demos(name: str, level: Level) -> None:
@@ -237,6 +270,24 @@ def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
         raise Problem(
             f"{what} needs classes in an order, and the scale of '{dataset.name}' is nominal; "
             "leave it out, or list the classes from lowest to highest"
+        )
+
+
+def _refuse_classes(study: Study, level: Level, dataset: Dataset) -> None:
+    """Refuse what needs a list of classes where scores are numbers of a range."""
+    if dataset.task.scale.span is None:
+        return
+    style = level.style
+    asked = {
+        f"the pipeline '{level.pipeline}'": not open_pipeline(level.pipeline).traits.takes_numbers,
+        "`scores`": study.scores is not False,
+        "a `cardinality`": bool(style.cardinality),
+        f"the label format '{style.label_format}'": style.label_format != study.style.label_format,
+    }
+    for what in (name for name, is_asked in asked.items() if is_asked):
+        raise Problem(
+            f"{what} needs a list of classes, and the scale of '{dataset.name}' is a range of "
+            "numbers; leave it out, or list the classes: scale: [0, 1, 2]"
         )
 
 
@@ -425,6 +476,13 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
     items = [item for item in known if item.gold and item.text.strip()]
     nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
     scale, poles = dataset.task.scale, (dataset.task.scale.low, dataset.task.scale.high)
+    if scale.span is not None:
+        if dataset.task.places:
+            raise Problem(
+                f"{dataset.name}: a simulated rater gives no numbers for a pair of answers; take "
+                "classes (scale: [b, tie, a]), or a callable (python/...)"
+            )
+        return World(latent_scores(items, scale.span), (), poles, span=scale.span)
     worth = worth_of([*known, *nulls], dataset.task) if dataset.task.places else None
     return World(latents([*items, *nulls], scale), scale.names, poles, worth)
 

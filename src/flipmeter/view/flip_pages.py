@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import polars as pl
 
 from flipmeter.report.page.filters import NAMELESS, TITLES, choice, is_of
-from flipmeter.report.pairs import SAME, flipped, lazy_pairs
+from flipmeter.report.pairs import DISTANCE, SAME, flipped, lazy_pairs
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
 from flipmeter.types import Contrast, Problem
@@ -25,7 +25,7 @@ KEY = (*SAME, "contrast")
 
 GOES_BY = {
     **{name: pl.col(name) for name in TITLES},
-    "distance": pl.col("distance").cast(pl.String).fill_null(""),
+    "distance": DISTANCE,
     "fault": pl.when(pl.col("fault") != "").then("fault").otherwise("fault_b"),
 }
 """What a filter goes by; 'base' and 'none' are empty there."""
@@ -143,7 +143,7 @@ class Flips:
 
     def _stretches(self, wanted: Wanted) -> Iterator[Wanted]:
         """Yield what follows each other in an order: counting takes the place of sorting."""
-        farthest = sorted(set(self.counts["distance"]), key=lambda d: -int(d or 0))
+        farthest = sorted(set(self.counts["distance"]), key=lambda d: -float(d or 0))
         for distance in farthest if wanted.order == "distance" else [None]:
             if distance is not None and wanted.filters.get("distance", distance) != distance:
                 continue

@@ -101,7 +101,11 @@ def _drawn(view: View, draw: int) -> View:
 
 
 _BOTH = Turns(places="reversal")
-_ONE = Traits("a pair of answers in the order of the view, one answer; 1 call", moves="pair")
+_ONE = Traits(
+    "a pair of answers in the order of the view, one answer; 1 call",
+    takes_numbers=True,
+    moves="pair",
+)
 _AGREE = Traits(
     "a pair in both orders; contradicting answers are a tie; 2 calls", turns=_BOTH, moves="pair"
 )

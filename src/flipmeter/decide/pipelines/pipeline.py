@@ -64,7 +64,8 @@ class Traits:
     each with the reason: where these lead two views to the same prompts, it declares that they
     agree. `shows` names the probes that only some pipelines have an axis for. One that
     `needs_scores` works on the probabilities of labels, one that `wants_scores` too where a model
-    shows them, and one that `needs_order` on classes of which some are higher than others.
+    shows them, and one that `needs_order` on classes of which some are higher than others. One that
+    `takes_numbers` can decide on decimal scores too.
     `calibration` says on which items it learns a bias: some set apart, some test items, or the
     whole batch that it decides on.
     """
@@ -76,6 +77,7 @@ class Traits:
     needs_scores: bool = False
     wants_scores: bool = False
     needs_order: bool = False
+    takes_numbers: bool = False
     moves: PlaceKind | None = None
     calibration: Calibration = ""
     turns: Turns | None = None
@@ -239,7 +241,7 @@ def _by_class(
 class Pointwise:
     """One prompt, one answer: the answer is the decision."""
 
-    traits: Traits = Traits("one prompt with all demonstrations, one answer")
+    traits: Traits = Traits("one prompt with all demonstrations, one answer", takes_numbers=True)
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
         return () if heard else [Ask(item, panel.view) for item in panel.items]

@@ -32,34 +32,74 @@ Measure = Callable[..., Iterator[Rows]]
 class Aspect:
     """One side of a run in detail (`measure --show NAME`); `about` is the title of its table.
 
-    One that `needs_order` is refused where no class is higher than another. `rows` of one that
-    `takes_costs` has a keyword for a cost matrix.
+    `needs` says what a run must have for it. One that `needs_order` is refused where no class is
+    higher than another. `rows` of one that `takes_costs` has a keyword for a cost matrix.
     """
 
     about: str
     rows: Measure
     needs_order: bool = False
     takes_costs: bool = False
+    needs: str = "another kind of run"
 
 
 ASPECTS: Registry[Aspect] = Registry("aspect")
-ASPECTS.add("excess", Aspect("Do views disagree beyond their own noise?", excess_rows))
-ASPECTS.add("direction", Aspect("Which way do answers move?", direction_rows))
-ASPECTS.add(
-    "matrix",
-    Aspect("Where do the items of each class go? (first view > second view)", matrix_rows),
+
+
+def _add(name: str, about: str, rows: Measure, needs: str, **traits: bool) -> None:
+    ASPECTS.add(name, Aspect(about, rows, needs=needs, **traits))
+
+
+_add(
+    "excess",
+    "Do views disagree beyond their own noise?",
+    excess_rows,
+    "views that were asked twice (repeats: 2)",
 )
-ASPECTS.add("severity", Aspect("How far apart are the answers?", severity_rows, needs_order=True))
-ASPECTS.add("slots", Aspect("Are some slots preferred, whatever stands there?", slot_rows))
-ASPECTS.add("pairs", Aspect("Does the judge prefer a place?", pair_rows))
-ASPECTS.add("systems", Aspect("Does the ranking of systems change with the order?", system_rows))
-ASPECTS.add("worst", Aspect("What does the worst position cost?", worst_rows, takes_costs=True))
-ASPECTS.add("confidence", Aspect("Can agreement over positions be relied on?", confidence_rows))
-ASPECTS.add(
+_add("direction", "Which way do answers move?", direction_rows, "a contrast of two views")
+_add(
+    "matrix",
+    "Where do the items of each class go? (first view > second view)",
+    matrix_rows,
+    "a contrast of two views and a scale of classes",
+)
+_add(
+    "severity",
+    "How far apart are the answers?",
+    severity_rows,
+    "classes in an order, or decimal scores",
+    needs_order=True,
+)
+_add(
+    "slots",
+    "Are some slots preferred, whatever stands there?",
+    slot_rows,
+    "a label-order contrast, or options that change places",
+)
+_add(
+    "pairs",
+    "Does the judge prefer a place?",
+    pair_rows,
+    "two answers that change places (exchange: [a, b])",
+)
+_add(
+    "systems",
+    "Does the ranking of systems change with the order?",
+    system_rows,
+    "two answers that change places, and who wrote them (system_a, system_b)",
+)
+_add("worst", "What does the worst position cost?", worst_rows, "gold labels", takes_costs=True)
+_add(
+    "confidence",
+    "Can agreement over positions be relied on?",
+    confidence_rows,
+    "gold labels and a scale of classes",
+)
+_add(
     "certainty",
-    Aspect(
-        "Do the least certain answers flip? (fifths, by probabilities under base)", certainty_rows
-    ),
+    "Do the least certain answers flip? (fifths, by probabilities under base)",
+    certainty_rows,
+    "the probabilities of labels (scores: true)",
 )
 
 

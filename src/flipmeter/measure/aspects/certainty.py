@@ -10,10 +10,12 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.aspects.confidence import confidence_bins, entropies, margins
+from flipmeter.measure.estimates.flips import spread
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Floats, booleans, ratio, same_length
+from flipmeter.measure.panel.checked import Booleans, Floats, booleans, same_length
 from flipmeter.measure.panel.groups import Groups, estimates, one_group, undefined
 from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.statistics.correlation import by_group, correlations, midranks
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Problem
 
@@ -39,26 +41,9 @@ def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple
 
 
 def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:
-    ranks = _within(score, groups, midranks)
-    n = groups.count()
-    a, b = (of - ratio(groups.total(of), n)[groups.of] for of in (ranks, flips.astype(np.float64)))
-    rho = ratio(groups.total(a * b), np.sqrt(groups.total(a**2) * groups.total(b**2)))
+    ranks, n = by_group(score, groups, midranks), groups.count()
+    rho = correlations(ranks, flips.astype(np.float64), groups)
     return rho, np.asarray(special.chdtrc(1, np.maximum(n - 1, 0) * rho**2))
-
-
-def midranks(numbers: Floats) -> Floats:
-    """Return the rank of each number, equal ones sharing the mean of theirs."""
-    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
-
-
-def _within(score: Floats, groups: Groups, make: Callable[[Floats], Floats]) -> Floats:
-    """Apply a function to the scores of each group by themselves."""
-    order = np.argsort(groups.of, kind="stable")
-    parts = np.split(score[order], np.cumsum(groups.count())[:-1])
-    found = np.empty(len(score))
-    found[order] = np.concatenate([make(part) if len(part) else part for part in parts])
-    return found
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -89,13 +74,14 @@ def certainty_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             continue
         table = np.stack(conditions(panel, contrast, found.items), axis=1)
         kept = (table.min(axis=1) > 0) & known[found.items]
-        flips = table.min(axis=1) != table.max(axis=1)
+        flips = spread(table.T) > panel.tolerance[found.items]
         own = {name: score[found.items][kept] for name, score in scores.items()}
         groups = panel.groups.among(found.items).among(kept)
         yield from _sure_rows(_Sure(contrast.name, flips[kept], groups, own))
         silent = found.measured & (groups.count() == 0)
         n_known = panel.groups.among(found.items).among(known[found.items]).count()
         why = [UNREAD if n else NO_PROBABILITIES for n in n_known.tolist()]
+        silent = silent & ~panel.units.decimal
         yield rows_of(silent, undefined("margin_trend", why), contrast.name, "complete")
 
 
@@ -115,7 +101,7 @@ def _scored(panel: Panel, known: Booleans, of: Callable[[npt.ArrayLike], Floats]
 def _sure_rows(sure: _Sure) -> Iterator[Rows]:
     n = sure.groups.count()
     for name, score in sure.scores.items():
-        place = _within(score, sure.groups, lambda own: confidence_bins(own, N_BINS).astype(float))
+        place = by_group(score, sure.groups, lambda own: confidence_bins(own, N_BINS).astype(float))
         for number in range(N_BINS):
             yield _bin_rows(sure, f"{name}:{number + 1}", score, place == number)
         rho, p = _trends(sure.flips, score, sure.groups)

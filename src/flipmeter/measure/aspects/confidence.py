@@ -274,6 +274,8 @@ def _limits(scores: Floats, groups: Groups) -> Floats:
 def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield what agreement over the views of each contrast, and over all views, is worth."""
     for found in graded(panel, contrasts):
+        if found.span is not None:  # agreement is a vote of classes
+            continue
         some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
         for one in some.values():
             yield rows_of(found.own & (one.n > 0), one, found.contrast, "strict")

@@ -14,6 +14,7 @@ from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.units import Units, differ
 from flipmeter.measure.statistics.formulas import mcnemar_p
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import exact_ends, share_estimates
@@ -149,20 +150,26 @@ def _only(test: Test) -> tuple[float, int, float]:
 
 
 def moves(
-    first: Ranks, second: Ranks, groups: Groups, reverses_labels: bool, n_classes: int | Ints
+    first: Ranks,
+    second: Ranks,
+    groups: Groups,
+    reverses_labels: bool,
+    n_classes: int | Ints,
+    units: Units | None = None,
 ) -> dict[str, Estimates]:
     """Estimate the direction of moves in every group, named by what a move up means."""
     read = (first > 0) & (second > 0)
-    step = np.where(read, second - first, 0)
+    step, tolerance, unit = np.where(read, second - first, 0), *_ruler(units, groups)
+    sign = np.where(np.abs(step) > tolerance, np.sign(step), 0)
     n, failed = groups.count(read), groups.count(~read)
-    up, down = groups.count(step > 0), groups.count(step < 0)
+    up, down = groups.count(sign > 0), groups.count(sign < 0)
     p = mcnemar_p(up, down, alternative="two-sided")
     found = {
         name: share_estimates(name, mark, read, groups, failed=failed)
-        for name, mark in (("up", step > 0), ("down", step < 0))
+        for name, mark in (("up", sign > 0), ("down", sign < 0))
     }
     note = [f"up minus down, sign test p {value:.4f}" for value in p.tolist()]
-    columns, reach = [np.sign(step), step, read], _reach(groups.n, 1, np.asarray(n_classes) - 1)
+    columns, reach = [sign, step * unit, read], _reach(groups.n, 1, _length(n_classes, units))
     found |= jackknife(["preference", "shift"], columns, groups, reach=reach, n=n, failed=failed)
     preference = found["preference"]
     found["preference"] = replace(preference, note=joined_each(note, preference.note))
@@ -187,29 +194,48 @@ def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estima
     return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=note)
 
 
-def _reach(n_groups: int, *most: int | Ints) -> Floats:
+def _ruler(units: Units | None, groups: Groups) -> tuple[Ints | int, Floats | float]:
+    """By how many ranks an item may move and stay the same, and what a rank is in units."""
+    if units is None:
+        return 0, 1.0
+    return units.tolerance[groups.of], units.step[groups.of]
+
+
+def _length(n_classes: int | Ints, units: Units | None) -> Floats:
+    """How far an item can move, in ranks or in units."""
+    return (np.asarray(n_classes) - 1.0) * (1.0 if units is None else units.step)
+
+
+def _reach(n_groups: int, *most: int | Floats) -> Floats:
     """How far an item may lie from 0 in either direction: groups x metrics x 2."""
     ends = np.stack([np.broadcast_to(one, (n_groups,)) for one in most], axis=-1)
     return np.stack([-1.0 * ends, 1.0 * ends], axis=-1)
 
 
 def outcomes(
-    first: Ranks, second: Ranks, gold: Ranks, groups: Groups, n_classes: int | Ints
+    first: Ranks,
+    second: Ranks,
+    gold: Ranks,
+    groups: Groups,
+    n_classes: int | Ints,
+    units: Units | None = None,
 ) -> dict[str, Estimates]:
     """Estimate in every group what moving does to right and wrong, on items with gold."""
     graded = gold > 0
     first, second, gold, groups = first[graded], second[graded], gold[graded], groups.among(graded)
     read = (first > 0) & (second > 0)
     n, failed = groups.count(read), groups.count(~read)
-    was, now, moved = first == gold, second == gold, read & (first != second)
+    tolerance, unit = _ruler(units, groups)
+    was, now = (~differ(of, gold, tolerance) for of in (first, second))
+    moved = read & differ(first, second, tolerance)
     marks = (moved & was, moved & now, moved & ~was & ~now)
     found = {
         name: share_estimates(name, mark, read, groups, failed=failed)
         for name, mark in zip(OUTCOMES, marks, strict=True)
     }
     net = np.where(read, now.astype(np.int64) - was, 0)
-    away = np.where(read, (first + second) / 2 - gold, 0.0)
-    reach = _reach(groups.n, 1, np.asarray(n_classes) - 1)
+    away = np.where(read, (first + second) / 2 - gold, 0.0) * unit
+    reach = _reach(groups.n, 1, _length(n_classes, units))
     columns = [net, away, read]
     return found | jackknife(
         ["net", "semantic_bias"], columns, groups, reach=reach, n=n, failed=failed
@@ -227,16 +253,17 @@ def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             continue
         first, second = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)
-        changed = outcomes(first, second, panel.gold[found.items], groups, panel.n_classes)
+        gold, units = panel.gold[found.items], panel.units
+        changed = outcomes(first, second, gold, groups, panel.n_classes, units)
         for one in changed.values():
             yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
         # Where two passages are compared, no list is reversed: there is no slot to lean to.
         has_list = panel.has_list
         for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
-            for one in moves(first, second, groups, is_turned, panel.n_classes).values():
+            for one in moves(first, second, groups, is_turned, panel.n_classes, units).values():
                 yield rows_of(own & found.measured & (one.n > 0), one, contrast.name, "complete")
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
+        for n_classes in panel.class_sizes:
+            own = found.measured & panel.of_size(n_classes)
             yield from _test_rows(first, second, groups, own, contrast.name, n_classes)
 
 
@@ -272,8 +299,8 @@ def matrix_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
             continue
         views = conditions(panel, contrast, found.items)
         groups = panel.groups.among(found.items)
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & (panel.n_classes == n_classes)
+        for n_classes in panel.class_sizes:
+            own = found.measured & panel.of_size(n_classes)
             kept = own[groups.of]
             first, second = (view[kept] for view in views)
             tables = flip_matrices(first, second, n_classes, groups.among(kept))

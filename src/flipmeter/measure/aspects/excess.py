@@ -32,6 +32,7 @@ from flipmeter.measure.panel.groups import (
     undefined,
 )
 from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
+from flipmeter.measure.panel.units import Units, differ
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import NO_CLASS, Contrast, Estimate
 
@@ -56,14 +57,15 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
 
 
 def excess_estimates(
-    tables: Sequence[Ranks], n_classes: Ints, groups: Groups
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, units: Units | None = None
 ) -> dict[str, Estimates]:
     """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale.
 
-    The excess of two views that were asked twice has the interval of a verdict.
+    The excess of two views that were asked twice has the interval of a verdict. Of decimal scores
+    the ordinal one is in their units.
     """
-    across, within = _apart(tables, ordinal=False)
-    far, wide = _apart(tables, ordinal=True)
+    units = units or Units([None] * groups.n)
+    (across, within), (far, wide) = _both_apart(tables, groups, units)
     read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
     asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
     columns = [across - within, far - wide, across, within, np.ones_like(across)]
@@ -73,7 +75,7 @@ def excess_estimates(
         EXCESSES[:-1],
         [column[asked] for column in adds],
         groups.among(asked),
-        reach=_reach(n_classes, groups.n),
+        reach=_reach((n_classes - 1.0) * units.step, groups.n),
         n=n,
         failed=failed,
     )
@@ -88,13 +90,13 @@ def excess_estimates(
         first, again = (np.stack([table[asked, k] for table in tables], axis=1) for k in (0, 1))
         among = groups.among(asked)
         whose = np.arange(len(among.of)) if among.cluster is None else among.cluster
-        found["excess"] = grouped_excess(first, again, whose, among, "excess")
+        found["excess"] = grouped_excess(first, again, whose, among, "excess", units.spans)
     return found
 
 
-def _reach(n_classes: Ints, n_groups: int) -> Floats:
+def _reach(length: Floats, n_groups: int) -> Floats:
     """Ends of what an item can add to excess, ordinal excess, across and within."""
-    far = np.broadcast_to(n_classes - 1.0, (n_groups,))
+    far = np.broadcast_to(length, (n_groups,))
     ends = np.zeros((n_groups, 4, 2))
     ends[..., 1] = 1.0
     ends[:, 0, 0] = LOWEST_EXCESS
@@ -102,7 +104,38 @@ def _reach(n_classes: Ints, n_groups: int) -> Floats:
     return ends
 
 
-def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> tuple[Floats, Floats]:
+Apart = tuple[Floats, Floats]
+"""Disagreement of each item across views, and within them."""
+
+
+def _both_apart(tables: Sequence[Ranks], groups: Groups, units: Units) -> tuple[Apart, Apart]:
+    """How often the runs of each item differ, and how far they are apart."""
+    of_scores = units.decimal[groups.of]
+    found = np.zeros((4, len(groups.of)))
+    if not of_scores.all():
+        listed = [table[~of_scores] for table in tables]
+        parts = *_apart(listed, ordinal=False), *_apart(listed, ordinal=True)
+        found[:, ~of_scores] = np.stack(parts)
+    if of_scores.any():
+        own, among = [table[of_scores] for table in tables], groups.of[of_scores]
+        found[:, of_scores] = _scores_apart(own, units.tolerance[among], units.step[among])
+    return (found[0], found[1]), (found[2], found[3])
+
+
+def _scores_apart(tables: Sequence[Ranks], tolerance: Ints, step: Floats) -> Floats:
+    """The same of decimal scores, pair by pair of runs: rows are across, within, far and wide."""
+    runs = [(view, run) for view, table in enumerate(tables) for run in table.T]
+    counts, sums, widths = np.zeros((3, 2, len(step)))
+    for (one, a), (other, b) in combinations(runs, 2):
+        read, side = (a > 0) & (b > 0), int(one == other)
+        counts[side] += read
+        sums[side] += read & differ(a, b, tolerance)
+        widths[side] += np.where(read, np.abs(a - b) * step, 0.0)
+    n = np.maximum(counts, 1)
+    return np.concatenate([sums / n, widths / n])
+
+
+def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> Apart:
     """Return by item the mean disagreement across views and within them.
 
     Shares of each class give how often two runs differ, shares up to each class how far they are
@@ -143,7 +176,7 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         settled = _settled(panel, contrast)
         tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
         groups = panel.groups.among(found.items)
-        excess = excess_estimates(tables, panel.n_classes, groups)
+        excess = excess_estimates(tables, panel.n_classes, groups, panel.units)
         repeated = excess["excess"].n + excess["excess"].failed > 0
         note = np.where(settled, "noise 0 by construction", "").tolist()
         for one in excess.values():
@@ -177,6 +210,12 @@ def _runs(panel: Panel, view: str, settled: Booleans) -> Ranks:
 # --- warnings ---------------------------------------------------------------------------------
 
 
+def _moved(rank: pl.Expr) -> pl.Expr:
+    """Whether the ranks of a group of rows are not all the same; "no class" is one of its own."""
+    some_failed = (rank.min() == NO_CLASS) & (rank.max() > NO_CLASS)
+    return some_failed | (rank.max() - rank.min() > pl.col("tolerance").max().fill_null(0))
+
+
 def noise_warnings(
     decisions: pl.DataFrame, greedy: Collection[str], reproducible: Collection[str] = ()
 ) -> Mapping[str, list[str]]:
@@ -188,9 +227,9 @@ def noise_warnings(
     again = frame.filter(pl.col("repeat") > 0).select(unit).unique()
     rank = pl.col("rank")
     runs = frame.join(again, on=unit, how="semi").group_by(unit)
-    repeated = runs.agg(
-        n_runs=pl.len(), moved=rank.min() != rank.max(), is_read=rank.min() > NO_CLASS
-    ).filter(pl.col("n_runs") > 1)
+    repeated = runs.agg(n_runs=pl.len(), moved=_moved(rank), is_read=rank.min() > NO_CLASS).filter(
+        pl.col("n_runs") > 1
+    )
     counts = repeated.group_by("rater").agg(
         n=pl.len(), n_moved=pl.col("moved").sum(), n_read=pl.col("is_read").sum()
     )

@@ -17,7 +17,7 @@ from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.groups import estimates
 from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.statistics.lengths import Length, length_of
-from flipmeter.types import ALPHA, Contrast, Estimate, Policy
+from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Span
 
 EXPECTED = "against the same answers dealt to all orders"
 
@@ -27,7 +27,7 @@ class Choices:
     """Answers under several orders: items x orders, with their places and those of the right ones.
 
     `table` has the place of every class in every order (items x orders x classes), 0 if unknown.
-    `n_places` counts the places of each item.
+    `n_places` counts the places of each item. Decimal scores have a `span`, and no table.
     """
 
     classes: Ranks
@@ -37,9 +37,15 @@ class Choices:
     table: Ints
     n_places: Ints
     cluster: Ints
+    span: Span | None = None
+
+    @property
+    def tolerance(self) -> int:
+        return 0 if self.span is None else self.span.tolerance
 
     def among(self, items: Booleans) -> Choices:
-        return Choices(*(of[items] for of in vars(self).values()))
+        parts = {name: of[items] for name, of in vars(self).items() if name != "span"}
+        return Choices(**parts, span=self.span)
 
 
 def option_bias(
@@ -216,11 +222,13 @@ def choices_of(panel: Panel, contrast: Contrast, items: Booleans) -> Choices:
         for of in (panel.places.chosen, panel.places.right)
     )
     classes = np.stack(conditions(panel, contrast, items), axis=1)
-    table = class_places(panel, contrast, items)
+    span = panel.units.spans[int(panel.groups.of[items][0])]
+    table = class_places(panel, contrast, items) if span is None else None
     if table is None:
-        table = np.zeros((*classes.shape, int(panel.n_classes.max())), dtype=np.int64)
+        size = int(panel.n_classes.max()) if span is None else 0
+        table = np.zeros((*classes.shape, size), dtype=np.int64)
     counts, cluster = panel.places.n[items], panel.cluster[items]
-    return Choices(classes, chosen, panel.gold[items], right, table, counts, cluster)
+    return Choices(classes, chosen, panel.gold[items], right, table, counts, cluster, span)
 
 
 def option_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
@@ -229,7 +237,8 @@ def option_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
         if contrast.swaps_answers:
             continue
         found = compared(panel, contrast)
-        moved = found.items & (panel.places.n > 0) & _moves(panel, contrast)
+        listed = ~panel.units.decimal[panel.groups.of]
+        moved = found.items & (panel.places.n > 0) & listed & _moves(panel, contrast)
         for group in np.flatnonzero(found.measured & (panel.groups.count(moved) > 0)).tolist():
             mine = moved & (panel.groups.of == group)
             some = option_estimates(choices_of(panel, contrast, mine))

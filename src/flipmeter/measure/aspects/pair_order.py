@@ -26,6 +26,7 @@ from flipmeter.measure.inference.judge import DRAWS
 from flipmeter.measure.inference.randomisation.randomise import evidence
 from flipmeter.measure.panel.checked import Booleans, Floats, ranks, same_length
 from flipmeter.measure.panel.panel import Panel, compared
+from flipmeter.measure.panel.units import differ
 from flipmeter.types import ALPHA, Contrast, Estimate
 
 HALF = 0.5
@@ -67,8 +68,8 @@ def pair_estimates(choices: Choices) -> Found:
         mine = choices.among(complete)
         found["first_share"] = plain(as_estimate("first_share", _first_share(mine), failed))
         found["first_test"] = plain(_tested(mine, failed))
-        same = (mine.classes[:, 0] == mine.classes[:, 1]).astype(np.float64)
-        found["consistency"] = plain(_share("consistency", mine, same, failed))
+        same = ~differ(mine.classes[:, 0], mine.classes[:, 1], mine.tolerance)
+        found["consistency"] = plain(_share("consistency", mine, same.astype(np.float64), failed))
     for order, name in enumerate(("ties:1", "ties:2")):
         own = choices.among(read[:, order])
         if read[:, order].any():
@@ -93,7 +94,8 @@ def _first_share(choices: Choices) -> Bounded:
 
 def _tested(choices: Choices, failed: int) -> Estimate:
     """The core's exact test of direction: does the winner move with its place?"""
-    p = evidence(read_blocks(Row(choices.classes, None, choices.cluster)), draws=DRAWS, seed=0)
+    row = Row(choices.classes, None, choices.cluster, span=choices.span)
+    p = evidence(read_blocks(row), draws=DRAWS, seed=0)
     note = "randomisation test: no order is preferred"
     n = len(choices.classes)
     return Estimate(p.p_direction, n=n, failed=failed, metric="first_test", note=note)
@@ -106,12 +108,13 @@ def _share(name: str, choices: Choices, marks: Floats, failed: int) -> Estimate:
 
 def _accuracies(choices: Choices) -> Found:
     """Accuracy in each order, in both, and of agreement; what was not read is wrong."""
-    right = choices.classes == choices.gold[:, None]
+    read = choices.classes > 0
+    right = read & ~differ(choices.classes, choices.gold[:, None], choices.tolerance)
     failed = int((choices.classes < 1).any(axis=1).sum())
     marks: dict[str, Booleans] = {
         "accuracy:1": right[:, 0],
         "accuracy:2": right[:, 1],
-        "accuracy_both": right.all(axis=1),
+        "accuracy_both": np.asarray(right.all(axis=1)),
     }
     return {
         name: plain(_share(name, choices, mark.astype(np.float64), failed))

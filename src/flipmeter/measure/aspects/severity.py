@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks, rank_table
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
@@ -163,10 +165,36 @@ def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]
             continue
         table = np.stack(conditions(panel, contrast, found.items), axis=1)
         groups = panel.groups.among(found.items)
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & ~panel.nominal & (panel.n_classes == n_classes)
+        for n_classes in panel.class_sizes:
+            own = found.measured & ~panel.nominal & panel.of_size(n_classes)
             kept = own[groups.of]
             if not kept.any():
                 continue
             for one in severity_estimates(table[kept], n_classes, groups.among(kept)).values():
                 yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
+        own = found.measured & panel.units.decimal
+        for one in _in_units(panel, table, groups, own):
+            yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
+
+
+def _in_units(panel: Panel, table: Ranks, groups: Groups, own: Booleans) -> Iterator[Estimates]:
+    """How far decimal scores lie apart: in the units of the scale, and as a share of it."""
+    kept = own[groups.of]
+    if not kept.any():
+        return
+    table, among = table[kept], groups.among(kept)
+    complete, middle = table.min(axis=1) > 0, (panel.n_classes[among.of] + 1) / 2
+    pairs = list(combinations(table.T, 2))
+    apart = np.mean([np.abs(a - b) for a, b in pairs], axis=0) * complete
+    tolerance = panel.units.tolerance[among.of]
+    moved = np.mean([differ(a, b, tolerance) for a, b in pairs], axis=0) * complete
+    length = (panel.n_classes - 1.0)[among.of]
+    n, failed = among.count(complete), among.count(~complete)
+    units = (panel.n_classes - 1) * panel.units.step
+    shares = np.broadcast_to([0.0, 1.0], (among.n, 2))
+    reach = np.stack([np.stack([0 * units, units], axis=-1), shares, shares], axis=1)
+    columns = [apart * panel.units.step[among.of], apart / length, moved, complete]
+    names = ("difference", *MEANS)
+    yield from jackknife(names, columns, among, reach=reach, n=n, failed=failed).values()
+    sides = complete & (table.min(axis=1) < middle) & (table.max(axis=1) > middle)
+    yield share_estimates("polar", sides, complete, among, failed=failed)

@@ -163,8 +163,8 @@ def slot_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
             continue
         views = conditions(panel, contrast, found.items)
         groups, gold = panel.groups.among(found.items), panel.gold[found.items]
-        for n_classes in np.unique(panel.n_classes).tolist():
-            own = found.measured & panel.has_list & (panel.n_classes == n_classes)
+        for n_classes in panel.class_sizes:
+            own = found.measured & panel.has_list & panel.of_size(n_classes)
             kept = own[groups.of]
             if not kept.any():
                 continue

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Floats, Ranks, rank_table, ranks, ratio, same_length
-from flipmeter.measure.panel.graded import graded
+from flipmeter.measure.panel.checked import (
+    Booleans,
+    Floats,
+    Ranks,
+    rank_table,
+    ranks,
+    ratio,
+    same_length,
+)
+from flipmeter.measure.panel.graded import Graded, graded
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
 from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import share_ends, share_estimates
-from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem
+from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem, Span
 
 STRICT = ("robust_accuracy", "worst_accuracy", "expected_accuracy", "spread")
 GUARANTEED = "at least 95 %, for any number of positions"
@@ -42,7 +52,8 @@ def worst_case(
     same_length(gold=truth, matrix=table)
     if truth.min() < 1:
         raise Problem("gold holds 0; leave out the items that have no gold class")
-    found = worst_estimates(truth, table, one_group(len(truth)), cost_matrix(costs, n_classes))
+    own = Costs.of_classes(cost_matrix(costs, n_classes))
+    found = worst_estimates(truth, table, one_group(len(truth)), own)
     return {name: one.only() for name, one in found.items()}
 
 
@@ -60,14 +71,36 @@ def cost_matrix(costs: npt.ArrayLike | None, n_classes: int, *, nominal: bool = 
     return table
 
 
+@dataclass(frozen=True)
+class Costs:
+    """What it costs to give one rank for another, the least and the most that it may, and what
+    counts as the same."""
+
+    between: Callable[[Ranks, Ranks], Floats]
+    reach: tuple[float, float]
+    tolerance: int = 0
+
+    @classmethod
+    def of_classes(cls, table: Floats) -> Costs:
+        reach = float(table.min()), float(table.max())
+        return cls(lambda gold, given: np.asarray(table[gold - 1, given - 1]), reach)
+
+    @classmethod
+    def of_span(cls, span: Span) -> Costs:
+        """The distance of scores, in their units."""
+        reach = 0.0, span.high - span.low
+        return cls(lambda a, b: np.asarray(np.abs(a - b) * span.step), reach, span.tolerance)
+
+
 def worst_estimates(
-    gold: Ranks, table: Ranks, groups: Groups, costs: Floats
+    gold: Ranks, table: Ranks, groups: Groups, costs: Costs
 ) -> dict[str, Estimates]:
     """Estimate the worst case in every group of one scale; every item has a gold class."""
-    right = (table == gold[:, None]).T
+    right: Booleans = ((table > 0) & ~differ(table, gold[:, None], costs.tolerance)).T
     n, failed = groups.count(), groups.count(table.min(axis=1) < 1)
     hits = np.stack([groups.count(of) for of in right])
-    all_right, everything, n_views = right.all(axis=0), np.ones(len(gold), bool), len(right)
+    all_right, everything = np.asarray(right.all(axis=0)), np.ones(len(gold), bool)
+    n_views = len(right)
     robust = share_estimates("robust_accuracy", all_right, everything, groups, failed=failed)
     # The worst one may be any of them: the upper end must hold for all, the lower for its own.
     low = np.min([share_ends(of, everything, groups)[0] for of in right], axis=0)
@@ -90,7 +123,7 @@ def worst_estimates(
 
 
 def _spread(
-    right: npt.NDArray[np.bool_],
+    right: Booleans,
     hits: npt.NDArray[np.int64],
     groups: Groups,
     failed: npt.NDArray[np.int64],
@@ -104,27 +137,22 @@ def _spread(
     return estimates("spread", value, (low, high), n=n, failed=failed, note=GUARANTEED)
 
 
-def _gap(
-    one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], groups: Groups, alpha: float
-) -> Estimates:
+def _gap(one: Booleans, other: Booleans, groups: Groups, alpha: float) -> Estimates:
     """Difference between the accuracies of two conditions."""
     columns = [one.astype(np.int64) - other, np.ones(len(one))]
     reach = [(-1.0, 1.0)]
     return jackknife(["gap"], columns, groups, reach=reach, n=groups.count(), alpha=alpha)["gap"]
 
 
-def _costs(gold: Ranks, table: Ranks, groups: Groups, costs: Floats) -> dict[str, Estimates]:
+def _costs(gold: Ranks, table: Ranks, groups: Groups, costs: Costs) -> dict[str, Estimates]:
     complete = table.min(axis=1) > 0
-    given = np.where(complete[:, None], table, 1) - 1
-    cost = costs[gold[:, None] - 1, given].mean(axis=1) * complete
-    between = [
-        (costs[given[:, one], given[:, other]] + costs[given[:, other], given[:, one]]) / 2
-        for one, other in combinations(range(table.shape[1]), 2)
-    ]
+    given = np.where(complete[:, None], table, 1)
+    cost = costs.between(gold[:, None], given).mean(axis=1) * complete
+    between = [(costs.between(a, b) + costs.between(b, a)) / 2 for a, b in combinations(given.T, 2)]
     names, columns = ("cost", "instability_cost"), [cost, np.mean(between, axis=0) * complete]
     n, failed = groups.count(complete), groups.count(~complete)
-    reach = [(float(costs.min()), float(costs.max()))] * 2
-    return jackknife(names, [*columns, complete], groups, reach=reach, n=n, failed=failed)
+    ends = [costs.reach] * 2
+    return jackknife(names, [*columns, complete], groups, reach=ends, n=n, failed=failed)
 
 
 def worst_rows(
@@ -132,8 +160,15 @@ def worst_rows(
 ) -> Iterator[Rows]:
     """Yield the worst case over the views of every contrast, and over all views of the run."""
     for found in graded(panel, contrasts):
-        own_costs = cost_matrix(costs, found.n_classes, nominal=found.nominal)
-        some = worst_estimates(found.gold, found.table, found.groups, own_costs)
+        some = worst_estimates(found.gold, found.table, found.groups, _costs_of(found, costs))
         for name, one in some.items():
             policy: Policy = "strict" if name in STRICT else "complete"
             yield rows_of(found.own & (one.n > 0), one, found.contrast, policy)
+
+
+def _costs_of(found: Graded, costs: npt.ArrayLike | None) -> Costs:
+    if found.span is None:
+        return Costs.of_classes(cost_matrix(costs, found.n_classes, nominal=found.nominal))
+    if costs is not None:
+        raise Problem("costs are M x M, a class by a class; decimal scores cost their distance")
+    return Costs.of_span(found.span)

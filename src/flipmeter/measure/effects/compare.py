@@ -17,8 +17,9 @@ from flipmeter.measure.effects.measured_items import (
     read_sides,
 )
 from flipmeter.measure.effects.residuals import subtract
+from flipmeter.measure.estimates.moments import MOMENT_SCORES
 from flipmeter.measure.inference.significance import side_of_zero
-from flipmeter.measure.panel.frame import any_nominal, checked, quoted
+from flipmeter.measure.panel.frame import any_decimal, any_nominal, checked, quoted
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
 from flipmeter.types import Contrast, Problem
@@ -54,7 +55,7 @@ def compare(
     keys, sides = read_sides(both, pairs, "recommended")
     found = _comparisons(keys)
     names = [contrast.name for contrast in pairs]
-    measurer = Measurer("recommended", names, any_nominal(both))
+    measurer = Measurer("recommended", names, any_nominal(both), any_decimal(both))
     table = subtract(sides, measurer, found).drop("factor", "mode", "against")
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
@@ -108,12 +109,7 @@ def _discordant(sides: Sequence[MeasuredItems], pairs: Sequence[Pair]) -> _Count
         here, there = in_common(sides[second], sides[first])
         usable = here.usable & here.read & there.read
         is_independent &= len(np.unique(here.cluster)) == len(here.cluster)
-        marks = [
-            np.concatenate(
-                [(side.classes == side.gold)[None], side.pairs[:, 0] != side.pairs[:, 1]]
-            )
-            for side in (here, there)
-        ]
+        marks = [np.concatenate([side.right[None], side.flipped]) for side in (here, there)]
         for place, (only, other) in enumerate(((0, 1), (1, 0))):
             totals[:, place] += (usable & marks[only] & ~marks[other]).sum(axis=1)
     counts = [(int(b), int(c)) for b, c in totals.tolist()]
@@ -125,7 +121,8 @@ def _judged(
     counts: Mapping[tuple[str, str, str], _Counts],
     names: Sequence[str],
 ) -> pl.DataFrame:
-    tested = [BY_ITEM, *(name for name in names if name not in SCORES["recommended"])]
+    scores = {*SCORES["recommended"], *MOMENT_SCORES}
+    tested = [BY_ITEM, *(name for name in names if name not in scores)]
     rows: list[tuple[int | None, int | None, float | None]] = []
     for row in table.select("rater", "level", "dataset", "metric").iter_rows():
         is_independent, found = counts[row[:3]]

@@ -15,6 +15,7 @@ from flipmeter.measure.effects.measured_items import contrasted
 from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.panel import KEY, Panel, read_panel
+from flipmeter.measure.panel.units import differ
 from flipmeter.types import Contrast, Mode, Problem
 
 BASE = ""
@@ -114,12 +115,13 @@ def _outcomes(
     for view in views:
         classes = panel.classes((view, 0))
         name = "accuracy" if view == "base" else f"accuracy:{view}"
-        yield name, (classes > 0) & (panel.gold > 0), classes == panel.gold
+        yield name, (classes > 0) & (panel.gold > 0), panel.is_right(classes)
     for contrast in contrasts:
         (first, second), usable, _ = contrasted(panel, contrast, mode)
         if contrast.reverses_labels:  # a comparison turns its question: that is another effect
             usable = usable & panel.has_list[panel.groups.of]
-        yield contrast.name, usable & (np.minimum(first, second) > 0), first != second
+        flipped = differ(first, second, panel.tolerance)
+        yield contrast.name, usable & (np.minimum(first, second) > 0), flipped
 
 
 def _response(

@@ -17,6 +17,7 @@ from flipmeter.measure.inference.judge import replies_under
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.measure.panel.units import differ
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
 
@@ -34,14 +35,15 @@ class Field:
     """Candidates on the same clusters: how good each is, where it flips and what it costs an item.
 
     `good` (candidates x clusters) is 1 for right and 0 for wrong, or 1 minus the distance as a
-    share of the scale; a fault is as bad as can be. It is a mean over `rated` decisions: seeds, and
-    items of the cluster. `gold` is the class of the first item of each cluster.
+    share of the scale, whose `length` is in ranks or units; a fault is as bad as can be. It is a
+    mean over `rated` decisions: seeds, and items of the cluster. `gold` is the class of the first
+    item of each cluster.
     """
 
     candidates: tuple[Candidate, ...]
     contrasts: tuple[str, ...]
     gold: Ranks
-    n_classes: int
+    length: float
     n_seeds: int
     n_items: int
     good: Floats
@@ -104,10 +106,10 @@ def read_field(
         candidates=tuple(order),
         contrasts=tuple(contrast.name for contrast in axes),
         gold=gold[first],
-        n_classes=sizes[0],
+        length=float((sizes[0] - 1) * panel.units.step[0]),
         n_seeds=panel.keys["seed"].n_unique(),
         n_items=len(np.unique(items[shared])),
-        good=table.sums(_good(classes, gold, sizes[0], by)) / rated,
+        good=table.sums(_good(classes, gold, sizes[0], by, panel.tolerance[shared])) / rated,
         rated=rated,
         pairs=_pairs(panel, axes, shared, table),
         cost=_costs(decisions, order, cost),
@@ -144,9 +146,10 @@ def _known(name: str, names: Sequence[str], what: str) -> None:
         raise Problem(f"no {what} named '{name}'{suggestion(name, list(names))}")
 
 
-def _good(classes: Ranks, gold: Ranks, n_classes: int, by: By) -> Floats:
+def _good(classes: Ranks, gold: Ranks, n_classes: int, by: By, tolerance: Ints) -> Floats:
     if by == "accuracy":
-        return np.asarray(classes == gold, dtype=np.float64)
+        right = (classes > 0) & ~differ(classes, gold, tolerance)
+        return np.asarray(right, dtype=np.float64)
     farthest = np.maximum(gold - 1, n_classes - gold)
     away = np.where(classes > 0, np.abs(classes - gold), farthest)
     return np.asarray(1 - away / (n_classes - 1))
@@ -163,7 +166,7 @@ def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) 
     for at, contrast in enumerate(axes):
         found = compared(panel, contrast)
         counts = ((found.items & found.measured[panel.groups.of]) | found.proved)[shared]
-        pairs = pairs_in(replies_under(panel, contrast)[shared])
+        pairs = pairs_in(replies_under(panel, contrast)[shared], panel.tolerance[shared])
         asked[:, at], read[:, at], differ[:, at] = (table.sums(n * counts) for n in pairs)
         varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True
     return PairCounts(asked, read, differ, varies)

@@ -11,6 +11,14 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
+from flipmeter.measure.estimates.moments import (
+    MOMENT_SCORES,
+    N_MOMENTS,
+    moment_scores,
+    moments,
+    moved_by_one,
+    shares,
+)
 from flipmeter.measure.estimates.one_more import one_more
 from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.estimates.scores import scores
@@ -19,6 +27,7 @@ from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
 from flipmeter.measure.panel.frame import checked
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.measure.panel.units import differ
 from flipmeter.metrics import needs_order
 from flipmeter.types import NO_LABELS, Contrast, Mode
 
@@ -40,6 +49,7 @@ class MeasuredItems:
     not independent. `pairs` has the classes under both views of every contrast (contrasts x 2 x
     items). `usable` says what may be counted:
     its first row is for the scores, the others for the contrasts; `notes` go with these rows.
+    Ranks up to `tolerance` apart are the same.
     """
 
     n_classes: int
@@ -50,6 +60,17 @@ class MeasuredItems:
     pairs: Ranks
     usable: Booleans
     notes: tuple[str, ...]
+    tolerance: int = 0
+
+    @property
+    def right(self) -> Booleans:
+        """Mark the items whose class under the base view is gold, or near enough to its score."""
+        return (self.classes > 0) & ~differ(self.classes, self.gold, self.tolerance)
+
+    @property
+    def flipped(self) -> Booleans:
+        """Mark the pairs of classes that differ (contrasts x items)."""
+        return differ(self.pairs[:, 0], self.pairs[:, 1], self.tolerance)
 
     @property
     def read(self) -> Booleans:
@@ -111,6 +132,7 @@ def read_sides(
                 pairs=pairs[:, :, own],
                 usable=usable[:, own],
                 notes=(ungraded, *(notes[group] for _, _, notes in found)),
+                tolerance=int(panel.units.tolerance[group]),
             )
         )
     return panel.keys, sides
@@ -208,16 +230,22 @@ def combined(parts: Sequence[Measured], factors: Sequence[float]) -> tuple[Float
 
 @dataclass(frozen=True)
 class Measurer:
-    """Measures sides, and remembers what many are held against."""
+    """Measures sides, and remembers what many are held against.
+
+    Where answers are decimal scores, all sides are scored without classes.
+    """
 
     mode: Mode
     contrasts: Sequence[str]
     nominal: bool = False
+    decimal: bool = False
     _known: dict[tuple[object, ...], Measured] = field(default_factory=dict)
 
     @property
     def scores(self) -> tuple[str, ...]:
         """The scores of a mode; a dataset whose classes have no order leaves those without one."""
+        if self.decimal:
+            return tuple(n for n in MOMENT_SCORES if not (self.nominal and n != "accuracy"))
         return tuple(n for n in SCORES[self.mode] if not (self.nominal and needs_order(n)))
 
     @property
@@ -226,7 +254,7 @@ class Measurer:
 
     def measure(self, side: MeasuredItems) -> Measured:
         """Every metric of a side, as it is and with other items."""
-        adds = _adds(side)
+        adds = _adds(side, self.decimal)
         total = adds.sum(axis=0)
         value = self._metrics(total, side)
         clusters, without, counted = self._left_out(side, adds, total)
@@ -275,39 +303,59 @@ class Measurer:
         """Every score and flip rate (rows) from sums of what items add."""
         n_contrasts = len(self.contrasts)
         flips = ratio(sums[..., :n_contrasts], sums[..., n_contrasts : 2 * n_contrasts])
-        found = scores(_tables(sums, side), names=self.scores)
+        if self.decimal:
+            found = moment_scores(sums[..., 2 * n_contrasts :], self.scores)
+        else:
+            found = scores(_tables(sums, side), names=self.scores)
         return np.stack([*(found[name] for name in self.scores), *np.moveaxis(flips, -1, 0)])
 
     @property
     def _reach(self) -> Floats:
         """Ends of what is possible, by metric; distances in ranks have no interval."""
-        return np.array([(-1.0 if name == "spearman" else 0.0, 1.0) for name in self.names])
+        signed = ("spearman", "pearson")
+        return np.array([(-1.0 if name in signed else 0.0, 1.0) for name in self.names])
 
     def _one_more(self, total: Floats, value: Floats, side: MeasuredItems) -> tuple[Floats, Floats]:
         """What one more item adds if it is right, and what on top if it is not."""
-        n_scores, table = len(self.scores), _tables(total, side)
+        n_scores = len(self.scores)
         right, slip = np.zeros(len(value)), np.ones(len(value))
         right[n_scores:] = -value[n_scores:]
-        n = round(float(table.sum()))
-        found = one_more(table[None], value[None, :n_scores], self.scores, n)
+        of_scores = value[None, :n_scores], self.scores
+        if self.decimal:
+            found = moved_by_one(total[None, 2 * len(side.pairs) :], *of_scores)
+        else:
+            table = _tables(total, side)
+            found = one_more(table[None], *of_scores, round(float(table.sum())))
         right[:n_scores], slip[:n_scores] = (of[0] for of in found)
         return right, slip
 
 
-def _adds(side: MeasuredItems) -> Floats:
-    """What every item adds: flips, pairs that count, and a cell of the table of gold by class.
+def _adds(side: MeasuredItems, decimal: bool) -> Floats:
+    """What every item adds: flips, pairs that count, and what scores are made of.
 
     A cluster adds as much as an item alone: the mean of its items.
     """
     counted = side.usable & side.read
     weights = counted / _times(side.cluster, counted)
-    n_contrasts, shape = len(side.pairs), (side.n_classes, side.n_classes + 1)
-    adds = np.zeros((len(side.items), 2 * n_contrasts + math.prod(shape)))
-    adds[:, :n_contrasts] = (weights[1:] * (side.pairs[:, 0] != side.pairs[:, 1])).T
-    adds[:, n_contrasts : 2 * n_contrasts] = weights[1:].T
+    flips = np.concatenate([weights[1:] * side.flipped, weights[1:]]).T
     scored = np.flatnonzero(counted[0])
-    cells = (side.gold[scored] - 1) * shape[1] + side.classes[scored]
-    adds[scored, 2 * n_contrasts + cells] = weights[0, scored]
+    of_scores = _moments(side, scored) if decimal else _cells(side, scored)
+    return np.concatenate([flips, weights[0][:, None] * of_scores], axis=1)
+
+
+def _cells(side: MeasuredItems, scored: Ints) -> Floats:
+    """A cell of the table of gold by class for every item."""
+    shape = (side.n_classes, side.n_classes + 1)
+    adds = np.zeros((len(side.items), math.prod(shape)))
+    adds[scored, (side.gold[scored] - 1) * shape[1] + side.classes[scored]] = 1
+    return adds
+
+
+def _moments(side: MeasuredItems, scored: Ints) -> Floats:
+    """What every item adds to scores that need no classes."""
+    adds = np.zeros((len(side.items), N_MOMENTS))
+    gold, given = (shares(of[scored], side.n_classes) for of in (side.gold, side.classes))
+    adds[scored] = moments(gold, given, side.right[scored])
     return adds
 
 

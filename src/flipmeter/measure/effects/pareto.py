@@ -238,12 +238,11 @@ def in_parts(field: Field, samples: Samples) -> Iterator[Samples]:
 
 
 def score_estimate(field: Field, found: Bounded, note: str = "") -> Estimate:
-    """Accuracy, or the error in ranks, with its interval."""
+    """Accuracy, or the error in ranks or units, with its interval."""
     if field.by == "accuracy":
         value, low, high = found.value, found.low, found.high
     else:
-        top = field.n_classes - 1
-        value, low, high = ((1 - x) * top for x in (found.value, found.high, found.low))
+        value, low, high = ((1 - x) * field.length for x in (found.value, found.high, found.low))
     return Estimate(value, low, high, found.n, metric=field.by, note=note)
 
 

@@ -26,7 +26,7 @@ from flipmeter.measure.effects.measured_items import (
     read_sides,
 )
 from flipmeter.measure.panel.checked import Floats
-from flipmeter.measure.panel.frame import any_nominal
+from flipmeter.measure.panel.frame import any_decimal, any_nominal
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.means import (
     Mean,
@@ -127,7 +127,7 @@ def prepared(
     chosen = paper_contrasts(contrasts)
     keys, sides = read_sides(decisions, chosen, mode)
     names = [contrast.name for contrast in chosen]
-    return keys, sides, Measurer(mode, names, any_nominal(decisions))
+    return keys, sides, Measurer(mode, names, any_nominal(decisions), any_decimal(decisions))
 
 
 @dataclass(frozen=True)

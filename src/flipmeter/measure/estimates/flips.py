@@ -11,9 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.base.checks import interval_level
-from flipmeter.measure.inference.blocks import NOT_ASKED, pairs_in
+from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.inference.sizes import grouped_excess
-from flipmeter.measure.panel.checked import Ints, Ranks, rank_table, ranks, same_length
+from flipmeter.measure.panel.checked import (
+    Booleans,
+    Ints,
+    Ranks,
+    rank_table,
+    ranks,
+    same_length,
+)
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
@@ -128,12 +135,16 @@ def compare_with_noise(
 
 
 def count_discordant(
-    views: tuple[Ranks, Ranks], runs: tuple[Ranks, Ranks], policy: Policy, groups: Groups
+    views: tuple[Ranks, Ranks],
+    runs: tuple[Ranks, Ranks],
+    policy: Policy,
+    groups: Groups,
+    tolerance: Ints | int = 0,
 ) -> tuple[Ints, Ints, Ints]:
     """Count the items compared, those only the views flip (b) and those only the runs flip (c)."""
     if policy == "bounds":
         raise Problem("a test needs one answer per item; use policy 'complete' or 'strict'")
-    moved, noisy = views[0] != views[1], runs[0] != runs[1]
+    moved, noisy = (_strictly(np.stack(pair), tolerance) for pair in (views, runs))
     kept = np.ones_like(moved)
     if policy == "complete":
         kept = np.min([*views, *runs], axis=0) > 0
@@ -187,27 +198,45 @@ class Flips:
         return self.groups.count(self.strict > 0)
 
 
-def find_flips(conditions: Sequence[Ranks], groups: Groups) -> Flips:
+def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | int = 0) -> Flips:
     """Find the items that differ between any of some conditions.
 
     An item surely differs once two different classes were read, whatever its failures hide.
+    `tolerance` is how many ranks the answers to each item may lie apart and be the same.
     """
     table = np.stack(conditions)
-    lowest, highest = table.min(axis=0), table.max(axis=0)
-    complete, strict = lowest > 0, lowest != highest
-    lowest_read = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
-    surely = lowest_read < highest
+    complete, surely = table.min(axis=0) > 0, spread(table) > tolerance
+    strict = _strictly(table, tolerance)
     marks = (np.ones_like(complete), complete, complete & strict, strict)
     found = (*marks, surely, surely | ~complete)
     return Flips(groups, *(mark.astype(np.int64) for mark in found))
 
 
-def find_pair_flips(replies: Ints, groups: Groups) -> Flips:
+def find_pair_flips(replies: Ints, groups: Groups, tolerance: Ints | int = 0) -> Flips:
     """Find the pairs of conditions that differ, of replies as the core has them (E7)."""
-    asked, read, differ = pairs_in(replies)
+    asked, read, differ = pairs_in(replies, tolerance)
     # With "no class" as a class of its own every pair that was asked is read.
-    _, _, strict = pairs_in(np.where(replies == NOT_ASKED, NOT_ASKED, replies + 1))
-    return Flips(groups, asked, read, differ, strict, differ, differ + asked - read)
+    one_failed = _one_failed(replies)
+    return Flips(groups, asked, read, differ, differ + one_failed, differ, differ + asked - read)
+
+
+def _one_failed(replies: Ints) -> Ints:
+    """Pairs of conditions of every item of which exactly one could not be read."""
+    n_read, n_failed = (replies > 0).sum(axis=1), (replies == 0).sum(axis=1)
+    return np.asarray(n_read * n_failed)
+
+
+def spread(table: Ranks) -> Ints:
+    """Ranks between the lowest and the highest that was read of each item (conditions x items)."""
+    highest = table.max(axis=0)
+    lowest_read = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
+    return np.where(highest > 0, highest - np.minimum(lowest_read, highest), 0)
+
+
+def _strictly(table: Ranks, tolerance: Ints | int) -> Booleans:
+    """Mark the items that differ where "no class" is a class of its own (conditions x items)."""
+    some_failed = (table.min(axis=0) < 1) & (table.max(axis=0) > 0)
+    return np.asarray(some_failed | (spread(table) > tolerance))
 
 
 def estimate_flips(

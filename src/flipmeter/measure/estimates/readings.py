@@ -39,10 +39,10 @@ def flip_rows(panel: Panel, contrast: Contrast, found: Compared, mode: Mode) -> 
     words = worded(panel, contrast)
     by_position = words if mode == "paper" else np.zeros_like(words)
     items = found.items | found.proved
-    among = panel.groups.among(items)
-    flips = find_flips(conditions(panel, contrast, items), among)
+    among, tolerance = panel.groups.among(items), panel.tolerance[items]
+    flips = find_flips(conditions(panel, contrast, items), among, tolerance)
     if contrast.is_judged and not contrast.is_pair:
-        pairs = find_pair_flips(shown_once(panel, contrast)[items], among)
+        pairs = find_pair_flips(shown_once(panel, contrast)[items], among, tolerance)
         yield from _rates(contrast.name, ~by_position, pairs, found, mode, OF_PAIRS)
         yield from _rates(f"{contrast.name}:any", words | True, flips, found, mode, OF_ANY)
     else:

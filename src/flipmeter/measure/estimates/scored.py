@@ -56,7 +56,7 @@ def score_estimates(
         columns = [away, away / (n_classes - 1), counted]
         reach = [(0.0, n_classes - 1.0), (0.0, 1.0)]
         found |= jackknife(DISTANCES, columns, whose, reach=reach, **told)
-    return {name: _explained(found[name]) for name in SCORES if name in found}
+    return {name: explained(found[name]) for name in SCORES if name in found}
 
 
 def _coefficients(
@@ -101,7 +101,7 @@ def _without_interval(found: Estimates, where: Booleans, why: str) -> Estimates:
     return replace(found, low=low, high=high, note=note)
 
 
-def _explained(found: Estimates) -> Estimates:
+def explained(found: Estimates) -> Estimates:
     """Say why a score is undefined."""
     lost = np.isnan(found.value)
     low, high = (np.where(lost, np.nan, end) for end in (found.low, found.high))

@@ -8,6 +8,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from flipmeter.measure.estimates.decimal_scores import (
+    DECIMAL_ONLY,
+    decimal_rows,
+    graded,
+    is_scored,
+)
 from flipmeter.measure.estimates.flips import (
     POLICIES,
     Flips,
@@ -35,6 +41,7 @@ from flipmeter.measure.panel.panel import (
     noise_runs,
     read_panel,
 )
+from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.formulas import (
     METHODS,
     Method,
@@ -98,28 +105,26 @@ def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
     for view in panel.views:
         asked = panel.has((view, 0))
         yield rows_of(asked, _parse_failure(panel, view, mode), view, "complete")
-        ungraded, note = asked & ~_graded(panel, view), [NO_LABELS] * panel.groups.n
-        yield from (rows_of(ungraded, undefined(name, note), view, "complete") for name in GRADED)
+        ungraded, note = asked & ~graded(panel, view), [NO_LABELS] * panel.groups.n
+        for name in (*GRADED, *DECIMAL_ONLY):
+            own = ungraded & is_scored(name, panel.units.decimal)
+            yield rows_of(own, undefined(name, note), view, "complete")
         yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
-    for n_classes in np.unique(panel.n_classes).tolist() if panel.views else ():
+    for n_classes in panel.class_sizes if panel.views else ():
         yield from _graded_rows(panel, n_classes, mode)
+    yield from decimal_rows(panel, _test_policies(mode), mode)
 
 
 def _graded_rows(panel: Panel, n_classes: int, mode: Mode) -> Iterator[Rows]:
     """Score the groups of one scale, view by view."""
     for policy in _test_policies(mode):
         for view in panel.views:
-            graded = (panel.n_classes == n_classes) & _graded(panel, view)
-            items = panel.asked((view, 0)) & (panel.gold > 0) & graded[panel.groups.of]
+            known = panel.of_size(n_classes) & graded(panel, view)
+            items = panel.asked((view, 0)) & (panel.gold > 0) & known[panel.groups.of]
             gold, predicted = panel.gold[items], panel.ranks[view, 0][items]
             among = panel.groups.among(items)
             for found in score_estimates(gold, predicted, n_classes, among, policy, mode).values():
-                yield rows_of(graded, found, view, policy)
-
-
-def _graded(panel: Panel, view: str) -> Booleans:
-    """Mark the groups with a gold class for at least one item of a view."""
-    return panel.groups.count(panel.asked((view, 0)) & (panel.gold > 0)) > 0
+                yield rows_of(known, found, view, policy)
 
 
 def _parse_failure(panel: Panel, view: str, mode: Mode) -> Estimates:
@@ -137,12 +142,13 @@ PerItem = tuple[Floats, Booleans]
 
 def _is_right(panel: Panel, view: str) -> PerItem:
     ranks = panel.classes((view, 0))
-    return (ranks == panel.gold).astype(np.float64), ranks > 0
+    return panel.is_right(ranks).astype(np.float64), ranks > 0
 
 
 def _differs(panel: Panel, contrast: Contrast, found: Compared) -> PerItem:
     first, second = (panel.classes((view, 0)) for view in contrast.views)
-    return (first != second).astype(np.float64), found.items & (first > 0) & (second > 0)
+    differs = differ(first, second, panel.tolerance)
+    return differs.astype(np.float64), found.items & (first > 0) & (second > 0)
 
 
 def _weighted_rows(
@@ -169,7 +175,7 @@ def _noise_rows(panel: Panel, view: str, mode: Mode) -> Iterator[Rows]:
     both = panel.asked((view, 0), (view, 1))
     repeated = panel.groups.count(both) > 0
     runs = [panel.classes((view, repeat))[both] for repeat in (0, 1)]
-    flips = find_flips(runs, panel.groups.among(both))
+    flips = find_flips(runs, panel.groups.among(both), panel.tolerance[both])
     note, name = _noise_notes(panel, view, flips), "noise" if view == "base" else f"noise:{view}"
     for policy in POLICIES:
         rate = estimate_flips(flips, policy, name, mode=mode)
@@ -232,7 +238,8 @@ def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[
         np.stack([panel.classes((view, repeat))[kept] for view in contrast.views], axis=1)
         for repeat in (0, 1)
     )
-    excess = grouped_excess(first, again, panel.cluster[kept], among, f"excess:{contrast.name}")
+    name, clusters, spans = f"excess:{contrast.name}", panel.cluster[kept], panel.units.spans
+    excess = grouped_excess(first, again, clusters, among, name, spans)
     yield rows_of(among.count() > 0, excess, policy="complete")
 
 
@@ -242,10 +249,10 @@ def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[
 def _accuracy_test_rows(
     panel: Panel, contrast: Contrast, found: Compared, mode: Mode
 ) -> Iterator[Rows]:
-    graded = found.items & (panel.gold > 0)
-    groups = panel.groups.among(graded)
-    ranks = np.stack(conditions(panel, contrast, graded))
-    correct, complete = ranks == panel.gold[graded], ranks.min(axis=0) > 0
+    known = found.items & (panel.gold > 0)
+    groups = panel.groups.among(known)
+    ranks = np.stack(conditions(panel, contrast, known))
+    correct, complete = panel.is_right(ranks, known), ranks.min(axis=0) > 0
     test = _accuracy_mcnemar if contrast.is_pair else _accuracy_cochran
     for policy in _test_policies(mode):
         kept = complete if policy == "complete" else np.ones_like(complete)

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.types import Problem
+from flipmeter.measure.panel.units import differ
+from flipmeter.types import Problem, Span
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,7 +28,8 @@ class Row:
 
     `gold` is the class of every row of pairs, `weights` the frequency of every class in production
     and `names` what classes are called, both from class 1. `by_construction` says why answers
-    cannot differ, where that is proved.
+    cannot differ, where that is proved. Decimal scores have a `span`, of which the pairs hold
+    ranks.
     """
 
     pairs: npt.ArrayLike
@@ -40,6 +42,7 @@ class Row:
     weights: npt.ArrayLike | None = None
     names: Sequence[str] = ()
     by_construction: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Blocks:
     """Replies as blocks x views x 2 (first and repeat); clusters are numbered from 0.
 
     `slots` is blocks x views x classes, the place of every class in every view, 0 where unknown.
+    Replies up to `tolerance` apart are the same; on a `span` ranks are steps.
     """
 
     replies: Ints
@@ -64,9 +68,20 @@ class Blocks:
     slots: Ints | None = None
     strata: Strata | None = None
     names: Sequence[str] = ()
+    span: Span | None = None
+
+    @property
+    def tolerance(self) -> int:
+        return 0 if self.span is None else self.span.tolerance
+
+    def differ(self, first: Ints, second: Ints) -> Booleans:
+        """Mark replies that are not the same; both must be readable."""
+        return differ(first, second, self.tolerance)
 
     def name(self, of_class: int) -> str:
-        """A class as a reader knows it."""
+        """A class, or a score, as a reader knows it."""
+        if self.span is not None:
+            return self.span.name(of_class)
         named = 0 < of_class <= len(self.names)
         return f"'{self.names[of_class - 1]}'" if named else f"class {of_class}"
 
@@ -124,7 +139,24 @@ def read_blocks(row: Row) -> Blocks:
     slots = None if row.slots is None else placed(np.asarray(row.slots), first, again)
     strata = None if row.weights is None else _strata(row, len(first))
     kept = slots if row.nominal else None
-    return Blocks(replies, cluster, n_clusters, row.nominal, kept, strata, tuple(row.names))
+    names = tuple(row.names)
+    return Blocks(replies, cluster, n_clusters, row.nominal, kept, strata, names, row.span)
+
+
+def as_ranks(
+    pairs: npt.ArrayLike, repeats: npt.ArrayLike | None, within: float
+) -> tuple[tuple[Ints, Ints | None], Span]:
+    """Decimal scores as ranks of the range that they lie in, 0 where there is none (NaN)."""
+    scores = [np.asarray(one, dtype=np.float64) for one in (pairs, repeats) if one is not None]
+    known = np.concatenate([one[np.isfinite(one)] for one in scores])
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    span = Span(low, max(high, low + within + 1.0), within)
+    ranks = [
+        np.where(np.isfinite(one), np.rint((np.nan_to_num(one) - low) / span.step) + 1, UNREADABLE)
+        for one in scores
+    ]
+    whole = [one.astype(np.int64) for one in ranks]
+    return (whole[0], whole[1] if len(whole) > 1 else None), span
 
 
 def _strata(row: Row, n: int) -> Strata:
@@ -152,19 +184,19 @@ def count_pairs(blocks: Blocks) -> Counts:
 
 def block_pairs(blocks: Blocks) -> tuple[Ints, Ints, Ints]:
     """Pairs of first replies in every block: compared, readable and different."""
-    return pairs_in(blocks.replies[:, :, 0])
+    return pairs_in(blocks.replies[:, :, 0], blocks.tolerance)
 
 
-def pairs_in(first: Ints) -> tuple[Ints, Ints, Ints]:
+def pairs_in(first: Ints, tolerance: Ints | int = 0) -> tuple[Ints, Ints, Ints]:
     """Pairs of views in every row of replies (items x views): compared, readable and different."""
-    asked, read, differ = np.zeros((3, len(first)), dtype=np.int64)
+    asked, read, apart = np.zeros((3, len(first)), dtype=np.int64)
     for one, other in combinations(range(first.shape[1]), 2):
         a, b = first[:, one], first[:, other]
         is_read = (a > UNREADABLE) & (b > UNREADABLE)
         asked += (a != NOT_ASKED) & (b != NOT_ASKED)
         read += is_read
-        differ += is_read & (a != b)
-    return asked, read, differ
+        apart += is_read & differ(a, b, tolerance)
+    return asked, read, apart
 
 
 def _whole(values: npt.ArrayLike, what: str) -> Ints:

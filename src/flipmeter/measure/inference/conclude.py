@@ -10,7 +10,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from flipmeter.base.checks import error_rate, share
-from flipmeter.measure.inference.blocks import Blocks, Row, read_blocks
+from flipmeter.measure.inference.blocks import Blocks, Row, as_ranks, read_blocks
 from flipmeter.measure.inference.bounds import Bounded
 from flipmeter.measure.inference.needed import (
     needed_above,
@@ -99,7 +99,7 @@ class Case:
             return "rate"
         if self.limits.on == "excess" or self.floor.upper >= self.sizes.shift.upper:
             return "excess"
-        return "shift"
+        return "drift" if self.sizes.shift.is_drift else "shift"
 
     @property
     def upper(self) -> float:
@@ -154,6 +154,7 @@ def verdict(
     seed: int = 0,
     gold: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
+    within: float | None = None,
 ) -> Verdict:
     """Say whether a rater changes its answers between views, beyond its noise and by how much.
 
@@ -161,9 +162,13 @@ def verdict(
     item does not have; `repeats` second replies in the same shape (-1 = not repeated). Rows of one
     cluster (seeds, copies) are not independent. `slots` says where nominal answers lay, in the
     shape of pairs or as items x views x classes. `weights` are the frequencies of the classes in
-    production, of which `gold` names one for each row of pairs.
+    production, of which `gold` names one for each row of pairs. With `within` the replies are
+    decimal scores, NaN for unreadable, and count as the same if they lie at most so far apart.
     """
-    row = Row(pairs, repeats, clusters, reproducible, nominal, slots, gold, weights)
+    span = None
+    if within is not None:
+        (pairs, repeats), span = as_ranks(pairs, repeats, within)
+    row = Row(pairs, repeats, clusters, reproducible, nominal, slots, gold, weights, span=span)
     limits = Margins(margin, alpha, unreadable_limit, on)
     return _verdict(row, limits, draws=draws, seed=seed, enough=0.0)
 
@@ -311,7 +316,7 @@ def _beyond(case: Case) -> str:
     assert case.sizes.excess is not None
     if case.sizes.excess.value >= case.sizes.shift.value:
         return f"{percent(case.sizes.excess.value)} of pairs differ beyond noise"
-    return f"class shares differ by up to {percent(case.sizes.shift.value)} between views"
+    return case.sizes.shift.estimate
 
 
 def _bounded(case: Case) -> str:
@@ -326,7 +331,7 @@ def _bounded(case: Case) -> str:
         return f"{percent(case.size)}, at most {percent(max(case.floor.upper, 0.0))} {level}"
     return (
         f"at most {percent(max(case.floor.upper, 0.0))} of pairs differ beyond noise and "
-        f"class shares move by at most {percent(case.sizes.shift.upper)} {level}"
+        f"{case.sizes.shift.bound} {level}"
     )
 
 
@@ -442,7 +447,8 @@ def _small(case: Case) -> str:
 def _failed(blocks: Blocks) -> Finding:
     first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
     both = (first > 0) & (again > 0)
-    return not_reproducible(int((both & (first != again)).sum()), int(both.sum()))
+    n_differ = int((both & blocks.differ(first, again)).sum())
+    return not_reproducible(n_differ, int(both.sum()))
 
 
 # --- record -----------------------------------------------------------------------------------

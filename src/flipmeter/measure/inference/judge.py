@@ -56,11 +56,13 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "is_reproducible": pl.Boolean,
     "leans": pl.String,
     "up_is_first": pl.Boolean,
+    "decimal": pl.Boolean,
     "unreadable_by_view": pl.List(pl.Float64),
     **dict.fromkeys(NUMBERS, pl.Float64),
     **dict.fromkeys(COUNTS, pl.Int64),
 }
-"""`notes` are the sentences of the findings."""
+"""`notes` are the sentences of the findings. Where answers are `decimal` scores, `direction` is in
+their units."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
             weights=panel.weights.get(dataset),
             names=panel.scales.get(dataset, ()),
             by_construction="" if status == "measured" else notes,
+            span=panel.units.spans[measured[0]],
         )
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
         known = mass[~np.isnan(mass)]
@@ -269,6 +272,7 @@ def as_table(judged: Sequence[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
             "contrast": row.contrast.name,
             "status": row.status,
             "up_is_first": row.up_is_first,
+            "decimal": row.row is not None and row.row.span is not None,
         }
         for row, found in judged
     ]

@@ -27,6 +27,7 @@ from flipmeter.measure.inference.needed import needed_above, needed_below, neede
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
 from flipmeter.measure.panel.panel import Panel, compared, read_panel
+from flipmeter.measure.panel.units import IS_OTHER, STEP
 from flipmeter.metrics import is_better_high, needs_order
 from flipmeter.registry import Registry
 from flipmeter.types import ALPHA, NO_CLASS, NO_LABELS, Contrast
@@ -89,7 +90,7 @@ class GateLimit:
 
     about: str
     bad: pl.Expr | None = None
-    reach: Callable[[int], float] | None = None
+    reach: Callable[[float], float] | None = None
     needs_gold: bool = True
 
 
@@ -99,12 +100,14 @@ _FARTHEST = pl.max_horizontal(_GOLD - 1, _M - _GOLD)
 gate_limits: Registry[GateLimit] = Registry("gate limit")
 gate_limits.add("flips", GateLimit("the share of items that flip, by contrast"))
 gate_limits.add("excess", GateLimit("the flips beyond the noise of the rater, by contrast"))
-gate_limits.add("accuracy", GateLimit("the least accuracy of a view", _RANK != _GOLD))
+gate_limits.add(
+    "accuracy", GateLimit("the least accuracy of a view", (_RANK == NO_CLASS) | IS_OTHER)
+)
 gate_limits.add(
     "mae",
     GateLimit(
-        "the largest mean distance from the gold class, in ranks",
-        pl.when(_RANK == NO_CLASS).then(_FARTHEST).otherwise((_GOLD - _RANK).abs()),
+        "the largest mean distance from gold, in ranks or in units of decimal scores",
+        pl.when(_RANK == NO_CLASS).then(_FARTHEST).otherwise((_GOLD - _RANK).abs()) * STEP,
         reach=lambda n_classes: n_classes - 1.0,
     ),
 )
@@ -276,7 +279,7 @@ def _score(graded: pl.DataFrame, limit: Limit, alpha: float) -> Held:
     kind = gate_limits[limit.metric]
     hits, trials = _by_cluster(graded, _bad(limit))
     if kind.reach is not None:
-        reach = (0.0, kind.reach(graded["n_classes"][0]))
+        reach = (0.0, kind.reach(_n_units(graded)))
         return hold_mean(hits / trials, reach, limit.bound, alpha)
     if not is_better_high(limit.metric):
         return hold_share(hits, trials, limit.bound, alpha)
@@ -289,6 +292,11 @@ def _bad(limit: Limit) -> pl.Expr:
     bad = gate_limits[limit.metric].bad
     assert bad is not None, "flips have no score"
     return bad
+
+
+def _n_units(frame: pl.DataFrame) -> float:
+    """How many classes there are; of decimal scores, one more than the units of their scale."""
+    return float(frame.select((_M - 1) * STEP + 1).item(0, 0))
 
 
 # --- drift ------------------------------------------------------------------------------------
@@ -317,7 +325,7 @@ def _drifts(
             (pl.col("bad_now") - pl.col("bad")).mean().alias("change")
         )["change"]
         reach = gate_limits[limit.metric].reach
-        far = reach(group["n_classes"][0]) if reach is not None else 1.0
+        far = reach(_n_units(group)) if reach is not None else 1.0
         held = hold_mean(change.to_numpy(), (-far, far), limit.bound, alpha)
         failed = int(group["failed_now"].sum())
         yield _row(key, limit, held, len(change), failed, "")
@@ -331,13 +339,14 @@ def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> 
     if gate_limits[limit.metric].needs_gold:
         runs = runs.drop_nulls("gold")
     bad, failed = _bad(limit).cast(pl.Float64), pl.col("rank") == NO_CLASS
-    return runs.select(*GROUP, "item", CLUSTER, "n_classes", bad=bad, failed=failed)
+    kept = *GROUP, "item", CLUSTER, "n_classes", "scale_from", "scale_to"
+    return runs.select(*kept, bad=bad, failed=failed)
 
 
 def _flipped(frame: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
     """Share of the readable pairs of views of every item that differ."""
     panel = read_panel(frame)
-    asked, read, differ = pairs_in(replies_under(panel, contrast))
+    asked, read, differ = pairs_in(replies_under(panel, contrast), panel.tolerance)
     units = frame.select(*GROUP, "item").unique().sort(*GROUP, "item")  # the panel's order
     found = units.with_columns(
         cluster=pl.Series(panel.cluster_names, dtype=pl.String)[panel.cluster],

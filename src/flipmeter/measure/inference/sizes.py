@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -29,16 +30,36 @@ from flipmeter.measure.inference.bounds import (
 )
 from flipmeter.measure.inference.randomisation.shapes import excess, readable_code, shape_of
 from flipmeter.measure.inference.weighted import uncovered, weighted_mean
+from flipmeter.measure.inference.words import percent
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
-from flipmeter.types import ALPHA
+from flipmeter.types import ALPHA, Span
 
 
 @dataclass(frozen=True)
 class Shift:
-    """Largest difference of a class's share between two views, and its upper bound."""
+    """Largest difference of a class's share between two views, and its upper bound.
+
+    Of decimal scores, by how much more pairs move one way than the other.
+    """
 
     value: float
     upper: float
+    is_drift: bool = False
+
+    @property
+    def estimate(self) -> str:
+        """How much moves, in words."""
+        if self.is_drift:
+            return f"scores move one way in {percent(self.value)} more of the pairs than the other"
+        return f"class shares differ by up to {percent(self.value)} between views"
+
+    @property
+    def bound(self) -> str:
+        """How much may move at most, in words."""
+        most = f"at most {percent(self.upper)}"
+        if self.is_drift:
+            return f"scores move one way in {most} more of the pairs than the other"
+        return f"class shares move by {most}"
 
 
 @dataclass(frozen=True)
@@ -110,8 +131,8 @@ def noise(blocks: Blocks, alpha: float) -> Bounded:
     """How often a view disagrees with its own repeat, over the views that were repeated."""
     first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
     both = (first > 0) & (again > 0)
-    differ = both & (first != again)
-    return bounded_share(blocks.totals(differ.sum(axis=1)), blocks.totals(both.sum(axis=1)), alpha)
+    moved = both & blocks.differ(first, again)
+    return bounded_share(blocks.totals(moved.sum(axis=1)), blocks.totals(both.sum(axis=1)), alpha)
 
 
 def _excess(blocks: Blocks, alpha: float) -> Bounded:
@@ -128,7 +149,8 @@ def block_excess(blocks: Blocks) -> tuple[Floats, Booleans]:
         own = np.flatnonzero(codes == code)
         readable = tuple((bool(a), bool(b)) for a, b in blocks.replies[own[0]] > 0)
         shape = shape_of(readable, blocks.repeated)
-        values[own], counted[own] = excess(flat[own], shape), shape.has_excess
+        values[own] = excess(flat[own], shape, blocks.tolerance)
+        counted[own] = shape.has_excess
     return values, counted
 
 
@@ -136,10 +158,18 @@ def block_excess(blocks: Blocks) -> tuple[Floats, Booleans]:
 
 
 def grouped_excess(
-    first: Ints, again: Ints, clusters: Ints, groups: Groups, metric: str
+    first: Ints,
+    again: Ints,
+    clusters: Ints,
+    groups: Groups,
+    metric: str,
+    spans: Sequence[Span | None] = (),
 ) -> Estimates:
     """Excess over noise of every group, from items x views of first replies and of repeats."""
-    found = [_group(first, again, clusters, groups.of == group) for group in range(groups.n)]
+    found = [
+        _group(first, again, clusters, groups.of == group, spans[group] if spans else None)
+        for group in range(groups.n)
+    ]
     n = np.array([bounded.n for bounded, _ in found])
     return estimates(
         metric,
@@ -159,10 +189,12 @@ def lowest_excess(found: Bounded) -> float:
     return max(found.low, min(found.value, 0.0))
 
 
-def _group(first: Ints, again: Ints, clusters: Ints, mine: Booleans) -> tuple[Bounded, int]:
+def _group(
+    first: Ints, again: Ints, clusters: Ints, mine: Booleans, span: Span | None
+) -> tuple[Bounded, int]:
     names, cluster = np.unique(clusters[mine], return_inverse=True)
     replies = np.stack([first[mine], again[mine]], axis=2)
-    blocks = Blocks(replies, cluster.astype(np.int64), len(names))
+    blocks = Blocks(replies, cluster.astype(np.int64), len(names), span=span)
     values, counted = block_excess(blocks)
     means = blocks.means(values, counted)
     return bounded_mean(means, ALPHA, bottom=LOWEST_EXCESS), int((~counted).sum())
@@ -203,14 +235,19 @@ def shift(blocks: Blocks, alpha: float) -> Shift:
     """
     found = [moved for moved in _moved(blocks) if len(moved)]
     if not found:
-        return Shift(math.nan, 1.0)
+        return Shift(math.nan, 1.0, blocks.span is not None)
     value = max(float(np.abs(moved.mean(axis=0)).max()) for moved in found)
     bounds = [mean_upper(side, alpha).max() for moved in found for side in (moved, -moved)]
-    return Shift(value, float(max(bounds)))
+    return Shift(value, float(max(bounds)), blocks.span is not None)
 
 
 def _moved(blocks: Blocks) -> list[Floats]:
-    """Clusters x classes for every pair of views: share in the second minus share in the first."""
+    """Clusters x classes for every pair of views: share in the second minus share in the first.
+
+    Decimal scores have no classes: clusters x 1, pairs of replies that rise minus those that fall.
+    """
+    if blocks.span is not None:
+        return [_risen(blocks, a, b) for a, b in combinations(range(blocks.n_views), 2)]
     classes = np.arange(1, max(2, int(blocks.replies.max(initial=1))) + 1)
     hits = (blocks.replies[..., None] == classes).sum(axis=2)
     n = (blocks.replies > 0).sum(axis=2)
@@ -219,6 +256,16 @@ def _moved(blocks: Blocks) -> list[Floats]:
         _cluster_means(blocks, shares[:, b] - shares[:, a], (n[:, a] > 0) & (n[:, b] > 0))
         for a, b in combinations(range(blocks.n_views), 2)
     ]
+
+
+def _risen(blocks: Blocks, a: int, b: int) -> Floats:
+    """Clusters x 1: mean over crossed pairs of replies of 1 for a rise and -1 for a fall."""
+    first, second = blocks.replies[:, a, :, None], blocks.replies[:, b, None, :]
+    read = (first > 0) & (second > 0)
+    signs = np.where(read & blocks.differ(first, second), np.sign(second - first), 0)
+    n = read.sum(axis=(1, 2))
+    means = signs.sum(axis=(1, 2)) / np.maximum(n, 1)
+    return _cluster_means(blocks, means[:, None], n > 0)
 
 
 def _cluster_means(blocks: Blocks, values: Floats, counted: Booleans) -> Floats:
@@ -232,7 +279,10 @@ def _cluster_means(blocks: Blocks, values: Floats, counted: Booleans) -> Floats:
 
 
 def direction(blocks: Blocks) -> float | None:
-    """Mean step in ranks from the first of two views to the second; nominal: lean to slot 1."""
+    """Mean step from the first of two views to the second, in ranks or in units of the scale.
+
+    Nominal: lean to slot 1.
+    """
     if blocks.n_views != 2 or (blocks.nominal and blocks.slots is None):
         return None
     if blocks.nominal:
@@ -241,7 +291,8 @@ def direction(blocks: Blocks) -> float | None:
     totals = np.where(blocks.replies > 0, blocks.replies, 0).sum(axis=2)
     means = totals / np.maximum(n, 1)
     steps = blocks.means(means[:, 1] - means[:, 0], (n[:, 0] > 0) & (n[:, 1] > 0))
-    return float(steps.mean()) if len(steps) else None
+    unit = 1.0 if blocks.span is None else blocks.span.step
+    return float(steps.mean()) * unit if len(steps) else None
 
 
 def _first_slot(blocks: Blocks) -> float | None:
@@ -266,8 +317,8 @@ def moves(blocks: Blocks) -> tuple[int, int] | None:
     if blocks.n_views != 2 or blocks.nominal:
         return None
     a, b = blocks.replies[:, 0, 0], blocks.replies[:, 1, 0]
-    read = (a > 0) & (b > 0)
-    return int((read & (b > a)).sum()), int((read & (b < a)).sum())
+    moved = (a > 0) & (b > 0) & blocks.differ(a, b)
+    return int((moved & (b > a)).sum()), int((moved & (b < a)).sum())
 
 
 # --- readability ------------------------------------------------------------------------------

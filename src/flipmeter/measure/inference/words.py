@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 Word = Literal["stable", "flips", "unreadable", "inconclusive", "not identified"]
 WORST_FIRST: tuple[Word, ...] = ("flips", "unreadable", "inconclusive", "not identified")
-BoundOn = Literal["rate", "excess", "shift"]
+BoundOn = Literal["rate", "excess", "shift", "drift"]
+"""What decides: all flips, those beyond noise, or how class shares move; decimal scores have no
+classes, of them it is by how much more pairs move one way than the other."""
 
 
 @dataclass(frozen=True)

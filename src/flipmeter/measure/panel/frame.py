@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from flipmeter.measure.panel.units import check_spans
 from flipmeter.types import Problem
 
 DataType = pl.DataType | type[pl.DataType]
@@ -42,6 +43,9 @@ OPTIONAL: Mapping[str, DataType] = {
     "system_b": pl.String,
     "orbit": pl.String,
     "invariance": pl.String,
+    "scale_from": pl.Float64,
+    "scale_to": pl.Float64,
+    "tolerance": pl.Int64,
 }
 
 
@@ -63,12 +67,18 @@ def checked(decisions: pl.DataFrame) -> pl.DataFrame:
                 f"item '{worst['item']}' has {column} {worst[column]}, outside {lowest} to "
                 f"{worst['n_classes']}"
             )
+    check_spans(frame)
     return frame
 
 
 def any_nominal(decisions: pl.DataFrame) -> bool:
     """Whether the classes of some dataset have no order."""
     return "nominal" in decisions.columns and bool(decisions["nominal"].any())
+
+
+def any_decimal(decisions: pl.DataFrame) -> bool:
+    """Whether the answers to some dataset are decimal scores."""
+    return "scale_from" in decisions.columns and decisions["scale_from"].is_not_null().any()
 
 
 def refuse_mae(decisions: pl.DataFrame, what: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from flipmeter.measure.panel.checked import Booleans, Ranks
 from flipmeter.measure.panel.groups import Groups
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.types import Contrast
+from flipmeter.types import Contrast, Span
 
 ALL = "all"
 """The contrast of all views of a run."""
@@ -18,7 +18,10 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Graded:
-    """Gold and classes (items x views) of one scale; `own` marks the groups that have it."""
+    """Gold and classes (items x views) of one scale; `own` marks the groups that have it.
+
+    Decimal scores have a `span`, and ranks in the place of classes.
+    """
 
     contrast: str
     n_classes: int
@@ -27,6 +30,7 @@ class Graded:
     groups: Groups
     own: Booleans
     nominal: bool
+    span: Span | None = None
 
 
 def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
@@ -39,12 +43,17 @@ def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
             continue
         table = np.stack(conditions(panel, contrast, items), axis=1)
         groups, gold = panel.groups.among(items), panel.gold[items]
-        scales = np.unique(np.stack([panel.n_classes, panel.nominal]), axis=1).T.tolist()
-        for n_classes, nominal in scales:
-            same_kind = panel.nominal == bool(nominal)
-            own = found.measured & (panel.n_classes == n_classes) & same_kind
+        for scale in sorted({*_scales(panel)}, key=lambda scale: scale[:2]):
+            n_classes, nominal, span = scale
+            own = found.measured & np.array([one == scale for one in _scales(panel)])
             kept = own[groups.of]
             if kept.any():
                 among = groups.among(kept)
                 scored = gold[kept], table[kept], among, own
-                yield Graded(contrast.name, n_classes, *scored, bool(nominal))
+                yield Graded(contrast.name, n_classes, *scored, nominal, span)
+
+
+def _scales(panel: Panel) -> list[tuple[int, bool, Span | None]]:
+    """The scale of every group: number of ranks, whether nominal, and range."""
+    sizes, kinds = panel.n_classes.tolist(), panel.nominal.tolist()
+    return list(zip(sizes, kinds, panel.units.spans, strict=True))

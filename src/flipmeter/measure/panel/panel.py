@@ -18,6 +18,7 @@ from flipmeter.measure.estimates.flips import count_discordant
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import checked, quoted
 from flipmeter.measure.panel.groups import Groups
+from flipmeter.measure.panel.units import RANGE, Units, differ, read_span
 from flipmeter.types import LISTLESS, Contrast, Policy, Problem
 
 Run = tuple[str, int]
@@ -64,7 +65,7 @@ class Panel:
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
     `cluster_names` are what the numbers in `cluster` stand for. Runs of an item with one hash in
     `orbits` show the same set of prompts, as the pipeline declares; `declared` has by group and
-    view why that is so.
+    view why that is so. `units` are those of decimal scores, by group.
     """
 
     keys: pl.DataFrame
@@ -82,6 +83,7 @@ class Panel:
     places: Placement
     systems: pl.DataFrame
     prompts: dict[Run, Hashes]
+    units: Units
     probabilities: pl.Series
     replies: Groups
     calls: Floats
@@ -92,6 +94,25 @@ class Panel:
     cluster_names: Sequence[str] = ()
     orbits: dict[Run, Hashes] = field(default_factory=dict)
     declared: Mapping[tuple[int, str], str] = field(default_factory=dict)
+
+    @cached_property
+    def tolerance(self) -> Ints:
+        """How many ranks two answers to each item may lie apart and be the same; 0 for classes."""
+        return np.asarray(self.units.tolerance[self.groups.of])
+
+    def is_right(self, ranks: Ranks, items: Booleans | slice = slice(None)) -> Booleans:
+        """Mark the answers to some items that are their gold class, or near enough to its score."""
+        gold, tolerance = self.gold[items], self.tolerance[items]
+        return np.asarray((ranks > 0) & ~differ(ranks, gold, tolerance))
+
+    @cached_property
+    def class_sizes(self) -> list[int]:
+        """The numbers of classes that groups have; decimal scores have no classes to count."""
+        return [int(n) for n in np.unique(self.n_classes[~self.units.decimal])]
+
+    def of_size(self, n_classes: int) -> Booleans:
+        """Mark the groups with so many classes."""
+        return np.asarray((self.n_classes == n_classes) & ~self.units.decimal)
 
     @property
     def has_list(self) -> Booleans:
@@ -259,7 +280,7 @@ def by_construction(panel: Panel, view: str) -> Booleans:
     if not panel.reproducible.any():
         return panel.reproducible
     both = panel.asked((view, 0), (view, 1))
-    moved = both & (panel.classes((view, 0)) != panel.classes((view, 1)))
+    moved = both & differ(panel.classes((view, 0)), panel.classes((view, 1)), panel.tolerance)
     agrees = (panel.groups.count(both) > 0) & (panel.groups.count(moved) == 0)
     return np.asarray(agrees & panel.reproducible)
 
@@ -293,7 +314,8 @@ def discordant(
     kept = items & (noise.runs[0] != ABSENT) & (noise.runs[1] != ABSENT)
     first, second = conditions(panel, contrast, kept)
     runs = noise.runs[0][kept], noise.runs[1][kept]
-    return count_discordant((first, second), runs, policy, panel.groups.among(kept))
+    among = panel.groups.among(kept)
+    return count_discordant((first, second), runs, policy, among, panel.tolerance[kept])
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -358,6 +380,7 @@ def read_panel(
         ),
         systems=frame.select("system_a", "system_b")[somewhere],
         prompts=dict(zip(runs, prompts, strict=True)),
+        units=_units(frame, group, keys.height),
         probabilities=_at_base(frame, unit, len(units)),
         replies=Groups(group, keys.height),
         calls=_calls(frame, group * len(runs) + run),
@@ -376,6 +399,11 @@ def _declared(frame: pl.DataFrame, group: Ints) -> dict[tuple[int, str], str]:
     said = frame.select("view", "invariance").with_columns(group=group)
     said = said.filter(pl.col("invariance").fill_null("") != "").unique(["group", "view"])
     return {(at, view): why for view, why, at in said.iter_rows()}
+
+
+def _units(frame: pl.DataFrame, group: Ints, n_groups: int) -> Units:
+    told = (_of_each(group, n_groups, frame[name]) for name in RANGE)
+    return Units([read_span(*one) for one in zip(*told, strict=True)])
 
 
 def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:

@@ -10,20 +10,22 @@ from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.sim.judge_reader import Worth
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Decoding, Interface, Model, Problem
+from flipmeter.types import Decoding, Interface, Model, Problem, Span
 
 
 @dataclass(frozen=True)
 class World:
     """What simulated raters know: the latent score of every text, and the words of the scale.
 
-    `worth` is how good every answer or option is, where items have some to choose from.
+    `worth` is how good every answer or option is, where items have some to choose from, `span` the
+    range of decimal scores, where the scale is one.
     """
 
     latents: Mapping[str, float]
     names: tuple[str, ...]
     poles: tuple[str, str] = ("negative", "positive")
     worth: Worth | None = None
+    span: Span | None = None
 
 
 class Family:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flipmeter.base.numbers import read_number
 from flipmeter.model.backends.response import plain
 from flipmeter.model.backends.user_code import FAMILY, find_callable
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
@@ -79,6 +80,8 @@ def _read(
     """Return the label of an answer as the question writes it, and its log-probabilities."""
     told = dict(said) if isinstance(said, Mapping) else {"label": said}
     label, shares = told.pop("label", None), told.pop("probabilities", None)
+    if question.span is not None and shares is not None:
+        raise ValueError("it returned probabilities, and a range of numbers has no labels")
     if told:
         raise ValueError(f"it returned {sorted(map(str, told))} beside label and probabilities")
     if shares is None:
@@ -91,6 +94,8 @@ def _read(
 
 def _text(said: object, question: Question) -> str:
     """Return a label's text for its text, its class's name, its rank or the label itself."""
+    if question.span is not None:
+        return _score(said)
     if isinstance(said, Label):
         return said.text
     if isinstance(said, int | np.integer) and not isinstance(said, bool):
@@ -105,6 +110,18 @@ def _text(said: object, question: Question) -> str:
     texts = {label.text for label in question.labels}
     names = {label.name.casefold(): label.text for label in question.labels}
     return said if said in texts else names.get(said.strip().casefold(), said)
+
+
+def _score(said: object) -> str:
+    """A number as text; what a callable says in words is read like a reply."""
+    if isinstance(said, np.integer | np.floating):
+        said = said.item()
+    if said is None or isinstance(said, str):
+        return said or ""
+    number = read_number(said)
+    if number is None:
+        raise TypeError(f"it returned {said!r:.80}; return a number")
+    return repr(number)
 
 
 def _shares(shares: object, question: Question) -> dict[str, float]:

@@ -53,5 +53,5 @@ def choice(attribute: str, values: Iterable[object]) -> FilterMenu:
         # Pairs of views of one contrast ("P7:rotated-1") can be asked for together.
         distinct = list(dict.fromkeys(part for name in distinct for part in (whole(name), name)))
     if attribute == "distance":
-        distinct.sort(key=int)
+        distinct.sort(key=float)
     return FilterMenu(TITLES[attribute], attribute, distinct)

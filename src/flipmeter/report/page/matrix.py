@@ -11,7 +11,16 @@ from markupsafe import Markup
 from flipmeter.report.estimate_tables import rate_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped
-from flipmeter.report.pairs import FIRST, HIGHER, LAST, LOWER, SHOWN_FIRST, SHOWN_SECOND
+from flipmeter.report.pairs import (
+    FIRST,
+    HIGHER,
+    HIGHER_SCORES,
+    LAST,
+    LOWER,
+    LOWER_SCORES,
+    SHOWN_FIRST,
+    SHOWN_SECOND,
+)
 from flipmeter.report.sentences import lean
 from flipmeter.types import JUDGED, Contrast
 
@@ -19,14 +28,14 @@ WHOSE = ("rater", "level", "dataset")
 ARROWS = {
     **dict.fromkeys((FIRST, SHOWN_FIRST), "←"),
     **dict.fromkeys((LAST, SHOWN_SECOND), "→"),
-    HIGHER: "↑",
-    LOWER: "↓",
+    **dict.fromkeys((HIGHER, HIGHER_SCORES), "↑"),
+    **dict.fromkeys((LOWER, LOWER_SCORES), "↓"),
 }
 LEGEND = (
     "Worst first: by verdict, then by size beyond noise. Each cell has its own verdict, the flip "
     "rate with its 95 % interval, and the noise of the same views where repeats differ. Arrows say "
     "where flips go, if they go one way: ← → to the first or last place in the list, ↑ ↓ to higher "
-    "or lower classes. A cell opens its items."
+    "or lower classes or scores. A cell opens its items."
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import KEYS, intervals_of, varying
+from flipmeter.report.estimate_tables import KEYS, SCORES, accuracy_title, intervals_of, varying
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, front, is_best, scatter
 from flipmeter.report.page.markup import (
@@ -27,12 +27,6 @@ from flipmeter.report.page.markup import word as word_cell
 MOST_PANELS = 8
 MEAN = pl.col("value").mean().round(9)
 """Equal means of other seeds may differ in the last bit, and would beat each other."""
-SCORES = {
-    "accuracy": "accuracy [95 %]",
-    "macro_f1": "macro F1",
-    "spearman": "Spearman",
-    "mae": "MAE",
-}
 
 
 @dataclass(frozen=True)
@@ -49,10 +43,11 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     estimates = found.estimates.filter(level="")
     keys = varying(estimates)
     there = {*estimates["metric"]}
-    shown = [name for name in SCORES if name in there or name == "accuracy"]
+    shown = ["accuracy", *(name for name in SCORES if name in there)]
     rows = []
     for group in estimates.partition_by(list(KEYS), maintain_order=True):
-        scores = group.filter(pl.col("metric").is_in([*SCORES, "parse_failure"]), policy="complete")
+        wanted = ["accuracy", *SCORES, "parse_failure"]
+        scores = group.filter(pl.col("metric").is_in(wanted), policy="complete")
         for view in views:
             by_metric = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
             if by_metric:
@@ -61,7 +56,8 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
         rows.sort(key=_accuracy)
     listed, more = capped(rows, "flipmeter measure RUN")
     how = f"On answers that were read; {intervals_of(found.mode)}; mode {found.mode}."
-    titles = ["view", *heads(keys), *(SCORES[name] for name in shown), "no class"]
+    named = [accuracy_title(estimates), *(SCORES[name] for name in shown[1:])]
+    titles = ["view", *heads(keys), *named, "no class"]
     return Grid("How good the answers are, view by view", titles, [RowGroup(listed)], [how, *more])
 
 

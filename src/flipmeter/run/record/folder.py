@@ -31,10 +31,17 @@ from flipmeter.run.record.generation import (
     hold,
 )
 from flipmeter.run.record.received import check_decisions, check_facts, check_table
-from flipmeter.run.record.rows import ANSWERED, changes_of_model, in_order, prompt_text
+from flipmeter.run.record.rows import (
+    ADDED,
+    ANSWERED,
+    SCHEMA,
+    changes_of_model,
+    in_order,
+    prompt_text,
+)
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
-from flipmeter.types import Contrast, Task
+from flipmeter.types import Contrast, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
@@ -88,7 +95,12 @@ class Run:
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table by the name of its file, not yet read."""
-        return scan_file(check_table(self.path(name)))
+        table = scan_file(check_table(self.path(name)))
+        if name != DECISIONS:
+            return table
+        known = table.collect_schema()
+        absent = [pl.lit(None, SCHEMA[one]).alias(one) for one in ADDED if one not in known]
+        return table.with_columns(absent)
 
     def _read(self, name: str) -> pl.DataFrame:
         try:
@@ -121,7 +133,8 @@ class Run:
     def panel(self) -> Panel:
         """The decisions laid out by item and view, read once for all that is measured."""
         reproducible = self.environment["reproducible"]
-        return read_panel(self.decisions, reproducible, self.weights, self.scales)
+        names = {name: scale.names for name, scale in self.scales.items()}
+        return read_panel(self.decisions, reproducible, self.weights, names)
 
     @property
     def weights(self) -> dict[str, list[float]]:
@@ -157,9 +170,9 @@ class Run:
         return {name: TaskEntry(**told).task for name, told in self.environment["tasks"].items()}
 
     @property
-    def scales(self) -> dict[str, tuple[str, ...]]:
-        """The class names by dataset."""
-        return {name: task.scale.names for name, task in self.tasks.items()}
+    def scales(self) -> dict[str, Scale]:
+        """The classes, or the range of scores, by dataset."""
+        return {name: task.scale for name, task in self.tasks.items()}
 
     @property
     def stopped(self) -> str:
@@ -177,7 +190,7 @@ class Run:
         found: dict[str, list[str]] = {}
         told_by = (
             self.environment.get("fallbacks", {}),
-            changes_of_model(self.calls_with("rater", *ANSWERED)),
+            changes_of_model(self._calls_of_one()),
             self._noise_warnings(),
         )
         for told in told_by:
@@ -190,6 +203,11 @@ class Run:
             for rater in self.decisions["rater"].unique(maintain_order=True):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
+
+    def _calls_of_one(self) -> pl.DataFrame:
+        """Who answered the raters that are one model; the members of a panel differ rightly."""
+        juries = [jury.name for jury in self.study.juries]
+        return self.calls_with("rater", *ANSWERED).filter(~pl.col("rater").is_in(juries))
 
     def _noise_warnings(self) -> Mapping[str, list[str]]:
         """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
@@ -227,8 +245,9 @@ class Run:
 
     @property
     def _greedy(self) -> list[str]:
-        raters = self.study.raters()
-        return [rater.name for rater in raters if rater.decoding.is_greedy]
+        greedy = [rater.name for rater in self.study.raters() if rater.decoding.is_greedy]
+        juries = [one.name for one in self.study.juries if {*one.members} <= {*greedy}]
+        return [*greedy, *juries]
 
     @cached_property
     def verdicts(self) -> pl.DataFrame:

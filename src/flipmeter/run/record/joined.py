@@ -30,7 +30,7 @@ NAMED_BY = {
     ITEMS: ["dataset", "role", "id"],
     PROMPTS: ["digest"],
 }
-ADDED = {"models", "datasets", "seeds", "vary", "configs", "only_on"}
+ADDED = {"models", "panels", "datasets", "seeds", "vary", "configs", "only_on"}
 """What the studies of runs may differ in, because it adds up."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
 """What says how a run was made, not what it found."""
@@ -131,10 +131,11 @@ def _one_study(runs: Sequence[Run]) -> Study:
         update={
             "name": " + ".join(dict.fromkeys(study.name for study in studies)),
             "models": _models(studies),
+            "panels": _by_name(studies, "panels"),
             "datasets": _distinct(spec for study in studies for spec in study.datasets),
             "seeds": _distinct(seed for study in studies for seed in study.seeds),
             "vary": _lists(study.vary for study in studies),
-            "configs": _configs(studies),
+            "configs": _by_name(studies, "configs"),
             "only_on": _lists(study.only_on for study in studies),
             "vary_models": [],
             "budget": None,
@@ -199,12 +200,13 @@ def _lists(mappings: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, list[An
     return found
 
 
-def _configs(studies: Sequence[Study]) -> dict[str, dict[str, Any]]:
+def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
+    """What studies name under a key, which must be the same in all that name it."""
     named = _one_each(
-        (pair for study in studies for pair in study.configs.items()),
+        (pair for study in studies for pair in getattr(study, key).items()),
         name=lambda pair: str(pair[0]),
         same=lambda pair: pair[1],
-        what="config",
+        what=key.removesuffix("s"),
     )
     return dict(named)
 

@@ -21,6 +21,7 @@ from flipmeter.run.record.generation import (
     read_schema,
 )
 from flipmeter.run.record.rows import (
+    ADDED,
     CALL_SCHEMA,
     CONDITION_SCHEMA,
     ITEM_SCHEMA,
@@ -72,6 +73,8 @@ def check_table(path: Path) -> Path:
     check_parquet(path)
     found, wanted = read_schema(path), pl.Schema(SCHEMAS[path.name])
     for name, kind in wanted.items():
+        if name in ADDED and name not in found:
+            continue
         if found.get(name) != kind:
             what = f"has no column '{name}'" if name not in found else f"'{name}' is no {kind}"
             raise damaged(path, ValueError(what))
@@ -84,7 +87,8 @@ def check_decisions(path: Path, decisions: pl.DataFrame) -> pl.DataFrame:
     keys = [*SCHEMA][:7]
     wrong = {
         "an empty key": pl.any_horizontal(pl.col(*keys, "rank", "slot", "fault").is_null()),
-        "no number of classes": n.is_null() | ~n.is_between(2, MOST_CLASSES),
+        "no number of classes": n.is_null()
+        | ~n.is_between(2, MOST_CLASSES) & pl.col("scale_from").is_null(),
         "a class beyond the scale": ~pl.col("rank").is_between(0, n),
         "a place beyond the list": ~pl.col("slot").is_between(0, n),
         "a gold class beyond the scale": ~pl.col("gold").is_between(1, n),

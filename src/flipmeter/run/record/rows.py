@@ -14,7 +14,17 @@ from flipmeter.model import without_world
 from flipmeter.probe import place_order
 from flipmeter.run.declared import Declared
 from flipmeter.run.rate import Evidence, Rated
-from flipmeter.types import Condition, Head, Item, Role, Script, Usage, canonical_json
+from flipmeter.types import (
+    Condition,
+    Head,
+    Item,
+    Rank,
+    Role,
+    Script,
+    Span,
+    Usage,
+    canonical_json,
+)
 
 TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
 SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
@@ -54,11 +64,18 @@ SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "system_b": pl.String,
     "orbit": pl.String,
     "invariance": pl.String,
+    **dict.fromkeys(("score", "gold_score", "scale_from", "scale_to"), pl.Float64),
+    "tolerance": pl.Int64,
 }
 """`place` is where the field stood that an answer chose, counted from 1, and `gold_place` where the
 right one did; 0 for neither. `system_a` and `system_b` wrote the fields as they are given. Rows of
 one `orbit` rest on the same set of what was shown, as their pipeline declares; `invariance` says
-why what the view moves cannot matter. Both are empty where nothing is declared."""
+why what the view moves cannot matter. Both are empty where nothing is declared. The last five are
+for decimal scores, whose `rank` counts the steps of a `Span`: up to `tolerance` ranks apart is the
+same."""
+OF_SCORES = [*SCHEMA][-5:]
+ADDED = ("orbit", "invariance", *OF_SCORES)
+"""Columns that runs of earlier versions lack; they are null there."""
 CALL_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     **{name: SCHEMA[name] for name in ("rater", "dataset", "level", "seed", "view", "repeat")},
     "item": pl.String,
@@ -155,6 +172,7 @@ def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
         (
             *_decision_row(one, shared[id(one.condition)]),
             *declared[id(one.condition)].about(one.item),
+            *scored(one.condition.task.scale.span, one.decision.rank, one.item.gold),
         )
         for one in rated
     ]
@@ -176,7 +194,7 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
         decision.probabilities,
         decision.label_mass,
         digest_of([f.call.prompt.digest for f in one.evidence if not f.call.draw]),
-        len(condition.task.scale),
+        condition.task.scale.n_ranks,
         one.evidence[0].call.prompt.labels if one.evidence else "",
         one.item.cluster or one.item.id,
         len(one.evidence),
@@ -193,15 +211,23 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
     )
 
 
+def scored(span: Span | None, rank: Rank, gold: Rank | None) -> tuple[float | None, ...]:
+    """Score and gold as numbers with their range; nothing where there are classes."""
+    if span is None:
+        return (None,) * len(OF_SCORES)
+    given, right = (span.score(one) if one else None for one in (rank, gold))
+    return given, right, span.low, span.high, span.tolerance
+
+
 def _placed(one: Rated) -> tuple[object, ...]:
     """Where the chosen field and the right one stood, of how many, and who wrote the first two."""
-    places, item = one.condition.task.places, one.item
+    task, item = one.condition.task, one.item
     systems = (*item.systems, "", "")[:2]
-    if places is None:
+    if task.places is None:
         return 0, 0, 0, *systems
-    order = place_order(item, places, one.condition.view.place_order)
+    order = place_order(item, task.places, one.condition.view.place_order)
     at = [
-        0 if not rank or (field := places.favoured(rank)) is None else order.index(field) + 1
+        0 if (field := task.favoured(rank or 0)) is None else order.index(field) + 1
         for rank in (one.decision.rank, item.gold)
     ]
     return *at, len(order), *systems
@@ -281,7 +307,8 @@ class EvidenceOnce:
 
     def _new(self, condition: Condition, some: Iterable[Evidence]) -> Iterator[Evidence]:
         for evidence in some:
-            key = *_where(condition), evidence.call.ask, evidence.call.draw
+            call = evidence.call  # members of a panel ask the same, each its own model
+            key = *_where(condition), call.ask, call.draw, call.request.key
             if key not in self._told:
                 self._told.add(key)
                 yield evidence

@@ -15,7 +15,7 @@ from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import SAME, WHOSE, flipped
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS
-from flipmeter.types import Contrast
+from flipmeter.types import Contrast, Scale
 
 ROOM = 2_200_000
 """How many bytes of flipped items a page may hold; the tables take the rest of three megabytes."""
@@ -79,7 +79,7 @@ class Opener:
     """Opens rows of pairs: both answers with their replies and probabilities, both prompts."""
 
     contrasts: Sequence[Contrast]
-    scales: Mapping[str, tuple[str, ...]]
+    scales: Mapping[str, Scale]
     items: Mapping[tuple[str, str], str]
     calls: Calls = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
@@ -106,7 +106,8 @@ class Opener:
         """Return a row as people look at it, without its prompts."""
         a, b = self.contrast(row).views
         return Flip(
-            **{name: row[name] for name in (*WHOSE, "seed", "item", "distance", "towards")},
+            **{name: row[name] for name in (*WHOSE, "seed", "item", "towards")},
+            distance=_plain(row["distance"]),
             text=text,
             gold=self._class(row, row["gold"]) if row["gold"] else "unknown",
             sides=(self._side(row, a, ""), self._side(row, b, "_b")),
@@ -142,6 +143,12 @@ class Opener:
     def _digest(self, where: Where, item: str) -> str:
         found = self.calls.get((where, item))
         return found[0][0] if found else ""
+
+
+def _plain(distance: float | None) -> float | None:
+    """A distance as it is written: 2, and not 2.0."""
+    is_whole = distance is not None and float(distance).is_integer()
+    return int(distance) if distance is not None and is_whole else distance
 
 
 def _texts_of(rows: pl.DataFrame, run: Run) -> dict[tuple[str, str], str]:

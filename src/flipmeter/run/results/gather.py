@@ -11,7 +11,7 @@ from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import whose
-from flipmeter.report.pairs import flipped, pair_up
+from flipmeter.report.pairs import OF_SCORES, flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.rows import spent
@@ -90,6 +90,9 @@ def costs(run: Run) -> dict[str, float]:
         mine = taken.filter(rater=rater)
         prompt, completion = (mine[f"{kind}_tokens"].sum() for kind in ("prompt", "completion"))
         found[rater] = price.of(int(prompt), int(completion))
+    for jury in run.study.juries:
+        if {*jury.members} <= {*found} and jury.shows_members:
+            found[jury.name] = sum(found[member] for member in jury.members)
     return found
 
 
@@ -106,7 +109,9 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
 def flips_of(run: Run) -> pl.DataFrame:
     """Every pair of answers that differ, with the text of its item."""
     found = flipped(pair_up(run.decisions, run.contrasts)).drop(
-        "prompt", "prompt_b", "place", "place_b"
+        "prompt", "prompt_b", "place", "place_b", *OF_SCORES
     )
+    if found["score"].is_null().all() and found["score_b"].is_null().all():
+        found = found.drop("score", "score_b")
     texts = run.items.filter(role="test").select("dataset", pl.col("id").alias("item"), "text")
     return found.join(texts, on=["dataset", "item"], how="left", maintain_order="left")

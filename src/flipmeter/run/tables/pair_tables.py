@@ -65,7 +65,7 @@ def where_won(task: Task | None, view: str, rank: Rank | None, slot: int) -> int
     """Where the winner stood: the slot if a table says so, else what its order tells."""
     if task is None or task.places is None:
         return slot if slot in (1, 2) else 0
-    field = task.places.favoured(rank) if rank else None
+    field = task.favoured(rank or 0)
     if field is None:
         return 0
     return slot if slot in (1, 2) else place_order(_ANY, task.places, view).index(field) + 1

@@ -10,13 +10,15 @@ from typing import Any
 
 import polars as pl
 
+from flipmeter.base.numbers import read_number
 from flipmeter.data.labels import NOMINAL, Labels, read_labels, shorten
+from flipmeter.data.number_scales import span_spec
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
-from flipmeter.run.record.rows import SCHEMA
+from flipmeter.run.record.rows import OF_SCORES, SCHEMA, scored
 from flipmeter.run.tables.pair_tables import pair_task, view_of, where_won
-from flipmeter.types import FAULTS, Problem, Rank, Task, View
+from flipmeter.types import FAULTS, Problem, Rank, Span, Task, View
 
 MOST_GUESSED = 101
 """A guessed scale has no more classes than 0 to 100; numbers beyond are no labels."""
@@ -61,6 +63,7 @@ class PredictionRows:
     table: Table
     scale: tuple[str, ...]
     name: str
+    span: Span | None = None
     notes: list[str] = field(default_factory=list)
     texts: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -90,17 +93,27 @@ class PredictionRows:
     def labels(self) -> dict[str, Labels]:
         """Return how labels are read, by dataset."""
         names = dict.fromkeys(self._text(record, "dataset", self.name) for record in self._records)
-        if not self.is_ranked or self.scale:
+        if not self.is_ranked or self.scale or self.span:
             return dict.fromkeys(names, self._told_labels())
-        sizes: dict[str, int] = {}
+        own: dict[str, tuple[int, Span | None]] = {}
         for record in self._records:
             dataset = self._text(record, "dataset", self.name)
             size = self._whole(record, "n_classes", default=0)
-            sizes[dataset] = max(sizes.get(dataset, 0), size)
-        return {name: read_labels([*range(1, n + 1)]) for name, n in sizes.items()}
+            own[dataset] = max(own.get(dataset, (0, None))[0], size), self._own_span(record)
+        return {name: _ranked_labels(*told) for name, told in own.items()}
+
+    def _own_span(self, record: Record) -> Span | None:
+        """The range of scores that a decision of ours names."""
+        low, high = (read_number(record.values.get(name)) for name in ("scale_from", "scale_to"))
+        if low is None or high is None:
+            return None
+        tolerance = self._whole(record, "tolerance", default=0)
+        return Span(low, high, tolerance * Span(low, high).step)
 
     def _told_labels(self) -> Labels:
         """Labels on the scale that was named; `nominal` alone takes every label for a class."""
+        if self.span is not None:
+            return read_labels(span_spec(self.span))
         if self.scale[:1] != (NOMINAL,):
             declared = self.table.orders.get(self.columns["label"])
             return read_labels(list(self.scale or declared or self._guessed()))
@@ -117,6 +130,11 @@ class PredictionRows:
             raise Problem(
                 f"{self.table.file}: no row has a label in '{self.columns['label']}'; fill it in, "
                 "or name the classes if nothing could be read: --scale low,high"
+            )
+        if len(numbers) < len(known) and None not in map(read_number, known):
+            raise Problem(
+                f"{self.table.file}: the labels are decimal scores, such as {known[0]}; name their "
+                "range, and what counts as the same: --scale 0..10 --within 0.5"
             )
         if len(numbers) < len(known):
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
@@ -201,9 +219,11 @@ class PredictionRows:
     def _row(self, record: Record) -> dict[str, Any]:
         dataset = self._text(record, "dataset", self.name)
         labels = self.labels[dataset]
-        rank, fault = self._answer(record, labels)
-        n_classes = len(labels.task.scale)
         view = view_of(self._told(record, "view"), self._conditions)
+        rank, fault = self._answer(record, labels)
+        span, gold = labels.task.scale.span, self._class(record, "gold", labels)
+        n_classes = labels.task.scale.n_ranks
+        slot = 0 if span else self._place(record, _slot(view, rank, n_classes), n_classes)
         item = self._told(record, "item")
         if text := self._text(record, "text"):
             self.texts[dataset, item] = text
@@ -218,13 +238,14 @@ class PredictionRows:
             "view": view,
             "repeat": self._number(record, "repeat"),
             "item": item,
-            "gold": self._class(record, "gold", labels),
+            "gold": gold,
             "rank": rank,
-            "slot": self._place(record, _slot(view, rank, n_classes), n_classes),
+            "slot": slot,
             "fault": fault,
             "n_classes": n_classes,
             "nominal": labels.task.scale.nominal or self._is_nominal(record),
             "cluster": self._text(record, "cluster") or " ".join(text.casefold().split()) or item,
+            **dict(zip(OF_SCORES, scored(span, rank, gold), strict=True)),
         }
         return row | self._placed(record, dataset, row)
 
@@ -262,7 +283,14 @@ class PredictionRows:
         raw = record.values.get(self.columns.get(part, ""))
         if raw is None or not str(raw).strip():
             return None
-        rank = labels.rank(raw)
+        span = labels.task.scale.span
+        if self.is_ranked and span is not None and self.span is None:
+            rank = self._whole(record, self.columns[part], 0)
+            rank = rank if rank <= span.n_ranks else 0
+        else:
+            rank = labels.rank(raw)
+        if not rank and span is not None:
+            raise self._wrong(record, f"{part}: {labels.complaint(raw)}; see --scale")
         if not rank:
             names = [*labels.task.scale.names]
             near = suggestion(str(raw), names)
@@ -344,6 +372,11 @@ def _slot(view: str, rank: Rank, n_classes: int) -> int:
     """
     known = _views(n_classes).get(view)
     return known.slot_of(rank) if rank and known and known.place_order == "base" else 0
+
+
+def _ranked_labels(n_classes: int, span: Span | None) -> Labels:
+    """How the ranks of our own decisions are read."""
+    return read_labels([*range(1, n_classes + 1)] if span is None else span_spec(span))
 
 
 @lru_cache

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import yaml
 
+from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.data.tables import read_table
 from flipmeter.probe import contrasts_of, expand, probes, shown_in
 from flipmeter.run.record.folder import Run
@@ -19,7 +20,7 @@ from flipmeter.run.record.rows import CALL_SCHEMA, CONDITION_SCHEMA, ITEM_SCHEMA
 from flipmeter.run.tables.pair_tables import unfolded
 from flipmeter.run.tables.prediction_rows import PredictionRows
 from flipmeter.study.file import Study
-from flipmeter.types import Contrast, Problem
+from flipmeter.types import Contrast, Problem, Scale, Span
 
 BASE = "base"
 NEEDS = "item, condition and label"
@@ -30,12 +31,12 @@ class Predictions(Run):
     """A table of answers, measured as the run that they might come from."""
 
     scale: tuple[str, ...] = ()
+    span: Span | None = None
 
     @cached_property
     def _reading(self) -> PredictionRows:
-        return PredictionRows(
-            unfolded(read_table(self.folder, needs=NEEDS)), self.scale, self.folder.stem
-        )
+        table = unfolded(read_table(self.folder, needs=NEEDS))
+        return PredictionRows(table, self.scale, self.folder.stem, self.span)
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
@@ -78,9 +79,12 @@ class Predictions(Run):
 
     @property
     def recipe(self) -> str:
-        told = {"predictions": str(self.folder), "conditions": self.views, "scales": self.scales}
-        shown = {**told, "scales": {name: list(names) for name, names in self.scales.items()}}
-        return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+        scales = {
+            name: list(scale.names) if scale.span is None else span_spec(scale.span)
+            for name, scale in self.scales.items()
+        }
+        told = {"predictions": str(self.folder), "conditions": self.views, "scales": scales}
+        return yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
 
     @cached_property
     def environment(self) -> Mapping[str, Any]:
@@ -97,8 +101,8 @@ class Predictions(Run):
         }
 
     @property
-    def scales(self) -> dict[str, tuple[str, ...]]:
-        return {name: labels.task.scale.names for name, labels in self._reading.labels.items()}
+    def scales(self) -> dict[str, Scale]:
+        return {name: labels.task.scale for name, labels in self._reading.labels.items()}
 
     @property
     def is_settled(self) -> bool:
@@ -112,14 +116,24 @@ class Predictions(Run):
         return self.decisions[column].unique(maintain_order=True).to_list()
 
 
-def read_predictions(path: str | Path, scale: Sequence[str] = ()) -> Predictions:
+TableScale = Sequence[str] | Mapping[str, float]
+"""The classes of a table, lowest first, or `{from: 0, to: 10, within: 0.5}`."""
+
+
+def read_predictions(path: str | Path, scale: TableScale = ()) -> Predictions:
     """Read a table of predictions: CSV, JSON lines or Parquet, one answer a row.
 
     It needs the columns item, condition and label, and may have gold, model, dataset, level, seed,
     repeat, slot, fault, text and `p_CLASS`. `scale` names the classes, lowest first; `nominal`
-    alone, or before them, says that they have no order.
+    alone, or before them, says that they have no order. Decimal scores have a range instead:
+    `{from: 0, to: 10, within: 0.5}`.
     """
-    found = Predictions(Path(path), (scale,) if isinstance(scale, str) else tuple(scale))
+    if isinstance(scale, Mapping):
+        if (span := read_span(scale)) is None:
+            raise Problem("the scale of a table is a list of classes, or {from: 0, to: 10}")
+        found = Predictions(Path(path), span=span)
+    else:
+        found = Predictions(Path(path), (scale,) if isinstance(scale, str) else tuple(scale))
     found.decisions  # noqa: B018 - what is wrong with a table is said when it is read
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from zlib import crc32
 
@@ -58,12 +58,24 @@ class ReplyPlaces:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Blocks with too many assignments to list: replies, their unit, shape and places."""
+    """Blocks with too many assignments to list: replies, their unit, shape and places.
+
+    Replies up to `tolerance` apart are the same.
+    """
 
     shape: Shape
     replies: Ints
     unit: Ints
     places: ReplyPlaces | None
+    tolerance: int = 0
+
+    def outcomes(self, replies: Ints) -> Floats:
+        """Excess and direction of every block: ... x blocks x (1 + directions)."""
+        shape, places = self.shape, self.places
+        apart = excess(replies, shape, self.tolerance)[..., None]
+        if places is None:
+            return np.concatenate([apart, rank_lean(replies, shape)], axis=-1)
+        return np.concatenate([apart, place_counts(replies, shape, places.of, places.n)], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -251,7 +263,7 @@ def _dealt(group: Drawn, draws: int, rng: np.random.Generator) -> Floats:
     order = rng.random((draws, n_units, len(held))).argsort(axis=-1)[:, group.unit]
     replies = np.broadcast_to(group.replies, (draws, *group.replies.shape)).copy()
     replies[..., held] = np.take_along_axis(group.replies[None][..., held], order, axis=-1)
-    totals: Floats = _outcomes(replies, group.shape, group.places).sum(axis=1)
+    totals: Floats = group.outcomes(replies).sum(axis=1)
     return totals
 
 
@@ -264,7 +276,7 @@ def find_units(blocks: Blocks) -> Units:
     tables: dict[int, list[Floats]] = {}
     drawn, observed = [], np.zeros(1 + _n_directions(blocks, places))
     for group in _groups(blocks, places):
-        observed += _outcomes(group.replies, group.shape, group.places).sum(axis=0)
+        observed += group.outcomes(group.replies).sum(axis=0)
         if group.shape.n_assignments > MOST_ASSIGNMENTS:
             drawn.append(_ordered(group))
         else:
@@ -287,7 +299,7 @@ def _groups(blocks: Blocks, places: ReplyPlaces | None) -> Iterator[Drawn]:
         readable = tuple((bool(a), bool(b)) for a, b in blocks.replies[own[0]] > 0)
         unit = np.cumsum(np.diff(blocks.cluster[own], prepend=-1) > 0) - 1
         held = None if places is None else ReplyPlaces(places.of[own], places.n)
-        yield Drawn(shape_of(readable, blocks.repeated), flat[own], unit, held)
+        yield Drawn(shape_of(readable, blocks.repeated), flat[own], unit, held, blocks.tolerance)
 
 
 def _active(replies: Ints, flat: Ints) -> Booleans:
@@ -325,18 +337,10 @@ def _n_directions(blocks: Blocks, places: ReplyPlaces | None) -> int:
     return 1 if blocks.n_views == 2 else blocks.n_views
 
 
-def _outcomes(replies: Ints, shape: Shape, places: ReplyPlaces | None) -> Floats:
-    """Excess and direction of every block: ... x blocks x (1 + directions)."""
-    apart = excess(replies, shape)[..., None]
-    if places is None:
-        return np.concatenate([apart, rank_lean(replies, shape)], axis=-1)
-    return np.concatenate([apart, place_counts(replies, shape, places.of, places.n)], axis=-1)
-
-
 def _table(group: Drawn) -> Floats:
     """Outcomes of every unit under every assignment (units x assignments x columns)."""
     dealt = np.moveaxis(group.replies[:, group.shape.assignments()], 0, 1)
-    outcomes = _outcomes(dealt, group.shape, group.places)
+    outcomes = group.outcomes(dealt)
     starts = np.flatnonzero(np.diff(group.unit, prepend=-1))
     return np.moveaxis(np.add.reduceat(outcomes, starts, axis=1), 0, 1)
 
@@ -354,7 +358,8 @@ def _ordered(group: Drawn) -> Drawn:
     rank[np.lexsort(keys.T[::-1])] = np.arange(len(starts))
     again = order[np.argsort(rank[unit], kind="stable")]
     places = None if group.places is None else ReplyPlaces(group.places.of[again], group.places.n)
-    return Drawn(group.shape, group.replies[again], np.sort(rank[unit]), places)
+    unit = np.sort(rank[unit])
+    return replace(group, replies=group.replies[again], unit=unit, places=places)
 
 
 def _oriented(tables: list[Floats], observed: Floats) -> tuple[tuple[Floats, ...], Floats]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.measure.inference.blocks import Booleans, Floats, Ints, Repeated
+from flipmeter.measure.panel.units import differ
 
 MOST_ASSIGNMENTS = 720
 """Above this the assignments of a block are drawn, not listed."""
@@ -107,18 +108,18 @@ def _deals(replies: tuple[int, ...], sizes: tuple[int, ...]) -> list[tuple[int, 
 # --- what a block says: replies are ... x blocks x positions -----------------------------------
 
 
-def excess(replies: Ints, shape: Shape) -> Floats:
+def excess(replies: Ints, shape: Shape, tolerance: int = 0) -> Floats:
     """Disagreement across views minus disagreement of views with themselves; 0 if undefined."""
     if not shape.has_excess:
         return np.zeros(replies.shape[:-1])
-    return _apart(replies, shape.across) - _apart(replies, shape.within)
+    return _apart(replies, shape.across, tolerance) - _apart(replies, shape.within, tolerance)
 
 
-def _apart(replies: Ints, pairs: Pairs) -> Floats:
-    differ = np.zeros(replies.shape[:-1])
+def _apart(replies: Ints, pairs: Pairs, tolerance: int) -> Floats:
+    total = np.zeros(replies.shape[:-1])
     for p, q in pairs:
-        differ += replies[..., p] != replies[..., q]
-    return differ / len(pairs)
+        total += differ(replies[..., p], replies[..., q], tolerance)
+    return total / len(pairs)
 
 
 def rank_lean(replies: Ints, shape: Shape) -> Floats:

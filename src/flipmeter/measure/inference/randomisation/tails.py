@@ -18,6 +18,9 @@ NEGLIGIBLE = 1e-22
 LONG = 128
 """Shorter distributions are not worth cutting."""
 
+MOST_POINTS = 1 << 14
+"""Sums on more lattice points than these are left to draws: decimal scores lie on fine lattices."""
+
 
 @dataclass(frozen=True)
 class Mass:
@@ -41,17 +44,22 @@ class Mass:
 def exact_tail(tables: Sequence[Floats], observed: float, *, two_sided: bool) -> float | None:
     """Chance that a sum with one outcome of each unit is at least the observed one.
 
-    Each table is units x equally likely outcomes. None if they share no lattice.
+    Each table is units x equally likely outcomes. None if they share no lattice, or a too fine one.
     """
     step = _lattice(tables)
     if step is None:
         return None
-    masses = [mass for table in tables for mass in _masses(np.rint(table * step))]
-    if not masses:
+    outcomes = [np.rint(table * step).astype(np.int64) for table in tables]
+    apart = int(np.gcd.reduce([np.gcd.reduce(table, axis=None) for table in outcomes] or [0]))
+    if not apart:
         return 1.0
+    spread = sum(int(np.ptp(table, axis=1).sum()) for table in outcomes) // apart
+    if spread > MOST_POINTS:
+        return None
+    masses = [mass for table in outcomes for mass in _masses((table // apart).astype(float))]
     total = _summed(masses)
     points = total.start + np.arange(len(total.p))
-    at = round(observed * step)
+    at = round(observed * step) // apart
     is_extreme = np.abs(points) >= abs(at) if two_sided else points >= at
     return min(1.0, float(total.p[is_extreme].sum()) + total.cut + NEGLIGIBLE)
 

@@ -126,7 +126,7 @@ class Watch:
             read = replies[replies > UNREADABLE]
             if len(read) > 1 and names[cluster] not in drawn:
                 one, other = _two_of(len(read), names[cluster])
-                drawn[names[cluster]] = bool(read[one] != read[other])
+                drawn[names[cluster]] = bool(blocks.differ(read[one], read[other]))
         return sum(drawn.values()), len(drawn)
 
     def _counted(

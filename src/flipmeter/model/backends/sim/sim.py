@@ -103,12 +103,12 @@ def _gold(item: Item, scale: Scale) -> float:
 def _latent(text: str, gold: float, scale: Scale, seed: int, spread: float) -> float:
     if math.isnan(gold):
         return CONTENT_FREE
-    z = NormalDist().inv_cdf(_uniform("latent", seed, text))
+    z = NormalDist().inv_cdf(uniform("latent", seed, text))
     # Rounded, so that the last bit of another machine's logarithm cannot change the table's digest.
     return min(max(round(gold + spread * z, 9), 0.5), len(scale) + 0.5)
 
 
-def _uniform(*content: object) -> float:
+def uniform(*content: object) -> float:
     """Return a number in (0, 1) that depends on the content only."""
     digest = hashlib.sha256("\x1f".join(map(str, content)).encode("utf-8", "surrogatepass"))
     return ((int.from_bytes(digest.digest()[:8], "big") >> 11) + 0.5) / 2**53
@@ -202,14 +202,14 @@ class SimRater:
         return answer if is_plain else f"I weighed what it says.\nLabel: {answer}"
 
     def _answer(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
-        if self.spec.refuse and _uniform("refuse", question.text) < self.spec.refuse:
+        if self.spec.refuse and uniform("refuse", question.text) < self.spec.refuse:
             return REFUSAL
         odds = self._odds(question)
         if not self.spec.noise:
             best = max(zip(odds, (-rank for rank in question.ranks), question.labels, strict=True))
             return best[2]
         weights = [math.exp(p) for p in _log_softmax([odd / self.spec.noise for odd in odds])]
-        mark = _uniform("noise", repeat, seed, text)
+        mark = uniform("noise", repeat, seed, text)
         for label, weight in zip(question.labels, weights, strict=True):
             mark -= weight
             if mark < 0:
