@@ -116,6 +116,18 @@ TrustHosts = Annotated[
     ),
 ]
 """Consent for this command alone."""
+Prices = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Prices by model address (YAML, JSON), or a saved model list of a provider.",
+    ),
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Do not fetch prices from providers.")]
+Rate = Annotated[float | None, typer.Option(metavar="N", help="Requests per second of each model.")]
+TokensPerSecond = Annotated[
+    float | None, typer.Option(metavar="N", help="New prompt tokens per second of each model.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 
 

@@ -2,41 +2,173 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
+from flipmeter.api import STORE, Run
 from flipmeter.base.files.atomic import write_output
-from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, verb
+from flipmeter.cli.asking import resumable
+from flipmeter.cli.consoles import INCOMPLETE, errors, fail, say
+from flipmeter.cli.options import (
+    AsJson,
+    Data,
+    DataDir,
+    Limit,
+    Offline,
+    Prices,
+    Rate,
+    StorePath,
+    TokensPerSecond,
+    TrustCode,
+    TrustHosts,
+    verb,
+)
 from flipmeter.cli.output import print_json
+from flipmeter.model import Ledger, read_prices
+from flipmeter.paper.answer import PaperAnswer, answer, chosen_claims, from_runs, needed_for
+from flipmeter.paper.answer_page import claims_tables, write_answer
 from flipmeter.paper.errata import shown_errata
 from flipmeter.paper.errata.errata_page import errata_markdown, errata_tables
+from flipmeter.paper.evidence import PHASES, Phase
+from flipmeter.paper.phases import EMBEDDED, Job, Request, Size, plan_of
+from flipmeter.registry import suggestion
+from flipmeter.study.forecast import Speed
 from flipmeter.types import Problem
 
 app = verb()
 
+FOLDER = Path("runs") / "paper"
+
 
 @app.command()
 def paper(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            "--models",
+            "-m",
+            metavar="MODEL",
+            help="Ask this model, or `paper` for the paper's own (repeatable); default: the "
+            "embedded one.",
+        ),
+    ] = None,
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="small: minutes; full: as in the paper.")
+    ] = "small",
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this claim, or with --errata this erratum (repeatable)."
+        ),
+    ] = None,
     is_errata: Annotated[
         bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
     ] = False,
-    only: Annotated[
+    is_plan: Annotated[
+        bool, typer.Option("--plan", help="Requests, prices and hours; no model is asked.")
+    ] = False,
+    runs: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this erratum, by name (repeatable)."),
+        typer.Option(
+            "--run",
+            metavar="PHASE=FOLDER",
+            help="Use a run that exists: phase1=runs/mine (repeatable).",
+        ),
     ] = None,
+    dataset: Data = None,
+    data_dir: DataDir = None,
+    limit: Limit = None,
+    prices: Prices = None,
+    offline: Offline = False,
+    rate: Rate = None,
+    tokens_per_second: TokensPerSecond = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="Write the page to this file (.md)."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="The folder; default: runs/paper. With --errata a .md file.",
+        ),
     ] = None,
+    store: StorePath = STORE,
     as_json: AsJson = False,
+    trust: TrustCode = False,
+    trust_host: TrustHosts = None,
 ) -> None:
-    """Answer the paper: its errors shown on raters that are known to be honest."""
-    if not is_errata:
-        raise Problem("say what to show: --errata")
-    _show_errata(only or [], out, as_json=as_json)
+    """Answer the paper: run its phases, decide its claims, lay its tables beside ours."""
+    if is_errata:
+        _show_errata(only or [], out, as_json=as_json)
+        return
+    claims = chosen_claims(only or [])
+    request = Request(
+        models=tuple(models or [EMBEDDED]),
+        size=_size(size),
+        needed=needed_for(only or []),
+        datasets=tuple(dataset or []),
+        data_dir=data_dir,
+        limit=limit,
+    )
+    if is_plan:
+        listed = None if prices is None else read_prices(prices)
+        seen = plan_of(
+            request.jobs(),
+            store=store,
+            prices=listed,
+            is_offline=offline,
+            speed=Speed(rate, tokens_per_second),
+        )
+        if as_json:
+            print_json(seen.as_dict())
+        else:
+            say(*seen.tables())
+        return
+    folder = out or FOLDER
+    existing = _named_runs(runs or [])
+    found = from_runs(existing, claims) if existing else _asked(request, claims, folder, store)
+    page = write_answer(found, folder)
+    if as_json:
+        print_json({"claims": found.records(), "notes": list(found.notes), "page": str(page)})
+        return
+    say(*claims_tables(found))
+    say(f"\npage: {page}", f"tables: {folder / 'tables'}")
+
+
+def _size(name: str) -> Size:
+    if name not in ("small", "full"):
+        raise Problem(f"no size named '{name}'{suggestion(name, ['small', 'full'])}")
+    return cast(Size, name)
+
+
+def _asked(request: Request, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:
+    """Run every job, each with its progress; one that is not whole ends with its exit code."""
+    ledger, stopped = Ledger(), list[str]()
+
+    def perform(job: Job) -> Run:
+        errors().print(f"{job.phase}: {job.model}", highlight=False, markup=False)
+        done = job.study.run(job.folder(folder), store=store, ledger=ledger, is_quiet=False)
+        stopped.extend([f"{job.phase}, {job.model}: {done.stopped}"] if done.stopped else [])
+        return done
+
+    with resumable(ledger, store):
+        found = answer(request, claims, perform)
+    if stopped:
+        fail("; ".join(stopped), INCOMPLETE)
+    return found
+
+
+def _named_runs(runs: Sequence[str]) -> dict[Phase, list[Path]]:
+    found: dict[Phase, list[Path]] = {}
+    for text in runs:
+        name, equals, folder = text.partition("=")
+        if not equals or name not in PHASES:
+            raise Problem(f"--run {text!r}: write PHASE=FOLDER; phases are {', '.join(PHASES)}")
+        found.setdefault(name, []).append(Path(folder))
+    return found
 
 
 def _show_errata(names: list[str], out: Path | None, *, as_json: bool) -> None:

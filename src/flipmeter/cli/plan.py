@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +15,12 @@ from flipmeter.cli.options import (
     DataDir,
     Limit,
     Models,
+    Offline,
+    Prices,
+    Rate,
     StorePath,
     StudyName,
+    TokensPerSecond,
     TrustCode,
     TrustHosts,
     study_of,
@@ -39,23 +42,10 @@ def plan(
     limit: Limit = None,
     data_dir: DataDir = None,
     store: StorePath = STORE,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Prices by model address (YAML, JSON), or a saved model list of a provider.",
-        ),
-    ] = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Do not fetch prices from providers.")
-    ] = False,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", help="Requests per second of each model.")
-    ] = None,
-    tokens_per_second: Annotated[
-        float | None,
-        typer.Option(metavar="N", help="New prompt tokens per second of each model."),
-    ] = None,
+    prices: Prices = None,
+    offline: Offline = False,
+    rate: Rate = None,
+    tokens_per_second: TokensPerSecond = None,
     power: Annotated[
         str | None,
         typer.Option(metavar="CLAIM", help="The power of a test of a claim: 'P1<0.10'."),

@@ -39,3 +39,6 @@ PIPELINES: Mapping[tuple[str, str], str] = {
     ("Debiasing strategy", "Context. Calib."): "pipeline=pointwise+contextual",
 }
 """Rows of the Phase 2 pipeline table, in its three families."""
+
+REFERENCE = "Qwen3-8B (ref.)"
+"""The model that the paper chooses its configurations on, as its absolute table calls it."""

@@ -16,6 +16,7 @@ SIGNS: dict[Relation, str] = {
     "not up": "does not rise",
     "not down": "does not fall",
 }
+MOST_TOLD = 3
 TITLES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "spearman": "Spearman's ρ"}
 
 
@@ -51,10 +52,11 @@ class Decided:
 
     @property
     def reason(self) -> str:
-        """The parts that decide, in one line."""
+        """The parts that decide, the first of them if they are many."""
         told = [part for part in self.parts if part.word == self.word]
-        listed = "; ".join(f"{part.text}: {part.number}" for part in told)
-        return "; ".join(text for text in (self.why, listed) if text)
+        listed = [f"{part.text}: {part.number}" for part in told[:MOST_TOLD]]
+        more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+        return "; ".join(text for text in (self.why, *listed, *more) if text)
 
 
 Decide = Callable[[Evidence, str], Decided]

@@ -7,6 +7,7 @@ import polars as pl
 from flipmeter.paper.bench import Bench, residual_of
 from flipmeter.paper.errata.erratum import ErratumRow, Rows, erratum
 from flipmeter.paper.published import METRICS, printed, published, published_cell
+from flipmeter.paper.rows import REFERENCE
 
 FLIPS = tuple(name for name in METRICS.values() if name.startswith("P"))
 JOINT = {"label_format": "letter", "separator": "tab"}
@@ -98,6 +99,3 @@ def accuracy_optimal(bench: Bench) -> Rows:
             "accuracy: sum of two levels alone, and both together", "", sum(alone), together
         ),
     ]
-
-
-REFERENCE = "Qwen3-8B (ref.)"

@@ -35,7 +35,7 @@ def render_page(found: Findings) -> str:
         environment()
         .get_template("page.html")
         .render(
-            policy=_policy(style, script),
+            policy=content_policy(style, script),
             style=Markup(style),
             script=Markup(script),
             items="items.html",
@@ -71,7 +71,7 @@ def asset(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
+def content_policy(style: str, script: str) -> str:
     """Return the content security policy: our two texts by their hash, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "

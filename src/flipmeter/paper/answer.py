@@ -1,0 +1,138 @@
+"""Request -> Answer: run what is missing, decide every claim, lay out every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flipmeter.api import Run
+from flipmeter.base.problem import Incomplete
+from flipmeter.paper.claims import Decided, decide_claim, paper_claims
+from flipmeter.paper.evidence import PHASES, Evidence, Phase
+from flipmeter.paper.phases import STAND_IN, Job, Needed, Request
+from flipmeter.paper.sheets import Sheet, all_sheets
+from flipmeter.types import Problem
+
+Perform = Callable[[Job], Run]
+
+
+@dataclass(frozen=True)
+class PaperAnswer:
+    """What was found: the word of every claim for every rater, every table, and what is missing."""
+
+    evidence: Evidence
+    claims: Sequence[str]
+    notes: Sequence[str] = ()
+
+    @cached_property
+    def decided(self) -> list[tuple[str, str, Decided]]:
+        """Every claim with every rater and its word."""
+        return [
+            (name, rater, decide_claim(name, self.evidence, rater))
+            for name in self.claims
+            for rater in self.evidence.raters
+        ]
+
+    @cached_property
+    def sheets(self) -> list[Sheet]:
+        return list(all_sheets(self.evidence))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The claims for a machine."""
+        return [
+            {
+                "claim": name,
+                "says": paper_claims[name].says,
+                "where": paper_claims[name].where,
+                "phase": paper_claims[name].phase,
+                "rater": rater,
+                "word": decided.word,
+                "reason": decided.reason,
+                "parts": [vars(part) for part in decided.parts],
+            }
+            for name, rater, decided in self.decided
+        ]
+
+
+@dataclass
+class _Gathered:
+    """Runs so far, by phase, and why some are missing."""
+
+    runs: dict[Phase, list[Run]] = field(default_factory=dict)
+    missing: dict[Phase, list[str]] = field(default_factory=dict)
+
+    def refuse(self, job: Job, why: object) -> None:
+        self.missing.setdefault(job.phase, []).append(f"{job.model}: {why}")
+
+
+def answer(request: Request, claims: Sequence[str], perform: Perform) -> PaperAnswer:
+    """Run every job, and answer the claims with what came of it.
+
+    A job that cannot be run (no key, no weights, no data) leaves its phase out for its model; the
+    reason stands in the answer. What ends before its time ends the whole.
+    """
+    found = _Gathered()
+    for job in request.jobs():
+        try:
+            found.runs.setdefault(job.phase, []).append(_performed(job, perform, found))
+        except Incomplete:
+            raise
+        except Problem as problem:
+            found.refuse(job, problem)
+    told = [f"{phase}: {why}" for phase, whys in found.missing.items() for why in whys]
+    if request.stands_in:
+        told.insert(0, f"the bundled {STAND_IN} stand in for the paper's data (--data-dir)")
+    reasons: dict[Phase, str] = {phase: "; ".join(whys) for phase, whys in found.missing.items()}
+    runs = {phase: Run(*(one.folder for one in of)) for phase, of in found.runs.items() if of}
+    return PaperAnswer(Evidence(runs, reasons), claims, told)
+
+
+def _performed(job: Job, perform: Perform, found: _Gathered) -> Run:
+    """The run of a job; a model without label probabilities is asked what needs none."""
+    try:
+        return perform(job)
+    except Incomplete:
+        raise
+    except Problem as problem:
+        plain = job.without_scores()
+        if plain.study.vary == job.study.vary:
+            raise
+        found.refuse(job, f"without corrections of probabilities ({problem})")
+        return perform(plain)
+
+
+def from_runs(runs: Mapping[Phase, Sequence[Path]], claims: Sequence[str]) -> PaperAnswer:
+    """Answer the claims with runs that exist already."""
+    opened = {phase: Run(*folders) for phase, folders in runs.items() if folders}
+    return PaperAnswer(Evidence(opened), claims)
+
+
+def chosen_claims(names: Iterable[str]) -> list[str]:
+    """The claims that are named, all of them where none is, in the order of the paper."""
+    wanted = list(names)
+    for name in wanted:
+        paper_claims[name]
+    ordered = sorted(paper_claims, key=lambda name: PHASES.index(paper_claims[name].phase))
+    return [name for name in ordered if not wanted or name in wanted]
+
+
+def needed_for(names: Sequence[str]) -> Needed:
+    """What some claims need to be asked; everything where none is named.
+
+    A claim that is not made of parts looks at all levels of its phase.
+    """
+    if not names:
+        return Needed()
+    claims = [paper_claims[name] for name in names]
+    phases = tuple(phase for phase in PHASES if phase in {claim.phase for claim in claims})
+    if not all(claim.parts for claim in claims):
+        return Needed(phases)
+    parts = [part for claim in claims for part in claim.parts]
+    probes = dict.fromkeys(PROBES.get(part.metric[:2], "label_order") for part in parts)
+    return Needed(phases, frozenset(part.level for part in parts), tuple(probes))
+
+
+PROBES = {"P1": "label_order", "P2": "demo_order", "P3": "placement"}

@@ -1,0 +1,89 @@
+"""PaperAnswer -> terminal, page and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from markupsafe import Markup
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter import __version__
+from flipmeter.base.files.atomic import write_output
+from flipmeter.paper.answer import PaperAnswer
+from flipmeter.paper.claims import paper_claims
+from flipmeter.paper.sheets.sheet_files import sheet_grid, write_sheets
+from flipmeter.report.page import asset, content_policy, environment
+from flipmeter.report.page.markup import Cell, Grid, RowGroup, word
+from flipmeter.report.table_files import escape_markdown
+
+STYLES = {"holds": "bold green", "fails": "bold red"}
+HEADS = ("claim", "rater", "here", "why")
+
+
+def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
+    """Every claim with its word for every rater, for a terminal."""
+    table = Table(*HEADS, title="What the paper claims, and what holds here")
+    table.title_justify = "left"
+    for name, rater, decided in answer.decided:
+        shown = Text(decided.word, style=STYLES.get(decided.word, "yellow"))
+        says = Text(f"{name}\n{paper_claims[name].says}")
+        table.add_row(says, Text(rater), shown, Text(decided.reason))
+        table.add_section()
+    yield table
+    yield from (Text(f"! {note}") for note in answer.notes)
+
+
+def claims_markdown(answer: PaperAnswer) -> str:
+    """The claims as a table in Markdown."""
+    rows = [HEADS, ("---",) * len(HEADS)]
+    for name, rater, decided in answer.decided:
+        cells = (f"{name}: {paper_claims[name].says}", rater, decided.word, decided.reason)
+        rows.append(tuple(escape_markdown(cell) for cell in cells))
+    notes = "".join(f"- {escape_markdown(note)}\n" for note in answer.notes)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{notes}"
+
+
+def claims_grid(answer: PaperAnswer) -> Grid:
+    """The claims for a page."""
+    rows = [
+        [
+            Cell(f"{paper_claims[name].says} ({name}; {paper_claims[name].where})", name),
+            Cell(rater, rater),
+            word(decided.word),
+            Cell(decided.reason, kind="why"),
+        ]
+        for name, rater, decided in answer.decided
+    ]
+    notes = ["5 points are the least that counts as a change; intervals are 95 %"]
+    return Grid("Claims", HEADS, [RowGroup(rows)], notes)
+
+
+def answer_page(answer: PaperAnswer) -> str:
+    """One self-contained page: claims, every table, and what is missing."""
+    style, script = asset("page.css"), asset("page.js")
+    grids = [claims_grid(answer), *(sheet_grid(sheet) for sheet in answer.sheets)]
+    filled = environment(__package__).get_template("answer.html")
+    return filled.render(
+        policy=content_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        raters=", ".join(answer.evidence.raters) or "no rater",
+        notes=answer.notes,
+        grids=grids,
+        version=__version__,
+    )
+
+
+def write_answer(answer: PaperAnswer, folder: Path) -> Path:
+    """Write the page, the claims and the folder of tables; the path of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_sheets(answer.sheets, folder / "tables")
+    write_output(folder / "claims.md", claims_markdown(answer))
+    write_output(folder / "claims.json", json.dumps(answer.records(), ensure_ascii=False, indent=1))
+    page = folder / "paper.html"
+    write_output(page, answer_page(answer))
+    return page

@@ -1,0 +1,178 @@
+"""Phases of the paper -> studies: its own designs, with other models, data and sizes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from flipmeter.api import Study, read_study
+from flipmeter.decide import open_pipeline
+from flipmeter.paper.evidence import PHASES, Phase
+from flipmeter.study.forecast import Preview
+
+Size = Literal["small", "full"]
+FILES: Mapping[Phase, str] = {
+    "phase0a": "phase0a",
+    "phase0b": "phase0b",
+    "phase1": "phase1",
+    "phase2a": "phase2-pipelines",
+    "phase2b": "phase2-joint",
+}
+STAND_IN = "reviews"
+"""The bundled dataset that stands in for the paper's, which may not be redistributed."""
+EMBEDDED = "local/smollm2-135m"
+PAPER_MODELS = "paper"
+"""What `--models` calls the paper's own: ten endpoints in Phase 0, open weights in the others."""
+CHEAP = ("label_order", "demo_order")
+COSTLY = re.compile(r"permutations|domain_context|pride_cyclic|insertion")
+"""Pipelines that ask many times more, and that the paper has no row for."""
+SMALL: Mapping[Phase, Mapping[str, Any]] = {
+    "phase0a": {"test_size": 16},
+    "phase0b": {"test_size": 16},
+    "phase1": {"test_size": 12, "seeds": [0], "probes": list(CHEAP), "decoding.max_tokens": 8},
+    "phase2a": {
+        "test_size": 16,
+        "seeds": [0],
+        "probes": list(CHEAP[:1]),
+        "base.shots": 1,
+        "decoding.max_tokens": 8,
+    },
+    "phase2b": {"test_size": 12, "seeds": [0], "probes": list(CHEAP), "decoding.max_tokens": 8},
+}
+"""What a small size changes: few items and one seed, and nothing that shares no prefix."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One phase for one model: a study of its own, so that one model is in memory at a time."""
+
+    phase: Phase
+    model: str
+    study: Study
+
+    def folder(self, root: Path) -> Path:
+        """Where its run goes; names of models may hold slashes."""
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self.model).strip("-.")
+        return root / "runs" / self.phase / slug
+
+    def without_scores(self) -> Job:
+        """The job without pipelines that need label probabilities, which some models lack."""
+        vary = dict(self.study.vary)
+        named = [name for name in vary.get("pipeline", []) if not _needs_scores(name)]
+        study = self.study.model_copy(update={"vary": {**vary, "pipeline": named}})
+        return replace(self, study=study)
+
+
+def _needs_scores(pipeline: str) -> bool:
+    return open_pipeline(pipeline).traits.needs_scores
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Which phases are run, and at which levels and under which probes; None is all of them."""
+
+    phases: Sequence[Phase] = PHASES
+    levels: Collection[str] | None = None
+    probes: Sequence[str] | None = None
+
+    def keys(self, phase: Phase, study: Study) -> dict[str, Any]:
+        """The keys of a study that only asks what is needed; Phase 0 has one level."""
+        keys: dict[str, Any] = {}
+        if self.levels is not None and phase not in ("phase0a", "phase0b"):
+            vary = {
+                factor: [value for value in values if f"{factor}={value}" in self.levels]
+                for factor, values in study.vary.items()
+            }
+            keys["vary"] = {factor: values for factor, values in vary.items() if values}
+            named = {name for name in study.configs if f"config={name}" in self.levels}
+            keys["configs"] = {name: study.configs[name] for name in study.configs if name in named}
+        if self.probes is not None:
+            keys["probes"] = list(self.probes)
+        return keys
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for: whose answers, on which data, how many, and what is needed."""
+
+    models: Sequence[str | Mapping[str, Any]] = (EMBEDDED,)
+    size: Size = "small"
+    needed: Needed = Needed()
+    datasets: Sequence[str] = ()
+    data_dir: Path | None = None
+    limit: int | None = None
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the bundled reviews take the place of the paper's data."""
+        return not self.datasets and self.data_dir is None
+
+    def jobs(self) -> Iterator[Job]:
+        """Every model through every phase, a model at a time."""
+        by_phase = {phase: self._entries(phase) for phase in self.needed.phases}
+        titles = [_title(entry) for entries in by_phase.values() for entry in entries]
+        for model in dict.fromkeys(titles):
+            for phase, entries in by_phase.items():
+                for place, entry in enumerate(entries):
+                    if _title(entry) == model:
+                        yield Job(phase, model, self._study(phase, entry, is_first=place == 0))
+
+    def _entries(self, phase: Phase) -> list[Any]:
+        """The models of a phase, the paper's own where these are asked for."""
+        found: list[Any] = []
+        for model in self.models:
+            own = read_study(FILES[phase]).models if model == PAPER_MODELS else [model]
+            found += [entry if isinstance(entry, str) else _plain(entry) for entry in own]
+        return found
+
+    def _study(self, phase: Phase, entry: Any, *, is_first: bool) -> Study:
+        changes: dict[str, Any] = {"models": [entry], **self._data(phase)}
+        if self.size == "small":
+            changes |= SMALL[phase]
+        study = read_study(FILES[phase], changes, data_dir=self.data_dir)
+        update: dict[str, Any] = {"vary_models": []}
+        if phase == "phase1" and not is_first and PAPER_MODELS in self.models:
+            update["vary"] = {}  # as in the paper: other models are a factor, at the base
+        if phase == "phase2a" and self.size == "small":
+            named = study.vary["pipeline"]
+            update["vary"] = {"pipeline": [name for name in named if not COSTLY.search(name)]}
+        study = study.model_copy(update=update)
+        study = study.model_copy(update=self.needed.keys(phase, study))
+        return study if self.limit is None else study.limited(self.limit)
+
+    def _data(self, phase: Phase) -> dict[str, Any]:
+        if self.datasets:
+            return {"datasets": list(self.datasets)}
+        if self.data_dir is None:
+            return {"datasets": [STAND_IN]}
+        return {"datasets": ["sst5"]} if self.size == "small" else {}
+
+
+def plan_of(jobs: Iterable[Job], **options: Any) -> Preview:
+    """What all jobs would ask, each phase of each model a row; phases share some requests."""
+    seen = [(job, job.study.plan(**options)) for job in jobs]
+    forecasts = (
+        replace(forecast, model=f"{job.phase}: {forecast.model}")
+        for job, one in seen
+        for forecast in one.forecasts
+    )
+    notes = dict.fromkeys(note for _, one in seen for note in one.notes)
+    return Preview(
+        n_conditions=sum(one.n_conditions for _, one in seen),
+        forecasts=tuple(forecasts),
+        name="the paper",
+        notes=("requests that phases share are asked once and counted in each", *notes),
+        n_repeats=sum(one.n_repeats for _, one in seen),
+    )
+
+
+def _plain(entry: Any) -> dict[str, Any]:
+    content: dict[str, Any] = entry.model_dump(exclude_defaults=True)
+    return content
+
+
+def _title(entry: Any) -> str:
+    return entry if isinstance(entry, str) else str(entry.get("name") or entry["model"])
