@@ -11,7 +11,8 @@ import typer
 from flipmeter.api import STORE, Run
 from flipmeter.base.files.atomic import write_output
 from flipmeter.cli.asking import resumable
-from flipmeter.cli.consoles import INCOMPLETE, errors, fail, say
+from flipmeter.cli.consoles import errors, fail, say
+from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.options import (
     AsJson,
     Data,
