@@ -50,7 +50,6 @@ def paper(
         list[str] | None,
         typer.Option(
             "--model",
-            "--models",
             "-m",
             metavar="MODEL",
             help="Ask this model, or `paper` for the paper's own (repeatable); default: the "
