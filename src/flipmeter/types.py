@@ -44,7 +44,7 @@ Policy = Literal["complete", "strict", "bounds"]
 Mode = Literal["recommended", "paper"]
 Placement = Literal["before", "after", "split"]
 Layout = Literal["cued", "paper"]
-Interface = Literal["chat", "completions"]
+Interface = Literal["chat", "completions", "responses"]
 Speaker = Literal["system", "user", "assistant"]
 PlaceKind = Literal["pair", "candidates", "options"]
 """What changes places in an item: two answers, more than two, or the options of a question."""
@@ -58,6 +58,10 @@ Polarity = Literal["both", "up", "down"]
 """Which way a yes-no question is put: towards the high end of the scale, the low end, or both."""
 AnswerOrder = Literal["both", "yes_first", "no_first"]
 """How a yes-no question names its two answers: "yes or no", "no or yes", or both."""
+
+
+Corrections = tuple[tuple[str, str | None], ...]
+"""What an endpoint taught about the fields of a body: another name, or None to leave one out."""
 
 
 def canonical_json(content: Any) -> str:
@@ -666,8 +670,9 @@ class Model:
 
     `name` is for tables only. Several base URLs are replicas of one model. `key` is
     the name of the variable that holds its key, if not that of its family. `extra` goes into every
-    request body as it is (reasoning effort, provider pinning, response format). `options` say how
-    weights in this process are loaded, `actors` how a Ray cluster holds them.
+    request body as it is (reasoning effort, provider pinning, response format); None leaves a field
+    out. `options` say how weights in this process are loaded, `actors` how a Ray cluster holds
+    them. `corrections` are what its endpoint taught about the fields of a body.
     """
 
     address: str
@@ -682,6 +687,7 @@ class Model:
     min_interval: float = 0.0
     timeout: float = 120.0
     actors: Actors = Actors()
+    corrections: Corrections = ()
 
     @property
     def title(self) -> str:
@@ -795,8 +801,9 @@ class Request:
 @lru_cache(maxsize=1024)
 def _max_tokens(params: str) -> int:
     body = json.loads(params)
-    named = (body.get("max_tokens"), body.get("max_completion_tokens"))
-    return max((n for n in named if isinstance(n, int)), default=0)
+    named = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
+    limits = [body.get(name) for name in named]
+    return max((n for n in limits if isinstance(n, int)), default=0)
 
 
 @lru_cache(maxsize=1024)
@@ -860,7 +867,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: text and why it ended, or an error. Log-probabilities are by answer."""
+    """What came back: text and why it ended, or an error. Log-probabilities are by answer.
+
+    `corrections` were made to the request before it was answered, if any were.
+    """
 
     text: str = ""
     finish: str = ""
@@ -871,6 +881,7 @@ class Reply:
     provider: str = ""
     fingerprint: str = ""
     error: str = ""
+    corrections: Corrections = ()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -30,10 +31,13 @@ from flipmeter.model import (
     identity_of,
     is_tested,
     learn_reproducible,
+    recall_dialect,
     stated,
 )
+from flipmeter.model.wires.corrections import told_corrections
+from flipmeter.model.wires.learned import DIALECT, corrections_of
 from flipmeter.run.fallbacks import look
-from flipmeter.types import Interface, Model, Reply
+from flipmeter.types import Decoding, Interface, Model, Reply
 
 app = verb()
 
@@ -45,6 +49,7 @@ ABOUT = {
     "completions": "the completions interface (raw text)",
     "reasoning": "control of reasoning",
     "reproducible": "equal requests get equal replies, to the last bit",
+    DIALECT: "fields that are sent under another name or not at all",
 }
 
 
@@ -94,9 +99,13 @@ def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capa
         return {**found, tested.name: tested}, Reply()
     identity = identity_of(model)
     known = {} if anew else store.capabilities(identity, asked_as(model))
+    if not anew and (dialect := recall_dialect(model, Decoding(), store)):
+        known |= {dialect.name: dialect}
     missing = [name for name in CAPABILITIES if name not in known]
-    seen = wait_for(look(model, store, missing)) if missing else Examination({})
-    return {**known, **seen.found}, seen.reply
+    wanted = [DIALECT, *missing] if DIALECT not in known else missing
+    seen = wait_for(look(model, store, wanted)) if missing else Examination({})
+    learned = recall_dialect(model, Decoding(), store)
+    return {**known, **seen.found, **({DIALECT: learned} if learned else {})}, seen.reply
 
 
 def _table(model: Model, found: Mapping[str, Capability]) -> Table:
@@ -110,8 +119,11 @@ def _table(model: Model, found: Mapping[str, Capability]) -> Table:
 
 
 def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:
-    """The capabilities that were examined, in order."""
-    return {name: found[name] for name in ABOUT if name in found}
+    """The capabilities that were examined, in order and in words."""
+    shown = {name: found[name] for name in ABOUT if name in found}
+    if dialect := shown.get(DIALECT):
+        shown[DIALECT] = replace(dialect, how=told_corrections(corrections_of(found)))
+    return shown
 
 
 def _answered(reply: Reply) -> dict[str, str]:

@@ -16,6 +16,7 @@ from flipmeter.model.capabilities import (
     needs,
     stated,
 )
+from flipmeter.model.dialects import note_dialect, recall_dialect, unsent
 from flipmeter.model.endpoints import add_provider, has_endpoint
 from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
@@ -91,6 +92,7 @@ __all__ = [
     "learn_reproducible",
     "merge",
     "needs",
+    "note_dialect",
     "observe",
     "open_backend",
     "open_stored",
@@ -98,10 +100,12 @@ __all__ = [
     "prune",
     "ray_cluster",
     "read_prices",
+    "recall_dialect",
     "recall_reproducible",
     "requests_for",
     "run_forever",
     "stated",
+    "unsent",
     "without_logprobs",
     "without_world",
     "worst_case",

@@ -10,18 +10,17 @@ from typing import Any
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.backends.family import family_of
 from flipmeter.model.backends.http import HttpBackend, Tried
-from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.engine.budget import Budget
 from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import PERSISTENCE, Persistence
-from flipmeter.model.names import (
-    LOGPROBS,
-    interface_of,
-    without_logprobs,
-)
+from flipmeter.model.names import interface_of, without_logprobs
 from flipmeter.model.store.store import Store
+from flipmeter.model.wires.corrections import corrected
+from flipmeter.model.wires.dialect import LOGPROBS
+from flipmeter.model.wires.learned import DIALECT
 from flipmeter.types import (
+    Corrections,
     Decoding,
     Interface,
     Message,
@@ -96,10 +95,11 @@ def check_scored(model: Model, found: Mapping[str, Capability]) -> None:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, and the last good reply: it names who answered."""
+    """What was found, the last good reply, which names who answered, and the endpoint's dialect."""
 
     found: Mapping[str, Capability]
     reply: Reply = field(default_factory=Reply)
+    corrections: Corrections = ()
 
 
 async def examine(
@@ -113,8 +113,8 @@ async def examine(
 ) -> Examination:
     """Find out what an endpoint has, by its list of models and at most seven small requests.
 
-    They count against the budget. What keeps every request from being answered (no server, a wrong
-    key) is raised as asking would raise it.
+    One more finds out its dialect, if that is among `names`. They count against the budget. What
+    keeps every request from being answered (no server, a wrong key) is raised as asking would.
     """
     wanted = set(names)
     witness = _Witness(backend)
@@ -128,8 +128,11 @@ async def examine(
             persistence=persistence or replace(PERSISTENCE, attempts=FEW_ATTEMPTS),
         )
         examiner = _Examiner(model, witness, engine, await backend.listing())
+        if DIALECT in wanted:
+            await examiner.learn_dialect()
         found = [await examiner.examine(name) for name in CAPABILITIES if name in wanted]
-    return Examination({capability.name: capability for capability in found}, witness.last)
+    by_name = {capability.name: capability for capability in found}
+    return Examination(by_name, witness.last, examiner.taught)
 
 
 class _Witness:
@@ -151,6 +154,9 @@ class _Witness:
         self.last = tried.reply
         return tried.reply
 
+    def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
+        return self._backend.n_alternatives(request, answer)
+
     async def close(self) -> None:
         """Do nothing: who opened the other one closes it."""
 
@@ -161,6 +167,8 @@ class _Examiner:
     def __init__(
         self, model: Model, witness: _Witness, engine: Engine, listing: Mapping[str, Any]
     ) -> None:
+        self.taught: Corrections = ()
+        self._model = model
         self._witness = witness
         self._engine = engine
         self._interface: Interface = interface_of(model)
@@ -176,6 +184,12 @@ class _Examiner:
             "seed": self._seed,
         }
 
+    async def learn_dialect(self) -> None:
+        """Ask plainly, as most studies do, so that the endpoint may complain of a field."""
+        tried = await self._try(Decoding().body())
+        if tried.problem is not None:
+            raise tried.problem
+
     async def examine(self, name: str) -> Capability:
         """Return a finding; one that rests on what may pass has no date."""
         self._is_passing = False
@@ -189,6 +203,8 @@ class _Examiner:
         return Capability(name, is_there, how, "" if self._is_passing else _today())
 
     async def _find(self, name: str) -> Found:
+        if name in family_of(self._model).lacks:
+            return False, f"the API of {self._model.family} has none"
         if self._declares(name) is False:
             return False, "declared by the models endpoint: not among its parameters"
         return await self._ways[name]()
@@ -218,10 +234,16 @@ class _Examiner:
         return None, "accepted, but the answer took no reasoning tokens"
 
     async def _logprobs(self) -> Found:
+        spoken = self._spoken({**self._extra, **self._asked_logprobs})
+        if not spoken.keys() & self._asked_logprobs.keys():
+            return (
+                False,
+                f"'{self._model.own_name}' takes none (with reasoning_effort: none it may)",
+            )
         tried = await self._try(self._asked_logprobs)
         if tried.refusal:
             return await self._refused(tried)
-        n_alternatives = logprobs_in(tried.answer)
+        n_alternatives = self._witness.n_alternatives(self._last, tried.answer)
         if n_alternatives is not None:
             return True, f"{_SHOWN}: {n_alternatives} alternatives of a token"
         if tried.answer and not tried.reply.text:
@@ -264,14 +286,30 @@ class _Examiner:
         repeat: int = 0,
         leave_out: Iterable[str] = (),
     ) -> Tried:
-        """Return what a request brings, sent with the retries and pauses of any other."""
+        """What a request brings, sent with the retries and pauses of any other.
+
+        A complaint about a field that is not looked for teaches the dialect, and is heeded.
+        """
         extra = {k: v for k, v in self._extra.items() if k not in leave_out}
         body = {**extra, **(fields or {}), "interface": interface or self._interface}
         limit = "max_completion_tokens" if "max_completion_tokens" in extra else "max_tokens"
         has_reasoning = any(name in body for name in REASONING)
         body[limit] = REASONING_TOKENS if has_reasoning else MAX_TOKENS
-        script = Script.of([Message("user", prompt)])
-        request = Request(self._witness.identity, script, canonical_json(body), repeat=repeat)
+        while True:
+            tried = await self._send(body, prompt, repeat)
+            correction = tried.correction
+            if correction is None or correction[0] in ("seed", *dict(self.taught)):
+                return tried
+            self.taught = (*self.taught, correction)
+
+    def _spoken(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A body as its family speaks, and as the endpoint taught by now."""
+        told = {"interface": self._interface, **body}
+        return corrected(family_of(self._model).speak(self._model, told), self.taught)
+
+    async def _send(self, body: Mapping[str, Any], prompt: str, repeat: int) -> Tried:
+        script, params = Script.of([Message("user", prompt)]), canonical_json(self._spoken(body))
+        request = self._last = Request(self._witness.identity, script, params, repeat=repeat)
         if request.key not in self._witness.tried:
             reply = (await self._engine.ask([request]))[request.key]
             given_up = Tried(refusal=reply.error, is_passing=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from yarl import URL
@@ -16,9 +17,10 @@ from yarl import URL
 from flipmeter.base.consent import is_host_trusted
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import Family, World, backends, family_of
-from flipmeter.model.backends.http import Endpoint, HttpBackend
+from flipmeter.model.backends.http import OPENAI_WIRES, Endpoint, HttpBackend, Wires
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.engine.replicas import Fleet
+from flipmeter.model.wires.dialect import OPENAI, Table, dialect_of
 from flipmeter.types import Interface, Model, Problem
 
 ALTERNATIVES = 20
@@ -31,7 +33,8 @@ class Provider(Family):
 
     `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
     `alternatives` is how many tokens the completions interface shows beside each token of a reply.
-    One that `needs_key` is a vendor, whose key is for nobody else.
+    One that `needs_key` is a vendor, whose key is for nobody else. `wires` are its interfaces, and
+    `table` says by the name of a model which fields it takes.
     """
 
     base_url: str | None
@@ -40,7 +43,9 @@ class Provider(Family):
     needs_key: bool = False
     concurrency: int = 64
     alternatives: int = ALTERNATIVES
-    client: type[HttpBackend] = HttpBackend
+    wires: Wires = field(default_factory=lambda: OPENAI_WIRES)
+    table: Table = ()
+    lacks: frozenset[str] = frozenset()
     about: str = ""
 
     is_in_process = False
@@ -50,9 +55,10 @@ class Provider(Family):
     def open(self, model: Model, world: World | None, progress: Fetched | None) -> Backend:
         is_fleet = isinstance(model.base_url, tuple)
         clients = [
-            self.client(
+            HttpBackend(
                 keyed_endpoint(one),
                 self.identity_of(model),
+                wires=self.wires,
                 concurrency=model.concurrency or self.concurrency,
                 is_adaptive=model.concurrency is None,
                 is_replica=is_fleet,
@@ -70,8 +76,20 @@ class Provider(Family):
     def concurrency_of(self, model: Model) -> int:
         return self.concurrency
 
+    def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+        wire = self.wires.get(str(body["interface"]))
+        if wire is None:
+            raise Problem(
+                f"{model.address} has no interface '{body['interface']}'; there are: "
+                f"{', '.join(self.wires)}"
+            )
+        dialect = dialect_of(self.table, model.own_name)
+        room = dialect.room(body) if model.max_tokens is None else 0
+        limit = {"max_tokens": body["max_tokens"] + room} if "max_tokens" in body else {}
+        return wire.fields(dialect.speak({**body, **limit}))
+
     def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
-        if interface == "chat":
+        if interface != "completions":
             return {"logprobs": True, "top_logprobs": ALTERNATIVES}
         return {"logprobs": self.alternatives}
 
@@ -88,7 +106,14 @@ def add_provider(name: str, base_url: str | None, **settings: Any) -> None:
 
 
 add_provider("openrouter", "https://openrouter.ai/api/v1", needs_key=True, concurrency=256)
-add_provider("openai", "https://api.openai.com/v1", needs_key=True, concurrency=256, alternatives=5)
+add_provider(
+    "openai",
+    "https://api.openai.com/v1",
+    needs_key=True,
+    concurrency=256,
+    alternatives=5,
+    table=OPENAI,
+)
 add_provider("vllm", "http://127.0.0.1:8000/v1", concurrency=128)
 add_provider("ollama", "http://127.0.0.1:11434/v1", concurrency=2)
 add_provider("http", None)

@@ -10,9 +10,9 @@ from flipmeter.model import endpoints, in_process  # noqa: F401 - register the b
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World, backends, family_of
 from flipmeter.model.backends.weights import Fetched
+from flipmeter.model.wires.corrections import corrected
+from flipmeter.model.wires.dialect import LOGPROBS
 from flipmeter.types import Decoding, Interface, Model, Prompt, Request, canonical_json
-
-LOGPROBS = ("logprobs", "top_logprobs")
 
 
 def interface_of(model: Model) -> Interface:
@@ -128,7 +128,8 @@ def params_for(model: Model, decoding: Decoding, repeat: int, scored: bool = Fal
         model = without_logprobs(model)
     elif scored:
         body |= family.logprob_fields_of(model, interface)
-    return canonical_json(body | dict(model.extra))
+    told = {name: value for name, value in (body | dict(model.extra)).items() if value is not None}
+    return canonical_json(corrected(family.speak(model, told), model.corrections))
 
 
 def without_logprobs(model: Model) -> Model:

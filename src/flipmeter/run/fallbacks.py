@@ -20,10 +20,15 @@ from flipmeter.model import (
     fleet_of,
     identity_of,
     needs,
+    note_dialect,
     open_backend,
+    recall_dialect,
     stated,
+    unsent,
     without_logprobs,
 )
+from flipmeter.model.wires.corrections import told_corrections
+from flipmeter.model.wires.learned import DIALECT, corrections_of
 from flipmeter.types import Condition, Model, Problem, Rater
 
 Known = Mapping[Model, Mapping[str, Capability]]
@@ -31,8 +36,30 @@ Known = Mapping[Model, Mapping[str, Capability]]
 
 
 def recall(grid: Sequence[Condition], store: Store) -> dict[Model, dict[str, Capability]]:
-    """Return what is known already; nothing is sent."""
-    return {model: _recalled(model, names, store) for model, names in _needed(grid).items()}
+    """What is known already; nothing is sent."""
+    known = {model: _recalled(model, names, store) for model, names in _needed(grid).items()}
+    return _with_dialects(grid, known, store)
+
+
+def _with_dialects(
+    grid: Sequence[Condition], known: Mapping[Model, dict[str, Capability]], store: Store
+) -> dict[Model, dict[str, Capability]]:
+    """What is known, with what endpoints taught about the fields of a body."""
+    found = {model: dict(some) for model, some in known.items()}
+    for rater in dict.fromkeys(one.rater for one in grid):
+        if dialect := recall_dialect(rater.model, rater.decoding, store):
+            found.setdefault(rater.model, {})[DIALECT] = dialect
+    return found
+
+
+def learned_since(grid: Sequence[Condition], known: Known, store: Store) -> dict[str, list[str]]:
+    """What endpoints taught while they were asked, by rater."""
+    now = _with_dialects(grid, {}, store)
+    return {
+        model.title: [_told(some[DIALECT])]
+        for model, some in now.items()
+        if DIALECT not in known.get(model, {})
+    }
 
 
 def _recalled(model: Model, names: Sequence[str], store: Store) -> dict[str, Capability]:
@@ -57,7 +84,7 @@ async def learn(
         if missing:
             seen = await look(model, store, missing, ledger=ledger, budget=budget)
             known[model] |= seen.found
-    return known
+    return _with_dialects(grid, known, store)
 
 
 async def look(
@@ -79,6 +106,8 @@ async def look(
         await opened.close()
     lasting = [capability for capability in seen.found.values() if capability.seen]
     store.note_capabilities(backend.identity, asked_as(model), lasting)
+    if seen.corrections:
+        note_dialect(model, store, seen.corrections)
     return seen
 
 
@@ -108,8 +137,11 @@ def adapted(
 
 
 def _fit(rater: Rater, found: Mapping[str, Capability]) -> tuple[Rater, list[str]]:
-    """Return how a rater is asked after all, with a sentence for each thing left out or unsure."""
-    sentences = []
+    """How a rater is asked after all, with a sentence for each thing left out or unsure."""
+    sentences = [*unsent(rater.model, rater.decoding)]
+    if dialect := found.get(DIALECT):
+        rater = replace(rater, model=replace(rater.model, corrections=corrections_of(found)))
+        sentences.append(_told(dialect))
     for name in needs(rater.model, rater.decoding, scored=rater.is_scored):
         known = found.get(name)
         if known is None or known.is_there:
@@ -129,6 +161,11 @@ def _fit(rater: Rater, found: Mapping[str, Capability]) -> tuple[Rater, list[str
         else:
             raise Problem(_refusal(rater.model, known))
     return rater, sentences
+
+
+def _told(dialect: Capability) -> str:
+    taught = told_corrections(corrections_of({DIALECT: dialect}))
+    return f"{taught}: the endpoint said so"
 
 
 _WORDS = {

@@ -35,7 +35,7 @@ from flipmeter.model import (
     ray_cluster,
 )
 from flipmeter.model.backends.weights import Fetched
-from flipmeter.run.fallbacks import Known, adapted, learn
+from flipmeter.run.fallbacks import Known, adapted, learn, learned_since
 from flipmeter.run.first_look import doubts, first_replies, told, without
 from flipmeter.run.juries import Bench, jury_identity
 from flipmeter.run.rate import Rated, Seat, rate, seat
@@ -151,7 +151,9 @@ def perform(
         facts |= {
             "reproducible": reproducible,
             "capabilities": _listed(known, layout.tested),
-            "fallbacks": _joined(fallbacks, layout.warnings),
+            "fallbacks": _joined(
+                fallbacks, layout.warnings, learned_since(layout.grid, known, store)
+            ),
         }
         if until is not None:
             facts["claim"] = until.record()

@@ -81,11 +81,18 @@ class Rating:
                     repeat = ask.view.repeat + DRAWS_APART * draw
                     yield Call(number, ask, prompt, request(prompt, repeat), draw)
 
-    def hear(self, calls: Sequence[Call], replies: Mapping[str, Reply]) -> None:
-        """Read the replies to some calls."""
+    def hear(
+        self,
+        calls: Sequence[Call],
+        replies: Mapping[str, Reply],
+        as_sent: Callable[[Request], Request] | None = None,
+    ) -> None:
+        """Read the replies to some calls; `as_sent` gives the request that an endpoint took."""
         for call in calls:
             reply = replies[call.request.key]
             how = self.conditions[call.condition].rater.extract
+            if as_sent is not None and (sent := as_sent(call.request)) is not call.request:
+                call = replace(call, request=sent)
             found = Evidence(call, reply, parse(reply, call.prompt, how))
             self.evidence.setdefault(call.condition, {}).setdefault(call.ask, []).append(found)
 
@@ -238,5 +245,5 @@ async def rate(
             if on_plan is not None:
                 on_plan(round(n_planned * n_decisions / n_seen))
             fresh = [request for request in requests if request.key not in heard]
-            rating.hear(calls, {**heard, **await engine.ask(fresh)})
+            rating.hear(calls, {**heard, **await engine.ask(fresh)}, engine.as_sent)
         yield list(rating.settle())

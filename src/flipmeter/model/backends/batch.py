@@ -18,8 +18,9 @@ from typing import Any
 from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.base.files.documents import read_json, text_lines
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
-from flipmeter.model.backends.http import PATHS, body_of, moderated
-from flipmeter.model.backends.response import Trouble, reply_in, shortened, trouble_in
+from flipmeter.model.backends.http import OPENAI_WIRES, moderated
+from flipmeter.model.backends.response import Trouble, shortened
+from flipmeter.model.wires.wire import interface_in
 from flipmeter.types import Head, Message, Problem, Reply, Request, Script
 
 MOST_REQUESTS = 50_000
@@ -112,8 +113,8 @@ def _each(
 ) -> Iterator[Request]:
     """Yield requests while their lines are gathered by model and address."""
     for model, request in requests:
-        interface, body = body_of(model, request)
-        url = f"/v1{PATHS[interface]}"
+        wire = OPENAI_WIRES[interface_in(request.params)]
+        url, body = f"/v1{wire.path(model)}", wire.body(model, request)
         start = json.dumps({"custom_id": request.key, "method": "POST", "url": url})
         line = f'{start.removesuffix("}")}, "body": {body.decode()}}}\n'.encode()
         lines.setdefault((model, request.model, url), []).append(line)
@@ -246,9 +247,10 @@ def _reply(row: Mapping[str, Any], request: Request) -> Reply:
     body, status = response.get("body"), response.get("status_code", 200)
     answer = body if isinstance(body, dict) else {}
     status = status if isinstance(status, int) else 200
-    trouble = trouble_in(status, answer, json.dumps(body).encode())
+    wire = OPENAI_WIRES[interface_in(request.params)]
+    trouble = wire.trouble(status, answer, json.dumps(body).encode())
     if trouble is None:
-        return reply_in(answer, 0.0, request.answers)
+        return wire.reply(answer, 0.0, request.answers)
     return moderated(trouble) or Reply(error=_said(trouble))
 
 

@@ -50,6 +50,8 @@ class Family:
     takes_key: bool = False
     capabilities: frozenset[str] | None = frozenset()
     """Which of `CAPABILITIES` it has; None if each model must be examined."""
+    lacks: frozenset[str] = frozenset()
+    """Which of them no model of a family that is examined has."""
 
     def open(self, model: Model, world: World | None, progress: Fetched | None) -> Backend:
         """Open what answers for a model; weights are fetched here, nothing is asked yet."""
@@ -77,6 +79,10 @@ class Family:
     def fields_of(self, model: Model) -> dict[str, Any]:
         """Fields of every request body beside those of `decoding`."""
         return {}
+
+    def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a request body as this family wants them."""
+        return dict(body)
 
     def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
         """Fields that ask for log-probabilities; a backend also sees the labels to score."""

@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible endpoint, chat or completions."""
+"""A client of any endpoint over HTTP; the wire says how its API is spoken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,16 +16,23 @@ from flipmeter.model.backends.masking import masked, masked_bytes
 from flipmeter.model.backends.response import (
     Trouble,
     decoded,
-    reply_in,
     shortened,
     told_pause,
-    trouble_in,
 )
 from flipmeter.model.engine.limiter import Limiter
-from flipmeter.types import Head, Problem, Reply, Request
+from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
+from flipmeter.model.wires.corrections import corrected_request, correction_in
+from flipmeter.model.wires.responses_wire import ResponsesWire
+from flipmeter.model.wires.wire import Wire, interface_in
+from flipmeter.types import Problem, Reply, Request
 
-BREAK = "\n\n"
-PATHS = {"chat": "/chat/completions", "completions": "/completions"}
+Wires = Mapping[str, Wire]
+"""How an endpoint is spoken to, by interface."""
+OPENAI_WIRES: Wires = {
+    "chat": ChatWire(),
+    "completions": CompletionsWire(),
+    "responses": ResponsesWire(),
+}
 MENDABLE = {301, 302, 303, 307, 308, 401, 402, 403, 404}
 PASSING = {408, 409, 425, 429}
 ACCOUNT = {401, 402}
@@ -66,7 +72,7 @@ class Tried:
     """What one request brought: an answer with its reply, or a refusal.
 
     `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
-    that `is_passing` may be gone another time.
+    that `is_passing` may be gone another time, and one with a `correction` if a field is changed.
     """
 
     answer: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +80,7 @@ class Tried:
     refusal: str = ""
     problem: Problem | None = None
     is_passing: bool = False
+    correction: tuple[str, str | None] | None = None
 
 
 class Unreachable(Retry):
@@ -90,6 +97,7 @@ class HttpBackend:
         endpoint: Endpoint,
         identity: str,
         *,
+        wires: Wires = OPENAI_WIRES,
         concurrency: int = 8,
         is_adaptive: bool = True,
         is_replica: bool = False,
@@ -101,35 +109,70 @@ class HttpBackend:
         is_own = is_replica or urlsplit(endpoint.base_url).hostname in LOOPBACK
         self.server = endpoint.base_url if is_own else identity
         self._endpoint = endpoint
+        self._wires = wires
+        self._taught: dict[str, str | None] = {}
         self._key = (endpoint.key or "").strip()
         self._session: aiohttp.ClientSession | None = None
         self._n_refused: int | None = 0  # None once anything was answered
 
     async def ask(self, request: Request) -> Reply:
         start = time.perf_counter()
-        answer, trouble, headers = await self._exchange(request)
-        if trouble is not None:
-            return self._refused(trouble, headers)
+        sent = self._as_taught(request)
+        found = await self._exchange(sent)
+        while found.trouble is not None and self._learn(sent, found.trouble):
+            sent = self._as_taught(request)
+            found = await self._exchange(sent)
+        if found.trouble is not None:
+            return self._refused(found.trouble, found.headers)
         self._n_refused = None
-        return self._clean(reply_in(answer, time.perf_counter() - start, request.answers))
+        seconds = time.perf_counter() - start
+        reply = self._clean(self._wire(sent).reply(found.answer, seconds, request.answers))
+        is_changed = sent.params != request.params
+        return replace(reply, corrections=tuple(self._taught.items())) if is_changed else reply
+
+    def _as_taught(self, request: Request) -> Request:
+        """A request as the endpoint wants it, by what it said about others."""
+        if not self._taught:
+            return request
+        return corrected_request(request, tuple(self._taught.items()))
+
+    def _learn(self, sent: Request, trouble: Trouble) -> bool:
+        """Learn from a refusal which field to change, and say whether that changes the request."""
+        found = correction_in(trouble, json.loads(sent.params))
+        if found is None:
+            return False
+        self._taught.setdefault(*found)
+        return self._as_taught(sent).params != sent.params
+
+    def _wire(self, request: Request) -> Wire:
+        return self._wires[interface_in(request.params)]
 
     async def try_out(self, request: Request) -> Tried:
         """Ask once and return also a refusal; raise only what no other request would mend."""
         start = time.perf_counter()
-        answer, trouble, headers = await self._exchange(request)
+        found = await self._exchange(request)
+        trouble, headers = found.trouble, found.headers
         if trouble is None:
-            return Tried(answer, self._clean(reply_in(answer, time.perf_counter() - start)))
+            seconds = time.perf_counter() - start
+            reply = self._clean(self._wire(request).reply(found.answer, seconds))
+            return Tried(found.answer, reply)
         if not _is_refusal(trouble):
             self._raise(trouble, headers)
         said, problem = f"HTTP {trouble.status}: {trouble.message}", None
         if trouble.status in MENDABLE or trouble.kinds & NO_MODEL:
             problem = Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")
-        return Tried(refusal=said, problem=problem)
+        correction = correction_in(trouble, json.loads(request.params))
+        return Tried(refusal=said, problem=problem, correction=correction)
+
+    def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
+        """How many tokens an answer shows beside its first, None without log-probabilities."""
+        return self._wire(request).n_alternatives(answer)
 
     async def listing(self) -> dict[str, Any]:
         """Return what the endpoint's list of models says about this one, {} if nothing."""
         try:
-            status, _, content = await self._send("GET", "/models")
+            headers = self._wires["chat"].headers("{}")
+            status, _, content = await self._send("GET", "/models", more=headers)
         except Retry:
             return {}
         rows = decoded(content).get("data") if status == 200 else None
@@ -141,19 +184,24 @@ class HttpBackend:
             await self._session.close()
             self._session = None
 
-    async def _exchange(
-        self, request: Request
-    ) -> tuple[dict[str, Any], Trouble | None, Mapping[str, str]]:
-        interface, body = body_of(self._endpoint.model, request)
-        status, headers, content = await self._send("POST", PATHS[interface], body)
+    async def _exchange(self, request: Request) -> _Exchanged:
+        wire, model = self._wire(request), self._endpoint.model
+        body = wire.body(model, request)
+        status, headers, content = await self._send(
+            "POST", wire.path(model), body, wire.headers(request.params)
+        )
         answer = decoded(content)
-        trouble = trouble_in(status, answer, content)
+        trouble = wire.trouble(status, answer, content)
         if trouble is not None:
             trouble = replace(trouble, message=self._without_key(trouble.message))
-        return answer, trouble, headers
+        return _Exchanged(answer, trouble, headers)
 
     async def _send(
-        self, method: str, path: str, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body and return the whole answer, without the key wherever it is echoed."""
         base_url = self._endpoint.base_url
@@ -162,7 +210,10 @@ class HttpBackend:
         try:
             # A redirect would turn the POST into a GET, or take the prompts to another host.
             async with session.request(
-                method, base_url.rstrip("/") + path, data=body, allow_redirects=False
+                *(method, base_url.rstrip("/") + path),
+                data=body,
+                headers=more,
+                allow_redirects=False,
             ) as response:
                 content = await _read(response)
                 return response.status, response.headers, masked_bytes(content, self._key)
@@ -187,7 +238,7 @@ class HttpBackend:
                 variable = self._endpoint.key_variable
                 raise Problem(f"the key in {variable} holds a line break or the like; set it anew")
             if self._key:
-                headers["Authorization"] = f"Bearer {self._key}"
+                headers |= self._wires["chat"].auth(self._key)
             self._session = aiohttp.ClientSession(
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=self._endpoint.timeout),
@@ -253,12 +304,13 @@ class HttpBackend:
         return f"the variable {variable} {state}"
 
 
-def body_of(model: str, request: Request) -> tuple[str, bytes]:
-    """Return the interface of a request and its body, for a model as its endpoint calls it."""
-    interface, fields = _fields(model, request.params)
-    start = _start_of(interface, request.script.head)
-    end = '"}]}' if interface == "chat" else '"}'
-    return interface, f"{fields}, {start}{_inside(request.script.rest)}{end}".encode()
+@dataclass(frozen=True)
+class _Exchanged:
+    """An answer, or what went wrong, with the headers it came with."""
+
+    answer: dict[str, Any]
+    trouble: Trouble | None
+    headers: Mapping[str, str]
 
 
 def moderated(trouble: Trouble) -> Reply | None:
@@ -286,30 +338,6 @@ class _Connector(aiohttp.TCPConnector):
                 return connection
             connection.close()
         return None
-
-
-@lru_cache(maxsize=1024)
-def _fields(model: str, params: str) -> tuple[str, str]:
-    """Return the interface and the start of a body: all that the requests of a run share."""
-    fields = json.loads(params)
-    interface = fields.pop("interface", "chat")
-    return interface, json.dumps({"model": model, **fields}).removesuffix("}")
-
-
-@lru_cache(maxsize=256)
-def _start_of(interface: str, head: Head) -> str:
-    """Return the JSON of a head, up to where the rest of the last message goes on."""
-    if interface == "chat":
-        before = "".join(f"{json.dumps(vars(message))}, " for message in head.before)
-        last = f'{{"role": "{head.role}", "content": "{_inside(head.start)}'
-        return f'"messages": [{before}{last}'
-    texts = [*(message.content for message in head.before), head.start]
-    return f'"prompt": "{_inside(BREAK.join(texts))}'
-
-
-def _inside(text: str) -> str:
-    """Return a text as it stands inside the quotes of a JSON string."""
-    return json.dumps(text)[1:-1]
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

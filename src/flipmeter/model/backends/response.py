@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,6 +21,7 @@ class Trouble:
     status: int
     message: str
     kinds: frozenset[str] = frozenset()
+    param: str = ""
 
 
 def decoded(content: bytes) -> dict[str, Any]:
@@ -32,18 +33,24 @@ def decoded(content: bytes) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def trouble_in(status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
-    """Return what went wrong, None if this is an answer."""
+Flaw = Callable[[Mapping[str, Any]], str]
+"""Says why an answer holds no reply, "" if it does."""
+
+
+def trouble_in(
+    status: int, answer: Mapping[str, Any], content: bytes, flaw_in: Flaw
+) -> Trouble | None:
+    """What went wrong, None if this is an answer; `flaw_in` looks for the reply of an API."""
     # OpenRouter reports an upstream failure inside an answer of status 200, or inside its choice.
     error = answer.get("error") or _first(answer.get("choices")).get("error")
     whole = content.decode("utf-8", "replace")
     if status // 100 == 2 and error:
-        return Trouble(_status_in(error), _words(error), _kinds(error))
+        return Trouble(_status_in(error), _words(error), _kinds(error), _param(error))
     if status // 100 == 2:
-        flaw = _flaw(answer)
+        flaw = flaw_in(answer)
         return Trouble(status, f"{flaw}: {shortened(whole)}") if flaw else None
     error = error or answer.get("message") or answer.get("detail") or whole
-    return Trouble(status, _words(error), _kinds(error))
+    return Trouble(status, _words(error), _kinds(error), _param(error))
 
 
 def _first(choices: object) -> dict[str, Any]:
@@ -72,12 +79,22 @@ def _kinds(error: object) -> frozenset[str]:
     return frozenset(names)
 
 
+def _param(error: object) -> str:
+    """The field that an error names: as OpenAI does, or as servers with pydantic do."""
+    first = error[0] if isinstance(error, list) and error else error
+    if not isinstance(first, dict):
+        return ""
+    place = first.get("loc")
+    named = place[-1] if isinstance(place, list) and place else first.get("param")
+    return named if isinstance(named, str) else ""
+
+
 def _words(error: object) -> str:
     return shortened(str(error.get("message") or error if isinstance(error, dict) else error))
 
 
-def _flaw(answer: Mapping[str, Any]) -> str:
-    """Say why an answer holds no reply, "" if it does; a reply is stored for good."""
+def flaw_in(answer: Mapping[str, Any]) -> str:
+    """Why an answer holds no choice with a reply, "" if it does; a reply is stored for good."""
     choice = _first(answer.get("choices"))
     if not choice:
         return "the answer has no choices" if answer else "the answer is not a JSON object"
@@ -101,13 +118,13 @@ def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] =
     is_refusal = bool(refusal) and not text
     return Reply(
         text=text or refusal,
-        finish="refusal" if is_refusal else _name(choice.get("finish_reason")),
+        finish="refusal" if is_refusal else clean_name(choice.get("finish_reason")),
         scores=scores_along(steps_in(choice), answers) if answers else None,
-        usage=_usage(answer.get("usage")),
+        usage=COUNTS.read(answer.get("usage")),
         seconds=seconds,
-        model=_name(answer.get("model")),
-        provider=_name(answer.get("provider")),
-        fingerprint=_name(answer.get("system_fingerprint")),
+        model=clean_name(answer.get("model")),
+        provider=clean_name(answer.get("provider")),
+        fingerprint=clean_name(answer.get("system_fingerprint")),
     )
 
 
@@ -133,7 +150,11 @@ def steps_in(choice: Mapping[str, Any]) -> list[Step]:
     found = choice.get("logprobs")
     found = found if isinstance(found, dict) else {}
     rows = found.get("content")
-    rows = rows if isinstance(rows, list) else _rows(found)
+    return steps_of(rows if isinstance(rows, list) else _rows(found))
+
+
+def steps_of(rows: Sequence[Any]) -> list[Step]:
+    """Tokens with what is shown beside them, from rows as OpenAI's chat interface writes them."""
     steps: list[Step] = []
     for row in rows:
         alternatives = row.get("top_logprobs") if isinstance(row, dict) else None
@@ -199,31 +220,42 @@ def plain(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _name(value: object) -> str:
-    """Return a name on one line; the store keeps several names apart by a control character."""
+def clean_name(value: object) -> str:
+    """A name on one line; the store keeps several names apart by a control character."""
     if not isinstance(value, str):
         return ""
     return value if value.isprintable() else "".join(filter(str.isprintable, value))
 
 
-def _usage(usage: object) -> Usage:
-    return Usage(
-        prompt=_count(usage, "prompt_tokens"),
-        cached=_count(usage, "prompt_tokens_details", "cached_tokens"),
-        completion=_count(usage, "completion_tokens"),
-        reasoning=_count(usage, "completion_tokens_details", "reasoning_tokens"),
-    )
+@dataclass(frozen=True)
+class TokenPaths:
+    """Where an API puts the numbers of tokens, each as a path."""
+
+    prompt: Sequence[str]
+    cached: Sequence[str]
+    completion: Sequence[str]
+    reasoning: Sequence[str]
+
+    def read(self, usage: object) -> Usage:
+        found = {name: self.count(usage, *path) for name, path in vars(self).items()}
+        return Usage(**found)
+
+    @staticmethod
+    def count(found: object, *path: str) -> int | None:
+        """The number of tokens at a place, None where there is no such number."""
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        if found is None or isinstance(found, bool) or not isinstance(found, int | float):
+            return None
+        return int(found) if 0 <= found < 2**53 else None
 
 
-def _count(found: object, *path: str) -> int | None:
-    """Return the number of tokens at a place, None where there is no such number."""
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    return int(found) if 0 <= found < 2**53 else None
+COUNTS = TokenPaths(
+    prompt=("prompt_tokens",),
+    cached=("prompt_tokens_details", "cached_tokens"),
+    completion=("completion_tokens",),
+    reasoning=("completion_tokens_details", "reasoning_tokens"),
+)
 
 
 def told_pause(headers: Mapping[str, str]) -> float | None:

@@ -27,7 +27,9 @@ from flipmeter.model.engine.pool import (
 from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
-from flipmeter.types import Problem, Reply, Request
+from flipmeter.model.wires.corrections import corrected_request
+from flipmeter.model.wires.learned import note_corrections
+from flipmeter.types import Corrections, Problem, Reply, Request
 
 Asked = Callable[[Request, Reply], None]
 NEARLY_ALL = 0.8
@@ -65,6 +67,7 @@ class Engine:
         self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
         self._leases = Leases(self.store)
         self._n_sending = 0
+        self._taught: dict[str, Corrections] = {}
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """Return a reply for every request, by key; what fails for good is a reply with an error.
@@ -74,7 +77,22 @@ class Engine:
         next run asks again. Before the budget is exceeded nothing more is sent, and OutOfBudget is
         raised when everything under way is stored.
         """
-        distinct = {request.key: request for request in requests}
+        asked = {request.key: self.as_sent(request) for request in requests}
+        replies = await self._replies({request.key: request for request in asked.values()})
+        return {key: replies[sent.key] for key, sent in asked.items()}
+
+    def as_sent(self, request: Request) -> Request:
+        """A request with what its endpoint taught this engine: the one that is sent and stored."""
+        taught = self._taught.get(request.model)
+        return request if taught is None else corrected_request(request, taught)
+
+    def _learn(self, request: Request, corrections: Corrections) -> None:
+        """Keep what an endpoint taught with a reply, for what is asked next and for other runs."""
+        if corrections and self._taught.get(request.model) != corrections:
+            self._taught[request.model] = corrections
+            note_corrections(self.store, request.model, request.params, corrections)
+
+    async def _replies(self, distinct: Mapping[str, Request]) -> dict[str, Reply]:
         replies = self.store.get(distinct)
         self.ledger.wanted += len(distinct)
         self.ledger.stored += len(replies)
@@ -255,15 +273,19 @@ class _Journal:
 
     def flush(self) -> None:
         pending, self.pending = self.pending, []
-        good = [(request, reply) for request, reply in pending if not reply.error]
+        for request, reply in pending:
+            self.engine._learn(request, reply.corrections)
+        sent = [corrected_request(request, reply.corrections) for request, reply in pending]
+        replies = [reply for _, reply in pending]
+        good = [pair for pair in zip(sent, replies, strict=True) if not pair[1].error]
         try:
             # Another process may have been faster: then its reply is the one that counts.
             earlier = self.engine.store.put_many(good)
         except BaseException:
             self.pending = [*pending, *self.pending]  # tried once more at the end
             raise
-        for request, reply in pending:
-            kept = earlier.get(request.key, reply)
+        for one, (request, reply) in zip(sent, pending, strict=True):
+            kept = earlier.get(one.key, reply)
             self.replies[request.key] = kept
             self.engine.land(request.key, kept)
             self.engine.ledger.note(reply)

@@ -1,0 +1,40 @@
+"""Model -> what is known of its dialect: by its name, and by what its endpoint taught."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flipmeter.model.backends.backend import Capability
+from flipmeter.model.backends.family import family_of
+from flipmeter.model.endpoints import Provider, has_endpoint
+from flipmeter.model.names import identity_of, params_for
+from flipmeter.model.store.store import Store
+from flipmeter.model.wires.dialect import dialect_of
+from flipmeter.model.wires.learned import DIALECT, note_corrections, spoken_as
+from flipmeter.types import Corrections, Decoding, Model
+
+
+def recall_dialect(model: Model, decoding: Decoding, store: Store) -> Capability | None:
+    """What an endpoint taught about the fields of a body, None if nothing."""
+    if not has_endpoint(model):
+        return None
+    known = store.capabilities(identity_of(model), spoken_as(params_for(model, decoding, 0)))
+    return known.get(DIALECT)
+
+
+def note_dialect(model: Model, store: Store, corrections: Corrections) -> None:
+    """Record what an endpoint taught, for every study that asks the model in the same way."""
+    note_corrections(store, identity_of(model), params_for(model, Decoding(), 0), corrections)
+
+
+def unsent(model: Model, decoding: Decoding) -> Iterator[str]:
+    """A sentence for each setting of a study that models of this name are known to refuse."""
+    family = family_of(model)
+    if not isinstance(family, Provider):
+        return
+    dialect = dialect_of(family.table, model.own_name)
+    body = {**decoding.body(), **model.extra}
+    for name in (name for name in dialect.dropped(body) if body[name] is not None):
+        unless = " unless it is set not to reason (`reasoning_effort: none`)"
+        way_out = unless if name in dialect.quiet_only else ""
+        yield f"{name} is not sent: '{model.own_name}' refuses it{way_out}"

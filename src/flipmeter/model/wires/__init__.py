@@ -1,0 +1,1 @@
+"""Request -> body of a vendor's API, and its answer -> Reply."""

@@ -1,0 +1,62 @@
+"""One API as it is spoken: where a request goes, its body, and the reply in an answer."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from flipmeter.model.backends.response import Trouble, trouble_in
+from flipmeter.types import Reply, Request
+
+
+@lru_cache(maxsize=1024)
+def interface_in(params: str) -> str:
+    """The interface that a request is for."""
+    return str(json.loads(params).get("interface", "chat"))
+
+
+class Wire(ABC):
+    """What differs between the APIs of vendors; it holds no state and no key."""
+
+    vendor: str = "OpenAI"
+
+    @abstractmethod
+    def path(self, model: str) -> str:
+        """Where a request is sent, behind the base URL."""
+
+    @abstractmethod
+    def body(self, model: str, request: Request) -> bytes:
+        """The body of a request, for a model as its endpoint calls it."""
+
+    @abstractmethod
+    def flaw(self, answer: Mapping[str, Any]) -> str:
+        """Why an answer holds no reply, "" if it does: a reply is stored for good."""
+
+    @abstractmethod
+    def reply(
+        self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
+    ) -> Reply:
+        """The reply in an answer, with the scores of `answers` where it shows them."""
+
+    def fields(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a body under the names that this API has for them."""
+        return dict(body)
+
+    def auth(self, key: str) -> dict[str, str]:
+        """The headers that show a key."""
+        return {"Authorization": f"Bearer {key}"}
+
+    def headers(self, params: str) -> dict[str, str]:
+        """Further headers of a request."""
+        return {}
+
+    def trouble(self, status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
+        """What went wrong, None if this is an answer."""
+        return trouble_in(status, answer, content, self.flaw)
+
+    def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
+        """How many tokens stand beside the first one, None without log-probabilities."""
+        return None
