@@ -256,16 +256,16 @@ def test_nothing_kept_and_nothing_broken_is_inconclusive(run: Run) -> None:
     [
         ({"flip": {"P1": 0.1}}, "no key named 'flip'; did you mean 'flips'"),
         ({"flips": {"P1": 10}}, "flips.P1: Input should be less than 1; got 10"),
-        ({"flips": {"P4": 0.1}}, "no contrast matches 'P4'; there are: P1, P3a"),
+        ({"flips": {"P4": 0.1}}, "no contrast matches 'P4'; known: P1, P3a"),
         (
             {"rater": "gpt*", "faults": 0.1},
-            "no rater matches 'gpt*'; there are: sim/honest, tilted",
+            "no rater matches 'gpt*'; known: sim/honest, tilted",
         ),
         (
             {"dataset": "revews", "faults": 0.1},
             "no dataset matches 'revews'; did you mean 'reviews'",
         ),
-        ({"level": "shots=*", "faults": 0.1}, "nothing is at the level 'shots=*'; there are: ''"),
+        ({"level": "shots=*", "faults": 0.1}, "nothing is at the level 'shots=*'; known: ''"),
         ({"view": "bse", "faults": 0.1}, "no view matches 'bse'; did you mean 'base'"),
         ({"rules": [{"rater": "*"}]}, "a rule asks for nothing"),
         ({}, "it asks for nothing"),

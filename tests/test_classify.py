@@ -335,7 +335,7 @@ def test_large_files_are_read_a_few_rows_at_a_time(tmp_path: Path, suffix: str) 
         ("t.csv", "body\n", "has no rows"),
         ("t.jsonl", "\n\n", "has no rows"),
         ("t.csv", "bdy\nhello\n", "did you mean 'bdy'"),
-        ("t.jsonl", '{"txt": "x"}\n', "no column 'body'; there are: txt"),
+        ("t.jsonl", '{"txt": "x"}\n', "no column 'body'; known: txt"),
         ("t.xls", "body\nx\n", r"cannot read '\.xls' files"),
         ("t.parquet", "no parquet", "no readable Parquet file"),
         ("t.csv", 'body\n"open', "broken quoting"),

@@ -209,9 +209,9 @@ def test_ids_that_are_empty_or_come_twice_are_not_taken(write: Write, repeated: 
     ("labels", "odd", "near"),
     [
         (("low", "medium", "high"), "hgih", "; did you mean 'high'?"),
-        (("low", "medium", "high"), "n/a", "; there are: low, medium, high"),
+        (("low", "medium", "high"), "n/a", "; known: low, medium, high"),
         (("negative", "neutral", "positive"), "postive", "; did you mean 'positive'?"),
-        ((1, 2, 3), "two", "; there are: 1, 2, 3"),
+        ((1, 2, 3), "two", "; known: 1, 2, 3"),
     ],
 )
 def test_an_odd_label_is_named_with_its_row(
@@ -235,7 +235,7 @@ def test_strays_are_told_from_classes_of_very_different_size(write: Write) -> No
     small[3]["severity"] = "tres"
     path = write("s.csv", csv(small))
     draft = draft_study(path, path.with_suffix(".yaml"))
-    assert "'tres' in row 5; there are: 0, 1, 2, 3" in draft.notes
+    assert "'tres' in row 5; known: 0, 1, 2, 3" in draft.notes
 
 
 def test_a_rare_class_is_no_odd_label(write: Write) -> None:
@@ -251,7 +251,7 @@ def test_many_odd_labels_are_counted(write: Write) -> None:
         records[k]["severity"] = f"other {k}"
     path = write("t.csv", csv(records))
     draft = draft_study(path, path.with_suffix(".yaml"), label="severity", scale=["low", "high"])
-    assert "'other 0' in row 2; there are: low, high" in draft.notes
+    assert "'other 0' in row 2; known: low, high" in draft.notes
     assert "5 more values of 'severity' are not on the scale" in draft.notes
 
 

@@ -175,7 +175,7 @@ def test_the_end_of_a_budget_says_what_was_spent_and_how_to_go_on() -> None:
     said = Purse(budget, Spent(3, 500_000, 10_000)).out()
     assert isinstance(said, OutOfBudget)
     assert "3 calls of 3, 510000 tokens, $0.6000 of $2, and the next request" in str(said)
-    assert str(said).endswith("with the same budget anew")
+    assert str(said).endswith("the budget then starts over")
 
 
 def test_a_budget_below_one_request_is_said() -> None:

@@ -142,7 +142,7 @@ def test_any_name_goes_to_the_catch_all() -> None:
 def test_an_unknown_model_is_told_the_names_there_are() -> None:
     status, answer = one({**HONEST, "other": Recorder()}, "chat/completions", CHAT | {"model": "x"})
     assert status == 404
-    assert answer["error"]["message"] == "no model 'x'; there are: honest, other"
+    assert answer["error"]["message"] == "no model 'x'; known: honest, other"
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_a_claim_that_is_never_settled_takes_all_items(tmp_path: Path, store: St
 @pytest.mark.parametrize(
     ("claim", "said"),
     [
-        ("P9<0.1", "no contrast named 'P9'; there are: P1"),
+        ("P9<0.1", "no contrast named 'P9'; known: P1"),
         ("P1<0.001", "cannot be shown with 150 items"),
         ("often", "cannot read the claim 'often'"),
     ],

@@ -238,7 +238,7 @@ def test_a_filter_that_nothing_fits_leaves_nothing(look: Look) -> None:
         ("page=0", "page '0' is not a number from 1 on"),
         ("page=-1", "page '-1' is not"),
         ("page=1e9", "page '1e9' is not"),
-        ("order=random", "no order 'random'; there are: distance, item"),
+        ("order=random", "no order 'random'; known: distance, item"),
     ],
 )
 def test_an_address_that_means_nothing_says_so(look: Look, query: str, said: str) -> None:

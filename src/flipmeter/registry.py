@@ -94,7 +94,7 @@ def suggestion(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.6)
     if near:
         return f"; did you mean '{near[0]}'?"
-    return f"; there are: {', '.join(known)}"
+    return f"; known: {', '.join(known)}"
 
 
 def load_extensions() -> None:

@@ -58,7 +58,7 @@ class Columns:
 
 def _missing_column(table: Table, column: str) -> str:
     near = suggestion(column, list(table.columns))
-    there = "" if "there are" in near else f" (there are: {', '.join(table.columns)})"
+    there = "" if "; known: " in near else f" (known: {', '.join(table.columns)})"
     return f"{table.file} has no column '{column}'{near}{there}"
 
 

@@ -39,7 +39,7 @@ def by_slot(p: npt.ArrayLike, orders: npt.ArrayLike) -> Floats:
 
 
 def ranks_at(slots: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
-    """Return the class at each chosen slot; "no slot" becomes "no class"."""
+    """The class at each chosen slot; "no slot" becomes "no class"."""
     slots, orders = whole(slots, "slots"), whole(orders, "orders")
     n_classes = orders.shape[-1] if orders.ndim else 0
     if slots.size and slots.max() > n_classes:
@@ -50,13 +50,13 @@ def ranks_at(slots: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
 
 
 def slots_of(ranks: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
-    """Return the slot at which each class stands; "no class" becomes "no slot"."""
+    """The slot at which each class stands; "no class" becomes "no slot"."""
     orders = whole(orders, "orders")
     return ranks_at(ranks, np.argsort(label_orders(orders, orders.shape), axis=-1) + 1)
 
 
 def rotations(n_classes: int) -> tuple[tuple[Rank, ...], ...]:
-    """Return the M cyclic orders, the natural one first: every class visits every slot once."""
+    """The M cyclic orders, the natural one first: every class visits every slot once."""
     return tuple(
         tuple((slot + turn) % n_classes + 1 for slot in range(n_classes))
         for turn in range(n_classes)
@@ -64,7 +64,7 @@ def rotations(n_classes: int) -> tuple[tuple[Rank, ...], ...]:
 
 
 def probabilities(p: npt.ArrayLike) -> Floats:
-    """Return checked rows: each is on the simplex, or all NaN."""
+    """Checked rows: each is on the simplex, or all NaN."""
     try:
         p = np.asarray(p, dtype=np.float64)
     except ValueError:
@@ -83,7 +83,7 @@ def probabilities(p: npt.ArrayLike) -> Floats:
 
 
 def label_orders(orders: npt.ArrayLike, shape: tuple[int, ...]) -> Ranks:
-    """Return checked orders, one for each row of the shape."""
+    """Checked orders, one for each row of the shape."""
     orders = whole(orders, "orders")
     n_classes = shape[-1] if shape else 0
     if orders.ndim == 0 or (np.sort(orders, axis=-1) != np.arange(1, n_classes + 1)).any():
@@ -98,7 +98,7 @@ def label_orders(orders: npt.ArrayLike, shape: tuple[int, ...]) -> Ranks:
 
 
 def whole(values: npt.ArrayLike, what: str) -> Ranks:
-    """Return whole numbers from 0."""
+    """Whole numbers from 0."""
     try:
         array = np.asarray(values)
     except ValueError:
@@ -109,11 +109,11 @@ def whole(values: npt.ArrayLike, what: str) -> Ranks:
 
 
 def logs(p: Floats, floor: float = LEAST) -> Floats:
-    """Return logarithms of probabilities, none lower than that of the floor."""
+    """Logarithms of probabilities, none lower than that of the floor."""
     return np.asarray(np.log(np.maximum(p, floor)))
 
 
 def softmax(scores: Floats) -> Floats:
-    """Return the distribution along the last axis whose log-odds are the scores."""
+    """The distribution along the last axis whose log-odds are the scores."""
     odds = np.exp(scores - scores.max(axis=-1, keepdims=True))
     return np.asarray(odds / odds.sum(axis=-1, keepdims=True))

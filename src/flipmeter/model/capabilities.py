@@ -54,7 +54,7 @@ Found = tuple[bool | None, str]
 
 
 def needs(model: Model, decoding: Decoding, *, scored: bool = False) -> tuple[str, ...]:
-    """Return what a model must have for what is asked of it."""
+    """What a model must have for what is asked of it."""
     wanted = {
         "completions": interface_of(model) == "completions",
         "reasoning": any(name in model.extra for name in REASONING),
@@ -65,7 +65,7 @@ def needs(model: Model, decoding: Decoding, *, scored: bool = False) -> tuple[st
 
 
 def asked_as(model: Model) -> str:
-    """Return how a model is asked, as far as it changes what the endpoint has."""
+    """How a model is asked, as far as it changes what the endpoint has."""
     extra = without_logprobs(model).extra
     return canonical_json({**extra, "interface": interface_of(model)})
 
@@ -191,7 +191,7 @@ class _Examiner:
             raise tried.problem
 
     async def examine(self, name: str) -> Capability:
-        """Return a finding; one that rests on what may pass has no date."""
+        """A finding; one that rests on what may pass has no date."""
         self._is_passing = False
         is_there, how = await self._find(name)
         if is_there is None and self._declares(name):
@@ -267,7 +267,7 @@ class _Examiner:
         return True, f"{_SHOWN}: two answers with one seed are equal, with another they differ"
 
     async def _refused(self, tried: Tried, interface: Interface | None = None) -> Found:
-        """Say whether a refusal is about what was asked for: is a plain request answered?"""
+        """Whether a refusal is about what was asked for: is a plain request answered?"""
         if tried.is_passing:
             return None, tried.refusal
         plain = await self._try(interface=interface, leave_out=REASONING)
@@ -323,7 +323,7 @@ _SHOWN = "shown by a request"
 
 
 def _turns_off(sent: Mapping[str, Any]) -> bool:
-    """Say whether a reasoning field asks for none."""
+    """Whether a reasoning field asks for none."""
     field = sent.get("reasoning")
     field = field if isinstance(field, dict) else {}
     effort = field.get("effort", sent.get("reasoning_effort"))

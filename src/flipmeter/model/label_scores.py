@@ -38,7 +38,7 @@ class Tree(Generic[Token]):
                 self._below.setdefault(way[:n], {}).setdefault(token, set()).update(labels)
 
     def branches(self, place: tuple[Token, ...]) -> dict[Token, set[int]]:
-        """Return the tokens that go on from a place to other labels than its own, with these."""
+        """The tokens that go on from a place to other labels than its own, with these."""
         own = {*self._ends.get(place, ())}
         below = self._below.get(place, {})
         return {token: labels for token, labels in below.items() if not labels <= own}
@@ -53,7 +53,7 @@ class Tree(Generic[Token]):
     def scores(
         self, shown_after: Callable[[tuple[Token, ...]], Mapping[Token, float]]
     ) -> tuple[float, ...]:
-        """Return the log-probability of each label, given that of the tokens shown at each fork.
+        """The log-probability of each label, given that of the tokens shown at each fork.
 
         A label none of whose ways is shown has half of what an unseen token can have at most.
         """
@@ -95,7 +95,7 @@ def _shared(
 
 
 def _bound(shown: Mapping[Token, float]) -> float:
-    """Return half of what an unseen token can have: the least that is shown, or what is left."""
+    """Half of what an unseen token can have: the least that is shown, or what is left."""
     shares = [math.exp(share) for share in shown.values()]
     most = min(min(shares, default=1.0), max(1 - sum(shares), ROUNDING))
     return math.log(most / 2) if most else LEAST
@@ -110,7 +110,7 @@ def _log_sum(scores: Sequence[float]) -> float:
 
 
 def ending(text: str) -> str:
-    """Return the last word of a prompt with the white space before it: what follows joins that."""
+    """The last word of a prompt with the white space before it: what follows joins that."""
     words = text.rstrip()
     if len(words) < len(text):
         return text[len(words) :]
@@ -119,7 +119,7 @@ def ending(text: str) -> str:
 
 
 def written(answers: Sequence[str], end: str, encode: Callable[[str], Sequence[int]]) -> Tree[int]:
-    """Return the ways to write answers behind a prompt's end, by a tokenizer without additions.
+    """The ways to write answers behind a prompt's end, by a tokenizer without additions.
 
     "1" and " 1" are different tokens, and either may be what the model says.
     """
@@ -150,7 +150,7 @@ SKIPPED = " \t\r\n*`'\"“”‘’([{:=#>"
 
 
 def scores_along(steps: Sequence[Step], answers: Sequence[str]) -> tuple[float, ...] | None:
-    """Return the log-probability of each answer at the place where a reply begins its label.
+    """The log-probability of each answer at the place where a reply begins its label.
 
     Only what stands along the reply's own tokens is known. A token beside them that is an answer
     counts for it; one that only begins answers is shared among these equally, so that each is off
@@ -182,7 +182,7 @@ def scores_along(steps: Sequence[Step], answers: Sequence[str]) -> tuple[float, 
 def _trail(
     steps: Sequence[Step], names: Sequence[str], fold: Callable[[str], str]
 ) -> list[tuple[tuple[str, ...], str, Step]]:
-    """Return the steps of a reply while it may become a label, each with what was said before."""
+    """The steps of a reply while it may become a label, each with what was said before."""
     trail: list[tuple[tuple[str, ...], str, Step]] = []
     place: tuple[str, ...] = ()
     for step in steps:
@@ -194,7 +194,7 @@ def _trail(
 
 
 def _first_step(steps: Sequence[Step], names: Sequence[str]) -> int:
-    """Return the number of the step in which the label begins, with one space before it."""
+    """The number of the step in which the label begins, with one space before it."""
     text = "".join(step.token for step in steps)
     thought = THOUGHT.match(text)
     start = _skip(text, thought.end() if thought else 0)
@@ -213,7 +213,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def _named(text: str, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the label that a text is, or begins with as a whole word."""
+    """The label that a text is, or begins with as a whole word."""
     found = [
         (len(name), label)
         for label, name in enumerate(names)
@@ -223,7 +223,7 @@ def _named(text: str, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def _begun(text: str, names: Sequence[str]) -> tuple[int, ...]:
-    """Return the labels that go on from a text."""
+    """The labels that go on from a text."""
     return tuple(
         label for label, name in enumerate(names) if name.startswith(text) and name != text
     )

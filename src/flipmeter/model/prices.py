@@ -49,11 +49,11 @@ class PriceList:
     note: str = ""
 
     def of(self, model: Model) -> Quote | None:
-        """Return what the list says by the model's address, or by its name at the provider."""
+        """What the list says by the model's address, or by its name at the provider."""
         return self.quotes.get(model.address) or self.quotes.get(model.own_name)
 
     def answer(self, model: Model) -> Quote:
-        """Return the provider's word on its own model, or why there is none."""
+        """The provider's word on its own model, or why there is none."""
         missing = self.note or f"{self.source} does not list '{model.own_name}'"
         return self.quotes.get(model.own_name) or Quote(note=missing)
 
@@ -65,7 +65,7 @@ async def find_prices(
     *,
     is_offline: bool = False,
 ) -> dict[str, Quote]:
-    """Return what each model charges, by title: the study's word, else a file's, else its provider.
+    """What each model charges, by title: the study's word, else a file's, else its provider.
 
     `own` holds the study's prices by title. A provider's list that cannot be had is no failure.
     """
@@ -84,7 +84,7 @@ async def find_prices(
 
 
 def _known(model: Model, own: Mapping[str, Price], listed: PriceList | None) -> Quote | None:
-    """Return what is known without asking anybody."""
+    """What is known without asking anybody."""
     if model.title in own:
         return Quote(own[model.title], "the study")
     if listed is not None and (quote := listed.of(model)) and quote.price is not None:
@@ -174,7 +174,7 @@ def _priced(quotes: Mapping[str, Quote]) -> bool:
 
 
 def _amount(value: object) -> float | None:
-    """Return a number that can be a price, None for anything else."""
+    """A number that can be a price, None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

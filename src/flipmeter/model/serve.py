@@ -105,7 +105,7 @@ class Front:
         self._repeats = itertools.count(int.from_bytes(os.urandom(6), "big"))
 
     def application(self) -> web.Application:
-        """Return the server's routes, with and without a version before them."""
+        """The server's routes, with and without a version before them."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
         app.router.add_get("/health", self._health)
         for prefix in PREFIXES:
@@ -189,7 +189,7 @@ class Front:
         for name in (model, ANY_MODEL):
             if name in self._backends:
                 return name
-        raise Refused(404, f"no model '{model}'; there are: {', '.join(self._backends)}")
+        raise Refused(404, f"no model '{model}'; known: {', '.join(self._backends)}")
 
 
 def _listed(name: str, backend: Backend) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _listed(name: str, backend: Backend) -> dict[str, Any]:
 
 
 def _decode(content: bytes) -> dict[str, Any]:
-    """Return the body of a request for one whole answer."""
+    """The body of a request for one whole answer."""
     try:
         body = json.loads(content)
     except ValueError as error:
@@ -228,7 +228,7 @@ def _message(row: object) -> Message:
 
 
 def _text(content: object) -> str:
-    """Return a content that is a string or a list of text parts."""
+    """A content that is a string or a list of text parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]
@@ -255,7 +255,7 @@ def _params(body: Mapping[str, Any], interface: Interface) -> str:
 def _completion(
     kind: str, stem: str, model: str, choice: dict[str, Any], reply: Reply
 ) -> web.Response:
-    """Return the answer as an OpenAI endpoint would write it."""
+    """The answer as an OpenAI endpoint would write it."""
     usage = reply.usage
     prompt, completion = usage.prompt or 0, usage.completion or 0
     answer = {
@@ -283,7 +283,7 @@ def _completion(
 
 
 def _logprobs(kind: str, reply: Reply) -> dict[str, Any] | None:
-    """Return the tokens of a reply with what stood beside them, as either interface writes it."""
+    """The tokens of a reply with what stood beside them, as either interface writes it."""
     steps = reply.steps if isinstance(reply, Spoken) else ()
     if not steps:
         return None

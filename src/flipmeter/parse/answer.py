@@ -69,7 +69,7 @@ def _meant(slot: Slot, prompt: Prompt) -> Rank:
 
 
 def counted(answer: Answer, drawn: Sequence[Answer], prompt: Prompt) -> Answer:
-    """Return an answer with the probabilities of the slots as drawn answers have them.
+    """An answer with the probabilities of the slots as drawn answers have them.
 
     They are smoothed by one draw more that is spread over all slots, so that none is 0; the share
     of draws in which a label could be read is what the labels have together.
@@ -85,7 +85,7 @@ def counted(answer: Answer, drawn: Sequence[Answer], prompt: Prompt) -> Answer:
 def _weighed(
     scores: tuple[float, ...], answers: tuple[str, ...]
 ) -> tuple[tuple[float, ...] | None, float]:
-    """Return the probabilities of the slots among themselves, and what they have together.
+    """The probabilities of the slots among themselves, and what they have together.
 
     Scores stand in the order of the answers' texts, as they were asked for.
     """
@@ -98,7 +98,7 @@ def _weighed(
 
 
 def _read(reply: Reply, prompt: Prompt, how: Extract | None) -> tuple[Slot, Fault | None]:
-    """Return the slot a reply names, or its fault; why it ended is looked at before its text."""
+    """The slot a reply names, or its fault; why it ended is looked at before its text."""
     if reply.error:
         return 0, "error"
     if reply.finish in REFUSED:
@@ -154,7 +154,7 @@ def _fault(text: str, found: set[Slot], was_cut: bool) -> Fault:
 
 
 def read_slots(text: str, answers: tuple[str, ...], *, only_first_line: bool = False) -> set[Slot]:
-    """Return the slots whose label a text names: one is an answer, more are ambiguous.
+    """The slots whose label a text names: one is an answer, more are ambiguous.
 
     The first line decides when it names a label: a raw-text model goes on with another example.
     A reply that was cut must begin with its label; a label further on may be part of a thought.
@@ -178,7 +178,7 @@ def _slots_in(text: str, answers: tuple[str, ...]) -> set[Slot]:
 
 
 def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
-    """Say whether a reply was cut where another label goes on: "1" may have become "10"."""
+    """Whether a reply was cut where another label goes on: "1" may have become "10"."""
     said = text.lstrip()
     return "\n" not in said and any(
         _fold(said).endswith(_fold(shorter)) and _fold(longer).startswith(_fold(shorter))
@@ -189,7 +189,7 @@ def _may_go_on(text: str, answers: tuple[str, ...]) -> bool:
 
 
 def _is_negated(text: str, match: re.Match[str]) -> bool:
-    """Say whether a label is denied: "not hate" names no class, and certainly not hate."""
+    """Whether a label is denied: "not hate" names no class, and certainly not hate."""
     return NEGATION.search(text, 0, match.start()) is not None
 
 

@@ -20,7 +20,7 @@ GROUP = "label"
 
 
 def extract(text: str, how: Extract) -> list[str]:
-    """Return what stands where a label belongs, as often as it does; nothing if it is not there."""
+    """What stands where a label belongs, as often as it does; nothing if it is not there."""
     if how.regex:
         return [_group(match) for match in _matches(how.regex, text)]
     path = read_path(how.json)
@@ -105,7 +105,7 @@ def _next(text: str, place: int) -> int:
 
 
 def _at(document: Any, path: tuple[Step, ...]) -> Any:
-    """Return what stands at a path, None where it leads nowhere."""
+    """What stands at a path, None where it leads nowhere."""
     for step in path:
         try:
             document = document[step]
@@ -115,7 +115,7 @@ def _at(document: Any, path: tuple[Step, ...]) -> Any:
 
 
 def _label(value: Any) -> str:
-    """Return a value as the text of a label, "" if it cannot be one."""
+    """A value as the text of a label, "" if it cannot be one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_text = isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -285,7 +285,7 @@ def _nobody(rule: Rule, keys: Sequence[Key]) -> str:
         if not any(fnmatchcase(name, pattern) for name in there):
             return f"gate: no {kind} matches '{pattern}'{suggestion(pattern, there)}"
     there = list(dict.fromkeys(key[2] or "''" for key in keys))
-    return f"gate: nothing is at the level '{rule.level}'; there are: {', '.join(there)}"
+    return f"gate: nothing is at the level '{rule.level}'; known: {', '.join(there)}"
 
 
 def _asked(

@@ -518,9 +518,9 @@ def check_level(factor: str, value: Any) -> None:
     elif factor == "cardinality" and not (value is None or _is_whole(value, 2)):
         raise Problem(f"cardinality is {value!r}; it is a whole number of classes, 2 or more")
     elif factor == "layout" and value not in ("cued", "paper"):
-        raise Problem(f"no layout named '{value}'; there are: cued, paper")
+        raise Problem(f"no layout named '{value}'; known: cued, paper")
     elif factor == "word_reversal" and value not in ("header", "flipped"):
-        raise Problem(f"no word_reversal named '{value}'; there are: header, flipped")
+        raise Problem(f"no word_reversal named '{value}'; known: header, flipped")
 
 
 def _is_whole(value: Any, least: int) -> bool:

@@ -45,7 +45,7 @@ class Wanted:
         filters = {name: query[name] for name in TITLES if query.get(name)}
         order, page = query.get("order", ""), query.get("page", "1")
         if order not in ORDERS:
-            raise Problem(f"no order '{order}'; there are: {', '.join(filter(None, ORDERS))}")
+            raise Problem(f"no order '{order}'; known: {', '.join(filter(None, ORDERS))}")
         if not page.isdecimal() or not 0 < int(page) < 10**9:
             raise Problem(f"page '{page}' is not a number from 1 on")
         return cls(filters, order, int(page))

@@ -115,7 +115,7 @@ def _blended(expected: Ints, learned: Floats, lam: float) -> Floats:
 
 
 def _below(shares: Sequence[float] | None, n_classes: int) -> Floats:
-    """Return the share of items below each cut."""
+    """The share of items below each cut."""
     assumed = np.full(n_classes, 1 / n_classes) if shares is None else np.asarray(shares, float)
     if assumed.shape != (n_classes,) or not (assumed >= 0).all() or not np.isfinite(assumed).all():
         raise Problem(f"shares must be {n_classes} numbers, one per class, none negative")

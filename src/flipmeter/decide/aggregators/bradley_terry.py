@@ -45,7 +45,7 @@ def bradley_terry(
     *,
     mode: Mode = "recommended",
 ) -> Ints:
-    """Return the class whose demonstrations' mean log strength is nearest the item's.
+    """The class whose demonstrations' mean log strength is nearest the item's.
 
     Level classes: the one nearest the middle of the scale, then the lower. Paper mode has no games
     among demonstrations, compares strengths rather than their logarithms, and takes the lowest of
@@ -73,7 +73,7 @@ def _star(compared: Comparisons) -> Aggregated:
 
 
 def _star_strengths(records: Ints) -> tuple[Floats, Floats]:
-    """Return the strengths of beaten, level and winning demonstrations, and of the item.
+    """The strengths of beaten, level and winning demonstrations, and of the item.
 
     A record is the item's wins, ties and losses. All are updated at once, floored, and divided by
     their mean, until none moves by the tolerance or the iterations are used up.
@@ -105,7 +105,7 @@ def _anchored(compared: Comparisons) -> Aggregated:
 
 
 def anchored_strengths(compared: Comparisons) -> Floats:
-    """Return log strengths by class and outcome (wins, ties, losses), then of the item, per item.
+    """Log strengths by class and outcome (wins, ties, losses), then of the item, per item.
 
     Where there is no such demonstration the strength is what one would have had.
     """
@@ -129,7 +129,7 @@ def _solved(counts: Ints, n_classes: int) -> Floats:
 
 
 def _results(n_classes: int) -> Floats:
-    """Return what the player of a row gets from one game with that of a column: 1, ½ or 0."""
+    """What the player of a row gets from one game with that of a column: 1, ½ or 0."""
     classes = np.repeat(np.arange(n_classes), 3)
     results = np.full((len(classes) + 1, len(classes) + 1), 0.5)
     results[:-1, :-1] += np.sign(classes[:, None] - classes) / 2
@@ -141,7 +141,7 @@ def _results(n_classes: int) -> Floats:
 def log_strengths(
     points: Floats, games: Floats, start: Floats | None = None, *, prior: float = PRIOR
 ) -> Floats:
-    """Return the most probable log strengths of the players of many tables, by Newton's method.
+    """The most probable log strengths of the players of many tables, by Newton's method.
 
     `points` (tables x players) is what each player got from all its games, half of one for a tie;
     `games` (tables x players x players, or what can be spread to that) how many there were.
@@ -170,7 +170,7 @@ def log_strengths(
 
 
 def _counts(compared: Comparisons) -> Ints:
-    """Return items x classes x (wins, ties, losses)."""
+    """Items x classes x (wins, ties, losses)."""
     return np.stack([compared.wins, compared.ties, compared.losses], axis=2)
 
 
@@ -179,7 +179,7 @@ def _flat(counts: Ints) -> Ints:
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """Return the rows that differ, and which of them each row is."""
+    """The rows that differ, and which of them each row is."""
     # As bytes they are compared ten times faster than number by number (np.unique with an axis).
     packed = np.ascontiguousarray(rows, dtype=np.min_scalar_type(rows.max()))
     keys = packed.view(np.dtype((np.void, packed.itemsize * packed.shape[1])))[:, 0]
@@ -192,7 +192,7 @@ def _chunks(rows: Ints) -> list[Ints]:
 
 
 def _class_means(counts: Ints, strengths: Floats) -> Floats:
-    """Return the mean strength of each class's demonstrations, NaN where there are none."""
+    """The mean strength of each class's demonstrations, NaN where there are none."""
     sizes = counts.sum(axis=2)
     total = (counts * strengths).sum(axis=2)
     return np.where(sizes > 0, total / np.maximum(sizes, 1), np.nan)

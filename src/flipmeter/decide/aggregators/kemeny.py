@@ -25,7 +25,7 @@ class Ranking:
 
 
 def central_ranking(rankings: npt.ArrayLike) -> Ranking:
-    """Return the ranking with the least total Kendall distance (Kemeny), of things 0 to n-1.
+    """The ranking with the least total Kendall distance (Kemeny), of things 0 to n-1.
 
     Among equals it is the one whose first thing has the lowest number, and so on.
     """
@@ -48,7 +48,7 @@ def central_ranking(rankings: npt.ArrayLike) -> Ranking:
 
 
 def _costs(contradicted: npt.NDArray[np.int64]) -> list[int]:
-    """Return for each set of things already placed what placing the others costs at least."""
+    """For each set of things already placed what placing the others costs at least."""
     full = (1 << len(contradicted)) - 1
     cost = [0] * (full + 1)
     for placed in reversed(range(full)):
@@ -59,7 +59,7 @@ def _costs(contradicted: npt.NDArray[np.int64]) -> list[int]:
 def _steps(
     placed: int, cost: Sequence[int], contradicted: npt.NDArray[np.int64]
 ) -> list[tuple[int, int]]:
-    """Return each thing that can come next, with the least cost of that and all that follows."""
+    """Each thing that can come next, with the least cost of that and all that follows."""
     left = [thing for thing in range(len(contradicted)) if not placed >> thing & 1]
     lost = contradicted[np.ix_(left, left)].sum(axis=1).tolist()
     return [

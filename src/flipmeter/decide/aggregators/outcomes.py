@@ -105,14 +105,14 @@ class Comparisons:
 
 
 def is_paper(mode: Mode) -> bool:
-    """Say whether a mode is the paper's; refuse one that does not exist."""
+    """Whether a mode is the paper's; refuse one that does not exist."""
     if mode not in get_args(Mode):
         raise Problem(f"no mode named '{mode}'{suggestion(str(mode), list(get_args(Mode)))}")
     return mode == "paper"
 
 
 def place(scores: Ints | Floats, cuts: Ints | Floats, prefer: Preference) -> Aggregated:
-    """Return the class between two cuts; a score on a cut belongs to the classes on both sides."""
+    """The class between two cuts; a score on a cut belongs to the classes on both sides."""
     low = np.searchsorted(cuts, scores, side="left")
     high = np.searchsorted(cuts, scores, side="right")
     classes = np.arange(len(cuts) + 1)

@@ -25,7 +25,7 @@ def majority_vote(
     *,
     mode: Mode = "recommended",
 ) -> Ints:
-    """Return the class with most votes.
+    """The class with most votes.
 
     Level classes: the one nearest the mean of all votes, then nearest their median, then the lower.
     Paper mode takes the one whose vote stands first, which depends on the demonstrations' order.
@@ -40,7 +40,7 @@ def mean_score(
     *,
     mode: Mode = "recommended",
 ) -> Ints:
-    """Return the rounded mean of the votes; a half goes towards the middle of the scale.
+    """The rounded mean of the votes; a half goes towards the middle of the scale.
 
     Paper mode rounds a half up. In both, far demonstrations pull every item to the middle, even
     under a perfect comparator: `recommended` mends the rounding and no more.
@@ -58,7 +58,7 @@ def most_voted(compared: Comparisons, mode: Mode) -> Aggregated:
 
 
 def favourite(votes: Ints) -> Aggregated:
-    """Return the class with most votes (items x classes); see `majority_vote` for level ones."""
+    """The class with most votes (items x classes); see `majority_vote` for level ones."""
     n_classes = votes.shape[1]
     classes = np.arange(1, n_classes + 1)
     n_votes, total = votes.sum(axis=1, keepdims=True), (votes @ classes)[:, None]
@@ -96,7 +96,7 @@ def _votes(compared: Comparisons) -> Ints:
 
 
 def _twice_the_median(votes: Ints) -> Ints:
-    """Return the sum of the two middle votes, which are one and the same if their number is odd."""
+    """The sum of the two middle votes, which are one and the same if their number is odd."""
     up_to = votes.cumsum(axis=1)
     n_votes = up_to[:, -1:]
     below, above = ((up_to <= place).sum(axis=1) for place in ((n_votes - 1) // 2, n_votes // 2))
@@ -105,7 +105,7 @@ def _twice_the_median(votes: Ints) -> Ints:
 
 
 def _first_seen(compared: Comparisons, is_level: npt.NDArray[np.bool_]) -> Ints:
-    """Return, of the level classes, the one that the first demonstration voted for."""
+    """Of the level classes, the one that the first demonstration voted for."""
     votes = np.clip(compared.labels + compared.outcomes, 1, compared.n_classes)
     first = np.take_along_axis(is_level, votes - 1, axis=1).argmax(axis=1)
     return np.take_along_axis(votes, first[:, None], axis=1)[:, 0]

@@ -86,7 +86,7 @@ def average_probabilities(
     floor: float = LEAST,
     least: int | None = None,
 ) -> Floats:
-    """Return the mean over views, by class (items x views x slots in, items x classes out).
+    """The mean over views, by class (items x views x slots in, items x classes out).
 
     The geometric mean over the natural and the reversed order cancels what is odd in this item's
     slot preference, over all rotations the whole of it; the arithmetic one is how PriDe answers the
@@ -140,7 +140,7 @@ def _nearest(p: Floats, orders: Ranks, best: Booleans) -> Booleans:
 
 
 def several_views(p: npt.ArrayLike) -> Floats:
-    """Return checked items x views x slots."""
+    """Checked items x views x slots."""
     p = probabilities(p)
     if p.ndim != 3:
         raise Problem(f"probabilities must be items x views x slots; got shape {p.shape}")
@@ -155,7 +155,7 @@ def _rank_table(ranks: npt.ArrayLike) -> Ranks:
 
 
 def _summed(ranks: Ranks, least: int | None) -> tuple[Ranks, Ranks, Booleans]:
-    """Return for each item the number of its classes, their sum, and whether it counts."""
+    """For each item the number of its classes, their sum, and whether it counts."""
     n = (ranks > 0).sum(axis=1)
     return np.maximum(n, 1), ranks.sum(axis=1), n >= _enough(least, ranks.shape[1])
 

@@ -86,7 +86,7 @@ def fit_fair_map(
 def loss_and_gradient(
     theta: Floats, where: npt.NDArray[np.int64], spread: float = SPREAD
 ) -> tuple[float, Floats]:
-    """Return the objective and its slope along theta, the log heights of the steps between knots.
+    """The objective and its slope along theta, the log heights of the steps between knots.
 
     `where` names the knot of each probability (3 x pairs: original, ids and positions swapped).
     """
@@ -102,7 +102,7 @@ def loss_and_gradient(
 
 
 def _heights(theta: Floats) -> tuple[Floats, Floats]:
-    """Return the heights of the steps, which sum to 1, and the map's values at the knots."""
+    """The heights of the steps, which sum to 1, and the map's values at the knots."""
     steps = np.exp(theta - theta.max())
     steps /= steps.sum()
     values = np.concatenate([[0.0], np.cumsum(steps)])

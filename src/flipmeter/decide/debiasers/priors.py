@@ -154,7 +154,7 @@ def _prior(weights: Floats, form: str, p: Floats, in_sample: bool = False) -> Pr
 
 
 def _complete(p: npt.ArrayLike, orders: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return the items that have probabilities in every view, and the orders, one per view."""
+    """The items that have probabilities in every view, and the orders, one per view."""
     p = several_views(p)
     orders = label_orders(orders, p.shape[1:])
     return _some(p[~np.isnan(p).any(axis=(1, 2))], len(p)), orders
@@ -174,7 +174,7 @@ def _some(p: Floats, n_items: int) -> Floats:
 
 
 def _visits(orders: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return how often each class (second axis) stands at each slot (first axis)."""
+    """How often each class (second axis) stands at each slot (first axis)."""
     ranks = np.arange(orders.shape[1]) + 1
     return np.asarray((orders[:, :, None] == ranks).sum(axis=0))
 

@@ -90,7 +90,7 @@ class Pairwise:
 
 
 def plain_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
-    """Return items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
+    """Items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
 
     It is 0 where the two slots disagree or one could not be read.
     """
@@ -100,7 +100,7 @@ def plain_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Boolea
 
 
 def fair_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
-    """Return the outcomes after the probabilities of all pairs went through one fair map.
+    """The outcomes after the probabilities of all pairs went through one fair map.
 
     A map that the published weight makes flat is fitted again with more spread, but in the paper's
     mode.
@@ -122,14 +122,14 @@ def _probability(answer: Answer, slot: int) -> float:
 
 
 def _chosen(p: npt.NDArray[np.float64]) -> Ints:
-    """Return which passage is chosen, 0 where neither is."""
+    """Which passage is chosen, 0 where neither is."""
     return np.where(p > 0.5, _FIRST, np.where(p < 0.5, _SECOND, 0))
 
 
 def _asked(
     panel: Asked, heard: Heard, order: str, read: Callable[[Answer], float]
 ) -> npt.NDArray[np.float64]:
-    """Return what was answered about every item and demonstration in an order."""
+    """What was answered about every item and demonstration in an order."""
     found = [
         [read(heard[Ask(item, panel.view, f"{demo.id} {order}")]) for demo in panel.demos]
         for item in panel.items
@@ -143,7 +143,7 @@ def _in_frame(panel: Asked, outcomes: Ints) -> Ints:
 
 
 def consensus(forward: npt.NDArray[Any], backward: npt.NDArray[Any]) -> Ints:
-    """Return +1 where the item was chosen in both slots, -1 where the demonstration was, else 0."""
+    """+1 where the item was chosen in both slots, -1 where the demonstration was, else 0."""
     is_item = (forward == _FIRST) & (backward == _SECOND)
     is_demo = (forward == _SECOND) & (backward == _FIRST)
     return np.asarray(is_item, dtype=np.int64) - np.asarray(is_demo, dtype=np.int64)
@@ -187,7 +187,7 @@ def _ranks(answers: Iterable[Answer]) -> list[Rank]:
 
 
 def _fault_if_unread(answers: Sequence[Answer]) -> Decision | None:
-    """Return the fault that most answers have if none could be read."""
+    """The fault that most answers have if none could be read."""
     if all(answer.fault for answer in answers):
         return Decision(NO_CLASS, fault=_main_fault(answers))
     return None

@@ -44,18 +44,18 @@ Views = Callable[[View], tuple[View, ...]]
 
 
 def both_label_orders(view: View) -> tuple[View, ...]:
-    """Return a view with the labels in natural and in reversed order, the natural first."""
+    """A view with the labels in natural and in reversed order, the natural first."""
     natural = tuple(sorted(view.label_order))
     return tuple(_with_labels(view, order) for order in (natural, natural[::-1]))
 
 
 def all_rotations(view: View) -> tuple[View, ...]:
-    """Return a view with its labels turned round, so that every class visits every slot."""
+    """A view with its labels turned round, so that every class visits every slot."""
     return tuple(_with_labels(view, order) for order in rotations(len(view.label_order)))
 
 
 def both_demo_orders(view: View) -> tuple[View, ...]:
-    """Return a view with the demonstrations of the lowest class first, and last."""
+    """A view with the demonstrations of the lowest class first, and last."""
     return tuple(
         replace(view, name=f"{view.name}, demos {order}", demo_order=order)
         for order in ("ascending", "descending")

@@ -98,11 +98,11 @@ class Pipeline(Protocol):
     def traits(self) -> Traits: ...
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        """Return what to ask next; nothing when the items can be settled."""
+        """What to ask next; nothing when the items can be settled."""
         ...
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        """Return one decision for every item, in their order."""
+        """One decision for every item, in their order."""
         ...
 
 
@@ -116,7 +116,7 @@ _MODES: tuple[Mode, ...] = ("recommended", "paper")
 
 @lru_cache(maxsize=256)
 def open_pipeline(name: str) -> Pipeline:
-    """Return a pipeline by its name; `@paper` and `@recommended` at its end choose the form.
+    """A pipeline by its name; `@paper` and `@recommended` at its end choose the form.
 
     What stands in brackets chooses among the options of a pipeline: `pair+vote(5)`,
     `orbit(labels:dihedral)`.
@@ -125,7 +125,7 @@ def open_pipeline(name: str) -> Pipeline:
     for known in _MODES:
         if known == (mode or "recommended"):
             return _opened(plain)(known)
-    raise Problem(f"no mode named '{mode}' for '{plain}'; there are: {', '.join(_MODES)}")
+    raise Problem(f"no mode named '{mode}' for '{plain}'; known: {', '.join(_MODES)}")
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,12 @@ _NUMBER = re.compile(r"\d{1,6}")
 
 
 def in_mode(name: str, mode: Mode) -> str:
-    """Return the name of a pipeline with the mode of a study, unless it has one of its own."""
+    """The name of a pipeline with the mode of a study, unless it has one of its own."""
     return name if "@" in name or mode == "recommended" else f"{name}@{mode}"
 
 
 def unheard(asks: Iterable[Ask], heard: Heard) -> list[Ask]:
-    """Return what has no answer yet, each once."""
+    """What has no answer yet, each once."""
     return [ask for ask in dict.fromkeys(asks) if ask not in heard]
 
 

@@ -170,7 +170,7 @@ def _kept(requests: Iterable[Request]) -> Iterator[dict[str, Any]]:
 
 
 def read_batch(folder: Path) -> dict[str, Request]:
-    """Return the requests of a batch by key, each as it was when it was written."""
+    """The requests of a batch by key, each as it was when it was written."""
     _manifest(folder)
     heads: list[Head] = []
     found: dict[str, Request] = {}
@@ -193,7 +193,7 @@ def _head(row: Mapping[str, Any]) -> Head:
 
 
 def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
-    """Return a request, or raise a ValueError if it is not the one that was written."""
+    """The request of a row; a ValueError if it is not the one that was written."""
     script = Script(heads[row["head"]], row["rest"])
     named = row["model"], script, row["params"], tuple(row["answers"]), row["repeat"]
     request = Request(*named)
@@ -203,7 +203,7 @@ def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Return the files in a batch's folder that are not its own: what came back."""
+    """The files in a batch's folder that are not its own: what came back."""
     own = {REQUESTS, *(file["name"] for file in _manifest(folder)["files"])}
     found = [path for path in sorted(folder.glob("*.jsonl")) if path.name not in own]
     if not found:
@@ -238,7 +238,7 @@ def read_results(paths: Sequence[Path], known: Mapping[str, Request]) -> Results
 
 
 def _reply(row: Mapping[str, Any], request: Request) -> Reply:
-    """Return the reply in a result, or one with an error, which is never stored."""
+    """The reply in a result, or one with an error, which is never stored."""
     response = row.get("response")
     if not isinstance(response, Mapping):
         error = row.get("error")

@@ -169,7 +169,7 @@ class HttpBackend:
         return self._wire(request).n_alternatives(answer)
 
     async def listing(self) -> dict[str, Any]:
-        """Return what the endpoint's list of models says about this one, {} if nothing."""
+        """What the endpoint's list of models says about this one, {} if nothing."""
         try:
             headers = self._wires["chat"].headers("{}")
             status, _, content = await self._send("GET", "/models", more=headers)
@@ -236,7 +236,10 @@ class HttpBackend:
             headers = {"Content-Type": "application/json"}
             if not (self._key.isascii() and self._key.isprintable()):
                 variable = self._endpoint.key_variable
-                raise Problem(f"the key in {variable} holds a line break or the like; set it anew")
+                raise Problem(
+                    f"the key in {variable} contains a line break or another character that a "
+                    "header cannot hold; set it again"
+                )
             if self._key:
                 headers |= self._wires["chat"].auth(self._key)
             self._session = aiohttp.ClientSession(
@@ -314,12 +317,12 @@ class _Exchanged:
 
 
 def moderated(trouble: Trouble) -> Reply | None:
-    """Return the reply to a prompt that is refused whoever asks; others may be answered."""
+    """The reply to a prompt that is refused whoever asks; others may be answered."""
     return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
 
 
 def _is_refusal(trouble: Trouble) -> bool:
-    """Say whether an endpoint refuses this request, and might not refuse another."""
+    """Whether an endpoint refuses this request, and might not refuse another."""
     if trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT:
         return False
     is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE

@@ -114,7 +114,7 @@ class LlamaBackend:
     def _scores(
         self, tokens: list[int], tree: Tree[int], choice: Mapping[str, Any]
     ) -> tuple[float, ...] | None:
-        """Return the log-probability of each label as what follows the prompt.
+        """The log-probability of each label as what follows the prompt.
 
         The reply's own tokens show some forks of the tree; the others are walked to, always in
         the same order. The slot keeps the prompt as it is: a fork is computed behind it.
@@ -157,7 +157,7 @@ class LlamaBackend:
         return list(self._post("/tokenize", fields)["tokens"])
 
     def _text(self, request: Request, interface: str) -> str:
-        """Return the text the engine sees."""
+        """The text the engine sees."""
         if interface == "completions":
             return request.script.text
         return self._template([(m.role, m.content) for m in request.script.messages])
@@ -221,7 +221,7 @@ def _start(path: Path, context: int) -> Any:
 
 
 def n_cores() -> int:
-    """Return how many cores there are, or how many a scheduler such as Ray leaves to us."""
+    """How many cores there are, or how many a scheduler such as Ray leaves to us."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     if told.isdigit() and int(told):
         return int(told)
@@ -243,7 +243,7 @@ def _reply(answer: Mapping[str, Any], scores: tuple[float, ...] | None, seconds:
 
 
 def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int, float]]:
-    """Return what is shown at the forks of a tree that a reply passes.
+    """What is shown at the forks of a tree that a reply passes.
 
     The engine shows no step that ends within a character: the bytes of the steps must make up the
     text, or the next one stands somewhere else.

@@ -66,7 +66,7 @@ class PythonBackend:
 
 
 def _is_ending(error: BaseException) -> bool:
-    """Say whether the run itself is cancelled, and not only something inside a callable."""
+    """Whether the run itself is cancelled, and not only something inside a callable."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
@@ -77,7 +77,7 @@ def _is_ending(error: BaseException) -> bool:
 def _read(
     said: object, question: Question, answers: Sequence[str]
 ) -> tuple[str, tuple[float, ...] | None]:
-    """Return the label of an answer as the question writes it, and its log-probabilities."""
+    """The label of an answer as the question writes it, and its log-probabilities."""
     told = dict(said) if isinstance(said, Mapping) else {"label": said}
     label, shares = told.pop("label", None), told.pop("probabilities", None)
     if question.span is not None and shares is not None:
@@ -125,7 +125,7 @@ def _score(said: object) -> str:
 
 
 def _shares(shares: object, question: Question) -> dict[str, float]:
-    """Return the probability of every label by its text; a list is by slot."""
+    """The probability of every label by its text; a list is by slot."""
     texts = [label.text for label in question.labels]
     if isinstance(shares, Mapping):
         found = {_text(label, question): share for label, share in shares.items()}
@@ -181,7 +181,7 @@ def name_of(model: Model) -> str:
 
 
 def python_identity(model: Model) -> str:
-    """Return the name of a callable with its version: its own, or a hash of its module's source."""
+    """The name of a callable with its version: its own, or a hash of its module's source."""
     name = name_of(model)
     found = find_callable(name)
     module, _, path = name.rpartition(":")
@@ -190,7 +190,7 @@ def python_identity(model: Model) -> str:
 
 
 def is_said_reproducible(model: Model) -> bool:
-    """Say whether a callable claims to give equal questions equal answers (`is_reproducible`)."""
+    """Whether a callable claims to give equal questions equal answers (`is_reproducible`)."""
     return getattr(find_callable(name_of(model)), "is_reproducible", False) is True
 
 
@@ -210,7 +210,7 @@ def _version(found: Any, name: str) -> str:
 
 
 def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
-    """Return what is called with a question, a class made once, and whether it is awaited."""
+    """What is called with a question, a class made once, and whether it is awaited."""
     options = dict(model.options)
     if inspect.isclass(found):
         try:

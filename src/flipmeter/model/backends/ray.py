@@ -72,7 +72,7 @@ def ray_cluster(on: str) -> Iterator[None]:
 
 
 def _address(on: str) -> str:
-    """Return what Ray calls an address; a cluster that is started here is `local`."""
+    """What Ray calls an address; a cluster that is started here is `local`."""
     family, _, where = on.partition(":")
     if family != "ray":
         raise Problem(f"--on {on}: give ray, ray://HOST:{CLIENT_PORT} or ray:HOST:PORT")
@@ -134,7 +134,7 @@ class Holder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def here(self) -> None:
-        """Return when there is an actor."""
+        """Wait until there is an actor."""
 
     async def open(
         self, model: Model, world: World | None, open_one: Open, trust: Trust = NOTHING
@@ -262,7 +262,7 @@ class Actor:
         except Exception as error:
             return _cut_off(error)
         if told is None:
-            return Lost(f"an actor of {self._title} was started anew", is_free=self._is_free)
+            return Lost(f"an actor of {self._title} was restarted", is_free=self._is_free)
         return told
 
 
@@ -373,7 +373,7 @@ class RayBackend(Fleet):
                     self.changed.ring()
 
     def _stranger(self, held: ActorModel) -> Problem | None:
-        """Return what is wrong with an actor that holds something else than this process names."""
+        """What is wrong with an actor that holds something else than this process names."""
         if held.identity != self.identity:
             return Problem(
                 f"the actor on {held.node} holds '{held.identity}', and this machine means "
@@ -398,7 +398,7 @@ class RayBackend(Fleet):
 
 
 def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
-    """Return how much may be under way at all actors together, and whose limit that is.
+    """How much may be under way at all actors together, and whose limit that is.
 
     An endpoint takes what it takes, whoever asks it. Weights in an actor take what a backend does,
     and have as much again waiting, so that they are not idle while replies travel and are stored. A
@@ -413,7 +413,7 @@ def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
 
 
 def _cut_off(error: Exception) -> Problem:
-    """Return what a client of Ray says, in no error of Ray's own, when its server has gone away."""
+    """What a client of Ray says, in no error of Ray's own, when its server has gone away."""
     return Problem(
         f"the Ray cluster cannot be reached any more ({_reason(error)}); run again when it is "
         "back, what was answered is stored"
@@ -421,12 +421,12 @@ def _cut_off(error: Exception) -> Problem:
 
 
 def _listed(resources: dict[str, float]) -> str:
-    """Return amounts in words, without what Ray counts for itself."""
+    """Amounts in words, without what Ray counts for itself."""
     named = {name: n for name, n in resources.items() if n and not name.startswith("node:")}
     counted = {name: n for name, n in named.items() if "memory" not in name}
     return ", ".join(f"{n:g} {name}" for name, n in counted.items()) or "nothing"
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of a message: Ray says there why."""
+    """The last line of a message: Ray says there why."""
     return str(error).strip().rpartition("\n")[2].strip() or type(error).__name__

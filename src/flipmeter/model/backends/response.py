@@ -25,7 +25,7 @@ class Trouble:
 
 
 def decoded(content: bytes) -> dict[str, Any]:
-    """Return the answer as an object, an empty one if it is anything else."""
+    """The answer as an object, an empty one if it is anything else."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
@@ -59,14 +59,14 @@ def _first(choices: object) -> dict[str, Any]:
 
 
 def _status_in(error: object) -> int:
-    """Return the status that an error inside a good answer has by its code, 200 if by none."""
+    """The status that an error inside a good answer has by its code, 200 if by none."""
     code = error.get("code") if isinstance(error, dict) else None
     text = str(code)
     return int(text) if len(text) == 3 and text.isdecimal() and text >= "400" else 200
 
 
 def _kinds(error: object) -> frozenset[str]:
-    """Return the names an endpoint has for an error."""
+    """The names an endpoint has for an error."""
     if not isinstance(error, dict):
         return frozenset()
     about = error.get("metadata")
@@ -111,7 +111,7 @@ def shortened(said: str) -> str:
 
 
 def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()) -> Reply:
-    """Return the reply in an answer, with the scores of the answers if it shows them."""
+    """The reply in an answer, with the scores of the answers if it shows them."""
     choice = _first(answer["choices"])
     message = _message(choice) or {}
     text, refusal = _text(message.get("content")), _text(message.get("refusal"))
@@ -129,7 +129,7 @@ def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] =
 
 
 def logprobs_in(answer: Mapping[str, Any]) -> int | None:
-    """Return how many alternatives the first token has with its log-probability, None for none.
+    """How many alternatives the first token has with its log-probability, None for none.
 
     The chat interface lists tokens under `content`, the completions interface in parallel lists.
     """
@@ -146,7 +146,7 @@ def logprobs_in(answer: Mapping[str, Any]) -> int | None:
 
 
 def steps_in(choice: Mapping[str, Any]) -> list[Step]:
-    """Return the tokens of a choice with what is shown beside them, up to one without a share."""
+    """The tokens of a choice with what is shown beside them, up to one without a share."""
     found = choice.get("logprobs")
     found = found if isinstance(found, dict) else {}
     rows = found.get("content")
@@ -166,7 +166,7 @@ def steps_of(rows: Sequence[Any]) -> list[Step]:
 
 
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parallel lists of the completions interface as those of the chat interface."""
+    """The parallel lists of the completions interface as those of the chat interface."""
     tokens, shares = _listed(found.get("tokens")), _listed(found.get("token_logprobs"))
     tops = _listed(found.get("top_logprobs"))
     tops += [None] * (len(tokens) - len(tops))
@@ -188,7 +188,7 @@ def _listed(value: object) -> list[Any]:
 
 
 def _share(row: object) -> tuple[str, float] | None:
-    """Return a token with its log-probability, None if this is none."""
+    """A token with its log-probability, None if this is none."""
     if not isinstance(row, dict) or not isinstance(row.get("token"), str):
         return None
     share = row.get("logprob")
@@ -198,7 +198,7 @@ def _share(row: object) -> tuple[str, float] | None:
 
 
 def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the message of a choice; the completions interface has only its text."""
+    """The message of a choice; the completions interface has only its text."""
     message = choice.get("message")
     if isinstance(message, dict):
         return message
@@ -206,7 +206,7 @@ def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _text(content: object) -> str:
-    """Return a content that is a string, a list of parts, or nothing."""
+    """A content that is a string, a list of parts, or nothing."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         content = "".join(part for part in parts if isinstance(part, str))
@@ -259,7 +259,7 @@ COUNTS = TokenPaths(
 
 
 def told_pause(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an endpoint asks to wait, as a number or as a date."""
+    """The seconds that an endpoint asks to wait, as a number or as a date."""
     for name, unit in (("Retry-After-Ms", 1e-3), ("Retry-After", 1.0)):
         try:
             seconds = float(headers.get(name, "")) * unit

@@ -36,7 +36,7 @@ class Weights:
         return self.encoded_sha256 or self.published_sha256
 
     def fetch(self, progress: Fetched | None = None) -> Path:
-        """Return the file with the weights, fetched and encoded once."""
+        """The file with the weights, fetched and encoded once."""
         name = f"weights/{self.published_sha256[:12]}-{Path(self.member).name}"
         if not self.encoded_sha256:
             return self._fetch_published(name, progress)

@@ -73,7 +73,7 @@ class Spent:
         self.completion_tokens += sign * other.completion_tokens
 
     def within(self, budget: Budget, more: Spent) -> bool:
-        """Say whether a budget also covers something more."""
+        """Whether a budget also covers something more."""
         price = budget.price or Price(0.0, 0.0)
         prompt = self.prompt_tokens + more.prompt_tokens
         completion = self.completion_tokens + more.completion_tokens
@@ -111,12 +111,12 @@ class Purse:
         self.spent.add(took)
 
     def out(self) -> OutOfBudget:
-        """Return the problem that says what was spent and how to go on."""
+        """The problem that says what was spent and how to go on."""
         if not self.spent.calls:
             return OutOfBudget("the budget is less than a single request may take; raise it")
         return OutOfBudget(
             f"the budget is used up: {self._so_far()}, and the next request could exceed it. What "
-            "was answered is stored: run again to ask the rest, with the same budget anew"
+            "was answered is stored: run again to continue; the budget then starts over"
         )
 
     def _so_far(self) -> str:
@@ -130,7 +130,7 @@ class Purse:
 
 
 def worst_case(request: Request) -> Spent:
-    """Return the most that a request is expected to take."""
+    """The most that a request is expected to take."""
     head, rest = request.script.head, request.script.rest
     n_bytes = _n_bytes(head) + len(rest.encode("utf-8", "replace"))
     prompt = -(-n_bytes // BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(head.before) + 1)
@@ -144,7 +144,7 @@ def _n_bytes(head: Head) -> int:
 
 
 def taken(usage: Usage, worst: Spent) -> Spent:
-    """Return what a reply took, the worst case where the endpoint does not say."""
+    """What a reply took, the worst case where the endpoint does not say."""
     prompt = worst.prompt_tokens if usage.prompt is None else usage.prompt
     completion = worst.completion_tokens if usage.completion is None else usage.completion
     return Spent(1, prompt, completion)

@@ -36,7 +36,7 @@ class Claims:
         self._size, self._last = FIRST, time.monotonic()
 
     def take(self, request: Request) -> bool:
-        """Say whether a request is ours to send now; if not, another asks it or has a reply."""
+        """Whether a request is ours to send now; if not, another asks it or has a reply."""
         if self.leases.is_stale or request.key not in self._mine:
             self._claim(request.key)
         is_mine = request.key in self._mine

@@ -41,7 +41,7 @@ FIRST_WAIT, LONGEST_WAIT = 0.05, 1.0
 async def ask_all(
     requests: Sequence[Request], backends: Mapping[str, Backend], store: Store, **options: Any
 ) -> dict[str, Reply]:
-    """Return a reply for every request, by key; `options` are those of an Engine."""
+    """A reply for every request, by key; `options` are those of an Engine."""
     return await Engine(backends, store, **options).ask(requests)
 
 
@@ -70,7 +70,7 @@ class Engine:
         self._taught: dict[str, Corrections] = {}
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
-        """Return a reply for every request, by key; what fails for good is a reply with an error.
+        """A reply for every request, by key; what fails for good is a reply with an error.
 
         Requests of one backend are sent in the order given, each replica of it has prefix groups of
         its own. Every reply is stored before it is used; an error is not stored, so the
@@ -138,7 +138,7 @@ class Engine:
                 await stop.sleep(pause)  # other processes ask what is left
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
-        """Return what somebody else's request under way will bring."""
+        """What somebody else's request under way will bring."""
         arrival = self._under_way[key] or asyncio.get_running_loop().create_future()
         self._under_way[key] = arrival
         return arrival
@@ -203,13 +203,13 @@ class Engine:
 
     @property
     def gates(self) -> Mapping[str, ServerGate]:
-        """Return the ways to the servers that were asked so far."""
+        """The ways to the servers that were asked so far."""
         return self._gates
 
     def _pools(
         self, identity: str, requests: Sequence[Request], journal: _Journal, stop: GiveUp
     ) -> list[Pool]:
-        """Return the workers of a backend, or of each of its replicas."""
+        """The workers of a backend, or of each of its replicas."""
         fleet = fleet_of(self.backends[identity])
         rota = Rota(requests, fleet)
         stop.rotas.append(rota)
@@ -221,7 +221,7 @@ class Engine:
         ]
 
     def _gate(self, identity: str, backend: Backend) -> ServerGate:
-        """Return the way to a backend's server, one for all who ask it."""
+        """The way to a backend's server, one for all who ask it."""
         server = _server(identity, backend)
         if server not in self._gates:
             sharing = [
@@ -239,12 +239,12 @@ class Engine:
 
 
 def _server(identity: str, backend: Backend) -> str:
-    """Return what stands for the server of a backend: itself, unless it knows better."""
+    """What stands for the server of a backend: itself, unless it knows better."""
     return str(getattr(backend, "server", identity))
 
 
 def _limiter(backend: Backend) -> Limiter:
-    """Return a backend's own limiter: what an endpoint takes is learnt once, and outlives a run."""
+    """A backend's own limiter: what an endpoint takes is learnt once, and outlives a run."""
     known: Limiter | None = getattr(backend, "limiter", None)
     return known or Limiter(backend.concurrency, is_adaptive=False)
 
@@ -294,7 +294,7 @@ class _Journal:
 
 
 def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
-    """Return the first problem of a group: a caller need not know that there are workers."""
+    """The first problem of a group: a caller need not know that there are workers."""
     for error in group.exceptions:
         found = _first_problem(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(found, Problem):

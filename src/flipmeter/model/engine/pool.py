@@ -38,7 +38,7 @@ class Persistence:
     patience: float = 900.0
 
     def pause(self, attempt: int, told: float | None) -> float:
-        """Return how long to wait after a failed attempt, counted from 0."""
+        """How long to wait after a failed attempt, counted from 0."""
         first = self.crowded_pause if told == 0 else self.first_pause
         return max(told or 0.0, min(first * 2.0 ** min(attempt, 50), self.longest_pause))
 

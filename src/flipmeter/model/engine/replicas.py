@@ -46,7 +46,7 @@ class Fleet:
         self.there = set(range(len(self.replicas)))
 
     def lose(self, place: Place, failure: Retry) -> bool:
-        """Say whether a failure means that a replica is gone and its requests are for others.
+        """Whether a failure means that a replica is gone and its requests are for others.
 
         One that refuses connections is, but for the last.
         """
@@ -71,7 +71,7 @@ class Fleet:
 
 
 def fleet_of(backend: Backend) -> Fleet:
-    """Return what answers for a backend: its replicas, or itself alone."""
+    """What answers for a backend: its replicas, or itself alone."""
     return backend if isinstance(backend, Fleet) else Fleet([backend])
 
 
@@ -107,7 +107,7 @@ class Rota:
         return None
 
     def next(self, place: Place) -> Request | None:
-        """Return what a replica is asked next, None if there is nothing for it now."""
+        """What a replica is asked next, None if there is nothing for it now."""
         if place not in self.fleet.there:
             return None
         if not self._begun[place] and (share := self._found(place)):
@@ -117,7 +117,7 @@ class Rota:
         return share.popleft() if share else None
 
     def has_others(self, request: Request) -> bool:
-        """Say whether a request has failed and there are some that have not been tried."""
+        """Whether a request has failed and there are some that have not been tried."""
         if not self.n_tried[request.key]:
             return False
         return any((*self._begun, self._free, *self._own))
@@ -149,7 +149,7 @@ class Rota:
         self.fleet.changed.ring()
 
     def _waiting(self, head: Head) -> deque[Share]:
-        """Return where shares behind a head wait: for who had it last, or for anybody."""
+        """Where shares behind a head wait: for who had it last, or for anybody."""
         home = self.fleet.homes.get(head)
         return self._free if home is None else self._own[home]
 

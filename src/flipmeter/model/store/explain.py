@@ -110,7 +110,7 @@ class _Index:
             self._add(*row)
 
     def _places_of(self, request: Request) -> list[Place]:
-        """Return where to look for the nearest stored request, best first."""
+        """Where to look for the nearest stored request, best first."""
         head, rest = request.script.head.text, request.script.rest
         model, prefix = self._id(request.model), self._id(head)
         return _places(model, prefix, rest, _digest(_hashed(head), rest))
@@ -124,14 +124,14 @@ class _Index:
                 self._near[place].setdefault(ask, _Shown(prefix, rest, anchor))
 
     def nearest(self, request: Request) -> Near:
-        """Return the stored request in the best place that differs least."""
+        """The stored request in the best place that differs least."""
         ask = _ask(request)
         candidates = next(filter(None, (self._near[p] for p in self._places_of(request))))
         old = min(candidates, key=lambda old: _distance(ask, old))
         return old, candidates[old]
 
     def differences(self, request: Request, near: Near) -> tuple[str, ...]:
-        """Return the fields that differ, in words, equal for requests that differ alike."""
+        """The fields that differ, in words, equal for requests that differ alike."""
         old, shown = near
         told = [*self._prompt_differs(request, shown), *_differences(_ask(request), old)]
         if not told and request.script.anchor != shown.anchor:
@@ -149,7 +149,7 @@ class _Index:
         return ["the prompt differs"]
 
     def example(self, request: Request, near: Near) -> str:
-        """Return where a request first differs from a stored prompt, or how its prompt ends."""
+        """Where a request first differs from a stored prompt, or how its prompt ends."""
         new, old = _prompt(request), self._prompt(near[1])
         if new == old:
             return f"the prompt that ends {_quoted(new[-SHORT:])}"
@@ -163,7 +163,7 @@ class _Index:
         return self._text(shown.prefix) + shown.rest
 
     def _id(self, text: str) -> int:
-        """Return the number of a text in the store, 0 for one that is not there."""
+        """The number of a text in the store, 0 for one that is not there."""
         if text not in self._ids:
             rows = self._store.read("SELECT id FROM texts WHERE text = ?", [text])
             self._ids[text] = next((int(row[0]) for row in rows), 0)
@@ -194,7 +194,7 @@ def _hashed(prefix: str) -> Any:
 
 
 def _digest(prefix: Any, rest: str) -> bytes:
-    """Return the hash of a prompt; a long shared part is hashed once only."""
+    """The hash of a prompt; a long shared part is hashed once only."""
     whole = prefix.copy()
     whole.update(rest.encode())
     return bytes(whole.digest())
@@ -210,7 +210,7 @@ def _ask(request: Request) -> RequestFields:
 
 @lru_cache(maxsize=1 << 14)
 def _distance(new: RequestFields, old: RequestFields) -> tuple[int, bool, int]:
-    """Return how far two ways of asking are apart: fewest fields first, then the same model."""
+    """How far two ways of asking are apart: fewest fields first, then the same model."""
     n_fields = len(_differences(new, old))
     return n_fields, new.model != old.model, abs(new.repeat - old.repeat)
 
@@ -242,5 +242,5 @@ def _short(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a piece of a prompt on one line."""
+    """A piece of a prompt on one line."""
     return as_json(text) if text else "nothing more"

@@ -70,7 +70,7 @@ class RequestFields(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def read_params(model: str, text: str) -> tuple[RequestFields, int]:
-    """Return what a stored request says besides its prompt, and its anchor."""
+    """What a stored request says besides its prompt, and its anchor."""
     params, answers, repeat, anchor = json.loads(text)
     return RequestFields(model, params, tuple(answers), repeat), anchor
 
@@ -147,7 +147,7 @@ def _exported(row: Sequence[Any]) -> dict[str, object]:
 
 
 def _prompt_text(prefix: str, rest: str) -> str:
-    """Return the prompt as it is shown: the messages in their order, a blank line between."""
+    """The prompt as it is shown: the messages in their order, a blank line between."""
     before, place = [], 0
     while found := BEFORE.match(prefix, place):
         before.append(found[1])
@@ -194,7 +194,7 @@ class Pruned:
 
 
 def plan_prune(store: Store, keys: Collection[str]) -> Pruned:
-    """Return what would be removed if only these keys were kept; nothing is changed."""
+    """What would be removed if only these keys were kept; nothing is changed."""
     n_kept = len(store.among(keys))
     return Pruned(n_kept, len(store) - n_kept)
 

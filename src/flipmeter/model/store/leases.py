@@ -48,7 +48,7 @@ class Leases:
 
     @property
     def is_stale(self) -> bool:
-        """Say whether others may take us for dead: this process was stopped for a while."""
+        """Whether others may take us for dead: this process was stopped for a while."""
         return self.n_beats > 0 and time.monotonic() - self.last_beat > SILENT - BEAT
 
     def claim(self, keys: Sequence[str]) -> Claimed:

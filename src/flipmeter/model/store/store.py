@@ -158,12 +158,12 @@ class Store:
         raise Problem(f"the reply store {self.path} is locked by another program; try again")
 
     def get(self, keys: Iterable[str]) -> dict[str, Reply]:
-        """Return the stored replies among these keys."""
+        """The stored replies among these keys."""
         with _explained(self.path):
             return {row[0].hex(): self._reply(row) for row in self._whole(keys)}
 
     def among(self, keys: Iterable[str]) -> set[str]:
-        """Return those of the keys that are stored."""
+        """The keys among these that are stored."""
         with _explained(self.path):
             return {row[0].hex() for row in self._whole(keys)}
 
@@ -192,7 +192,7 @@ class Store:
             yield from self._db.execute(f"{select} {where}", found)
 
     def _is_whole(self, row: Row) -> bool:
-        """Say whether a reply is what was stored."""
+        """Whether a reply is what was stored."""
         *values, answered_by, stored = row
         if stored == BEFORE_CHECKSUMS:
             return True
@@ -304,7 +304,7 @@ class Store:
         return self._texts[text]
 
     def capabilities(self, model: str, asked: str) -> dict[str, Capability]:
-        """Return by name what is known of a model that is asked in some way."""
+        """By name what is known of a model that is asked in some way."""
         rows = self.read(
             "SELECT name, is_there, how, seen FROM capabilities WHERE model = ? AND asked = ?",
             [model, asked],

@@ -77,7 +77,7 @@ class PredictionRows:
         missing = [COLUMNS[part][0] for part in NEEDED if not found[part]]
         if missing:
             near = suggestion(missing[0], [*there]) if there else ""
-            also = "" if "there are" in near else f" (there are: {', '.join(there)})"
+            also = "" if "; known: " in near else f" (known: {', '.join(there)})"
             raise Problem(
                 f"{self.table.file} has no column '{missing[0]}'{near}{also}; a table of "
                 "predictions needs item, condition and label, and gold for accuracy"

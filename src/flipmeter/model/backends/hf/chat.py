@@ -32,7 +32,7 @@ class Prompted:
 
     @property
     def opens_thought(self) -> bool:
-        """Say whether the template has begun a thought that the model must end."""
+        """Whether the template has begun a thought that the model must end."""
         return any(self.text.rstrip().endswith(start) for start, _ in THOUGHTS)
 
 
@@ -48,7 +48,7 @@ class Wording:
     def prompted(
         self, request: Request, interface: str, template: Mapping[str, Any] | None = None
     ) -> Prompted:
-        """Return the prompt of a request: whole, in tokens, with the length of its head.
+        """The prompt of a request: whole, in tokens, with the length of its head.
 
         The whole text is cut into tokens and compared with the head's: a token may reach over the
         end of the head, and cutting the two parts alone would then give other tokens.
@@ -61,14 +61,14 @@ class Wording:
         return Prompted(text, ids, min(n_head, len(ids) - 1), is_chat)
 
     def encode(self, text: str, is_chat: bool) -> list[int]:
-        """Return the tokens of a text; a chat template writes its special tokens itself."""
+        """The tokens of a text; a chat template writes its special tokens itself."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=not is_chat)["input_ids"]
         if not ids:
             raise Problem(f"the prompt is empty for {self._name}; it has no token")
         return ids
 
     def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:
-        """Return the ways to write answers after a prompt, in tokens."""
+        """The ways to write answers after a prompt, in tokens."""
         return self._written(answers, ending(prompt.text))
 
     def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
@@ -87,7 +87,7 @@ class Wording:
     def _head(
         self, head: Head, is_chat: bool, template: Mapping[str, Any]
     ) -> tuple[str, list[int]]:
-        """Return the text and the tokens that all prompts behind a head begin with."""
+        """The text and the tokens that all prompts behind a head begin with."""
         key = head, f"{is_chat}{sorted(template.items())}"
         if key not in self._heads:
             messages = (*head.before, Message(head.role, head.start + MARK))
@@ -121,7 +121,7 @@ def _template_error() -> type[Exception]:
 
 
 def _n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two sequences have in common at their start."""
+    """How many tokens two sequences have in common at their start."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return n
@@ -156,7 +156,7 @@ class Said:
 
     @property
     def text(self) -> str:
-        """Return what is said after the thought, up to a stop."""
+        """What is said after the thought, up to a stop."""
         if self._is_thinking:
             return ""
         cut = self._cut()
@@ -171,7 +171,7 @@ class Said:
         return answer.lstrip() if self.n_thought else answer
 
     def _cut(self) -> int | None:
-        """Return where the first stop begins, None if there is none yet."""
+        """Where the first stop begins, None if there is none yet."""
         answer = self._answer()
         places = [answer.find(stop) for stop in self.stops if stop in answer]
         return min(places, default=None)

@@ -127,7 +127,7 @@ class HfEngine:
         return window or float("inf")
 
     def _from_head(self, ids: Sequence[int], n: int) -> tuple[Any, int, int]:
-        """Return a cache of a head for n prompts, its length, and how much of it was there."""
+        """A cache of a head for n prompts, its length, and how much of it was there."""
         import torch
 
         if not (ids and self._shares):
@@ -153,7 +153,7 @@ class HfEngine:
         return _State(out.past_key_values, state.mask, out.logits[:, -1], state.n_cached)
 
     def _compute(self, state: _State, ids: Any, n_last: int = 1) -> Any:
-        """Return what the model makes of more tokens, with the scores behind the last ones."""
+        """What the model makes of more tokens, with the scores behind the last ones."""
         device = self._model.device
         positions = (state.mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         given = {
@@ -196,7 +196,7 @@ class HfEngine:
     def _label_scores(
         self, state: _State, row: int, prompt: Prompted, answers: tuple[str, ...]
     ) -> tuple[float, ...] | None:
-        """Return the log-probability of each answer as what follows the prompt of a row."""
+        """The log-probability of each answer as what follows the prompt of a row."""
         import torch
 
         if not answers:
@@ -214,7 +214,7 @@ class HfEngine:
         return tree.scores(shown_after)
 
     def _behind(self, state: _State, row: int, forks: Sequence[Ids]) -> dict[Ids, Any]:
-        """Return the log-probabilities of all tokens behind each fork and each part of it.
+        """The log-probabilities of all tokens behind each fork and each part of it.
 
         All forks are one batch, on copies of the row; padding at their end changes nothing before.
         """
@@ -244,7 +244,7 @@ def _is_plain(cache: Any) -> bool:
 
 
 def _copies(cache: Any, row: int, n: int) -> Any:
-    """Return a cache of n copies of a row; the other is left as it is."""
+    """A cache of n copies of a row; the other is left as it is."""
     import torch
 
     if not _is_plain(cache):
@@ -257,7 +257,7 @@ def _copies(cache: Any, row: int, n: int) -> Any:
 
 
 def _ends(loaded: Loaded) -> set[int]:
-    """Return the tokens that end a reply: those of the model and that of the tokenizer."""
+    """The tokens that end a reply: those of the model and that of the tokenizer."""
     named = getattr(loaded.model.generation_config, "eos_token_id", None)
     ends = named if isinstance(named, list) else [named]
     return {int(token) for token in [*ends, loaded.tokenizer.eos_token_id] if token is not None}

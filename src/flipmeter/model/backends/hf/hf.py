@@ -67,13 +67,13 @@ class HfSpec:
 
     @property
     def is_reproducible(self) -> bool:
-        """Say whether equal greedy requests get equal replies: alone, and on a processor."""
+        """Whether equal greedy requests get equal replies: alone, and on a processor."""
         device = self.options.device_map or ("cuda" if has_gpu() else "cpu")
         return device == "cpu" and self.options.batch_size == 1
 
     @property
     def identity(self) -> str:
-        """Return what can change a reply: weights, how they are computed, and by what."""
+        """What can change a reply: weights, how they are computed, and by what."""
         options = self.options
         name, pin = self.source, options.revision or "main"
         if self.is_folder:
@@ -89,7 +89,7 @@ class HfSpec:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return what goes into every request: the switch for thinking, and its token budget."""
+        """What goes into every request: the switch for thinking, and its token budget."""
         thinking, entry = self.options.thinking, self.entry
         if thinking is None and entry:
             thinking = entry.thinking
@@ -207,7 +207,7 @@ def _fail(batch: Sequence[Waiting], error: Exception) -> None:
 
 
 def _folder_digest(folder: Path, gguf_file: str | None) -> str:
-    """Return the SHA-256 of the names and contents of the files that make a model."""
+    """The SHA-256 of the names and contents of the files that make a model."""
     if not folder.is_dir():
         raise Problem(f"no folder {folder}; a model's folder is named hf/./FOLDER or hf//FOLDER")
     if gguf_file and not (folder / gguf_file).is_file():
@@ -224,6 +224,6 @@ def _folder_digest(folder: Path, gguf_file: str | None) -> str:
 
 @lru_cache(maxsize=256)
 def _file_digest(path: Path, size: int, changed: int) -> str:
-    """Return the SHA-256 of a file; size and time of change tell when to look again."""
+    """The SHA-256 of a file; size and time of change tell when to look again."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

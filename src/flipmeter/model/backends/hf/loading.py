@@ -35,7 +35,7 @@ class Loaded:
 
 
 def package_version(name: str) -> str:
-    """Return a version; a study can be planned where the package is not installed."""
+    """A version; a study can be planned where the package is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -61,7 +61,7 @@ def load(place: Place) -> Loaded:
         where["gguf_file"] = place.gguf_file
     dtype = place.dtype if place.dtype == "auto" else getattr(torch, place.dtype, None)
     if dtype is None:
-        raise Problem(f"no dtype '{place.dtype}'; there are: auto, float32, bfloat16, float16")
+        raise Problem(f"no dtype '{place.dtype}'; known: auto, float32, bfloat16, float16")
     device = place.device_map or ("cuda" if has_gpu() else "cpu")
     is_plain = device.partition(":")[0] in PLAIN_DEVICES
     spread = {} if is_plain else {"device_map": device}
@@ -76,7 +76,7 @@ def load(place: Place) -> Loaded:
 
 
 def _commit(place: Place) -> str:
-    """Return the commit of the hub that was loaded, "" if there is none."""
+    """The commit of the hub that was loaded, "" if there is none."""
     from huggingface_hub import try_to_load_from_cache
 
     if place.is_folder:

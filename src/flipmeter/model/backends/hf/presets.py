@@ -31,7 +31,7 @@ class HubModel:
 
     @property
     def note(self) -> str:
-        """Return one line for a list of models."""
+        """One line for a list of models."""
         return f"{self.hub_id}, {self.about} ({self.doubt})" if self.doubt else self.about
 
 

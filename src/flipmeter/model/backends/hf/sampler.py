@@ -12,13 +12,13 @@ FIELDS = frozenset(vars(Decoding()))
 
 
 def decoding_in(body: Mapping[str, Any]) -> Decoding:
-    """Return how a request wants to be decoded; what it does not name is off.
+    """How a request wants to be decoded; what it does not name is off.
 
     The model's own generation settings are not used: a reply depends on the request alone.
     """
     unknown = sorted(set(body) - FIELDS)
     if unknown:
-        raise Problem(f"transformers is not asked with {unknown}; there are: {sorted(FIELDS)}")
+        raise Problem(f"transformers is not asked with {unknown}; known: {sorted(FIELDS)}")
     fields: dict[str, Any] = {"temperature": None, **body, "stop": tuple(body.get("stop", ()))}
     return Decoding(**fields)
 
@@ -37,7 +37,7 @@ class Sampler:
         self._generator = torch.Generator().manual_seed(seed)
 
     def pick(self, context: Sequence[int], scores: Any) -> int:
-        """Return the next token after a context, given the scores of all tokens."""
+        """The next token after a context, given the scores of all tokens."""
         import torch
 
         scores = scores.float().cpu()[None]
@@ -50,7 +50,7 @@ class Sampler:
 
 
 def _processors(decoding: Decoding) -> Any:
-    """Return what changes the scores before a token is picked, in the order of transformers."""
+    """What changes the scores before a token is picked, in the order of transformers."""
     import transformers as hf
 
     parts: list[Any] = []

@@ -26,7 +26,7 @@ CLOSEST = re.compile(
 REFERENCE = re.compile(r"(?:\A|\n)[^\n:]+: (.*?)\nLabel: (\w+)(?=\n|\Z)", re.DOTALL)
 
 Known = Callable[[str], bool]
-"""Say whether a text is one that the reader knows."""
+"""Whether a text is one that the reader knows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ComparisonPrompt:
 
 
 def read_comparison(text: str, is_known: Known) -> ComparisonPrompt | None:
-    """Return what a prompt compares, None for any other prompt."""
+    """What a prompt compares, None for any other prompt."""
     for found in (_pair(text, is_known), _place(text), _closest(text)):
         if found is not None:
             return found

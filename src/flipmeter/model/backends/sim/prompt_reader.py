@@ -75,7 +75,7 @@ def _heads(separator: str, starts: list[str]) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _tail(segment: str) -> str:
-    """Return what follows the last "Label" of a segment, with "?" when nothing does; "" if none."""
+    """What follows the last "Label" of a segment, with "?" when nothing does; "" if none."""
     found = TAIL.fullmatch(segment)
     if not found:
         return ""
@@ -83,7 +83,7 @@ def _tail(segment: str) -> str:
 
 
 def _separators(tails: list[str]) -> str:
-    """Return the separators to try: the usual one, or those that an open label leaves possible."""
+    """The separators to try: the usual one, or those that an open label leaves possible."""
     if not tails:
         return ""
     closed = [tail for tail in tails if "?" not in tail]
@@ -94,7 +94,7 @@ def _separators(tails: list[str]) -> str:
 
 @lru_cache(maxsize=1 << 10)
 def _read_list(header: str, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
-    """Return the labels of the list in a header with the ranks they stand for, by slot."""
+    """The labels of the list in a header with the ranks they stand for, by slot."""
     lists = re.findall(r"\[(.*)\]", header)
     for content in lists:
         entries = list(_entry(names).finditer(content))
@@ -117,7 +117,7 @@ def _entry(names: tuple[str, ...]) -> re.Pattern[str]:
 def _read_blocks(
     chunks: list[str], glue: str, values: tuple[str, ...], is_guess: bool
 ) -> list[LabelledText]:
-    """Return the blocks; a chunk without a label at its end goes on in the next one."""
+    """The blocks; a chunk without a label at its end goes on in the next one."""
     blocks: list[LabelledText] = []
     pending = ""
     for chunk in chunks:
@@ -134,7 +134,7 @@ def _read_blocks(
 
 @lru_cache(maxsize=1 << 14)
 def _read_block(chunk: str, values: tuple[str, ...], is_guess: bool) -> LabelledText | None:
-    """Return the text and the label at the end of a chunk; without a list any word is a label."""
+    """The text and the label at the end of a chunk; without a list any word is a label."""
     found = _block_pattern(values, is_guess).fullmatch(chunk)
     return LabelledText(chunk, found[1].strip(), found[2] or "") if found else None
 
@@ -147,7 +147,7 @@ def _block_pattern(values: tuple[str, ...], is_guess: bool) -> re.Pattern[str]:
 
 
 def join_blocks(blocks: Sequence[LabelledText], glue: str) -> LabelledText:
-    """Return the one block that has been taken for several."""
+    """The one block that has been taken for several."""
     *parts, last = blocks
     if not parts:
         return last
@@ -158,7 +158,7 @@ def join_blocks(blocks: Sequence[LabelledText], glue: str) -> LabelledText:
 
 
 def all_labels(values: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return all labels of a format from some: 1..M, 0.., A.., Option_1.., or the class names."""
+    """All labels of a format from some: 1..M, 0.., A.., Option_1.., or the class names."""
     folded = {name.casefold() for name in names}
     if all(value.casefold() in folded for value in values):
         return names

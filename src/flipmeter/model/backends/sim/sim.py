@@ -78,7 +78,7 @@ CLEAR = 3.0
 def latents(
     items: Iterable[Item], scale: Scale, seed: int = 0, spread: float = SPREAD
 ) -> dict[str, float]:
-    """Return the latent score of each text: its gold rank plus `spread` times a normal quantile.
+    """The latent score of each text: its gold rank plus `spread` times a normal quantile.
 
     The quantile comes from the SHA-256 of the text, so it is the same everywhere. Scores stay
     within half a rank of the scale. Copies of a text share the mean of their golds; null items have
@@ -181,7 +181,7 @@ class SimRater:
         return Spoken(**vars(reply), steps=self._steps(question, reply.text, n_shown))
 
     def _steps(self, question: _Question, said: str, n_shown: int) -> tuple[Step, ...]:
-        """Return a label as one token beside the others; whatever else is said has no steps."""
+        """A label as one token beside the others; whatever else is said has no steps."""
         scores = dict(zip(question.labels, _log_softmax(self._odds(question)), strict=True))
         if said not in scores:
             return ()
@@ -192,7 +192,7 @@ class SimRater:
         """Do nothing: there is nothing to let go of."""
 
     def reply(self, text: str, repeat: int = 0, seed: int | None = None) -> str:
-        """Return the words that answer a prompt."""
+        """The words that answer a prompt."""
         return self._said(self._understand(text), text, repeat, seed)
 
     def _said(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
@@ -241,7 +241,7 @@ class SimRater:
         max_tokens: int | None,
         wanted: tuple[str, ...],
     ) -> Reply:
-        """Return the reply with a word counted as a token; the scores are before any noise."""
+        """The reply with a word counted as a token; the scores are before any noise."""
         words = answer.split()
         room = len(words) if max_tokens is None else max(max_tokens - self.spec.hidden, 0)
         is_cut = room < len(words)
@@ -257,7 +257,7 @@ class SimRater:
         )
 
     def _scores(self, question: _Question, wanted: tuple[str, ...]) -> tuple[float, ...] | None:
-        """Return the log-probabilities of the wanted answers, or of the slots as they are shown."""
+        """The log-probabilities of the wanted answers, or of the slots as they are shown."""
         scores = _log_softmax(self._odds(question))
         known = {
             label.casefold(): score for label, score in zip(question.labels, scores, strict=True)
@@ -266,7 +266,7 @@ class SimRater:
         return tuple(score for score in found if score is not None) if None not in found else None
 
     def _understand(self, text: str) -> _Question:
-        """Return what a prompt asks, read in the first way that leads to a text in the table."""
+        """What a prompt asks, read in the first way that leads to a text in the table."""
         if WANTS_REASONS in text:
             text = REASONS.sub(r"\1Label\2", text)
         question = read_yes_no(text, self.names, self.poles)
@@ -288,7 +288,7 @@ class SimRater:
         raise Problem(f"no block of a text and a 'Label' in the prompt '{text[:60]}'")
 
     def _compared(self, found: ComparisonPrompt) -> _Question:
-        """Return what a prompt asks that holds an item against others."""
+        """What a prompt asks that holds an item against others."""
         anchors = [self._known(text) for text in found.texts]
         slots = tuple(range(1, len(found.labels) + 1))
         if found.pole:
@@ -307,7 +307,7 @@ class SimRater:
         return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
 
     def _asked(self, found: YesNoPrompt) -> _Question:
-        """Return what is asked to be answered by yes or no, with the log-odds of both answers."""
+        """What is asked to be answered by yes or no, with the log-odds of both answers."""
         if found.yes_for is None and self.worth is not None:
             key, text = read_alone(found.body, self.worth)
             sign = 1 if found.is_good else -1
@@ -320,7 +320,7 @@ class SimRater:
         raise Problem(f"no latent score for the text of the prompt '{found.body[-80:]}'")
 
     def _yes_odds(self, latent: float, yes_for: Collection[Rank] | None) -> float:
-        """Return the log-odds of yes: how much of the probability the classes it is for have."""
+        """The log-odds of yes: how much of the probability the classes it is for have."""
         if math.isnan(latent) or not yes_for or len(yes_for) == len(self.names):
             return 0.0
         odds = {r: -self.spec.sharpness * (latent - r) ** 2 for r in range(1, len(self.names) + 1)}
@@ -336,7 +336,7 @@ class SimRater:
         return _Question(text, math.nan, found.answers, ranks, demo_slot, content=content)
 
     def _judged(self, found: JudgePrompt, worth: Worth) -> _Question:
-        """Return what a judge is asked: which of some texts is best, as they are shown."""
+        """What a judge is asked: which of some texts is best, as they are shown."""
         values = [worth.by_key[found.key][text] for text in found.texts]
         longer = length_lean(found.texts)
         odds = [self._class_odds(rank, values, longer, worth) for rank in found.ranks]
@@ -346,7 +346,7 @@ class SimRater:
     def _class_odds(
         self, rank: Rank, values: Sequence[float], longer: Sequence[float], worth: Worth
     ) -> float:
-        """Return the log-odds of a class: the better text, and what the rater likes besides."""
+        """The log-odds of a class: the better text, and what the rater likes besides."""
         spec, named = self.spec, worth.places.named(rank)
         if worth.places.kind == "pair":
             lean = worth.leans[rank - 1]
@@ -379,17 +379,17 @@ class SimRater:
         return _Question(query.text, latent, labels, ranks, demo_slot)
 
     def _shift(self, labels: tuple[str, ...], glue: str) -> float:
-        """Return how much higher a text seems for how its prompt is written."""
+        """How much higher a text seems for how its prompt is written."""
         is_lettered = labels[0].isalpha() and len(labels[0]) == 1
         return self.spec.joint * (is_lettered != glue.endswith("\t"))
 
     def _latent(self, text: str) -> float:
-        """Return the latent score of a text, infinite for one that is not in the table."""
+        """The latent score of a text, infinite for one that is not in the table."""
         score = self.table.get(text)
         return self._squeezed.get(squeeze(text), UNKNOWN) if score is None else score
 
     def _mended(self, sheet: ReadPrompt) -> list[LabelledText]:
-        """Return the blocks, joined where only the whole is a text of the table.
+        """The blocks, joined where only the whole is a text of the table.
 
         A text may itself hold a label and a blank line and a noun, which look like a new block.
         """
@@ -402,7 +402,7 @@ class SimRater:
         return mended
 
     def _n_joined(self, sheet: ReadPrompt, place: int) -> int:
-        """Return how many blocks from here on are one text."""
+        """How many blocks from here on are one text."""
         if sheet.blocks[place].text in self.table:
             return 1
         for n in range(1, JOINED + 1):
@@ -412,7 +412,7 @@ class SimRater:
         return 1
 
     def _query(self, blocks: list[LabelledText]) -> LabelledText:
-        """Return the first open block with a known text; a later one only asks for it again."""
+        """The first open block with a known text; a later one only asks for it again."""
         queries = [block for block in blocks if block.is_open]
         for query in queries:
             if self._latent(query.text) != UNKNOWN:
@@ -423,7 +423,7 @@ class SimRater:
         raise Problem(f"no latent score for the text '{text}'; the rater's table lacks it")
 
     def _guess_list(self, demos: list[LabelledText]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
-        """Return labels that no header lists, and what the demonstrations say that they mean.
+        """Labels that no header lists, and what the demonstrations say that they mean.
 
         Words mean what they say, whatever a demonstration shows; a class named "2" is no word.
         """
@@ -435,7 +435,7 @@ class SimRater:
     def _latents_by_slot(
         self, demos: list[LabelledText], labels: tuple[str, ...]
     ) -> dict[Slot, list[float]]:
-        """Return the latent scores of the demonstrations under each label that they show."""
+        """The latent scores of the demonstrations under each label that they show."""
         found: dict[Slot, list[float]] = defaultdict(list)
         for demo in demos:
             latent = self._latent(demo.text)
@@ -445,14 +445,14 @@ class SimRater:
 
 
 def _gaps(anchors: Sequence[float]) -> list[float]:
-    """Return the middles between neighbours, and as far before the first and after the last."""
+    """The middles between neighbours, and as far before the first and after the last."""
     step = (anchors[-1] - anchors[0]) / max(len(anchors) - 1, 1) or 1.0
     ends = [anchors[0] - step, *anchors, anchors[-1] + step]
     return [(low + high) / 2 for low, high in pairwise(ends)]
 
 
 def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tuple[Rank, ...]:
-    """Return the rank of each slot that fits the demonstrations best.
+    """The rank of each slot that fits the demonstrations best.
 
     It is the natural or the reversed order, unless they speak clearly for another: chance alone can
     put a single example of a class above one of the next.
@@ -483,6 +483,6 @@ def _log_sum(odds: Sequence[float]) -> float:
 def open_sim(
     name: str, items: Iterable[Item], scale: Scale, *, seed: int = 0, spread: float = SPREAD
 ) -> SimRater:
-    """Return the rater that a name such as `sim/first-slot?strength=1` stands for."""
+    """The rater that a name such as `sim/first-slot?strength=1` stands for."""
     table = latents(items, scale, seed, spread)
     return SimRater(sim_spec(name), table, scale.names, (scale.low, scale.high))

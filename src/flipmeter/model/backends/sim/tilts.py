@@ -75,11 +75,11 @@ class SimSpec:
             )
 
     def numbers(self) -> dict[str, float]:
-        """Return the fields that a name may set."""
+        """The fields that a name may set."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.name != "name"}
 
     def tilt(self, n_slots: int, demo_slot: Slot) -> list[float]:
-        """Return the bonus of each slot; a `demo_slot` of 0 says that there is no demonstration."""
+        """The bonus of each slot; a `demo_slot` of 0 says that there is no demonstration."""
         bonus = [self.slope * k for k in range(n_slots)]
         bonus[0] += self.first
         bonus[-1] += self.last
@@ -88,13 +88,13 @@ class SimSpec:
         return bonus
 
     def log_odds(self, latent: Latent, ranks: Sequence[Rank], demo_slot: Slot) -> list[Latent]:
-        """Return the log-odds of the slots, up to a constant."""
+        """The log-odds of the slots, up to a constant."""
         tilt = self.tilt(len(ranks), demo_slot)
         pairs = zip(ranks, tilt, strict=True)
         return [bonus - self.sharpness * (latent - rank) ** 2 for rank, bonus in pairs]
 
     def __str__(self) -> str:
-        """Return the name with every setting that is not off."""
+        """The name with every setting that is not off."""
         on = [(key, f"{value!r}") for key, value in self.numbers().items() if value]
         return f"sim/{self.name}?" + "&".join(
             f"{key}={text.removesuffix('.0')}" for key, text in on
@@ -118,7 +118,7 @@ def _preset(name: str, strength: str, about: str, **numbers: float) -> None:
 
 
 def _set(spec: SimSpec, numbers: Mapping[str, float]) -> SimSpec:
-    """Return the specification with some numbers changed; `hidden` is a whole number."""
+    """The specification with some numbers changed; `hidden` is a whole number."""
     whole = {"hidden": int(numbers["hidden"])} if "hidden" in numbers else {}
     return replace(spec, **{**numbers, **whole})  # type: ignore[arg-type]
 
@@ -190,7 +190,7 @@ def predict_flip_rate(
     spread: float = SPREAD,
     gold_shares: Sequence[float] | None = None,
 ) -> float:
-    """Return the share of texts whose class differs between two views, by numeric integration.
+    """The share of texts whose class differs between two views, by numeric integration.
 
     The integral runs over the latent scores that `latents` draws: a normal around each gold rank,
     clipped at half a rank beyond the scale. With noise the two views are drawn independently, so
@@ -211,7 +211,7 @@ def predict_flip_rate(
 
 
 def _class_shares(spec: SimSpec, latent: FloatArray, shown: Positions) -> FloatArray:
-    """Return the probability of each class (rows) at each latent score (columns)."""
+    """The probability of each class (rows) at each latent score (columns)."""
     order = shown.label_order
     demo_slot = order.index(shown.last_demo) + 1 if shown.last_demo else 0
     by_slot = np.stack(spec.log_odds(latent, order, demo_slot))
