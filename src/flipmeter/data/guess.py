@@ -224,6 +224,12 @@ def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:
     return []
 
 
+def is_text_column(table: Table, column: str) -> bool:
+    """Whether a column holds texts that somebody reads."""
+    values = _values(table, column)
+    return bool(values) and _is_read(column, values)
+
+
 def exchangeable_columns(table: Table) -> list[str]:
     """Columns of a table that look like answers a judge compares."""
     return guess_exchangeable(dict(_columns(table)))

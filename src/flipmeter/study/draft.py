@@ -34,6 +34,7 @@ from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
 from flipmeter.study.grid import exchange_hint
+from flipmeter.study.judge_draft import Compared, guess_compared
 from flipmeter.types import Dataset, Problem, Scale, Task
 
 EMBEDDED = "local/smollm2-135m"
@@ -84,6 +85,31 @@ decoding: {temperature: 0, max_tokens: 16}
 """)
 
 
+COMPARED = Template("""\
+# Drafted by flipmeter init: read it, change what is wrong, then
+#   flipmeter try $out     ask a few items and show how replies are read
+#   flipmeter plan $out    what it would ask, and what that takes
+#   flipmeter run $out     ask and measure
+name: $name
+
+# Who answers. The embedded model needs no key and is very small: it shows how measuring goes.
+# Others: openrouter/ORG/NAME, openai/NAME, vllm/NAME, ollama/NAME, hf/ORG/NAME
+models: [$model]
+
+# $rows
+# The fields named below change places; labels are exchanged with them, a tie stays.
+datasets:
+  - $source
+
+test_size: $test_size
+balance: proportional
+probes: [$probe]
+repeats: 2  # ask some prompts twice, to know the noise
+base: {shots: 0, label_format: letter}
+decoding: {temperature: 0, max_tokens: 16}
+""")
+
+
 @dataclass(frozen=True)
 class Draft:
     """A study file in the making: its text, and what the user should know of the data."""
@@ -110,6 +136,11 @@ def draft_study(
     the study count from the folder of `out`.
     """
     table = read_table(file, needs="a text")
+    found = exchangeable_columns(table)
+    if found and text is None and scale is None and not unlabelled:
+        compared = guess_compared(table, found)
+        if compared is not None and label in (None, compared.label):
+            return _draft_compared(file, out, table, compared, model)
     text, label = _columns(table, text, label, scale, unlabelled, ask)
     classes = _classes(table, label, scale, ask)
     source: dict[str, Any] = {
@@ -122,9 +153,30 @@ def draft_study(
     dataset = load_file(file, **source, task=words, on_bad="drop")
     source["file"] = Path(os.path.relpath(file, out.parent)).as_posix()
     written = _written(out, model, dataset, source, _sized(dataset), len(table.records))
-    hint = [exchange_hint(table.file, found)] if (found := exchangeable_columns(table)) else []
+    hint = [exchange_hint(table.file, found)] if found else []
     odd = _odd_labels(table, label, dataset) if label else [_without_labels(table, scale)]
     return Draft(written, (*odd, *_notes(dataset), *hint))
+
+
+def _draft_compared(file: Path, out: Path, table: Table, compared: Compared, model: str) -> Draft:
+    """A study of judges or of questions with options, which moves what is compared."""
+    named = guess_id(table, [])
+    keys = {**compared.keys, "label": compared.label, **({"id": named} if named else {})}
+    dataset = load_file(file, **keys, on_bad="drop")  # type: ignore[arg-type]
+    source = {"file": Path(os.path.relpath(file, out.parent)).as_posix(), **keys}
+    if dataset.left_out:
+        source["on_bad"] = "drop"
+    text = COMPARED.substitute(
+        out=quote(" ".join(out.name.split())),
+        name=_flow(_name(dataset.name)),
+        model=_flow(model),
+        rows=f"{len(dataset.test):,} usable rows of {len(table.records):,}: {_sizes(dataset)}",
+        source="\n    ".join(f"{name}: {_flow(value)}" for name, value in source.items()),
+        test_size=min(TEST_SIZE, len(dataset.test)),
+        probe=compared.probe,
+    )
+    left_out = [f"rows that are left out: {_counted(dataset.left_out)}"] if dataset.left_out else []
+    return Draft(text, (*compared.notes, *left_out))
 
 
 # --- questions --------------------------------------------------------------------------------

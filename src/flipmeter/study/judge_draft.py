@@ -1,0 +1,101 @@
+"""File with answers or options -> study file: a draft that moves what is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from string import ascii_lowercase
+
+from flipmeter.data.exchangeable import read_exchange
+from flipmeter.data.guess import MOST_CLASSES, guess_id, is_text_column, usual_classes
+from flipmeter.data.labels import label_key
+from flipmeter.data.tables import Table
+from flipmeter.types import Places, Problem, Scale
+
+ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "summary")
+"""What columns are called whose texts a judge compares; other twins are options of a question."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a table shows of a comparison: its columns, and the part of a dataset that says so."""
+
+    label: str | None
+    keys: dict[str, object]
+    probe: str
+    notes: tuple[str, ...] = ()
+
+
+def guess_compared(table: Table, found: Sequence[str]) -> Compared | None:
+    """How a study compares the columns that look exchangeable, None if it cannot be told."""
+    if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
+        return _judged(table, tuple(found))
+    return _asked(table, tuple(found))
+
+
+def _judged(table: Table, found: tuple[str, ...]) -> Compared:
+    others = [name for name in table.columns if name not in found and is_text_column(table, name)]
+    fields = {name: name for name in (*islice(others, 1), *found)}
+    keys: dict[str, object] = {"fields": fields, "exchange": list(found)}
+    probe = "pair_order" if len(found) == 2 else "candidate_order"
+    for column in _label_columns(table, (*found, *others)):
+        classes = tuple(str(value).strip() for value in usual_classes(table, column))
+        places = _places(found, classes)
+        if places is not None:
+            scale: object = _ordered(places, classes)
+            nominal = len(found) > 2
+            return Compared(
+                column, {**keys, "scale": {"nominal": scale} if nominal else scale}, probe
+            )
+    note = "no column says which answer is better: everything but accuracy is measured"
+    usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
+    return Compared(None, {**keys, "scale": usual}, probe, (note,))
+
+
+def _places(fields: tuple[str, ...], classes: tuple[str, ...]) -> Places | None:
+    try:
+        return read_exchange(list(fields), Scale(classes), fields)
+    except Problem:
+        return None
+
+
+def _ordered(places: Places, classes: Sequence[str]) -> list[str]:
+    """Classes from what is best for the last field to what is best for the first."""
+    n = len(places.fields)
+    favoured = {name: places.favoured(rank) for rank, name in enumerate(classes, 1)}
+    middle = (n - 1) / 2
+
+    def place(name: str) -> float:
+        own = favoured[name]
+        return -(middle if own is None else own)
+
+    return sorted(classes, key=place)
+
+
+def _asked(table: Table, found: tuple[str, ...]) -> Compared | None:
+    known = {*map(label_key, found), *ascii_lowercase[: len(found)]}
+    known |= {str(number) for number in range(1, len(found) + 1)}
+    others = [name for name in table.columns if name not in found and is_text_column(table, name)]
+    if not others:
+        return None
+    keys: dict[str, object] = {"text": others[0], "options": list(found)}
+    for column in _label_columns(table, (*found, others[0])):
+        values = usual_classes(table, column)
+        if {label_key(value) for value in values} <= known:
+            numbers = {str(n): name for n, name in enumerate(found, 1)}
+            is_counted = all(label_key(value) in numbers for value in values)
+            mapped = {int(n): name for n, name in numbers.items()}
+            return Compared(
+                column, {**keys, **({"labels": mapped} if is_counted else {})}, "option_order"
+            )
+    note = "no column names the right option: everything but accuracy is measured"
+    return Compared(None, keys, "option_order", (note,))
+
+
+def _label_columns(table: Table, taken: Sequence[str]) -> Iterator[str]:
+    """Columns that may say which is better, those called so first."""
+    skipped = {*taken, guess_id(table, [])}
+    for column in table.columns:
+        if column not in skipped and 2 <= len(usual_classes(table, column)) <= MOST_CLASSES:
+            yield column
