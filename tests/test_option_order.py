@@ -259,6 +259,12 @@ def flipping(write: Write, tmp_path: Path) -> Any:
     return done(choosing(write, models=["sim/honest", model], probes=None), tmp_path)
 
 
+def test_the_page_shows_which_places_of_the_options_are_chosen(flipping: Any) -> None:
+    page = render_page(gather(flipping))
+    assert "Which places of the options are chosen" in page
+    assert "accuracy when the right option is in slot 3" in page
+
+
 def test_a_study_of_options_speaks_of_what_it_moves(flipping: Any) -> None:
     assert [contrast.name for contrast in flipping.contrasts] == ["P7"]
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings, Frame
 from flipmeter.report.page.filters import choices
-from flipmeter.report.page.leaderboards import pairs_grid, systems_grid
+from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
@@ -115,6 +115,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "matrices": matrices,
         "matrix_notes": matrix_notes if matrices else [],
         "slots": slots_grid(found),
+        "option_slots": options_grid(found),
         "judged": pairs_grid(found),
         "leaderboard": systems_grid(found),
         "conditions": conditions_grid(found),

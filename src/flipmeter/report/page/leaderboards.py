@@ -47,6 +47,40 @@ def pairs_grid(found: Findings) -> Grid | None:
     return Grid("Does the judge prefer a place?", heads, groups, notes, "forest")
 
 
+def options_grid(found: Findings) -> Grid | None:
+    """Which places of the options are chosen, and how often the right option is found in each."""
+    wanted = pl.col("metric").str.contains(r"^(slot|recall):")
+    rows = _at_base(found, "slots").filter(wanted)
+    if rows.is_empty():
+        return None
+    axis = axis_for([0.0, 1.0], low=0.0)
+    groups = [
+        RowGroup(
+            [
+                [
+                    Cell(title_of(row["metric"]), row["metric"]),
+                    Cell(span(axis, _ends(row), None, "inconclusive"))
+                    if row["value"] is not None
+                    else Cell(),
+                    rate(row),
+                    Cell(str(row["n"]), row["n"], "num"),
+                ]
+                for row in part.to_dicts()
+            ],
+            f"{_where(part.row(0, named=True))} · {part['view'][0]}",
+        )
+        for part in rows.partition_by("rater", "dataset", "seed", "view", maintain_order=True)
+    ]
+    notes = [
+        "Share of answers by the place of the chosen option, over all orders, and the accuracy by "
+        "the place of the right one. 95 % intervals over clusters; an answer that could not be "
+        "read is wrong."
+    ]
+    heads = ["", scale(axis), "share [95 %]", "clusters"]
+    title = "Which places of the options are chosen"
+    return Grid(title, heads, groups[:MOST_ROWS], notes, "forest")
+
+
 def systems_grid(found: Findings) -> Grid | None:
     """Return win rates of systems in each order, drawn, with their strengths and ranks."""
     rows = _at_base(found, "systems")

@@ -63,9 +63,11 @@ def _residuals(run: Run) -> pl.DataFrame:
 
 
 def _aspects(run: Run) -> dict[str, pl.DataFrame]:
-    """What only a judge of two answers has: its preference for a place, the ranking of systems."""
+    """What only judges and questions with options have: preferred places, ranked systems."""
     is_judge = any(contrast.swaps_answers for contrast in run.contrasts)
-    return aspects_of(run, ["pairs", "systems"]) if is_judge else {}
+    has_options = any(contrast.is_open for contrast in run.contrasts)
+    names = [*(["pairs", "systems"] if is_judge else []), *(["slots"] if has_options else [])]
+    return aspects_of(run, names) if names else {}
 
 
 def sentences(run: Run) -> list[Sentence]:
