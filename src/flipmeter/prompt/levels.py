@@ -73,7 +73,7 @@ class Mood:
 
 
 @dataclass(frozen=True)
-class Wording:
+class CutWording:
     """A yes-no question about the cut between two neighbouring classes, put both ways.
 
     It is given the task and the names of the lower and the upper class. `up` asks whether an item
@@ -91,7 +91,7 @@ clarities: Registry[Header] = Registry("clarity")
 moods: Registry[Mood] = Registry("mood")
 separators: Registry[str] = Registry("separator")
 connectors: Registry[str] = Registry("connector")
-wordings: Registry[Wording] = Registry("wording")
+wordings: Registry[CutWording] = Registry("wording")
 
 factors: Mapping[str, Registry[Any]] = {
     "label_format": label_formats,
@@ -164,21 +164,21 @@ moods.add(
 
 wordings.add(
     "or_more",
-    Wording(
+    CutWording(
         up=lambda task, low, high: f"{_is(task)} {high} or more {task.scale.high}?",
         down=lambda task, low, high: f"{_is(task)} {low} or more {task.scale.low}?",
     ),
 )
 wordings.add(
     "more_than",
-    Wording(
+    CutWording(
         up=lambda task, low, high: f"{_is(task)} more {task.scale.high} than {low}?",
         down=lambda task, low, high: f"{_is(task)} more {task.scale.low} than {high}?",
     ),
 )
 wordings.add(
     "at_least",
-    Wording(
+    CutWording(
         up=lambda task, low, high: f"{_is(task)} at least {high}?",
         down=lambda task, low, high: f"{_is(task)} below {high}?",
     ),
