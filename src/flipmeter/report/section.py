@@ -62,7 +62,7 @@ LAST = ("method", "origin", "table")
 
 
 @dataclass(frozen=True)
-class Shown:
+class FilledSection:
     """A section of a plug-in, filled."""
 
     name: str
@@ -106,11 +106,11 @@ def has_added() -> bool:
     return any(one.table is not None for _, one in sections.items())
 
 
-def added_sections(found: Findings) -> Iterator[Shown]:
+def added_sections(found: Findings) -> Iterator[FilledSection]:
     """The sections of plug-ins that have something to show."""
     for name, section in sections.items():
         if section.table is not None and (frame := _filled(name, section.table, found)) is not None:
-            yield Shown(name, section, frame)
+            yield FilledSection(name, section, frame)
 
 
 def _filled(name: str, table: Show, found: Findings) -> pl.DataFrame | None:

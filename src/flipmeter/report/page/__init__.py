@@ -23,7 +23,7 @@ from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import panels, performance_grid
 from flipmeter.report.page.texts import clipped, compare, excerpt, visible
 from flipmeter.report.readings import reading_lines
-from flipmeter.report.section import Shown, added_sections, contents
+from flipmeter.report.section import FilledSection, added_sections, contents
 
 HERE = Path(__file__).parent
 
@@ -153,7 +153,7 @@ def _counted(n: int, what: str) -> str:
     return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
-def _added_grid(shown: Shown) -> Grid:
+def _added_grid(shown: FilledSection) -> Grid:
     """A section of a plug-in as a table that can be sorted."""
     values = zip(shown.rows, shown.frame.rows(), strict=True)
     rows = [[Cell(*cell) for cell in zip(texts, row, strict=True)] for texts, row in values]
