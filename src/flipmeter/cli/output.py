@@ -14,7 +14,7 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.base.files.atomic import open_output, write_output
-from flipmeter.base.printed import without_controls
+from flipmeter.base.printed import CONTROLS, without_controls
 from flipmeter.cli.consoles import say
 from flipmeter.types import Problem
 
@@ -90,7 +90,8 @@ def _next(steps: Sequence[NextStep]) -> dict[str, list[str]]:
 
 def print_json(content: Any) -> None:
     """Print one JSON document; a number that is not finite becomes null, as JSON has no NaN."""
-    typer.echo(json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, default=str))
+    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, default=str)
+    typer.echo(CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def _finite(content: Any) -> Any:

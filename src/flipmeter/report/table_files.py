@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.base.files.atomic import open_output, write_output
+from flipmeter.base.printed import CONTROLS, without_controls
 from flipmeter.report.latex import (
     LATEX_HEAD,
     Block,
@@ -59,7 +60,12 @@ def write_table(
 
 
 def safe_csv(table: pl.DataFrame) -> str:
-    """Return a table as CSV; a text that a spreadsheet would run as a formula gets a quote."""
+    """A table as CSV that neither a spreadsheet nor a terminal obeys.
+
+    A text that would be run as a formula gets a quote, a control character becomes U+FFFD.
+    """
+    plain = pl.col(pl.String).str.replace_all("\r\n", "\n", literal=True)
+    table = table.with_columns(plain.str.replace_all(CONTROLS.pattern, "\ufffd"))
     text = pl.col(pl.String)
     is_formula = text.str.contains(r"^\s*[=+\-@\t\r\n]")
     return table.with_columns(
@@ -96,7 +102,8 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 def escape_markdown(text: str) -> str:
     """A text that Markdown shows as it is, in one line, and that calls nobody."""
-    escaped = re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", " ".join(text.split()))
+    line = without_controls(" ".join(text.split()))
+    escaped = re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", line)
     return escaped.replace("@", "&#64;")
 
 

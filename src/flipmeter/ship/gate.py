@@ -63,7 +63,7 @@ class Drift(Strict):
                 raise ValueError(f"{name} is {bound:g}; a share is below 1")
         return value
 
-    @field_validator("flips", "excess", mode="before", check_fields=False)
+    @field_validator("flips", "excess", "noise", mode="before", check_fields=False)
     @classmethod
     def _one_for_all(cls, value: Any) -> Any:
         return {"*": value} if isinstance(value, int | float) else value
@@ -90,15 +90,16 @@ class Drift(Strict):
 class Limits(Drift):
     """What is asked of a rater; what is not named is not asked.
 
-    Flips and excess are by contrast, whose name may be a pattern; a number alone is for all those
-    with a verdict.
+    Flips, excess and noise are by contrast, whose name may be a pattern; a number alone is for all
+    those with a verdict.
     """
 
     excess: dict[str, Share] = Field(default_factory=dict)
+    noise: dict[str, Share] = Field(default_factory=dict)
 
     @property
     def by_contrast(self) -> dict[str, dict[str, float]]:
-        return {"flips": self.flips, "excess": self.excess}
+        return {"flips": self.flips, "excess": self.excess, "noise": self.noise}
 
 
 class Rule(Limits):
@@ -139,7 +140,7 @@ class Gate(Rule):
 
 def _is_added(rule: type[Drift], key: object) -> bool:
     """Whether a key of a gate file is a limit that a plug-in adds."""
-    is_own = key in rule.model_fields or key in ("excess", "drift", "rules")
+    is_own = key in rule.model_fields or key in ("excess", "noise", "drift", "rules")
     if is_own or not isinstance(key, str) or key not in gate_limits:
         return False
     kind: GateLimit = gate_limits[key]

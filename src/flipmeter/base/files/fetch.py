@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess  # pip is a program, not a library
 import sys
 import tarfile
@@ -28,6 +27,8 @@ Progress = Callable[[int, int], None]
 """Called with (bytes so far, bytes in all)."""
 
 CACHE_VARIABLE = "FLIPMETER_CACHE"
+MOST_BYTES = 4 << 30
+"""No archive that is fetched, and no file in it, may be larger."""
 
 # pip asks a source archive for its metadata, which would run the package's setup.py. This build
 # backend stands in for setuptools and answers with the name and version that were asked for.
@@ -166,6 +167,7 @@ def _download(requirement: str, scratch: Path, binary: bool, progress: Progress 
     archives = list(into.iterdir())
     if code or len(archives) != 1:
         raise Problem(_pip_failure(requirement, log))
+    _refuse_large(archives[0].stat().st_size, archives[0].name)
     return archives[0]
 
 
@@ -197,8 +199,10 @@ def _run(
                 step = re.fullmatch(r"Progress (\d+) of (\d+)\s*", line)
                 if step is None:
                     said.append(line)
-                elif progress is not None:
-                    progress(int(step[1]), int(step[2]))
+                else:
+                    _refuse_large(max(int(step[1]), int(step[2])), "the archive")
+                    if progress is not None:
+                        progress(int(step[1]), int(step[2]))
         except BaseException:
             process.kill()
             raise
@@ -221,8 +225,20 @@ def _pip_failure(requirement: str, log: str) -> str:
 
 def _extract(archive: Path, member: str, into: Path) -> None:
     """Copy one member's bytes; names inside the archive never become paths on this machine."""
+    n_bytes = 0
     with _member(archive, member) as inside, into.open("wb") as file:
-        shutil.copyfileobj(inside, file, 1 << 20)
+        while part := inside.read(1 << 20):
+            n_bytes += len(part)
+            _refuse_large(n_bytes, f"{member} of {archive.name}")
+            file.write(part)
+
+
+def _refuse_large(n_bytes: int, what: str) -> None:
+    if n_bytes > MOST_BYTES:
+        raise Problem(
+            f"{what} is larger than {MOST_BYTES >> 30} GB, more than anything that is fetched; "
+            "the index served something else: try another index (pip config list)"
+        )
 
 
 @contextmanager

@@ -182,6 +182,15 @@ def count_pairs(blocks: Blocks) -> Counts:
     return Counts(*map(blocks.totals, block_pairs(blocks)))
 
 
+def repeated_pairs(blocks: Blocks) -> Counts:
+    """Count the views of every cluster that were asked twice, read twice, and differ."""
+    first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
+    asked = (first != NOT_ASKED) & (again != NOT_ASKED)
+    both = (first > UNREADABLE) & (again > UNREADABLE)
+    counts = (asked, both, both & blocks.differ(first, again))
+    return Counts(*(blocks.totals(one.sum(axis=1)) for one in counts))
+
+
 def block_pairs(blocks: Blocks) -> tuple[Ints, Ints, Ints]:
     """Pairs of first replies in every block: compared, readable and different."""
     return pairs_in(blocks.replies[:, :, 0], blocks.tolerance)

@@ -15,14 +15,19 @@ import polars as pl
 
 from flipmeter.base.checks import error_rate
 from flipmeter.measure.effects.compare import same_raters
-from flipmeter.measure.inference.blocks import Floats, pairs_in
+from flipmeter.measure.inference.blocks import Floats, pairs_in, read_blocks, repeated_pairs
 from flipmeter.measure.inference.bounds import (
     Bounded,
     bounded_mean,
     bounded_share,
     mean_upper,
 )
-from flipmeter.measure.inference.judge import ContrastRow, judge, replies_under
+from flipmeter.measure.inference.judge import (
+    ContrastRow,
+    contrast_rows,
+    judge,
+    replies_under,
+)
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
@@ -100,6 +105,7 @@ _FARTHEST = pl.max_horizontal(_GOLD - 1, _M - _GOLD)
 gate_limits: Registry[GateLimit] = Registry("gate limit")
 gate_limits.add("flips", GateLimit("the share of items that flip, by contrast"))
 gate_limits.add("excess", GateLimit("the flips beyond the noise of the rater, by contrast"))
+gate_limits.add("noise", GateLimit("the share of repeats that differ, by contrast"))
 gate_limits.add(
     "accuracy", GateLimit("the least accuracy of a view", (_RANK == NO_CLASS) | IS_OTHER)
 )
@@ -209,6 +215,8 @@ def hold_limits(
             refuse_mae(frame.filter(asked), f"a limit on {limit.metric}")
         if limit.is_drift:
             found = _drifts(reference, frame, known, limit, alpha)
+        elif limit.metric == "noise":
+            found = _noises(panel, known[limit.where], limit, alpha)
         elif gate_limits[limit.metric].bad is None:
             found = _flips(panel, known[limit.where], limit, alpha)
         else:
@@ -245,6 +253,23 @@ def _flip_row(row: ContrastRow, found: Verdict, limit: Limit) -> Row:
     beside = {"p": found.p, "findings": [one.name for one in found.findings]}
     beside["notes"] = [one.text for one in found.findings]
     return _row(row.key, limit, held, found.n_clusters, failed, found.reason) | beside
+
+
+def _noises(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Iterator[Row]:
+    """Yield how often the views of a contrast disagree with their own repeats."""
+    for row in contrast_rows(panel, contrast):
+        if row.row is None:
+            yield _row(row.key, limit, UNKNOWN, 0, 0, row.note)
+            continue
+        twice = repeated_pairs(read_blocks(row.row))
+        if row.row.reproducible and not twice.differ.any():
+            sure = Held("met", 0.0, 0.0, 0.0)
+            yield _row(row.key, limit, sure, len(twice.differ), 0, "replies are reproducible")
+            continue
+        held = hold_share(twice.differ, twice.read, limit.bound, alpha)
+        n = int((twice.read > 0).sum())
+        note = "" if n else "noise was not measured: ask the views twice (repeats: 2)"
+        yield _row(row.key, limit, held, n, 0, note)
 
 
 # --- scores -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from flipmeter.measure.inference.blocks import (
     Ints,
     block_pairs,
     count_pairs,
+    repeated_pairs,
 )
 from flipmeter.measure.inference.bounds import (
     LOWEST_EXCESS,
@@ -129,10 +130,8 @@ def unreadable_by_view(blocks: Blocks) -> tuple[float, ...]:
 
 def noise(blocks: Blocks, alpha: float) -> Bounded:
     """How often a view disagrees with its own repeat, over the views that were repeated."""
-    first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
-    both = (first > 0) & (again > 0)
-    moved = both & blocks.differ(first, again)
-    return bounded_share(blocks.totals(moved.sum(axis=1)), blocks.totals(both.sum(axis=1)), alpha)
+    twice = repeated_pairs(blocks)
+    return bounded_share(twice.differ, twice.read, alpha)
 
 
 def _excess(blocks: Blocks, alpha: float) -> Bounded:
