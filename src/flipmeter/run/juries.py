@@ -22,7 +22,7 @@ Heard = dict[Place, dict[Turn, dict[str, T]]]
 
 
 @dataclass(frozen=True)
-class Bench:
+class Seating:
     """The juries of a study, and the raters whose replies are reproducible.
 
     A reproducible member repeats a few items only; for the others its first decision stands for its

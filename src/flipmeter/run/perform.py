@@ -37,7 +37,7 @@ from flipmeter.model import (
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn, learned_since
 from flipmeter.run.first_look import doubts, first_replies, told, without
-from flipmeter.run.juries import Bench, jury_identity
+from flipmeter.run.juries import Seating, jury_identity
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import (
@@ -104,7 +104,7 @@ def perform(
     _claim(folder)
     test = partial(learn_settled, store=store, on_fetch=on_fetch, on_test=on_test)
     layout = _lay_out(study, datasets, laid_out[1] if laid_out else (), store, test)
-    bench = Bench(study.juries, layout.reproducible)
+    bench = Seating(study.juries, layout.reproducible)
     reproducible = [*layout.reproducible, *bench.steady]
     until = watch_claim(study, bench.grid(layout.grid), reproducible)
     known = wait_for(learn(layout.grid, store, ledger=ledger, budget=study.allowance))
@@ -261,7 +261,7 @@ async def _gather(
     found: _Harvest,
     until: Until | None,
     pulse: Heartbeat,
-    bench: Bench,
+    bench: Seating,
 ) -> _Harvest:
     """Turn lots into rows as they come, until there are no more or what was asked is known.
 

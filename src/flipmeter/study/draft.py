@@ -34,7 +34,7 @@ from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
 from flipmeter.study.grid import exchange_hint
-from flipmeter.study.judge_draft import Compared, guess_compared
+from flipmeter.study.judge_draft import ComparedColumns, guess_compared
 from flipmeter.types import Dataset, Problem, Scale, Task
 
 EMBEDDED = "local/smollm2-135m"
@@ -158,7 +158,9 @@ def draft_study(
     return Draft(written, (*odd, *_notes(dataset), *hint))
 
 
-def _draft_compared(file: Path, out: Path, table: Table, compared: Compared, model: str) -> Draft:
+def _draft_compared(
+    file: Path, out: Path, table: Table, compared: ComparedColumns, model: str
+) -> Draft:
     """A study of judges or of questions with options, which moves what is compared."""
     named = guess_id(table, [])
     keys = {**compared.keys, "label": compared.label, **({"id": named} if named else {})}

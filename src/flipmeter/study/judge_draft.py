@@ -18,7 +18,7 @@ ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedColumns:
     """What a table shows of a comparison: its columns, and the part of a dataset that says so."""
 
     label: str | None
@@ -27,14 +27,14 @@ class Compared:
     notes: tuple[str, ...] = ()
 
 
-def guess_compared(table: Table, found: Sequence[str]) -> Compared | None:
+def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None:
     """How a study compares the columns that look exchangeable, None if it cannot be told."""
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
         return _judged(table, tuple(found))
     return _asked(table, tuple(found))
 
 
-def _judged(table: Table, found: tuple[str, ...]) -> Compared:
+def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]
     fields = {name: name for name in (*islice(others, 1), *found)}
     keys: dict[str, object] = {"fields": fields, "exchange": list(found)}
@@ -45,12 +45,12 @@ def _judged(table: Table, found: tuple[str, ...]) -> Compared:
         if places is not None:
             scale: object = _ordered(places, classes)
             nominal = len(found) > 2
-            return Compared(
+            return ComparedColumns(
                 column, {**keys, "scale": {"nominal": scale} if nominal else scale}, probe
             )
     note = "no column says which answer is better: everything but accuracy is measured"
     usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
-    return Compared(None, {**keys, "scale": usual}, probe, (note,))
+    return ComparedColumns(None, {**keys, "scale": usual}, probe, (note,))
 
 
 def _places(fields: tuple[str, ...], classes: tuple[str, ...]) -> Places | None:
@@ -73,7 +73,7 @@ def _ordered(places: Places, classes: Sequence[str]) -> list[str]:
     return sorted(classes, key=place)
 
 
-def _asked(table: Table, found: tuple[str, ...]) -> Compared | None:
+def _asked(table: Table, found: tuple[str, ...]) -> ComparedColumns | None:
     known = {*map(label_key, found), *ascii_lowercase[: len(found)]}
     known |= {str(number) for number in range(1, len(found) + 1)}
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]
@@ -86,11 +86,11 @@ def _asked(table: Table, found: tuple[str, ...]) -> Compared | None:
             numbers = {str(n): name for n, name in enumerate(found, 1)}
             is_counted = all(label_key(value) in numbers for value in values)
             mapped = {int(n): name for n, name in numbers.items()}
-            return Compared(
+            return ComparedColumns(
                 column, {**keys, **({"labels": mapped} if is_counted else {})}, "option_order"
             )
     note = "no column names the right option: everything but accuracy is measured"
-    return Compared(None, keys, "option_order", (note,))
+    return ComparedColumns(None, keys, "option_order", (note,))
 
 
 def _label_columns(table: Table, taken: Sequence[str]) -> Iterator[str]:

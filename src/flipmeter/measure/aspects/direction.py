@@ -14,7 +14,7 @@ from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
-from flipmeter.measure.panel.units import Units, differ
+from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.formulas import mcnemar_p
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import exact_ends, share_estimates
@@ -155,7 +155,7 @@ def moves(
     groups: Groups,
     reverses_labels: bool,
     n_classes: int | Ints,
-    units: Units | None = None,
+    units: ScaleUnits | None = None,
 ) -> dict[str, Estimates]:
     """Estimate the direction of moves in every group, named by what a move up means."""
     read = (first > 0) & (second > 0)
@@ -194,14 +194,14 @@ def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estima
     return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=note)
 
 
-def _ruler(units: Units | None, groups: Groups) -> tuple[Ints | int, Floats | float]:
+def _ruler(units: ScaleUnits | None, groups: Groups) -> tuple[Ints | int, Floats | float]:
     """By how many ranks an item may move and stay the same, and what a rank is in units."""
     if units is None:
         return 0, 1.0
     return units.tolerance[groups.of], units.step[groups.of]
 
 
-def _length(n_classes: int | Ints, units: Units | None) -> Floats:
+def _length(n_classes: int | Ints, units: ScaleUnits | None) -> Floats:
     """How far an item can move, in ranks or in units."""
     return (np.asarray(n_classes) - 1.0) * (1.0 if units is None else units.step)
 
@@ -218,7 +218,7 @@ def outcomes(
     gold: Ranks,
     groups: Groups,
     n_classes: int | Ints,
-    units: Units | None = None,
+    units: ScaleUnits | None = None,
 ) -> dict[str, Estimates]:
     """Estimate in every group what moving does to right and wrong, on items with gold."""
     graded = gold > 0

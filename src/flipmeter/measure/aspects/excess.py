@@ -32,7 +32,7 @@ from flipmeter.measure.panel.groups import (
     undefined,
 )
 from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
-from flipmeter.measure.panel.units import Units, differ
+from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import NO_CLASS, Contrast, Estimate
 
@@ -57,14 +57,14 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
 
 
 def excess_estimates(
-    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, units: Units | None = None
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, units: ScaleUnits | None = None
 ) -> dict[str, Estimates]:
     """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale.
 
     The excess of two views that were asked twice has the interval of a verdict. Of decimal scores
     the ordinal one is in their units.
     """
-    units = units or Units([None] * groups.n)
+    units = units or ScaleUnits([None] * groups.n)
     (across, within), (far, wide) = _both_apart(tables, groups, units)
     read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
     asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
@@ -108,7 +108,7 @@ Apart = tuple[Floats, Floats]
 """Disagreement of each item across views, and within them."""
 
 
-def _both_apart(tables: Sequence[Ranks], groups: Groups, units: Units) -> tuple[Apart, Apart]:
+def _both_apart(tables: Sequence[Ranks], groups: Groups, units: ScaleUnits) -> tuple[Apart, Apart]:
     """How often the runs of each item differ, and how far they are apart."""
     of_scores = units.decimal[groups.of]
     found = np.zeros((4, len(groups.of)))

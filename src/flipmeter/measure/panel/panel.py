@@ -18,7 +18,7 @@ from flipmeter.measure.estimates.flips import count_discordant
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import checked, quoted
 from flipmeter.measure.panel.groups import Groups
-from flipmeter.measure.panel.units import RANGE, Units, differ, read_span
+from flipmeter.measure.panel.units import RANGE, ScaleUnits, differ, read_span
 from flipmeter.types import LISTLESS, Contrast, Policy, Problem
 
 Run = tuple[str, int]
@@ -83,7 +83,7 @@ class Panel:
     places: Placement
     systems: pl.DataFrame
     prompts: dict[Run, Hashes]
-    units: Units
+    units: ScaleUnits
     probabilities: pl.Series
     replies: Groups
     calls: Floats
@@ -401,9 +401,9 @@ def _declared(frame: pl.DataFrame, group: Ints) -> dict[tuple[int, str], str]:
     return {(at, view): why for view, why, at in said.iter_rows()}
 
 
-def _units(frame: pl.DataFrame, group: Ints, n_groups: int) -> Units:
+def _units(frame: pl.DataFrame, group: Ints, n_groups: int) -> ScaleUnits:
     told = (_of_each(group, n_groups, frame[name]) for name in RANGE)
-    return Units([read_span(*one) for one in zip(*told, strict=True)])
+    return ScaleUnits([read_span(*one) for one in zip(*told, strict=True)])
 
 
 def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:

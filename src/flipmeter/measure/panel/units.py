@@ -17,7 +17,7 @@ RANGE = ("scale_from", "scale_to", "tolerance")
 
 
 @dataclass(frozen=True)
-class Units:
+class ScaleUnits:
     """The range of every group, None for one with classes.
 
     Ranks of a range count its steps: a difference in ranks times `step` is one in its units, and
