@@ -95,7 +95,7 @@ def main() -> None:
     show_goals(
         [
             Goal("whole run, requests/s", ours.n_requests / ours.seconds, ">=", 2000),
-            Goal("whole run, CPU s per 1,000", 1000 * ours.cpu / ours.n_requests, "<=", 0.6),
+            Goal("whole run, CPU s per 1,000", 1000 * ours.cpu / ours.n_requests, "<=", 0.45),
         ]
     )
 
