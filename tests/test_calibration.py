@@ -19,7 +19,9 @@ from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
 NAMES = ("awful", "poor", "fair", "good", "superb")
 TASK = Task(Scale(NAMES))
 PROBES = [
-    name for name in probes if name not in unshown(Style(), TASK) and probes[name].moves is None
+    name
+    for name, probe in probes.items()
+    if name not in unshown(Style(), TASK) and probe.moves is None and not probe.needs
 ]
 CONTRASTS = [contrast for name in PROBES for contrast in probes[name].contrasts]
 

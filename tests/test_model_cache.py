@@ -238,9 +238,9 @@ def test_pruning_gives_the_space_back(tmp_path: Path) -> None:
     path = tmp_path / "r.sqlite"
     with Store(path) as store:
         for k in range(300):
-            store.put(request(f"{k} " + "word " * 200), REPLY)
+            store.put(request(f"{k} " + "word " * 2000), REPLY)
     before = path.stat().st_size
-    prune(path, [request("0 " + "word " * 200).key])
+    prune(path, [request("0 " + "word " * 2000).key])
     assert path.stat().st_size < before / 5
 
 

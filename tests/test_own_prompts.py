@@ -73,6 +73,9 @@ DEMOS = tuple(
 QUERY = Item("q", {"text": "Quite nice."})
 PAIR = Item("j", {"text": "both", "question": "Why?", "answer": "Because."})
 
+OF_PROMPTS = [name for name, probe in probes.items() if probe.moves is None and not probe.needs]
+"""The probes of which a prompt may have a place; others move fields or need a pipeline."""
+
 
 def shown(source: str, view: str = "base", item: Item = QUERY, **style: Any) -> Prompt:
     views = {v.name: v for v in expand(list(probes), 5)}
@@ -150,7 +153,7 @@ def test_instructions_move_to_the_user_word_for_word() -> None:
         (PLAIN, {"criterion_order"}),
         (TURNS, {"placement", "criterion_order"}),
         (JUDGE, {"demo_order", "placement"}),
-        ("{{ text }}", {name for name in probes if probes[name].moves is None}),
+        ("{{ text }}", set(OF_PROMPTS)),
     ],
 )
 def test_a_prompt_has_no_place_for_some_probes(source: str, missing: set[str]) -> None:
@@ -231,8 +234,7 @@ def test_prompts_are_levels_with_the_names_of_their_files(write: Write) -> None:
 
 
 def test_views_that_a_prompt_cannot_show_are_not_asked(write: Write) -> None:
-    unmoved = [name for name in probes if probes[name].moves is None]
-    everything = {"probes": unmoved, "repeats": 1}
+    everything = {"probes": OF_PROMPTS, "repeats": 1}
     by_level: dict[str, set[str]] = {}
     for one in conditions(study_with(write, vary={"prompt": ["a.md", "b.md"]}, **everything)):
         by_level.setdefault(one.level, set()).add(one.view.name)

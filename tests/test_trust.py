@@ -219,7 +219,8 @@ def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 READING = {
     *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
-    *("batch import", "import", "cache export", "cache merge", "cache prune", "data export"),
+    *("batch import", "import", "cache export", "cache merge", "cache prune"),
+    *("cache convert", "data export"),
     *("trust", "oracle", "certify", "residuals", "effects", "transfer", "phase0"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""

@@ -178,9 +178,10 @@ def _costs(decisions: pl.DataFrame, order: Sequence[Candidate], cost: Cost) -> F
         return np.zeros(len(order))
     tokens = pl.col("prompt_tokens") + pl.col("completion_tokens")
     each = {"calls": pl.col("n_calls"), "tokens": tokens}[cost]
-    asked = decisions.filter(view="base", repeat=0).group_by("rater", "level").agg(each.mean())
+    first = decisions.filter(view=reference_of(decisions), repeat=0)
+    asked = first.group_by("rater", "level").agg(each.mean())
     known = {(rater, level): value for rater, level, value in asked.iter_rows()}
-    missing = [level or "the base" for rater, level in order if known[rater, level] is None]
+    missing = [level or "the base" for rater, level in order if known.get((rater, level)) is None]
     if missing:
         raise Problem(f"the {cost} of {missing[0]} are not known; weigh by --cost calls or none")
     return np.array([known[one] for one in order], dtype=np.float64)

@@ -14,7 +14,7 @@ from typing import IO
 from flipmeter.base.problem import Incomplete
 from flipmeter.types import Problem, Request
 
-RESERVE = 4 * 2**20
+RESERVE = 8 * 2**20
 """Bytes held while something is asked: enough to store what is under way on a full disk."""
 LEAST = 2**20
 """Nothing more is sent where fewer bytes than these are free beside the reserve."""

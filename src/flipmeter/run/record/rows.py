@@ -168,10 +168,14 @@ def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
         if id(one.condition) not in shared:
             shared[id(one.condition)] = total_usage([found.reply.usage for found in one.shared])
             declared[id(one.condition)] = Declared.of(one.condition)
+
+    def told(one: Rated) -> tuple[str, str]:
+        return declared[id(one.condition)].about(one.item)
+
     rows = [
         (
-            *_decision_row(one, shared[id(one.condition)]),
-            *declared[id(one.condition)].about(one.item),
+            *_decision_row(one, shared[id(one.condition)], about := told(one)),
+            *about,
             *scored(one.condition.task.scale.span, one.decision.rank, one.item.gold),
         )
         for one in rated
@@ -179,7 +183,7 @@ def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
-def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
+def _decision_row(one: Rated, shared: Usage, about: tuple[str, str]) -> tuple[object, ...]:
     condition, decision = one.condition, one.decision
     usage = total_usage([found.reply.usage for found in one.evidence])
     return (
@@ -193,7 +197,9 @@ def _decision_row(one: Rated, shared: Usage) -> tuple[object, ...]:
         decision.degenerate,
         decision.probabilities,
         decision.label_mass,
-        digest_of([f.call.prompt.digest for f in one.evidence if not f.call.draw]),
+        digest_of(
+            [f.call.prompt.digest for f in one.evidence if not f.call.draw], is_set=bool(about[0])
+        ),
         condition.task.scale.n_ranks,
         one.evidence[0].call.prompt.labels if one.evidence else "",
         one.item.cluster or one.item.id,
@@ -253,11 +259,16 @@ def _told(name: str) -> pl.Expr:
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def digest_of(digests: Sequence[str]) -> str:
-    """What is equal for equal prompts, however many a decision rests on and in whichever order."""
+def digest_of(digests: Sequence[str], *, is_set: bool = False) -> str:
+    """What is equal for equal prompts, however many a decision rests on.
+
+    Their order counts, unless a pipeline declares that it rests on the set: one that asks about an
+    item in both label orders to learn a bias still decides by the order of its view.
+    """
     if len(digests) == 1:
         return digests[0]
-    return hashlib.sha256(" ".join(sorted(digests)).encode()).hexdigest()[:16] if digests else ""
+    joined = " ".join(sorted(digests) if is_set else digests)
+    return hashlib.sha256(joined.encode()).hexdigest()[:16] if digests else ""
 
 
 def _where(condition: Condition) -> tuple[object, ...]:
