@@ -191,3 +191,9 @@ def test_a_probe_that_no_pipeline_has_an_axis_for_is_refused(probe: str) -> None
     study = fm.Study(models=["sim/honest"], datasets=["reviews"], probes=[probe])
     with pytest.raises(Problem, match=f"the probe '{probe}' needs a pipeline that"):
         study.plan(store=":memory:")
+
+
+def test_items_that_a_pipeline_learns_from_in_both_orders_are_measured_too(done: Done) -> None:
+    run = done(pipeline="pointwise+pride_paper", probes=["label_order"])
+    (row,) = run.verdicts.filter(contrast="P1").iter_rows(named=True)
+    assert (row["status"], row["n_clusters"]) == ("measured", 20)

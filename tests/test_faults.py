@@ -360,7 +360,9 @@ def test_two_processes_may_write_one_run_folder_at_once(tmp_path: Path) -> None:
 # Disks and permissions
 
 COMMAND = "from flipmeter.cli import main; main()"
-SMALL_FILES = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (3_000_000, 3_000_000)); {COMMAND}"
+SMALL_FILES = (
+    f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (3_000_000, 3_000_000)); {COMMAND}"
+)
 LIKE_ANYBODY = """
 import ctypes, os, sys
 prctl = getattr(ctypes.CDLL(None), "prctl", None)  # root may write anywhere: take that right away
