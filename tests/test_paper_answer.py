@@ -13,8 +13,8 @@ from conftest import Cli
 from flipmeter.api import Run
 from flipmeter.paper.answer import answer, chosen_claims, needed_for
 from flipmeter.paper.claims import paper_claims
-from flipmeter.paper.evidence import PHASES, Evidence
-from flipmeter.paper.phases import FILES, Job, Request
+from flipmeter.paper.evidence import PHASES, PhaseRuns
+from flipmeter.paper.phases import FILES, PaperRequest, PhaseStudy
 from flipmeter.paper.published import PublishedCell, published
 from flipmeter.paper.rows import LEVELS, PIPELINES
 from flipmeter.paper.sheets import Sheet, SheetCell, SheetRow, all_sheets
@@ -32,8 +32,8 @@ def residual(value: float | None, **more: Any) -> Row:
 # --- phases as studies ----------------------------------------------------------------------------
 
 
-def jobs(**keys: Any) -> list[Job]:
-    return list(Request(**keys).jobs())
+def jobs(**keys: Any) -> list[PhaseStudy]:
+    return list(PaperRequest(**keys).jobs())
 
 
 def test_every_model_goes_through_every_phase_before_the_next_is_loaded() -> None:
@@ -47,7 +47,7 @@ def test_a_study_has_one_model() -> None:
 
 def test_the_bundled_reviews_stand_in_for_data_that_is_not_there() -> None:
     assert {name for job in jobs() for name in job.study.datasets} == {"reviews"}
-    assert Request().stands_in
+    assert PaperRequest().stands_in
 
 
 def test_a_small_size_is_a_few_items_of_one_dataset(tmp_path: Path) -> None:
@@ -178,15 +178,15 @@ def test_the_csv_has_a_row_for_each_number(sheet: Sheet) -> None:
 
 
 def test_without_a_run_the_tables_are_the_papers() -> None:
-    names = {sheet.name: len(sheet.rows) for sheet in all_sheets(Evidence({}))}
+    names = {sheet.name: len(sheet.rows) for sheet in all_sheets(PhaseRuns({}))}
     assert names == {"phase0": 10, "tokens": 10, "phase2 joint": 20, "phase2 transfer": 15}
 
 
 def test_a_model_that_cannot_be_asked_is_a_note_and_no_end() -> None:
-    def perform(job: Job) -> Run:
+    def perform(job: PhaseStudy) -> Run:
         raise Problem("no key in OPENAI_API_KEY")
 
-    found = answer(Request(models=("openai/gpt-x",)), ["every-probe-flips"], perform)
+    found = answer(PaperRequest(models=("openai/gpt-x",)), ["every-probe-flips"], perform)
     assert found.decided == []
     assert any("phase1: openai/gpt-x: no key" in note for note in found.notes)
 

@@ -14,7 +14,7 @@ from flipmeter.measure import absolutes, measure, verdicts
 from flipmeter.measure.inference.asserted import Relation, all_asserted, asserted, some_asserted
 from flipmeter.paper.claims import decide_claim, paper_claims
 from flipmeter.paper.claims.paper_claim import Part
-from flipmeter.paper.evidence import Evidence, Phase
+from flipmeter.paper.evidence import Phase, PhaseRuns
 from flipmeter.probe import contrasts_of
 from flipmeter.types import Contrast, Mode
 from hand_made import group
@@ -99,7 +99,7 @@ def planted(parts: tuple[Part, ...], *, is_opposite: bool = False) -> pl.DataFra
 
 
 def word_of(name: str, phase: Phase, decisions: pl.DataFrame, rater: str = "r") -> str:
-    return decide_claim(name, Evidence({phase: Planted(decisions)}), rater).word
+    return decide_claim(name, PhaseRuns({phase: Planted(decisions)}), rater).word
 
 
 MADE_OF_PARTS = [name for name, claim in paper_claims.items() if claim.parts]
@@ -134,7 +134,7 @@ def test_a_claim_fails_where_the_opposite_is_planted(name: str) -> None:
 def test_a_claim_whose_levels_were_not_asked_is_not_measurable(name: str) -> None:
     claim = paper_claims[name]
     decisions = levels_of({"connector=newline_tab": {"accuracy": "up"}})
-    decided = decide_claim(name, Evidence({claim.phase: Planted(decisions)}), "r")
+    decided = decide_claim(name, PhaseRuns({claim.phase: Planted(decisions)}), "r")
     assert decided.word == "not measurable"
     assert "not asked" in decided.reason
 
@@ -142,7 +142,7 @@ def test_a_claim_whose_levels_were_not_asked_is_not_measurable(name: str) -> Non
 @pytest.mark.parametrize("name", list(paper_claims))
 def test_a_claim_without_its_phase_says_so(name: str) -> None:
     claim = paper_claims[name]
-    decided = decide_claim(name, Evidence({}, {claim.phase: "no key for its models"}), "r")
+    decided = decide_claim(name, PhaseRuns({}, {claim.phase: "no key for its models"}), "r")
     assert (decided.word, decided.reason) == ("not measurable", "no key for its models")
 
 
@@ -155,7 +155,7 @@ def test_a_claim_says_what_and_where_in_sentences(name: str) -> None:
 
 def test_the_reason_names_the_number_that_decides() -> None:
     decisions = levels_of({"label_format=natural_language": {"P1": "up"}})
-    decided = decide_claim("words-raise-p1", Evidence({"phase1": Planted(decisions)}), "r")
+    decided = decide_claim("words-raise-p1", PhaseRuns({"phase1": Planted(decisions)}), "r")
     assert decided.reason.startswith("label_format=natural_language: P1 rises: +40.0 [")
 
 
@@ -215,7 +215,7 @@ def test_every_probe_flips_where_all_views_differ_beyond_repeats() -> None:
 
 def test_one_stable_probe_refutes_that_every_probe_flips() -> None:
     decisions = greedy({"P1": 0.6, "P2a": 0.6, "P2b": 0.6})
-    evidence = Evidence({"phase0a": Planted(decisions)})
+    evidence = PhaseRuns({"phase0a": Planted(decisions)})
     decided = decide_claim("every-probe-flips", evidence, "r")
     assert decided.word == "fails"
     assert decided.reason.startswith("placement")
@@ -231,7 +231,7 @@ def test_flips_beyond_noise_fail_for_a_stable_rater() -> None:
 
 def test_hidden_tokens_need_five_models() -> None:
     decided = decide_claim(
-        "hidden-tokens-and-noise", Evidence({"phase0b": Planted(greedy({}))}), "r"
+        "hidden-tokens-and-noise", PhaseRuns({"phase0b": Planted(greedy({}))}), "r"
     )
     assert decided.word == "not measurable"
     assert "5 models" in decided.reason
@@ -259,7 +259,7 @@ def test_hidden_tokens_go_with_noise_over_models(sign: int, word: str) -> None:
 def test_another_level_that_improves_both_refutes_the_only_one() -> None:
     better: dict[str, Relation] = {"accuracy": "up", **dict.fromkeys(VIEWS, "down")}
     decisions = levels_of({"shots=3": better, "mood=indicative": {"accuracy": "down"}})
-    evidence = Evidence({"phase1": Planted(decisions)})
+    evidence = PhaseRuns({"phase1": Planted(decisions)})
     decided = decide_claim("only-fewer-classes", evidence, "r")
     assert decided.word == "fails"
     assert decided.reason.startswith("shots=3")
@@ -323,7 +323,7 @@ def test_transfer_is_even_where_the_second_model_is_the_first() -> None:
 
 def test_transfer_needs_a_second_model() -> None:
     decisions = two_models(0.9, 0.1).filter(rater="first")
-    evidence = Evidence({"phase2b": Planted(decisions)})
+    evidence = PhaseRuns({"phase2b": Planted(decisions)})
     assert "second model" in decide_claim("transfer-is-uneven", evidence, "first").reason
 
 

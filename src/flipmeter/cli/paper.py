@@ -34,7 +34,7 @@ from flipmeter.paper.answer_page import claims_tables, write_answer
 from flipmeter.paper.errata import shown_errata
 from flipmeter.paper.errata.errata_page import errata_markdown, errata_tables
 from flipmeter.paper.evidence import PHASES, Phase
-from flipmeter.paper.phases import EMBEDDED, Job, Request, Size, plan_of
+from flipmeter.paper.phases import EMBEDDED, PaperRequest, PhaseStudy, Size, plan_of
 from flipmeter.registry import suggestion
 from flipmeter.study.forecast import Speed
 from flipmeter.types import Problem
@@ -105,7 +105,7 @@ def paper(
         _show_errata(only or [], out, as_json=as_json)
         return
     claims = chosen_claims(only or [])
-    request = Request(
+    request = PaperRequest(
         models=tuple(models or [EMBEDDED]),
         size=_size(size),
         needed=needed_for(only or []),
@@ -144,11 +144,11 @@ def _size(name: str) -> Size:
     return cast(Size, name)
 
 
-def _asked(request: Request, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:
+def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Path) -> PaperAnswer:
     """Run every job, each with its progress; one that is not whole ends with its exit code."""
     ledger, stopped = Ledger(), list[str]()
 
-    def perform(job: Job) -> Run:
+    def perform(job: PhaseStudy) -> Run:
         errors().print(f"{job.phase}: {job.model}", highlight=False, markup=False)
         done = job.study.run(job.folder(folder), store=store, ledger=ledger, is_quiet=False)
         stopped.extend([f"{job.phase}, {job.model}: {done.stopped}"] if done.stopped else [])

@@ -1,4 +1,4 @@
-"""Request -> Answer: run what is missing, decide every claim, lay out every table."""
+"""PaperRequest -> Answer: run what is missing, decide every claim, lay out every table."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from flipmeter.api import Run
 from flipmeter.base.problem import Incomplete
 from flipmeter.paper.claims import Decided, decide_claim, paper_claims
-from flipmeter.paper.evidence import PHASES, Evidence, Phase
-from flipmeter.paper.phases import STAND_IN, Job, Needed, Request
+from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
+from flipmeter.paper.phases import STAND_IN, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.sheets import Sheet, all_sheets
 from flipmeter.types import Problem
 
-Perform = Callable[[Job], Run]
+Perform = Callable[[PhaseStudy], Run]
 
 
 @dataclass(frozen=True)
 class PaperAnswer:
     """What was found: the word of every claim for every rater, every table, and what is missing."""
 
-    evidence: Evidence
+    evidence: PhaseRuns
     claims: Sequence[str]
     notes: Sequence[str] = ()
 
@@ -64,11 +64,11 @@ class _Gathered:
     runs: dict[Phase, list[Run]] = field(default_factory=dict)
     missing: dict[Phase, list[str]] = field(default_factory=dict)
 
-    def refuse(self, job: Job, why: object) -> None:
+    def refuse(self, job: PhaseStudy, why: object) -> None:
         self.missing.setdefault(job.phase, []).append(f"{job.model}: {why}")
 
 
-def answer(request: Request, claims: Sequence[str], perform: Perform) -> PaperAnswer:
+def answer(request: PaperRequest, claims: Sequence[str], perform: Perform) -> PaperAnswer:
     """Run every job, and answer the claims with what came of it.
 
     A job that cannot be run (no key, no weights, no data) leaves its phase out for its model; the
@@ -87,10 +87,10 @@ def answer(request: Request, claims: Sequence[str], perform: Perform) -> PaperAn
         told.insert(0, f"the bundled {STAND_IN} stand in for the paper's data (--data-dir)")
     reasons: dict[Phase, str] = {phase: "; ".join(whys) for phase, whys in found.missing.items()}
     runs = {phase: Run(*(one.folder for one in of)) for phase, of in found.runs.items() if of}
-    return PaperAnswer(Evidence(runs, reasons), claims, told)
+    return PaperAnswer(PhaseRuns(runs, reasons), claims, told)
 
 
-def _performed(job: Job, perform: Perform, found: _Gathered) -> Run:
+def _performed(job: PhaseStudy, perform: Perform, found: _Gathered) -> Run:
     """The run of a job; a model without label probabilities is asked what needs none."""
     try:
         return perform(job)
@@ -107,7 +107,7 @@ def _performed(job: Job, perform: Perform, found: _Gathered) -> Run:
 def from_runs(runs: Mapping[Phase, Sequence[Path]], claims: Sequence[str]) -> PaperAnswer:
     """Answer the claims with runs that exist already."""
     opened = {phase: Run(*folders) for phase, folders in runs.items() if folders}
-    return PaperAnswer(Evidence(opened), claims)
+    return PaperAnswer(PhaseRuns(opened), claims)
 
 
 def chosen_claims(names: Iterable[str]) -> list[str]:

@@ -35,7 +35,7 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PhaseRuns:
     """The runs of all phases that were made, and their tables, each computed once.
 
     `reasons` say why a phase is missing.

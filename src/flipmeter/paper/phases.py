@@ -46,7 +46,7 @@ SMALL: Mapping[Phase, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Job:
+class PhaseStudy:
     """One phase for one model: a study of its own, so that one model is in memory at a time."""
 
     phase: Phase
@@ -58,7 +58,7 @@ class Job:
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self.model).strip("-.")
         return root / "runs" / self.phase / slug
 
-    def without_scores(self) -> Job:
+    def without_scores(self) -> PhaseStudy:
         """The job without pipelines that need label probabilities, which some models lack."""
         vary = dict(self.study.vary)
         named = [name for name in vary.get("pipeline", []) if not _needs_scores(name)]
@@ -95,7 +95,7 @@ class Needed:
 
 
 @dataclass(frozen=True)
-class Request:
+class PaperRequest:
     """What the user asks for: whose answers, on which data, how many, and what is needed."""
 
     models: Sequence[str | Mapping[str, Any]] = (EMBEDDED,)
@@ -110,7 +110,7 @@ class Request:
         """Whether the bundled reviews take the place of the paper's data."""
         return not self.datasets and self.data_dir is None
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[PhaseStudy]:
         """Every model through every phase, a model at a time."""
         by_phase = {phase: self._entries(phase) for phase in self.needed.phases}
         titles = [_title(entry) for entries in by_phase.values() for entry in entries]
@@ -118,7 +118,9 @@ class Request:
             for phase, entries in by_phase.items():
                 for place, entry in enumerate(entries):
                     if _title(entry) == model:
-                        yield Job(phase, model, self._study(phase, entry, is_first=place == 0))
+                        yield PhaseStudy(
+                            phase, model, self._study(phase, entry, is_first=place == 0)
+                        )
 
     def _entries(self, phase: Phase) -> list[Any]:
         """The models of a phase, the paper's own where these are asked for."""
@@ -151,7 +153,7 @@ class Request:
         return {"datasets": ["sst5"]} if self.size == "small" else {}
 
 
-def plan_of(jobs: Iterable[Job], **options: Any) -> Preview:
+def plan_of(jobs: Iterable[PhaseStudy], **options: Any) -> Preview:
     """What all jobs would ask, each phase of each model a row; phases share some requests."""
     seen = [(job, job.study.plan(**options)) for job in jobs]
     forecasts = (

@@ -168,7 +168,7 @@ def excess_disagreement(
 
 
 @dataclass(frozen=True)
-class Flips:
+class FlipPairs:
     """Items of every group that differ between conditions, failures set apart.
 
     `pairs` and `differ` count the pairs of conditions of each item: all, or one that stands for
@@ -198,7 +198,7 @@ class Flips:
         return self.groups.count(self.strict > 0)
 
 
-def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | int = 0) -> Flips:
+def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | int = 0) -> FlipPairs:
     """Find the items that differ between any of some conditions.
 
     An item surely differs once two different classes were read, whatever its failures hide.
@@ -209,15 +209,17 @@ def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | in
     strict = _strictly(table, tolerance)
     marks = (np.ones_like(complete), complete, complete & strict, strict)
     found = (*marks, surely, surely | ~complete)
-    return Flips(groups, *(mark.astype(np.int64) for mark in found))
+    return FlipPairs(groups, *(mark.astype(np.int64) for mark in found))
 
 
-def find_pair_flips(replies: Ints, groups: Groups, tolerance: Ints | int = 0) -> Flips:
+def find_pair_flips(replies: Ints, groups: Groups, tolerance: Ints | int = 0) -> FlipPairs:
     """Find the pairs of conditions that differ, of replies as the core has them (E7)."""
     asked, read, differ = pairs_in(replies, tolerance)
     # With "no class" as a class of its own every pair that was asked is read.
     one_failed = _one_failed(replies)
-    return Flips(groups, asked, read, differ, differ + one_failed, differ, differ + asked - read)
+    return FlipPairs(
+        groups, asked, read, differ, differ + one_failed, differ, differ + asked - read
+    )
 
 
 def _one_failed(replies: Ints) -> Ints:
@@ -240,7 +242,7 @@ def _strictly(table: Ranks, tolerance: Ints | int) -> Booleans:
 
 
 def estimate_flips(
-    found: Flips,
+    found: FlipPairs,
     policy: Policy,
     metric: str = "flip_rate",
     *,
@@ -262,7 +264,7 @@ def estimate_flips(
     raise Problem(f"no policy named '{policy}'{suggestion(policy, list(POLICIES))}")
 
 
-def _bounds(found: Flips, metric: str, failed: Ints) -> Estimates:
+def _bounds(found: FlipPairs, metric: str, failed: Ints) -> Estimates:
     """Limits that failures leave open around the rate of what was read."""
     rate, low, high = (
         share_estimates(metric, hits, trials, found.groups)

@@ -14,7 +14,7 @@ import numpy as np
 
 from flipmeter.measure.estimates.flips import (
     POLICIES,
-    Flips,
+    FlipPairs,
     estimate_flips,
     find_flips,
     find_pair_flips,
@@ -67,7 +67,7 @@ def worded(panel: Panel, contrast: Contrast) -> Booleans:
 
 
 def _rates(
-    metric: str, groups: Booleans, flips: Flips, found: Compared, mode: Mode, what: str = ""
+    metric: str, groups: Booleans, flips: FlipPairs, found: Compared, mode: Mode, what: str = ""
 ) -> Iterator[Rows]:
     """Yield measured rates with their intervals; one that is 0 by construction has none."""
     constructed = np.array([status == "by construction" for status in found.status])
@@ -82,7 +82,7 @@ def _rates(
 def _known_rates(
     metric: str,
     groups: Booleans,
-    flips: Flips,
+    flips: FlipPairs,
     note: Sequence[str],
     measured: Booleans,
     mode: Mode,
@@ -120,12 +120,12 @@ class _Pair:
         n_classes = self.panel.n_classes[self.panel.groups.of[self.items]]
         return np.where(classes > 0, n_classes + 1 - classes, classes)
 
-    def position(self) -> Flips:
+    def position(self) -> FlipPairs:
         """Count an item as flipped unless its second class is the mirror image of its first."""
         sides = [self.first, self.mirrored(self.second)]
         return find_flips(sides, self.panel.groups.among(self.items))
 
-    def unmoved(self) -> Flips:
+    def unmoved(self) -> FlipPairs:
         """Count the same for a model that gives its first answer again, wherever one was read."""
         again = np.where(self.second > 0, self.first, 0)
         return find_flips([self.first, self.mirrored(again)], self.panel.groups.among(self.items))
@@ -155,7 +155,7 @@ def _unmoved_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
     yield rows_of(groups & (n > 0), expected, policy="complete")
 
 
-def _n_flipped(found: Flips) -> Ints:
+def _n_flipped(found: FlipPairs) -> Ints:
     return found.groups.count(found.differ > 0)
 
 

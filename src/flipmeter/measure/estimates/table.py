@@ -16,7 +16,7 @@ from flipmeter.measure.estimates.decimal_scores import (
 )
 from flipmeter.measure.estimates.flips import (
     POLICIES,
-    Flips,
+    FlipPairs,
     estimate_flips,
     find_flips,
     silent_noise,
@@ -182,7 +182,7 @@ def _noise_rows(panel: Panel, view: str, mode: Mode) -> Iterator[Rows]:
         yield rows_of(repeated, replace(rate, note=joined_each(note, rate.note)), policy=policy)
 
 
-def _noise_notes(panel: Panel, view: str, flips: Flips) -> list[str]:
+def _noise_notes(panel: Panel, view: str, flips: FlipPairs) -> list[str]:
     settled = by_construction(panel, view)
     columns = (panel.reproducible, settled, flips.n, flips.n_complete, flips.n_strict)
     return [_noise_note(*each) for each in zip(*(of.tolist() for of in columns), strict=True)]

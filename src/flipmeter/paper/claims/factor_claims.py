@@ -22,7 +22,7 @@ from flipmeter.paper.claims.paper_claim import (
     decided_parts,
     paper_claims,
 )
-from flipmeter.paper.evidence import Evidence
+from flipmeter.paper.evidence import PhaseRuns
 
 FLIPS = ("P1", "P2a", "P2b", "P3a", "P3b")
 WORDS, LETTERS, NEUTRAL = (
@@ -102,7 +102,7 @@ claim_of_parts(
 )
 
 
-def _only_fewer_classes(evidence: Evidence, rater: str) -> Decided:
+def _only_fewer_classes(evidence: PhaseRuns, rater: str) -> Decided:
     """Refuted by another level that improves both; shown if every other level is shown not to."""
     table = evidence.residuals("phase1").filter(rater=rater, dataset="")
     levels = table.select("factor", "level").unique(maintain_order=True).iter_rows()
@@ -128,7 +128,7 @@ def _improves(word: Asserted) -> str:
     return told.get(word, "not settled")
 
 
-def _accuracy_and_stability_part(evidence: Evidence, rater: str) -> Decided:
+def _accuracy_and_stability_part(evidence: PhaseRuns, rater: str) -> Decided:
     """Shown by any level that is more accurate and flips more, or the reverse."""
     levels = evidence.residuals("phase1").filter(rater=rater, dataset="")
     names = levels.select("factor", "level").unique(maintain_order=True).iter_rows()
@@ -138,7 +138,7 @@ def _accuracy_and_stability_part(evidence: Evidence, rater: str) -> Decided:
     return Decided(some_asserted(part.word for part in parts), tuple(parts))
 
 
-def _decoupled(evidence: Evidence, rater: str, level: str) -> Sequence[DecidedPart]:
+def _decoupled(evidence: PhaseRuns, rater: str, level: str) -> Sequence[DecidedPart]:
     found = []
     for metric in FLIPS:
         both = (Part(level, "accuracy", "up"), Part(level, metric, "up"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flipmeter.measure.inference.asserted import Asserted, Relation, all_asserted, asserted
-from flipmeter.paper.evidence import Evidence, Phase, row_of
+from flipmeter.paper.evidence import Phase, PhaseRuns, row_of
 from flipmeter.registry import Registry
 
 SIGNS: dict[Relation, str] = {
@@ -59,7 +59,7 @@ class Decided:
         return "; ".join(text for text in (self.why, *listed, *more) if text)
 
 
-Decide = Callable[[Evidence, str], Decided]
+Decide = Callable[[PhaseRuns, str], Decided]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PaperClaim:
 paper_claims: Registry[PaperClaim] = Registry("claim of the paper")
 
 
-def decide_claim(name: str, evidence: Evidence, rater: str) -> Decided:
+def decide_claim(name: str, evidence: PhaseRuns, rater: str) -> Decided:
     """Decide a claim for a rater; without the run of its phase it is not measurable."""
     claim = paper_claims[name]
     if claim.phase not in evidence.runs:
@@ -85,7 +85,7 @@ def decide_claim(name: str, evidence: Evidence, rater: str) -> Decided:
 
 
 def decided_parts(
-    evidence: Evidence, rater: str, phase: Phase, parts: Sequence[Part]
+    evidence: PhaseRuns, rater: str, phase: Phase, parts: Sequence[Part]
 ) -> Iterator[DecidedPart]:
     """Hold every part to its residual."""
     table = evidence.residuals(phase).filter(rater=rater)
@@ -106,7 +106,7 @@ def decided_parts(
 def claim_of_parts(name: str, phase: Phase, says: str, where: str, *parts: Part) -> None:
     """Register a claim that holds if every one of its parts does."""
 
-    def decide(evidence: Evidence, rater: str) -> Decided:
+    def decide(evidence: PhaseRuns, rater: str) -> Decided:
         found = tuple(decided_parts(evidence, rater, phase, parts))
         return Decided(all_asserted(part.word for part in found), found)
 

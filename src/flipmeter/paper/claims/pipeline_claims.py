@@ -12,7 +12,7 @@ from flipmeter.paper.claims.paper_claim import (
     decided_parts,
     paper_claims,
 )
-from flipmeter.paper.evidence import Evidence
+from flipmeter.paper.evidence import PhaseRuns
 from flipmeter.paper.rows import PIPELINES
 
 WHERE = "Phase 2 pipeline table"
@@ -61,7 +61,7 @@ claim_of_parts(
 )
 
 
-def _no_rule_helps(evidence: Evidence, rater: str) -> Decided:
+def _no_rule_helps(evidence: PhaseRuns, rater: str) -> Decided:
     """Refuted by a rule that costs no accuracy and raises no flips."""
     parts = []
     for level in RULES:

@@ -11,7 +11,7 @@ from flipmeter.measure import headlines
 from flipmeter.measure.inference.asserted import all_asserted, correlated, every_flips
 from flipmeter.measure.inference.words import Word
 from flipmeter.paper.claims.paper_claim import Decided, DecidedPart, PaperClaim, paper_claims
-from flipmeter.paper.evidence import Evidence
+from flipmeter.paper.evidence import PhaseRuns
 
 PROBES = {
     "label order": ("P1",),
@@ -28,7 +28,7 @@ def _headline(verdicts: pl.DataFrame, contrasts: tuple[str, ...]) -> list[tuple[
     return [(row["rater"], row["word_among"]) for row in headlines(rows).to_dicts()]
 
 
-def _words(evidence: Evidence, rater: str) -> Iterator[DecidedPart]:
+def _words(evidence: PhaseRuns, rater: str) -> Iterator[DecidedPart]:
     verdicts = evidence.runs["phase0a"].verdicts.filter(rater=rater)
     for probe, contrasts in PROBES.items():
         rows = verdicts.filter(pl.col("contrast").is_in(contrasts), level="")
@@ -38,12 +38,12 @@ def _words(evidence: Evidence, rater: str) -> Iterator[DecidedPart]:
         yield DecidedPart(probe, every_flips(found), numbers or "not measured")
 
 
-def _all_probes(evidence: Evidence, rater: str) -> Decided:
+def _all_probes(evidence: PhaseRuns, rater: str) -> Decided:
     parts = tuple(_words(evidence, rater))
     return Decided(all_asserted(part.word for part in parts), parts)
 
 
-def _beyond_noise(evidence: Evidence, rater: str) -> Decided:
+def _beyond_noise(evidence: PhaseRuns, rater: str) -> Decided:
     run = evidence.runs["phase0b"]
     found = dict(_headline(run.verdicts, ("P1",)))
     words = [found[rater]] if rater in found else []
@@ -52,7 +52,7 @@ def _beyond_noise(evidence: Evidence, rater: str) -> Decided:
     return Decided(every_flips(words), why=reason or "P1 was not measured at this temperature")
 
 
-def _hidden_tokens(evidence: Evidence, rater: str) -> Decided:
+def _hidden_tokens(evidence: PhaseRuns, rater: str) -> Decided:
     rows = evidence.runs["phase0b"].estimates.filter(level="")
     tables = rows.filter(metric="hidden_tokens"), rows.filter(metric="noise", policy="complete")
     hidden, noise = (dict(table.select("rater", "value").iter_rows()) for table in tables)

@@ -11,7 +11,7 @@ from flipmeter.paper.claims.paper_claim import (
     claim_of_parts,
     paper_claims,
 )
-from flipmeter.paper.evidence import Evidence
+from flipmeter.paper.evidence import PhaseRuns
 
 WHERE = "Phase 2b"
 WATCHED = ("accuracy", "P1", "P2a", "P2b")
@@ -26,7 +26,7 @@ claim_of_parts(
 )
 
 
-def _transfers_unevenly(evidence: Evidence, rater: str) -> Decided:
+def _transfers_unevenly(evidence: PhaseRuns, rater: str) -> Decided:
     """Under some config this rater is above the reference in one number and below in another.
 
     The reference itself is held against all other raters.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flipmeter.paper.evidence import Evidence
+from flipmeter.paper.evidence import PhaseRuns
 from flipmeter.paper.sheets.phase0_sheets import phase0_sheet, tokens_sheet
 from flipmeter.paper.sheets.residual_sheets import (
     configs_sheet,
@@ -18,7 +18,7 @@ from flipmeter.paper.sheets.sheet import Sheet, SheetCell, SheetRow
 __all__ = ["Sheet", "SheetCell", "SheetRow", "all_sheets"]
 
 
-def all_sheets(evidence: Evidence) -> Iterator[Sheet]:
+def all_sheets(evidence: PhaseRuns) -> Iterator[Sheet]:
     """The paper's tables in its order; those about factors once for each rater."""
     yield phase0_sheet(evidence)
     yield tokens_sheet(evidence)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from flipmeter.paper.evidence import Evidence, Phase, Record
+from flipmeter.paper.evidence import Phase, PhaseRuns, Record
 from flipmeter.paper.published import PublishedCell, published
 from flipmeter.paper.sheets.sheet import Sheet, SheetCell, SheetRow
 from flipmeter.report.estimate_tables import p_value
@@ -24,13 +24,13 @@ NOTE = (
 )
 
 
-def phase0_sheet(evidence: Evidence) -> Sheet:
+def phase0_sheet(evidence: PhaseRuns) -> Sheet:
     """Both panels: the paper's models, and every rater of the runs."""
     rows = list(_rows(evidence))
     return Sheet("phase0", "Phase 0: flip rates by model", ("model",), HEADS, rows, (NOTE,))
 
 
-def _rows(evidence: Evidence) -> Iterator[SheetRow]:
+def _rows(evidence: PhaseRuns) -> Iterator[SheetRow]:
     printed = {row["model"]: row for row in published("phase0").to_dicts()}
     here = [name for name in _phase0_raters(evidence) if name not in printed]
     for model in (*printed, *here):
@@ -41,13 +41,13 @@ def _rows(evidence: Evidence) -> Iterator[SheetRow]:
         yield SheetRow((model,), (*cells, *_test(paper, found), *_counts(found)))
 
 
-def _phase0_raters(evidence: Evidence) -> list[str]:
+def _phase0_raters(evidence: PhaseRuns) -> list[str]:
     runs = (evidence.runs[phase] for phase in ("phase0a", "phase0b") if phase in evidence.runs)
     names = (run.decisions["rater"].unique(maintain_order=True).to_list() for run in runs)
     return list(dict.fromkeys(name for found in names for name in found))
 
 
-def _estimates(evidence: Evidence, model: str) -> dict[str, Record]:
+def _estimates(evidence: PhaseRuns, model: str) -> dict[str, Record]:
     """The estimates of a model at the base by the name of their column, with the test as `p`."""
     found = {}
     for name, phase in RATES.items():
@@ -59,7 +59,7 @@ def _estimates(evidence: Evidence, model: str) -> dict[str, Record]:
 
 
 def _estimate(
-    evidence: Evidence, phase: Phase, model: str, metric: str, **which: str
+    evidence: PhaseRuns, phase: Phase, model: str, metric: str, **which: str
 ) -> Record | None:
     run = evidence.runs.get(phase)
     if run is None:
@@ -92,7 +92,7 @@ def _counts(found: dict[str, Record]) -> tuple[SheetCell, SheetCell]:
     return SheetCell(text=f"{n:,}"), SheetCell(text=f"{faults:,}")
 
 
-def tokens_sheet(evidence: Evidence) -> Sheet:
+def tokens_sheet(evidence: PhaseRuns) -> Sheet:
     """Output and hidden tokens with the noise of each model."""
     printed = {row["model"]: row for row in published("hidden_tokens").to_dicts()}
     run = evidence.runs.get("phase0b")
@@ -106,7 +106,7 @@ def tokens_sheet(evidence: Evidence) -> Sheet:
     return Sheet("tokens", "Hidden tokens and noise", ("model",), heads, rows, (note,))
 
 
-def _token_cells(evidence: Evidence, paper: Record | None, model: str) -> Iterator[SheetCell]:
+def _token_cells(evidence: PhaseRuns, paper: Record | None, model: str) -> Iterator[SheetCell]:
     run = evidence.runs.get("phase0b")
     for name, column, form in TOKENS:
         policy = "complete" if name == "noise" else None

@@ -8,7 +8,7 @@ import polars as pl
 
 from flipmeter.measure import select_greedy
 from flipmeter.measure.effects.greedy import WARNING
-from flipmeter.paper.evidence import Evidence, Phase, row_of
+from flipmeter.paper.evidence import Phase, PhaseRuns, row_of
 from flipmeter.paper.published import METRICS, published, published_cell
 from flipmeter.paper.rows import LEVELS, PIPELINES, REFERENCE
 from flipmeter.paper.sheets.sheet import Sheet, SheetCell, SheetRow
@@ -24,7 +24,7 @@ RULE = (
 )
 
 
-def factors_sheet(evidence: Evidence, rater: str) -> Sheet:
+def factors_sheet(evidence: PhaseRuns, rater: str) -> Sheet:
     """Phase 1: what every level changes for a rater, and what other models differ by."""
     rows = [*_known_rows(evidence, rater, "phase1", "phase1_residuals", LEVELS)]
     rows += _model_rows(evidence, rater)
@@ -33,7 +33,7 @@ def factors_sheet(evidence: Evidence, rater: str) -> Sheet:
     return Sheet(f"phase1 {rater}", title, ("factor", "level"), HEADS, rows, (RULE,))
 
 
-def pipelines_sheet(evidence: Evidence, rater: str) -> Sheet:
+def pipelines_sheet(evidence: PhaseRuns, rater: str) -> Sheet:
     """Phase 2a: paradigms, aggregators and debiasers, and the forms that the paper has not."""
     rows = [*_known_rows(evidence, rater, "phase2a", "phase2_pipeline", PIPELINES)]
     rows += _own_rows(evidence, rater, "phase2a", set(PIPELINES.values()))
@@ -42,7 +42,7 @@ def pipelines_sheet(evidence: Evidence, rater: str) -> Sheet:
 
 
 def _known_rows(
-    evidence: Evidence,
+    evidence: PhaseRuns,
     rater: str,
     phase: Phase,
     table: str,
@@ -62,14 +62,14 @@ def _known_rows(
 
 
 def _both(
-    evidence: Evidence, phase: Phase, metric: str, **which: str
+    evidence: PhaseRuns, phase: Phase, metric: str, **which: str
 ) -> tuple[Mapping[str, object] | None, Mapping[str, object] | None]:
     """The number by the paper's rule and by ours."""
     here = row_of(evidence.residuals(phase, "paper"), metric=metric, **which)
     return here, row_of(evidence.residuals(phase), metric=RIGHT.get(metric, metric), **which)
 
 
-def _model_rows(evidence: Evidence, rater: str) -> Iterator[SheetRow]:
+def _model_rows(evidence: PhaseRuns, rater: str) -> Iterator[SheetRow]:
     """The paper's models, and the raters that are held against this one."""
     printed = (
         published("phase1_residuals").filter(factor="Model")["level"].unique(maintain_order=True)
@@ -87,7 +87,7 @@ def _model_rows(evidence: Evidence, rater: str) -> Iterator[SheetRow]:
         yield SheetRow(("Model", model), cells)
 
 
-def _own_rows(evidence: Evidence, rater: str, phase: Phase, known: set[str]) -> Iterator[SheetRow]:
+def _own_rows(evidence: PhaseRuns, rater: str, phase: Phase, known: set[str]) -> Iterator[SheetRow]:
     """Levels that the paper has no row for."""
     table = evidence.residuals(phase, "paper").filter(pl.col("factor") != "model", rater=rater)
     pairs = table.select("factor", "level").unique(maintain_order=True).iter_rows()
@@ -103,7 +103,7 @@ def _own_rows(evidence: Evidence, rater: str, phase: Phase, known: set[str]) -> 
             yield SheetRow((f"not in the paper: {factor}", level), cells)
 
 
-def joint_sheet(evidence: Evidence) -> Sheet:
+def joint_sheet(evidence: PhaseRuns) -> Sheet:
     """Phase 2b: absolute numbers of every model under every config."""
     table = published("phase2_joint_absolute")
     rows = [
@@ -120,7 +120,7 @@ def joint_sheet(evidence: Evidence) -> Sheet:
 
 
 def _absolute_cells(
-    evidence: Evidence, model: str, config: str, *, is_printed: bool = False
+    evidence: PhaseRuns, model: str, config: str, *, is_printed: bool = False
 ) -> tuple[SheetCell, ...]:
     cells = []
     for metric in NUMBERS:
@@ -137,7 +137,7 @@ def _absolute_cells(
     return tuple(cells)
 
 
-def transfer_sheet(evidence: Evidence) -> Sheet:
+def transfer_sheet(evidence: PhaseRuns) -> Sheet:
     """Phase 2b: every model minus the reference under the same configuration."""
     rows = []
     for model, config in (
@@ -157,7 +157,7 @@ def transfer_sheet(evidence: Evidence) -> Sheet:
     return Sheet("phase2 transfer", title, ("model", "config"), HEADS, rows, notes)
 
 
-def _transfer_cells(evidence: Evidence, model: str, config: str) -> tuple[SheetCell, ...]:
+def _transfer_cells(evidence: PhaseRuns, model: str, config: str) -> tuple[SheetCell, ...]:
     first = evidence.raters[0] if evidence.raters else ""
     cells = []
     for metric in NUMBERS:
@@ -180,7 +180,7 @@ FACTORS = {
 }
 
 
-def configs_sheet(evidence: Evidence, rater: str) -> Sheet:
+def configs_sheet(evidence: PhaseRuns, rater: str) -> Sheet:
     """The configurations that the greedy rule picks for this rater, beside the paper's."""
     printed = {row["id"]: row for row in published("priority_config").to_dicts()}
     table = evidence.residuals("phase1", "paper").filter(rater=rater)
