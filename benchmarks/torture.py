@@ -1,11 +1,12 @@
 """Torture runs with signals, faults, neighbours, full disks and damage: what is lost or paid twice?
 
-    python benchmarks/torture.py [--seed 0] [--minutes 20] [--short]
+    python benchmarks/torture.py [--seed 0] [--minutes 20] [--short] [--damage]
 
 A server of its own process (tests/misbehaving.py) keeps a ledger of what it answered; everything is
 on loopback. `flipmeter run` is the client, in processes that are forked with its modules loaded.
 Whatever happens, the tables must be those of a run that nothing happened to. The exit code is 1 if
-a target was missed. `--short` is for the tests.
+a target was missed. `--short` is for the tests; `--damage` damages stores and folders and does
+nothing else.
 """
 
 from __future__ import annotations
@@ -444,6 +445,14 @@ def outcomes(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Ou
         yield one.outcome
 
 
+def damage_alone(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Outcome]:
+    with Process(folder / "ledger", FAULTS, LATENCY) as server:
+        study, end = study_of(server.url, 20, 1), time.monotonic() + seconds
+        one = Ordeal(folder / "damage", server, study, end, random.Random(seed), Outcome("damage"))
+        damaged(one, size.damages)
+        yield one.outcome
+
+
 def show(found: list[Outcome]) -> None:
     names = ("signals", "faulty", "answered", "stored", "lost", "lost_beyond", "twice")
     heads = [
@@ -477,17 +486,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--short", action="store_true", help="a minute's worth, for the tests")
+    parser.add_argument("--damage", action="store_true", help="damaged stores and folders alone")
     options = parser.parse_args()
+    ordeals = damage_alone if options.damage else outcomes
     size = SHORT if options.short else LONG
     found: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
-        for one in outcomes(Path(name), size, options.seed, 60 * options.minutes - 60):
+        for one in ordeals(Path(name), size, options.seed, 60 * options.minutes - 60):
             found.append(one)
             print(f"{one.name}: done, {one.told}", file=sys.stderr, flush=True)
     show(found)
     wanted = size.drains + size.kills + size.neighbours + size.stops
     n_signals = sum(one.signals for one in found)
-    if not options.short and n_signals < min(100, wanted):
+    if not (options.short or options.damage) and n_signals < min(100, wanted):
         sys.exit(f"only {n_signals} signals were sent in the time")
     sys.exit(any(one.is_bad for one in found))
 
