@@ -10,6 +10,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,8 @@ def test_a_cache_of_other_layers_is_scored_one_by_one(
 ) -> None:
     model = of(folder, batch_size=4)
     plain = ask(open_backend(model), requests(model), together=True)
-    monkeypatch.setattr("flipmeter.model.backends.hf.generate.PLAIN_LAYERS", set())
+    generate = import_module("flipmeter.model.backends.hf.generate")
+    monkeypatch.setattr(generate, "PLAIN_LAYERS", set())
     other = ask(open_backend(model), requests(model), together=True)
     assert [r.text for r in other] == [r.text for r in plain]
     for one, two in zip(plain, other, strict=True):
