@@ -328,7 +328,7 @@ async def closing(backend: HttpBackend) -> Reply:
 
 def test_a_key_with_a_line_break_is_a_problem_that_hides_it() -> None:
     backend = HttpBackend(Endpoint("http://127.0.0.1", MODEL, "one\ntwo", "ACME_API_KEY"), "acme")
-    with pytest.raises(Problem, match="the key in ACME_API_KEY holds") as caught:
+    with pytest.raises(Problem, match="the key in ACME_API_KEY contains") as caught:
         asyncio.run(closing(backend))
     assert "two" not in str(caught.value)
 
