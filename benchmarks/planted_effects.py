@@ -219,11 +219,11 @@ def _excesses(base: pl.DataFrame, axis: str, still: Sequence[str]) -> Reported:
 def _uncertified(base: pl.DataFrame) -> Reported:
     """Hold the claim against each study alone: the seeds here are no family."""
     claim = read_claim(f"P1<{MARGIN}")
-    words = {
-        int(seed): certify(base.filter(seed=seed), PAIRS, [claim])["word"][0]
+    outcomes = {
+        int(seed): certify(base.filter(seed=seed), PAIRS, [claim])["outcome"][0]
         for seed in base["seed"].unique()
     }
-    return {NOT_CERTIFIED: {seed for seed, word in words.items() if word != "stable"}}
+    return {NOT_CERTIFIED: {seed for seed, outcome in outcomes.items() if outcome != "shown"}}
 
 
 def _crossed(decisions: pl.DataFrame) -> Reported:

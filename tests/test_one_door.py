@@ -88,7 +88,7 @@ SORTED: dict[str, dict[str, str]] = {
         "certainty": "of probabilities",
     },
     "limits": {
-        **dict.fromkeys(("flips", "excess"), "of contrasts"),
+        **dict.fromkeys(("flips", "excess", "noise"), "of contrasts"),
         **dict.fromkeys(("accuracy", "mae", "faults"), "of views"),
     },
     "sections": dict.fromkeys(
