@@ -385,7 +385,7 @@ def test_an_unreadable_pair_never_makes_a_row_more_stable(
         before = judged(table, reproducible=reproducible)
         after = judged(more, reproducible=reproducible)
         assert not (after.word == "stable" and before.word != "stable")
-        assert not (after.word == "flips" and before.word != "flips")
+        assert not (after.word == "flips" and before.word not in ("flips", "unreadable"))
 
 
 @given(rows)

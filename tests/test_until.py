@@ -275,25 +275,26 @@ def answers(path: Path, n: int, k: int, n_unread: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("k", "n_unread", "code", "word"),
+    ("k", "n_unread", "code", "outcome"),
     [
-        (0, 0, 0, "stable"),
-        (50, 0, 1, "flips"),
-        (18, 0, 3, "inconclusive"),
+        (0, 0, 0, "shown"),
+        (50, 0, 1, "refuted"),
+        (18, 0, 3, "open"),
         (0, 40, 1, "unreadable"),
     ],
 )
-def test_a_certificate_ends_by_its_word(
-    cli: Cli, tmp_path: Path, k: int, n_unread: int, code: int, word: str
+def test_a_certificate_ends_by_its_outcome(
+    cli: Cli, tmp_path: Path, k: int, n_unread: int, code: int, outcome: str
 ) -> None:
     path = str(answers(tmp_path / "a.csv", 200, k, n_unread))
     (name,) = (contrast.name for contrast in fm.Run(path, scale=["1", "2", "3"]).contrasts)
     asked = ("certify", path, f"{name}<0.10", "--scale", "1,2,3")
     found, out, _ = cli(*asked)
-    assert (found, word in out) == (code, True)
+    assert (found, outcome in out) == (code, True)
     found, out, _ = cli(*asked, "--json")
     told = json.loads(out)
-    assert (found, told["word"], told["certificates"][0]["word"]) == (code, word, word)
+    assert (found, told["outcome"]) == (code, outcome)
+    assert told["certificates"][0]["outcome"] == outcome
 
 
 def test_a_claim_about_no_dataset_is_refused(tmp_path: Path) -> None:

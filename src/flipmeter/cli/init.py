@@ -30,7 +30,7 @@ def init(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(metavar="CLASSES", help="The classes, lowest first: low,medium,high."),
+        typer.Option(metavar="SCALE", help="The classes, lowest first: low,medium,high."),
     ] = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="The file has no labels: no accuracy.")
