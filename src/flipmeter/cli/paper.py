@@ -57,7 +57,8 @@ def paper(
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Small takes minutes; full is the size of the paper.")
+        str,
+        typer.Option(metavar="SIZE", help="Small takes minutes; full is the size of the paper."),
     ] = "small",
     only: Annotated[
         list[str] | None,
