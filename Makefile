@@ -91,8 +91,16 @@ test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several n
 	$(BIN)/python -m pytest tests/test_ray.py || $(BIN)/python -m pytest --last-failed tests/test_ray.py
 
 .PHONY: test-wheel
-test-wheel:  ## Build the wheel, install it elsewhere and go from the demo to a label with it
+test-wheel:  ## Build sdist and wheel, check them, install the wheel elsewhere, use it, check a consumer's types
 	PYTHON=$(PYTHON) .ci/wheel
+
+.PHONY: test-lowest
+test-lowest:  ## Run the first tests on the lowest versions of the dependencies (make test has the newest)
+	PYTHON=$(PYTHON) .ci/lowest
+
+.PHONY: test-pythons
+test-pythons:  ## Use the wheel on the other Pythons that it is for, as far as they are on this machine
+	PYTHON=$(PYTHON) .ci/pythons
 
 .PHONY: test-browser
 test-browser: $(READY_BROWSER) chromium  ## Run the tests of the report in Debian's Chromium (installs it when root)
