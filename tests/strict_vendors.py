@@ -239,3 +239,228 @@ def _responses(body: dict[str, Any]) -> Answer:
             "total_tokens": tokens(prompt) + 1 + n_reasoned,
         },
     }
+
+
+# --- Anthropic --------------------------------------------------------------------------------
+
+MESSAGES = {
+    *("model", "messages", "max_tokens", "system", "stop_sequences", "thinking", "output_config"),
+    *("metadata", "service_tier", "cache_control"),
+}
+CLAUDE_SAMPLING = ("temperature", "top_p", "top_k")
+OLD_CLAUDE = re.compile(r"claude-3|claude-(opus|sonnet|haiku)-4(-[0-6])?(-20\d{6})?$")
+
+
+def anthropic_error(message: str, status: int = 400, kind: str = "invalid_request_error") -> Answer:
+    return status, {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def anthropic(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Anthropic's Messages API."""
+    if headers.get("x-api-key") != "sk-ant-test-key":
+        return anthropic_error("invalid x-api-key", 401, "authentication_error")
+    if path != "/v1/messages":
+        return anthropic_error("Not found", 404, "not_found_error")
+    version = headers.get("anthropic-version")
+    if version not in ("2023-06-01", "2026-10-21"):
+        return anthropic_error("anthropic-version: header is required")
+    known = MESSAGES | ({*CLAUDE_SAMPLING} if version == "2023-06-01" else set())
+    for name in body:
+        if name not in known:
+            return anthropic_error(f"{name}: Extra inputs are not permitted")
+    if refusal := _claude_refusal(body):
+        return refusal
+    return 200, _message(body)
+
+
+def _claude_refusal(body: dict[str, Any]) -> Answer | None:
+    if not isinstance(body.get("max_tokens"), int):
+        return anthropic_error("max_tokens: Field required")
+    is_old = OLD_CLAUDE.match(body["model"]) is not None
+    for name in CLAUDE_SAMPLING:
+        if name in body and not is_old:
+            return anthropic_error(f"`{name}` is deprecated for this model.")
+    thinking = body.get("thinking") or {}
+    if thinking.get("type") == "enabled":
+        if not is_old:
+            return anthropic_error('"thinking.type.enabled" is not supported for this model.')
+        if not 1024 <= thinking["budget_tokens"] < body["max_tokens"]:
+            return anthropic_error("`max_tokens` must be greater than `thinking.budget_tokens`.")
+        if body.get("temperature", 1) != 1:
+            return anthropic_error("`temperature` may only be set to 1 when thinking is enabled.")
+    return _claude_messages(body)
+
+
+def _claude_messages(body: dict[str, Any]) -> Answer | None:
+    for place, message in enumerate(body["messages"]):
+        if message["role"] not in ("user", "assistant"):
+            return anthropic_error(f"messages.{place}.role: Input should be 'user' or 'assistant'")
+    marked = 0
+    for block in _blocks(body):
+        if not block["text"].strip():
+            return anthropic_error("messages: text content blocks must contain non-whitespace text")
+        marked += "cache_control" in block
+    return anthropic_error("A maximum of 4 blocks with cache_control") if marked > 4 else None
+
+
+def _blocks(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """Everything that a body says, block by block, the system prompt first."""
+    contents = [body.get("system") or [], *(message["content"] for message in body["messages"])]
+    parts = [[{"text": one}] if isinstance(one, str) else one for one in contents]
+    return [block for some in parts for block in some]
+
+
+def _message(body: dict[str, Any]) -> dict[str, Any]:
+    prompt = "".join(block["text"] for block in _blocks(body))
+    is_thinking = (body.get("thinking") or {}).get("type") in ("enabled", "adaptive")
+    thought = [{"type": "thinking", "thinking": "[9] it is", "signature": "s"}]
+    n_thought = 2 if is_thinking else 0
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": [
+            *(thought if is_thinking else []),
+            {"type": "text", "text": first_label(prompt), "citations": None},
+        ],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": tokens(prompt),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 1 + n_thought,
+            "output_tokens_details": {"thinking_tokens": n_thought},
+        },
+    }
+
+
+# --- Gemini -----------------------------------------------------------------------------------
+
+GENERATE = {"contents", "systemInstruction", "generationConfig", "safetySettings"}
+GENERATION = {
+    *("temperature", "topP", "topK", "maxOutputTokens", "seed", "stopSequences", "logprobs"),
+    *("responseLogprobs", "thinkingConfig", "responseMimeType", "responseSchema"),
+}
+
+
+def gemini_error(message: str, status: int = 400, kind: str = "INVALID_ARGUMENT") -> Answer:
+    return status, {"error": {"code": status, "message": message, "status": kind}}
+
+
+def gemini(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Google's generateContent."""
+    if headers.get("x-goog-api-key") != "gemini-test-key":
+        status, said = gemini_error("API key not valid. Please pass a valid API key.")
+        said["error"]["details"] = [{"reason": "API_KEY_INVALID"}]
+        return status, said
+    found = re.fullmatch(r"/v1beta/models/([\w.-]+):generateContent", path)
+    if found is None:
+        return gemini_error(f"{path} is not found", 404, "NOT_FOUND")
+    config = body.get("generationConfig", {})
+    for place, names in (("root", set(body) - GENERATE), ("config", set(config) - GENERATION)):
+        for name in sorted(names):
+            return gemini_error(
+                f"Invalid JSON payload received. Unknown name \"{name}\" at '{place}': Cannot find "
+                "field."
+            )
+    for turn in body["contents"]:
+        if turn["role"] not in ("user", "model"):
+            return gemini_error("Please use a valid role: user, model.")
+    if config.get("responseLogprobs") and "2.5" in found[1]:
+        return gemini_error(f"Logprobs is not enabled for models/{found[1]}")
+    return 200, _generated(found[1], body, config)
+
+
+def _generated(model: str, body: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    turns = [body.get("systemInstruction", {"parts": []}), *body["contents"]]
+    prompt = "".join(part["text"] for turn in turns for part in turn["parts"])
+    label = first_label(prompt)
+    thinking = config.get("thinkingConfig", {})
+    is_thinking = bool(thinking) and thinking.get("thinkingBudget") != 0
+    thought = [{"text": "[9] it is", "thought": True}] if is_thinking else []
+    candidate: dict[str, Any] = {
+        "content": {"role": "model", "parts": [*thought, {"text": label}]},
+        "finishReason": "STOP",
+        "index": 0,
+    }
+    if config.get("responseLogprobs"):
+        token = {"token": label, "tokenId": 1, "logProbability": -0.1}
+        other = {"token": "9", "tokenId": 2, "logProbability": -3.0}
+        candidate["logprobsResult"] = {
+            "chosenCandidates": [token],
+            "topCandidates": [{"candidates": [token, other]}],
+        }
+    usage = {"promptTokenCount": tokens(prompt), "candidatesTokenCount": 1}
+    usage["totalTokenCount"] = usage["promptTokenCount"] + 1
+    return {
+        "candidates": [candidate],
+        "usageMetadata": usage | ({"thoughtsTokenCount": 2} if is_thinking else {}),
+        "modelVersion": model,
+    }
+
+
+# --- Mistral, Groq, Together, Azure -----------------------------------------------------------
+
+MISTRAL = {
+    *("model", "messages", "max_tokens", "temperature", "top_p", "random_seed", "stop", "n"),
+    *("response_format", "safe_prompt", "presence_penalty", "frequency_penalty", "top_k"),
+    *("repetition_penalty", "logprobs", "top_logprobs"),
+}
+GROQ_REFUSES = ("logprobs", "top_logprobs", "logit_bias", "top_k", "min_p", "repetition_penalty")
+TOGETHER = {
+    *("model", "messages", "max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop"),
+    *("repetition_penalty", "logprobs", "response_format", "n"),
+}
+
+
+def mistral(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Mistral's chat completions, which name what they do not take as pydantic does."""
+    if headers.get("authorization") != "Bearer mistral-test-key":
+        return 401, {"detail": "Unauthorized"}
+    for name in sorted(set(body) - MISTRAL):
+        fault = {"type": "extra_forbidden", "loc": ["body", name]}
+        return 422, {"detail": [{**fault, "msg": "Extra inputs are not permitted"}]}
+    return 200, _chat(body)
+
+
+def groq(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Groq's chat completions."""
+    if headers.get("authorization") != "Bearer groq-test-key":
+        return openai_error("Invalid API Key", None, "invalid_api_key", 401)
+    if path != "/openai/v1/chat/completions":
+        return openai_error(f"Unknown request URL: POST {path}", None, "unknown_url", 404)
+    for name in GROQ_REFUSES:
+        if name in body:
+            return openai_error(f"property '{name}' is unsupported", None, None)
+    return 200, _chat(body)
+
+
+def together(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Together's chat completions, whose log-probabilities are a number and parallel lists."""
+    if headers.get("authorization") != "Bearer together-test-key":
+        return openai_error("Invalid API key provided", None, "invalid_api_key", 401)
+    for name in sorted(set(body) - TOGETHER):
+        return openai_error(f"Unknown parameter: {name}", name, "unknown_parameter")
+    shown = body.get("logprobs")
+    if shown is not None and (isinstance(shown, bool) or not 0 <= shown <= 20):
+        return openai_error("logprobs must be an integer between 0 and 20", "logprobs", None)
+    answer = _chat({**body, "logprobs": False})
+    if shown is not None:
+        label = answer["choices"][0]["message"]["content"]
+        answer["choices"][0]["logprobs"] = {
+            "tokens": [label],
+            "token_logprobs": [-0.1],
+            "top_logprobs": [{label: -0.1, "9": -3.0}],
+        }
+    return 200, answer
+
+
+def azure(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
+    """Azure's OpenAI, version 1 of its API: a key in a header of its own."""
+    if headers.get("api-key") != "azure-test-key" or "authorization" in headers:
+        return openai_error("Access denied due to invalid subscription key", None, "401", 401)
+    if path != "/openai/v1/chat/completions":
+        return openai_error("Resource not found", None, "404", 404)
+    return openai("/v1/chat/completions", {"authorization": "Bearer sk-openai-test-key"}, body)

@@ -20,7 +20,18 @@ from flipmeter.model.backends.family import Family, World, backends, family_of
 from flipmeter.model.backends.http import OPENAI_WIRES, Endpoint, HttpBackend, Wires
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.engine.replicas import Fleet
-from flipmeter.model.wires.dialect import OPENAI, Table, dialect_of
+from flipmeter.model.wires.anthropic_wire import AnthropicWire
+from flipmeter.model.wires.dialect import (
+    ANTHROPIC,
+    GEMINI,
+    GROQ,
+    MISTRAL,
+    OPENAI,
+    Table,
+    dialect_of,
+)
+from flipmeter.model.wires.gemini_wire import GeminiWire
+from flipmeter.model.wires.vendor_wires import AZURE_WIRES, CHAT_WIRES, TOGETHER_WIRES
 from flipmeter.types import Interface, Model, Problem
 
 ALTERNATIVES = 20
@@ -114,6 +125,44 @@ add_provider(
     alternatives=5,
     table=OPENAI,
 )
+add_provider(
+    "azure",
+    None,
+    needs_key=True,
+    wires=AZURE_WIRES,
+    table=OPENAI,
+    about="OpenAI models of Azure, AZURE_BASE_URL=https://NAME.openai.azure.com/openai/v1",
+)
+add_provider(
+    "anthropic",
+    "https://api.anthropic.com/v1",
+    needs_key=True,
+    wires={"chat": AnthropicWire()},
+    table=ANTHROPIC,
+    lacks=frozenset({"completions", "logprobs", "seed"}),
+    about="Anthropic's Messages API",
+)
+add_provider(
+    "gemini",
+    "https://generativelanguage.googleapis.com/v1beta",
+    needs_key=True,
+    wires={"chat": GeminiWire()},
+    table=GEMINI,
+    lacks=frozenset({"completions"}),
+    about="Google's Gemini API",
+)
+add_provider(
+    "mistral", "https://api.mistral.ai/v1", needs_key=True, wires=CHAT_WIRES, table=MISTRAL
+)
+add_provider(
+    "groq",
+    "https://api.groq.com/openai/v1",
+    needs_key=True,
+    wires=CHAT_WIRES,
+    table=GROQ,
+    lacks=frozenset({"completions", "logprobs"}),
+)
+add_provider("together", "https://api.together.xyz/v1", needs_key=True, wires=TOGETHER_WIRES)
 add_provider("vllm", "http://127.0.0.1:8000/v1", concurrency=128)
 add_provider("ollama", "http://127.0.0.1:11434/v1", concurrency=2)
 add_provider("http", None)
@@ -228,7 +277,8 @@ def _may_go(variable: str, url: str, model: Model) -> bool:
 
 
 def _stranger(vendor: Provider, url: str) -> Problem:
-    own, host = URL(vendor.base_url or "").origin(), URL(url).raw_host
+    own = URL(vendor.base_url).origin() if vendor.base_url else f"the host of {vendor.url_variable}"
+    host = URL(url).raw_host
     return Problem(
         f"the key in {vendor.key_variable} is for {own} and is not sent to {URL(url).origin()}; "
         f"if that is where you want it, set {vendor.url_variable}={url}; else give the model a key "

@@ -108,7 +108,7 @@ OPENAI: Table = (
 """OpenAI, and the deployments of Azure that are called like its models."""
 
 GROQ: Table = ((r"", Dialect(refused=_PENALTIES | {*LOGPROBS})),)
-MISTRAL: Table = ((r"", Dialect(names={"seed": "random_seed"}, refused=_PENALTIES | {*LOGPROBS})),)
+MISTRAL: Table = ((r"", Dialect(names={"seed": "random_seed"}, refused=frozenset({"min_p"}))),)
 
 _CLAUDE = Dialect(
     refused=frozenset({"seed", "min_p", "repetition_penalty", *LOGPROBS}), reasons=False
