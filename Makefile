@@ -13,8 +13,11 @@ READY_BROWSER := $(VENV)/.ready-browser
 READY_DOCS := $(VENV)/.ready-docs
 VENV_INSPECT := .venv-inspect
 READY_INSPECT := $(VENV_INSPECT)/.ready
+VENV_VENDORS := .venv-vendors
+READY_VENDORS := $(VENV_VENDORS)/.ready
 
-OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py
+OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py \
+	tests/test_vendor_types.py
 
 .DEFAULT_GOAL := help
 
@@ -55,6 +58,11 @@ $(READY_INSPECT): pyproject.toml
 	$(VENV_INSPECT)/bin/python -m pip install --quiet --editable '.[dev,inspect]' openai
 	touch $@
 
+$(READY_VENDORS): pyproject.toml
+	$(PYTHON) -m venv $(VENV_VENDORS) || { rm -rf $(VENV_VENDORS); exit 1; }
+	$(VENV_VENDORS)/bin/python -m pip install --quiet --editable '.[vendors]'
+	touch $@
+
 $(READY_DOCS): $(READY_DEV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,docs]'
 	touch $@
@@ -84,6 +92,10 @@ test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 .PHONY: test-inspect
 test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an environment of their own
 	$(VENV_INSPECT)/bin/python -m pytest tests/test_bridge.py
+
+.PHONY: test-vendors
+test-vendors: $(READY_VENDORS)  ## Validate bodies with the types of the vendors' SDKs, in an environment of their own
+	$(VENV_VENDORS)/bin/python -m pytest tests/test_vendor_types.py
 
 .PHONY: test-ray
 test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine
@@ -154,4 +166,4 @@ readme: $(READY_DEV) chromium  ## Put the output of the last demo run and a pict
 
 .PHONY: clean
 clean:  ## Remove the virtual environment, caches and runs
-	rm -rf $(VENV) $(VENV_INSPECT) site .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter
+	rm -rf $(VENV) $(VENV_INSPECT) $(VENV_VENDORS) site .pytest_cache .mypy_cache .ruff_cache .hypothesis runs .flipmeter

@@ -28,6 +28,7 @@ class Vendor:
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def taken(self) -> list[dict[str, Any]]:
@@ -53,6 +54,7 @@ def vendor(answer: Callable[[str, Mapping[str, str], dict[str, Any]], Answer]) -
             known.headers.append(headers)
             known.paths.append(self.path)
             known.statuses.append(status)
+            known.answers.append(said)
             self._say(status, said)
 
         def do_GET(self) -> None:
@@ -438,7 +440,7 @@ def groq(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
 
 
 def together(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
-    """Together's chat completions, whose log-probabilities are a number and parallel lists."""
+    """Together's chat completions: log-probabilities are asked for by number, shown as a map."""
     if headers.get("authorization") != "Bearer together-test-key":
         return openai_error("Invalid API key provided", None, "invalid_api_key", 401)
     for name in sorted(set(body) - TOGETHER):
@@ -452,7 +454,7 @@ def together(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Ans
         answer["choices"][0]["logprobs"] = {
             "tokens": [label],
             "token_logprobs": [-0.1],
-            "top_logprobs": [{label: -0.1, "9": -3.0}],
+            "top_logprobs": {label: -0.1, "9": -3.0},
         }
     return 200, answer
 
@@ -461,6 +463,7 @@ def azure(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer
     """Azure's OpenAI, version 1 of its API: a key in a header of its own."""
     if headers.get("api-key") != "azure-test-key" or "authorization" in headers:
         return openai_error("Access denied due to invalid subscription key", None, "401", 401)
-    if path != "/openai/v1/chat/completions":
+    if path not in ("/openai/v1/chat/completions", "/openai/v1/responses"):
         return openai_error("Resource not found", None, "404", 404)
-    return openai("/v1/chat/completions", {"authorization": "Bearer sk-openai-test-key"}, body)
+    theirs = {"authorization": "Bearer sk-openai-test-key"}
+    return openai(path.removeprefix("/openai"), theirs, body)

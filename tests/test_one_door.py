@@ -58,7 +58,9 @@ STUDY: dict[str, Any] = {
 SORTED: dict[str, dict[str, str]] = {
     "backends": {
         **dict.fromkeys(("local", "llamacpp", "hf"), "engine"),
-        **dict.fromkeys(("openrouter", "openai"), "vendor"),
+        **dict.fromkeys(("openrouter", "openai", "anthropic", "gemini"), "vendor"),
+        **dict.fromkeys(("mistral", "groq", "together"), "vendor"),
+        "azure": "vendor without an address",
         **dict.fromkeys(("vllm", "ollama", "http"), "server"),
         "sim": "simulated",
         "python": "user code",
@@ -187,6 +189,14 @@ def test_a_vendor_has_its_own_host_and_needs_a_key(name: str) -> None:
     assert isinstance(family, Provider)
     assert family.needs_key
     assert (family.base_url or "").startswith("https://")
+
+
+@of_kind("backends", "vendor without an address")
+def test_a_vendor_whose_customers_have_hosts_of_their_own_needs_one_and_a_key(name: str) -> None:
+    family = backends[name]
+    assert isinstance(family, Provider)
+    assert family.needs_key
+    assert family.base_url is None
 
 
 @of_kind("backends", "server")

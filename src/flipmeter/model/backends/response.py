@@ -139,8 +139,7 @@ def logprobs_in(answer: Mapping[str, Any]) -> int | None:
         token = tokens[0] if isinstance(tokens[0], dict) else {}
         return len(_listed(token.get("top_logprobs"))) if "logprob" in token else None
     if isinstance(found.get("token_logprobs"), list) and found["token_logprobs"]:
-        top = found.get("top_logprobs")
-        shown = top[0] if isinstance(top, list) and top else None
+        shown = _tops(found, len(found["token_logprobs"]))[0]
         return len(shown) if isinstance(shown, dict) else 0
     return None
 
@@ -168,8 +167,7 @@ def steps_of(rows: Sequence[Any]) -> list[Step]:
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The parallel lists of the completions interface as those of the chat interface."""
     tokens, shares = _listed(found.get("tokens")), _listed(found.get("token_logprobs"))
-    tops = _listed(found.get("top_logprobs"))
-    tops += [None] * (len(tokens) - len(tops))
+    tops = _tops(found, len(tokens))
     return [
         {
             "token": token,
@@ -181,6 +179,13 @@ def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
         for token, share, top in zip(tokens, shares, tops, strict=False)
         if isinstance(top, dict | None)
     ]
+
+
+def _tops(found: Mapping[str, Any], n_tokens: int) -> list[Any]:
+    """What is shown beside each token; Together's types have one map, clear for one token only."""
+    top = found.get("top_logprobs")
+    tops = [top] if isinstance(top, dict) and n_tokens == 1 else _listed(top)
+    return tops + [None] * (n_tokens - len(tops))
 
 
 def _listed(value: object) -> list[Any]:
