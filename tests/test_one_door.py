@@ -37,6 +37,7 @@ from flipmeter.measure.panel.panel import Panel
 from flipmeter.metrics import Metric, metrics
 from flipmeter.model import backends
 from flipmeter.model.endpoints import Provider
+from flipmeter.model.names import params_for
 from flipmeter.probe import demo_orders, probes
 from flipmeter.prompt import factors
 from flipmeter.registry import OURS, Registry, about
@@ -61,6 +62,7 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("openrouter", "openai", "anthropic", "gemini"), "vendor"),
         **dict.fromkeys(("mistral", "groq", "together"), "vendor"),
         "azure": "vendor without an address",
+        "litellm": "router",
         **dict.fromkeys(("vllm", "ollama", "http"), "server"),
         "sim": "simulated",
         "python": "user code",
@@ -216,6 +218,13 @@ def test_models_behind_an_endpoint_are_paid_take_a_key_and_are_never_called_repr
         assert not family.is_in_process
         assert family.takes_key
         assert not family.can_be_reproducible(Model(f"{name}/x"), Decoding())
+
+
+@of_kind("backends", "router")
+def test_a_router_chooses_hosts_and_keys_itself_so_a_study_may_not(name: str) -> None:
+    assert not backends[name].takes_key
+    with pytest.raises(Problem, match="takes no base_url"):
+        params_for(Model(f"{name}/openai/x", base_url="http://127.0.0.1:1/v1"), Decoding(), 0)
 
 
 @of_kind("backends", "engine")

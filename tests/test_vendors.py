@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -297,3 +298,27 @@ def test_azure_has_no_address_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.delenv("AZURE_BASE_URL", raising=False)
     with pytest.raises(fm.Problem, match="set base_url in the study or AZURE_BASE_URL"):
         ran(study("azure/gpt-4o"), tmp_path)
+
+
+# LiteLLM: what needs no library; `tests/test_litellm.py` has the rest
+
+
+@pytest.mark.parametrize("field", ["api_base", "base_url", "api_key", "headers", "extra_body"])
+def test_a_study_cannot_send_a_key_elsewhere_by_a_field_of_litellm(field: str) -> None:
+    model = Model("litellm/openai/gpt-4o", extra={field: "http://127.0.0.1:1"})
+    with pytest.raises(fm.Problem, match=f"takes no field '{field}'"):
+        params_for(model, Decoding(), 0)
+
+
+@pytest.mark.parametrize("name", ["huggingface/https://127.0.0.1/x", "gpt-4o"])
+def test_a_litellm_model_is_a_provider_and_a_name(name: str) -> None:
+    with pytest.raises(fm.Problem, match="stand a provider and its model"):
+        params_for(Model(f"litellm/{name}"), Decoding(), 0)
+
+
+def test_a_missing_litellm_is_said_with_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with pytest.raises(fm.Problem, match=r"pip install 'flipmeter\[litellm\]'"):
+        ran(study("litellm/openai/gpt-4o"), tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.backends.family import family_of
-from flipmeter.model.endpoints import Provider, has_endpoint
+from flipmeter.model.endpoints import Provider
 from flipmeter.model.names import identity_of, params_for
 from flipmeter.model.store.store import Store
 from flipmeter.model.wires.dialect import dialect_of
@@ -16,7 +16,7 @@ from flipmeter.types import Corrections, Decoding, Model
 
 def recall_dialect(model: Model, decoding: Decoding, store: Store) -> Capability | None:
     """What an endpoint taught about the fields of a body, None if nothing."""
-    if not has_endpoint(model):
+    if family_of(model).capabilities is not None:  # it is not examined
         return None
     known = store.capabilities(identity_of(model), spoken_as(params_for(model, decoding, 0)))
     return known.get(DIALECT)

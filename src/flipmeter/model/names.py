@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from flipmeter.model import endpoints, in_process  # noqa: F401 - register the built-in families
+from flipmeter.model import endpoints, in_process, via_litellm  # noqa: F401 - register families
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World, backends, family_of
 from flipmeter.model.backends.weights import Fetched

@@ -184,7 +184,7 @@ class HttpBackend:
             await self._session.close()
             self._session = None
 
-    async def _exchange(self, request: Request) -> _Exchanged:
+    async def _exchange(self, request: Request) -> Exchanged:
         wire, model = self._wire(request), self._endpoint.model
         body = wire.body(model, request)
         status, headers, content = await self._send(
@@ -194,7 +194,7 @@ class HttpBackend:
         trouble = wire.trouble(status, answer, content)
         if trouble is not None:
             trouble = replace(trouble, message=self._without_key(trouble.message))
-        return _Exchanged(answer, trouble, headers)
+        return Exchanged(answer, trouble, headers)
 
     async def _send(
         self,
@@ -308,7 +308,7 @@ class HttpBackend:
 
 
 @dataclass(frozen=True)
-class _Exchanged:
+class Exchanged:
     """An answer, or what went wrong, with the headers it came with."""
 
     answer: dict[str, Any]

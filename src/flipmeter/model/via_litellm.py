@@ -1,0 +1,179 @@
+"""The `litellm/` family: every provider that LiteLLM routes to, with the keys that LiteLLM reads.
+
+A study may not choose where a key goes: LiteLLM takes addresses and keys from the user's
+environment alone, never from a study or from a `.env` file beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from flipmeter.model.backends.backend import Retry
+from flipmeter.model.backends.family import Family, World, backends
+from flipmeter.model.backends.http import Endpoint, Exchanged, HttpBackend
+from flipmeter.model.backends.masking import SHORTEST_SECRET, masked
+from flipmeter.model.backends.response import Trouble, shortened
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.model.endpoints import ALTERNATIVES, checked_address
+from flipmeter.model.wires.chat_wire import ChatWire
+from flipmeter.types import Interface, Model, Problem, Request
+
+CONCURRENCY = 64
+FIELDS = {
+    *("max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "seed"),
+    *("logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty"),
+    *("reasoning_effort", "thinking", "response_format", "min_p", "repetition_penalty"),
+}
+"""Fields of a body that go to LiteLLM; among its others are addresses, keys and call-backs."""
+SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
+"""Without them an import fetches a price list, and reads variables from the nearest `.env`."""
+USUAL = "LiteLLM"
+"""Who answers where the environment names no address for a provider."""
+CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+
+
+class LiteLlm(Family):
+    """Providers without a family of their own, asked through the LiteLLM library."""
+
+    about = "any provider of LiteLLM, with its variables: pip install 'flipmeter[litellm]'"
+    pattern = "PROVIDER/MODEL"
+    is_in_process = False
+    capabilities = None
+    lacks = frozenset({"completions"})
+
+    def open(self, model: Model, world: World | None, progress: Fetched | None) -> LiteLlmBackend:
+        variable = f"{_provider(model)}_API_KEY"
+        endpoint = Endpoint(
+            _base_url(model) or USUAL,
+            model.own_name,
+            os.environ.get(variable),
+            variable,
+            model.timeout,
+        )
+        return LiteLlmBackend(
+            endpoint,
+            self.identity_of(model),
+            wires={"chat": ChatWire()},
+            concurrency=model.concurrency or CONCURRENCY,
+            is_adaptive=model.concurrency is None,
+        )
+
+    def identity_of(self, model: Model, world: World | None = None) -> str:
+        url = _base_url(model)
+        return f"{model.address} at {url}" if url else model.address
+
+    def concurrency_of(self, model: Model) -> int:
+        return CONCURRENCY
+
+    def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+        _check(model)
+        for name in body:
+            if name not in FIELDS | {"interface"}:
+                known = ", ".join(sorted(FIELDS))
+                raise Problem(f"{model.address} takes no field '{name}'; there are: {known}")
+        return dict(body)
+
+    def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
+        return {"logprobs": True, "top_logprobs": ALTERNATIVES}
+
+
+backends.add("litellm", LiteLlm())
+
+
+class LiteLlmBackend(HttpBackend):
+    """A client that leaves the sending to LiteLLM; refusals are sorted as for any endpoint."""
+
+    async def _exchange(self, request: Request) -> Exchanged:
+        asked = json.loads(ChatWire().body(self._endpoint.model, request))
+        url, timeout = self._endpoint.base_url, self._endpoint.timeout
+        asked |= {"timeout": timeout, "num_retries": 0, "drop_params": False}
+        if url != USUAL:  # not every provider has a variable for it
+            asked["api_base"] = url
+        try:
+            answer = await _litellm().acompletion(**asked)
+        except Exception as error:  # its own, and those of the SDKs below it
+            failure = error
+        else:
+            found = answer.model_dump()
+            wire = self._wire(request)
+            return Exchanged(found, wire.trouble(200, found, json.dumps(found).encode()), {})
+        # Not inside the handler: these errors hold the request's headers, and so the key.
+        return self._failed(failure)
+
+    def _failed(self, error: Exception) -> Exchanged:
+        status = getattr(error, "status_code", None)
+        said = shortened(self._without_key(str(error)))
+        if not isinstance(status, int) or type(error).__name__ == "APIConnectionError":
+            raise Retry(said)
+        names = (getattr(error, "code", None), getattr(error, "type", None))
+        kinds = frozenset(str(name) for name in names if name)
+        if type(error).__name__ == "ContentPolicyViolationError":
+            kinds |= {"content_policy_violation"}
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        trouble = Trouble(status, said, kinds, str(getattr(error, "param", None) or ""))
+        return Exchanged({}, trouble, dict(headers))
+
+    def _without_key(self, text: str) -> str:
+        for secret in _secrets():
+            text = masked(text, secret)
+        return text
+
+    async def listing(self) -> dict[str, Any]:
+        return {}
+
+    async def close(self) -> None:
+        if sys.modules.get("litellm") is not None:
+            await import_module(CLOSING).close_litellm_async_clients()
+
+
+def _litellm() -> Any:
+    """The library, loaded when something is asked: it takes seconds."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        found: Any = import_module("litellm")
+    except ImportError as error:
+        raise Problem(
+            f"litellm/… models need LiteLLM ({error}); pip install 'flipmeter[litellm]'"
+        ) from error
+    found.suppress_debug_info = True
+    return found
+
+
+def _check(model: Model) -> None:
+    if model.base_url:
+        variable = f"{_provider(model)}_API_BASE"
+        raise Problem(
+            f"{model.address} takes no base_url; set {variable} in your environment, or use "
+            "http/MODEL for a server that speaks OpenAI's API"
+        )
+    if "://" in model.own_name or "/" not in model.own_name.strip("/"):
+        raise Problem(
+            f"no model '{model.address}': after litellm/ stand a provider and its model, as in "
+            "litellm/cohere/command-r"
+        )
+
+
+def _provider(model: Model) -> str:
+    return re.sub(r"\W", "_", model.own_name.partition("/")[0]).upper()
+
+
+def _base_url(model: Model) -> str:
+    """The address that the environment names for a provider, "" for its usual one."""
+    for name in (f"{_provider(model)}_API_BASE", f"{_provider(model)}_BASE_URL"):
+        if url := os.environ.get(name):
+            return checked_address(url, name).rstrip("/")
+    return ""
+
+
+def _secrets() -> list[str]:
+    """The values of all variables that look like keys: LiteLLM chooses which of them it sends."""
+    named = {value for name, value in os.environ.items() if _SECRET.search(name)}
+    return sorted((one for one in named if len(one) >= SHORTEST_SECRET), key=len, reverse=True)
