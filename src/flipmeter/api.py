@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from flipmeter.measure import LevelChoice
     from flipmeter.model import Ledger, PriceList, Store
+    from flipmeter.report.configurations import Choice, NextStep
     from flipmeter.run.record.folder import Run as RunFolder
     from flipmeter.run.trial import Trial
     from flipmeter.ship.gate import Checked
@@ -401,4 +402,27 @@ class Run(Printed):
     def tables(self) -> Iterator[RenderableType]:
         from flipmeter.run.results.summary import summary
 
-        return summary(self.source)
+        return summary(self.source, self._choices)
+
+    @property
+    def headline(self) -> list[str]:
+        """The answer in a few lines: how many are stable, what is worst, what to use."""
+        from flipmeter.run.results.summary import headline
+
+        return headline(self.source, self._choices)
+
+    def next_steps(self, study: str = "") -> list[NextStep]:
+        """What is worth doing next, most urgent first, each with its command.
+
+        `study` is the study file, with options, for the commands that run it again.
+        """
+        from flipmeter.ship.next_steps import STUDY, next_steps
+
+        return next_steps(self.source, self._choices, study or STUDY)
+
+    @cached_property
+    def _choices(self) -> list[Choice]:
+        from flipmeter.ship.choices import choices_of
+
+        is_compared = self.decisions.select("rater", "level").n_unique() > 1
+        return choices_of(self.source) if is_compared else []

@@ -30,11 +30,21 @@ class Shown:
         self.thing = thing
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for segment in console.render(self.thing, options):
+        from rich.table import Table
+        from rich.text import Text
+
+        from flipmeter.base.fitted import GLUE, fitted, glued
+
+        thing = self.thing
+        if isinstance(thing, str):
+            thing = glued(Text(thing))
+        elif isinstance(thing, Table):
+            thing = fitted(thing, console, options)
+        for segment in console.render(thing, options):
             if segment.control:
                 yield segment
             else:
-                yield segment._replace(text=without_controls(segment.text))
+                yield segment._replace(text=without_controls(segment.text.replace(GLUE, " ")))
 
 
 class Printed:

@@ -11,6 +11,9 @@ from flipmeter.cli.exits import USAGE
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+PIPE_WIDTH = 160
+"""A pipe has no width of its own: tables get room instead of being folded at 80 columns."""
+
 
 def fail(message: str, code: int = USAGE) -> NoReturn:
     """Print an error and end."""
@@ -37,7 +40,6 @@ def say(*things: RenderableType) -> None:
     """Print results on stdout."""
     from rich.console import Console
 
-    # A pipe has no width: give tables room instead of folding them at 80 columns.
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     for thing in things:
         console.print(Shown(thing), highlight=False, markup=False)

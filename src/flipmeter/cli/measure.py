@@ -23,11 +23,13 @@ from flipmeter.cli.options import (
     verb,
 )
 from flipmeter.cli.output import AsCsv, Output
-from flipmeter.cli.printing import heading
+from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure import ASPECTS
 from flipmeter.measure.panel.checked import Floats
-from flipmeter.report import aspect_notes, aspect_table, warned
+from flipmeter.registry import suggestion
+from flipmeter.report import aspect_notes, aspect_table
 from flipmeter.run.results.aspects import aspects_of
+from flipmeter.run.results.summary import DETAILS
 from flipmeter.types import Problem
 
 app = verb()
@@ -42,7 +44,8 @@ def measure(
         str | None,
         typer.Option(
             metavar="ASPECT",
-            help="Only these, comma-separated (see flipmeter list aspects), or all.",
+            help="Only this: verdicts, scores, tokens or an aspect (flipmeter list aspects); "
+            "several with commas, or all.",
         ),
     ] = None,
     costs: Annotated[
@@ -69,13 +72,21 @@ def measure(
             steps=on_run(done),
         )
     else:
-        _show_aspects(done, _aspects(done, show, costs), output)
+        _show_details(done, _tables(done, show, costs), output)
 
 
-def _aspects(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
-    """The named aspects (comma-separated); `all` is every one."""
-    wanted = list(ASPECTS) if names == "all" else [name.strip() for name in names.split(",")]
-    return aspects_of(done.source, wanted, None if costs is None else _read_costs(costs))
+def _tables(done: Run, names: str, costs: Path | None) -> dict[str, pl.DataFrame]:
+    """The named details and aspects (comma-separated); `all` is every one."""
+    known = [*DETAILS, *ASPECTS]
+    wanted = known if names == "all" else [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise Problem(f"nothing to show named '{name}'{suggestion(name, known)}")
+    aspects = [name for name in wanted if name not in DETAILS]
+    matrix = None if costs is None else _read_costs(costs)
+    found = aspects_of(done.source, aspects, matrix) if aspects else {}
+    details = {name: DETAILS[name].rows(done.source) for name in wanted if name in DETAILS}
+    return {name: (details | found)[name] for name in wanted}
 
 
 def _read_costs(path: Path) -> Floats:
@@ -86,17 +97,16 @@ def _read_costs(path: Path) -> Floats:
         raise Problem(f"cannot read costs from {path}: {error}") from error
 
 
-def _show_aspects(done: Run, tables: dict[str, pl.DataFrame], output: Output) -> None:
+def _show_details(done: Run, tables: dict[str, pl.DataFrame], output: Output) -> None:
     def people() -> None:
         for name, table in tables.items():
-            if table.is_empty():
+            if name in DETAILS:
+                say("", *DETAILS[name].tables(done.source))
+            elif table.is_empty():
                 say("", f"{name}: needs {ASPECTS[name].needs}")
             else:
-                say(
-                    "",
-                    warned(aspect_table(table, ASPECTS[name].about), done.warnings),
-                    *aspect_notes(table),
-                )
+                say("", aspect_table(table, ASPECTS[name].about), *aspect_notes(table))
+        say(*warning_lines(done))
 
     named = [table.select(pl.lit(name).alias("aspect"), pl.all()) for name, table in tables.items()]
     output.show(heading(done), tables, people, rows=pl.concat(named, how="diagonal"))

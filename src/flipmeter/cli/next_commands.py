@@ -58,10 +58,9 @@ def on_run(run: Run, study: str | None = None) -> list[NextStep]:
 
     Without the `study` that it was made from, only what needs none.
     """
-    from flipmeter.ship.next_steps import STUDY, next_steps
+    from flipmeter.ship.next_steps import STUDY
 
-    again = [study, *carried()] if study else [STUDY]
-    steps = next_steps(run.source, again=again)
+    steps = run.next_steps(join([study, *carried()]) if study else "")
     return [step for step in steps if study or STUDY not in step.command][:MOST_STEPS]
 
 

@@ -17,7 +17,6 @@ from flipmeter.run.record.generation import MANIFEST
 from flipmeter.types import Problem
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 RunOrTable = Annotated[
     Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
 ]

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 
 from flipmeter.api import Run
 from flipmeter.cli.next_commands import after_select, this_again
-from flipmeter.cli.options import AsJson, RunFolder, spare, verb
+from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
 from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure.effects.field import By, Cost
@@ -33,7 +33,8 @@ app = verb()
 
 @app.command("select")
 def select_(
-    folder: RunFolder,
+    folder: RunOrTable,
+    scale: ScaleOption = None,
     by: Annotated[
         str | None,
         typer.Option(
@@ -101,7 +102,7 @@ def select_(
 ) -> None:
     """Print the Pareto front of configurations, choose one and write its rater card."""
     spare(out, folder)
-    run = Run(folder)
+    run = open_run([folder], scale)
     if by_factor:
         others = {
             "--max-flip": max_flip,

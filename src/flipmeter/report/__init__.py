@@ -23,6 +23,7 @@ from flipmeter.report.findings import Findings
 from flipmeter.report.phase0_tables import phase0_view, write_phase0
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.residuals import residual_notes, residual_table
+from flipmeter.report.screen import unmeasured_lines, verdict_table
 from flipmeter.report.section import Section, sections
 from flipmeter.report.sentences import finding_lines
 from flipmeter.report.table_files import safe_csv, write_residuals, write_table
@@ -55,7 +56,9 @@ __all__ = [
     "sections",
     "side_by_side",
     "tokens_table",
+    "unmeasured_lines",
     "verdict_lines",
+    "verdict_table",
     "warned",
     "write_effects",
     "write_phase0",

@@ -92,7 +92,7 @@ def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[s
     return [
         about,
         rate_text(row),
-        _noise(row),
+        noise_text(row),
         str(row["n_clusters"]),
         f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
         p_value(row["p"]),
@@ -121,7 +121,8 @@ def _reading(own: pl.DataFrame, contrast: Contrast) -> str:
     return f" {note.partition(':')[0]}" if note.startswith("by ") else ""
 
 
-def _noise(row: Record) -> str:
+def noise_text(row: Record) -> str:
+    """The noise of the views of a contrast with its interval, or why there is none."""
     if row["is_reproducible"]:
         return "reproducible"
     if row["noise"] is None:

@@ -105,10 +105,7 @@ class Findings:
     @property
     def headline(self) -> Headline:
         """How many are stable, what is worst, and what to use."""
-        contrasts = {contrast.name: contrast for contrast in self.contrasts}
-        has_levels = "level" in self.words.columns
-        spoken_of = self.verdicts if has_levels else self.verdicts.filter(level="")
-        return Headline(self.words, spoken_of, contrasts, self.sentences, self.choices)
+        return Headline.of(self.words, self.verdicts, self.contrasts, self.sentences, self.choices)
 
     @cached_property
     def _places(self) -> dict[tuple[object, ...], int]:

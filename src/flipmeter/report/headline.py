@@ -59,6 +59,20 @@ class Headline:
     sentences: Sequence[Sentence]
     choices: Sequence[Choice]
 
+    @classmethod
+    def of(
+        cls,
+        words: pl.DataFrame,
+        verdicts: pl.DataFrame,
+        contrasts: Sequence[Contrast],
+        sentences: Sequence[Sentence],
+        choices: Sequence[Choice] = (),
+    ) -> Headline:
+        """The headline over the rows that `words` speak of: all levels, or the base alone."""
+        spoken_of = verdicts if "level" in words.columns else verdicts.filter(level="")
+        known = {contrast.name: contrast for contrast in contrasts}
+        return cls(words, spoken_of, known, sentences, choices)
+
     @property
     def keys(self) -> list[str]:
         return [name for name in self.words.columns if name in ("rater", "level", "dataset")]

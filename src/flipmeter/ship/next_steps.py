@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from shlex import join, quote
+from shlex import quote
 
 import polars as pl
 
 from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
 from flipmeter.report.headline import shown
 from flipmeter.run.record.folder import Run
+from flipmeter.run.tables.predictions import Predictions
 
 STUDY = "STUDY.yaml"
 """Stands for the study file in a command: a run does not know where it lies."""
 
 
-def next_steps(
-    run: Run, choices: Sequence[Choice] = (), again: Sequence[str] = (STUDY,)
-) -> list[NextStep]:
+def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = STUDY) -> list[NextStep]:
     """What to do about what a run found; `choices` are what the selection says about it.
 
-    `again` is the study with the options that it was run with.
+    `study` is what stands for the study in commands, with the options that it was run with.
     """
-    study = join(again)
+    steps = _steps(run, choices, study)
+    is_table = isinstance(run, Predictions)  # answers that exist: no study asks for more
+    return [step for step in steps if not (is_table and study in step.command)]
+
+
+def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     measured = run.verdicts.filter(status="measured")
     return [
         *_rest(run, study),

@@ -1,12 +1,14 @@
-"""Run -> what a terminal shows of it: sentences, tables, warnings, one flipped item."""
+"""Run -> what a terminal shows of it: the answer, the worst rows, where the rest is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 from rich.console import RenderableType
 
+from flipmeter.measure import headlines, worst_first
 from flipmeter.report import (
     accuracy_tests_table,
     calls_table,
@@ -16,55 +18,112 @@ from flipmeter.report import (
     reading_lines,
     side_by_side,
     tokens_table,
+    unmeasured_lines,
     verdict_lines,
-    warned,
+    verdict_table,
 )
+from flipmeter.report.configurations import Choice
+from flipmeter.report.estimate_tables import interval
+from flipmeter.report.headline import Headline, plain, whose
 from flipmeter.report.section import added_sections, has_added
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import gather_numbers, notes, sentences
 from flipmeter.run.results.single_items import flipped_pair
 
-MOST_LEVELS = 3
-"""With more levels than these beside the base, tables on a screen are those of the base."""
 
-
-def summary(run: Run) -> Iterator[RenderableType]:
-    """What a run found, and how to see what is not shown."""
-    levels = [level for level in run.decisions["level"].unique(maintain_order=True) if level]
-    is_whole = len(levels) <= MOST_LEVELS
-    shown = pl.lit(is_whole) | (pl.col("level") == "")
-    estimates, judged = run.estimates.filter(shown), run.verdicts.filter(shown)
+def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType]:
+    """The first screen: the answer, the worst rows, warnings, and where the rest is."""
+    verdicts = worst_first(run.verdicts)
     yield ""
-    yield from map(str, sentences(run))
+    yield from headline(run, choices)
     yield ""
-    yield warned(flip_table(estimates, judged, run.contrasts), run.warnings)
+    accuracy = _accuracy(run)
+    is_one = run.decisions.select("rater", "dataset", "level").n_unique() == 1
+    by_row = {} if is_one else accuracy
+    yield verdict_table(verdicts, run.contrasts, accuracy=by_row)
+    if is_one and accuracy:
+        yield f"accuracy at the base view: {next(iter(accuracy.values()))}"
+    yield from unmeasured_lines(verdicts)
+    yield from (f"! {rater}: {warning}" for rater, warning in run.warnings.items())
     yield from (f"! {note}" for note in notes(run))
-    tables = (
-        performance_table(estimates, run.views),
-        accuracy_tests_table(estimates),
-        tokens_table(estimates),
-        calls_table(estimates),
-    )
-    for table in tables:
-        if table is not None:
-            yield ""
-            yield warned(table, run.warnings)
     for section in added_sections(gather_numbers(run)) if has_added() else ():
         yield ""
         yield section.text
+    yield f"details: flipmeter measure {run.where} --show {','.join(DETAILS)}"
+    if run.decisions["level"].n_unique() > 1:
+        yield f"changes by factor level: flipmeter residuals {run.where}"
+
+
+def headline(run: Run, choices: Sequence[Choice] = ()) -> list[str]:
+    """What a run comes to, in a line or a few."""
+    verdicts = run.verdicts
+    words = headlines(verdicts, whose=whose(verdicts))
+    found = Headline.of(words, worst_first(verdicts), run.contrasts, sentences(run), choices)
+    return [plain(line) for line in found.lines]
+
+
+def _accuracy(run: Run) -> dict[tuple[str, ...], str]:
+    """Accuracy at the base view with its interval, by rater, dataset and level, for one seed."""
+    rows = run.estimates.filter(metric="accuracy", policy="complete", view="base")
+    if rows["seed"].n_unique() > 1:
+        return {}
+    return {
+        (row["rater"], row["dataset"], row["level"]): interval(row)
+        for row in rows.filter(pl.col("value").is_not_null()).to_dicts()
+    }
+
+
+# --- details -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Detail:
+    """More of what was measured than fits a screen: for people, and as rows."""
+
+    tables: Callable[[Run], Iterator[RenderableType]]
+    rows: Callable[[Run], pl.DataFrame]
+
+
+def _verdicts(run: Run) -> Iterator[RenderableType]:
+    """Every row with its reason and what stands beside it."""
+    yield flip_table(run.estimates, run.verdicts, run.contrasts)
     yield ""
-    yield from verdict_lines(judged)
-    yield from (f"! {line}" for line in finding_lines(judged))
-    yield from reading_lines(estimates)
-    if levels:
-        which = "" if is_whole else "the tables are of the base alone; "
-        n = f"{len(levels)} level" + ("s" if len(levels) > 1 else "")
-        command = f"`flipmeter residuals {run.where}`"
-        yield f"{which}{n} beside the base: {command} subtracts it"
+    yield from verdict_lines(run.verdicts)
+    yield from (f"! {line}" for line in finding_lines(run.verdicts))
+    yield from reading_lines(run.estimates)
     yield (
         f"mode: {run.study.mode}; flip rates on readable pairs; a verdict counts an item once, "
         "with its seeds and repeats"
     )
+
+
+def _scores(run: Run) -> Iterator[RenderableType]:
+    yield performance_table(run.estimates, run.views)
+    if (tests := accuracy_tests_table(run.estimates)) is not None:
+        yield tests
+
+
+def _tokens(run: Run) -> Iterator[RenderableType]:
+    tables = (tokens_table(run.estimates), calls_table(run.estimates))
+    if not any(tables):
+        yield "no token counts were reported, and every decision took one call"
+    yield from (table for table in tables if table is not None)
+
+
+def _of(*metrics: str) -> Callable[[Run], pl.DataFrame]:
+    pattern = "^(" + "|".join(metrics) + ")"
+    return lambda run: run.estimates.filter(pl.col("metric").str.contains(pattern))
+
+
+DETAILS: Mapping[str, Detail] = {
+    "verdicts": Detail(_verdicts, lambda run: run.verdicts),
+    "scores": Detail(
+        _scores,
+        _of("accuracy", "macro_f1$", "spearman$", "mae", "parse_failure$", "weighted:accuracy$"),
+    ),
+    "tokens": Detail(_tokens, _of("output_tokens$", "hidden_tokens$", "calls$")),
+}
+"""What `flipmeter measure --show` adds to the aspects."""
 
 
 def one_flip(run: Run) -> Iterator[RenderableType]:
@@ -75,6 +134,6 @@ def one_flip(run: Run) -> Iterator[RenderableType]:
         return
     yield (
         f"\nOne item that flipped ({pair.contrast.name}, {pair.contrast.about}); "
-        f"people call it {pair.gold}:"
+        f"its gold label is {pair.gold}:"
     )
     yield side_by_side(pair.views, pair.prompts, [f"answer: {answer}" for answer in pair.answers])

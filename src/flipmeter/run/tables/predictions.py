@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -23,6 +24,7 @@ from flipmeter.study.file import Study
 from flipmeter.types import Contrast, Problem, Scale, Span
 
 BASE = "base"
+NOMINAL = "nominal"
 NEEDS = "item, condition and label"
 
 
@@ -32,6 +34,16 @@ class Predictions(Run):
 
     scale: tuple[str, ...] = ()
     span: Span | None = None
+
+    @property
+    def where(self) -> str:
+        """What a command names to mean this table: its file, and its classes if they were given."""
+        first, *others = self.scale or ("",)
+        if not first:
+            return super().where
+        is_nominal = first == NOMINAL and bool(others)
+        listed = f"{NOMINAL}:{','.join(others)}" if is_nominal else ",".join(self.scale)
+        return f"{super().where} --scale {quote(listed)}"
 
     @cached_property
     def _reading(self) -> PredictionRows:

@@ -1,0 +1,143 @@
+"""Verdicts -> a table that fits the terminal: worst first, columns dropped in a stated order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from flipmeter.report.estimate_tables import (
+    WEIGHTED,
+    WORD_STYLE,
+    Record,
+    noise_text,
+    p_value,
+    rate_text,
+    weighted_interval,
+)
+from flipmeter.types import JUDGED, Contrast
+
+MOST_ROWS = 20
+"""Rows on the first screen; the rest is one command away."""
+KEYS = ("rater", "dataset", "level")
+RATE, ABOUT = "flips [95 %]", "what moves"
+DROPPED = ("p", "accuracy", "items", "noise", ABOUT, "note", WEIGHTED, "unreadable")
+"""What a narrow terminal leaves out, in this order."""
+COLUMNS = (
+    *("verdict", *KEYS, "contrast", ABOUT, RATE, WEIGHTED, "noise"),
+    *("items", "unreadable", "p", "accuracy", "note"),
+)
+GAP = 2
+
+Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class VerdictTable:
+    """Rows of cells by column, laid out for the width at hand; no number is ever cut."""
+
+    rows: Sequence[Cells]
+    n_rows: int
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that say something: a key that is the same in all rows does not."""
+        return [name for name in COLUMNS if any(row.get(name) for row in self.rows)]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        if not self.rows:
+            return
+        fitting, dropped = self._fitting(options.max_width)
+        yield self._table(fitting) if fitting else self._stack()
+        left_out = [name for name in self.columns if name in dropped]
+        if left_out:
+            yield Text(f"left out at this width: {', '.join(left_out)}", style="dim")
+        if len(self.rows) < self.n_rows:
+            yield Text(f"{len(self.rows)} of {self.n_rows:,} rows, worst first")
+
+    def _fitting(self, width: int) -> tuple[list[str], list[str]]:
+        """The columns that fit and those dropped for it; no columns if rows must be stacked."""
+        columns = self.columns
+        for n in range(len(DROPPED) + 1):
+            shown = [name for name in columns if name not in DROPPED[:n]]
+            if sum(map(self._width, shown)) + GAP * (len(shown) - 1) <= width:
+                return shown, list(DROPPED[:n])
+        return [], list(DROPPED)
+
+    def _width(self, name: str) -> int:
+        return max(len(name), *(len(row.get(name, "")) for row in self.rows))
+
+    def _table(self, columns: Sequence[str]) -> Table:
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+        for name in columns:
+            table.add_column(name, no_wrap=True, justify="right" if name == "items" else "left")
+        for row in self.rows:
+            table.add_row(*(_styled(name, row.get(name, "")) for name in columns))
+        return table
+
+    def _stack(self) -> Group:
+        """A line of names for each row, and its verdict under it."""
+        lines: list[RenderableType] = []
+        names = [name for name in KEYS if name in self.columns]
+        for row in self.rows:
+            whose = " · ".join(row[name] for name in names if row.get(name))
+            if whose:
+                lines.append(Text(whose, overflow="fold"))
+            indent = " " * GAP * bool(whose)
+            word = _styled("verdict", row["verdict"])
+            lines.append(Text.assemble(indent, word, f"  {row['contrast']}  {row[RATE]}"))
+        return Group(*lines)
+
+
+def _styled(name: str, text: str) -> Text:
+    return Text(text, style=WORD_STYLE.get(text, "") if name == "verdict" else "")
+
+
+def verdict_table(
+    verdicts: pl.DataFrame,
+    contrasts: Sequence[Contrast],
+    *,
+    accuracy: Mapping[tuple[str, ...], str],
+) -> VerdictTable:
+    """The first rows of `verdicts`, worst first; `accuracy` is by rater, dataset and level."""
+    measured = verdicts.filter(pl.col("status").is_in(JUDGED))
+    keys = [key for key in KEYS if measured[key].n_unique() > 1]
+    abouts = {contrast.name: contrast.about for contrast in contrasts}
+    rows = [
+        {
+            **_cells(row, keys),
+            ABOUT: abouts[row["contrast"]],
+            "accuracy": accuracy.get(tuple(row[key] for key in KEYS), ""),
+        }
+        for row in measured.head(MOST_ROWS).to_dicts()
+    ]
+    return VerdictTable(rows, len(measured))
+
+
+def _cells(row: Record, keys: Sequence[str]) -> Cells:
+    return {
+        "verdict": row["word"],
+        **{key: str(row[key]) or "base" for key in keys},
+        "contrast": row["contrast"],
+        RATE: "no readable pair" if row["value"] is None else rate_text(row),
+        WEIGHTED: weighted_interval(row),
+        "noise": noise_text(row),
+        "items": f"{row['n_clusters']:,}",
+        "unreadable": f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
+        "p": p_value(row["p"]),
+        "note": ", ".join(row["findings"]),
+    }
+
+
+def unmeasured_lines(verdicts: pl.DataFrame) -> list[str]:
+    """Why contrasts have no verdict, a line for each reason."""
+    found: dict[str, dict[str, None]] = {}
+    for row in verdicts.filter(~pl.col("status").is_in(JUDGED)).to_dicts():
+        found.setdefault(row["reason"], {})[row["contrast"]] = None
+    return [f"not measured: {', '.join(names)} ({reason})" for reason, names in found.items()]

@@ -1,0 +1,231 @@
+"""What a terminal shows: the answer and the worst rows, whole at any width."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+import flipmeter as fm
+from conftest import Cli
+from flipmeter.base.printed import Shown
+from flipmeter.measure import ASPECTS, worst_first
+from flipmeter.report import comparison_table, residual_table, verdict_table
+from flipmeter.report.phase0_tables import phase0_view
+from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS
+from flipmeter.run.results.summary import DETAILS
+from flipmeter.types import JUDGED
+from report_runs import simulated
+
+WIDTHS = (60, 80, 100, 160)
+LONG = "openrouter/an-organisation/a-model-with-a-long-name-2026-11-17"
+KINDS: dict[str, dict[str, Any]] = {
+    "one rater": {"models": ["sim/first-slot?strength=4"], "probes": ["label_order", "placement"]},
+    "many raters, one with a long name": {
+        "models": [
+            {"model": "sim/first-slot?strength=9", "name": LONG},
+            *("sim/honest", "sim/noisy", "sim/biased-noisy", "sim/refusing?strength=1"),
+        ],
+        "probes": ["label_order", "demo_order"],
+    },
+    "levels": {
+        "models": ["sim/first-slot?strength=4", "sim/noisy"],
+        "vary": {"label_format": ["letter", "natural_language"], "shots": [2]},
+        "probes": ["label_order"],
+        "base": {"shots": 1},
+    },
+    "several seeds": {"models": ["sim/noisy"], "seeds": [0, 1], "probes": ["label_order"]},
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, fm.Run]:
+    folder = tmp_path_factory.mktemp("screens")
+    found = {
+        name: fm.Run.of(simulated(folder / name.replace(" ", "-"), test_size=40, **keys))
+        for name, keys in KINDS.items()
+    }
+    table = folder / "answers.csv"
+    rows = ["item,condition,label,gold"]
+    rows += [
+        f"{k},{c},{'red' if (k + (c == 'b')) % 3 else 'green'},red"
+        for k in range(30)
+        for c in ("a", "b")
+    ]
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    found["a table of nominal answers"] = fm.Run(table, scale=["nominal", "red", "green"])
+    return found
+
+
+NAMES = [*KINDS, "a table of nominal answers"]
+
+
+def printed(things: Iterable[RenderableType], width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, no_color=True)
+    for thing in things:
+        console.print(Shown(thing), highlight=False, markup=False)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert isinstance(text, str)
+    return text
+
+
+def assert_whole(text: str, width: int) -> None:
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert "\ue000" not in text
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+# The first screen
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_screen_is_whole_at_any_width(
+    runs: dict[str, fm.Run], name: str, width: int
+) -> None:
+    run = runs[name]
+    text = printed(run.tables(), width)
+    assert_whole(text, width)
+    rows = worst_first(run.verdicts).filter(pl.col("status").is_in(JUDGED)).head(MOST_ROWS)
+    told, place = flat(text), 0
+    for row in rows.to_dicts():
+        if row["value"] is None:
+            continue
+        shown = f"{100 * row['value']:.1f} % [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+        place = told.index(f"{row['contrast']} ", place)
+        place = told.index(shown, place) + len(shown)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_are_dropped_in_the_stated_order(
+    runs: dict[str, fm.Run], name: str, width: int
+) -> None:
+    run = runs[name]
+    table = verdict_table(worst_first(run.verdicts), run.contrasts, accuracy={})
+    fitting, dropped = table._fitting(width)
+    assert tuple(dropped) == DROPPED[: len(dropped)]
+    assert set(table.columns) - set(fitting or table.columns) <= set(dropped)
+    assert set(DROPPED) <= set(COLUMNS)
+    left_out = [one for one in table.columns if one in dropped]
+    if left_out:
+        assert f"left out at this width: {', '.join(left_out)}" in flat(printed([table], width))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_screen_says_nothing_twice(runs: dict[str, fm.Run], name: str) -> None:
+    lines = [line.strip() for line in printed(runs[name].tables(), 400).splitlines()]
+    sentences = [line for line in lines if len(line.split()) > 8]
+    assert len(sentences) == len(set(sentences))
+
+
+def test_the_first_screen_has_twenty_rows_at_most_and_says_so(runs: dict[str, fm.Run]) -> None:
+    run = runs["many raters, one with a long name"]
+    text = printed(run.tables(), 160)
+    words = "flips|stable|inconclusive|unreadable"
+    assert len(re.findall(rf"^(?:{words}) ", text, re.MULTILINE)) == 20 == MOST_ROWS
+    assert "20 of 20 rows" not in text
+    many = simulated_rows(run, 3)
+    assert "20 of 60 rows, worst first" in printed([many], 160)
+
+
+def simulated_rows(run: fm.Run, times: int) -> RenderableType:
+    rows = pl.concat([run.verdicts.with_columns(level=pl.lit(f"{k}")) for k in range(times)])
+    return verdict_table(worst_first(rows), run.contrasts, accuracy={})
+
+
+def test_the_screen_says_where_the_rest_is(runs: dict[str, fm.Run], cli: Cli) -> None:
+    for name in ("levels", "a table of nominal answers"):
+        run = runs[name]
+        told = flat(printed(run.tables(), 160))
+        command = re.search(r"details: flipmeter (measure .*? --show \S+)", told)
+        assert command is not None
+        arguments = command[1].split()
+        code, _, err = cli(*arguments)
+        assert code == 0, err
+    assert f"flipmeter residuals {runs['levels'].source.where}" in flat(
+        printed(runs["levels"].tables(), 160)
+    )
+
+
+def test_findings_of_the_shown_rows_are_named(runs: dict[str, fm.Run]) -> None:
+    run = runs["several seeds"]
+    (name,) = {name for row in run.verdicts["findings"] for name in row}
+    assert name in printed(run.tables(), 160)
+
+
+# Details and other tables
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_details_are_whole_at_any_width(runs: dict[str, fm.Run], name: str, width: int) -> None:
+    run = runs[name]
+    for detail in DETAILS.values():
+        assert_whole(printed(detail.tables(run.source), width), width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_of_other_verbs_are_whole_at_any_width(runs: dict[str, fm.Run], width: int) -> None:
+    run, one = runs["levels"], runs["one rater"]
+    things = [
+        residual_table(run.residuals()),
+        phase0_view(run.phase0(), "recommended"),
+        *run.select().tables(),
+        *run.check().tables(),
+        comparison_table(one.compare(one), ["first", "second"]),
+    ]
+    for thing in things:
+        assert_whole(printed([thing], width), width)
+
+
+@pytest.mark.parametrize("aspect", list(ASPECTS))
+def test_aspects_are_whole_on_a_narrow_terminal(
+    runs: dict[str, fm.Run], cli: Cli, aspect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flipmeter.cli.consoles.PIPE_WIDTH", 60)
+    code, out, _ = cli("measure", str(runs["levels"].folder), "--show", aspect)
+    assert code == 0
+    assert_whole(out, 60)
+
+
+NUMBERS = st.floats(-99, 999).map(lambda x: f"{x:.1f} % [{x - 1:.1f}, {x + 1:.1f}]")
+WORDS = st.text("abc/-=.", min_size=1, max_size=50)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(WORDS, NUMBERS, WORDS, NUMBERS), min_size=1, max_size=4),
+    st.integers(40, 140),
+)
+def test_no_table_loses_a_character(rows: list[tuple[str, ...]], width: int) -> None:
+    table = Table("rater", "flips [95 %]", "what moves", "noise", title="A title")
+    for row in rows:
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    text = printed([table], width)
+    assert_whole(text, width)
+    shown = re.sub(r"[^\w.\[\]%,/=-]", "", text)
+    for cell in {cell for row in rows for cell in row}:
+        for part in re.findall(r"[-\d.]+ %|\[[^]]*\]", cell):
+            assert part in flat(text)
+        assert all(character in shown for character in set(cell) - {" "})
+
+
+def test_a_table_that_fits_is_left_alone() -> None:
+    table = Table("a", "b")
+    table.add_row("1.0 % [0.0, 2.0]", "x")
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    assert printed([table], 80) == console.file.getvalue()  # type: ignore[attr-defined]
