@@ -48,6 +48,16 @@ def test_a_users_own_file_gives_a_table_and_a_run_folder(cli: Cli, tickets: Path
     assert Run(Path("runs/tickets")).decisions.height == 24 * 7 + 2 * 20
 
 
+def test_a_run_says_which_rows_it_left_out(cli: Cli, write: Write) -> None:
+    bad = ",low\nan odd one,purple\nno label,\n"
+    write("tickets.csv", TICKETS + bad)
+    study = write("tickets.yaml", STUDY.replace("high]}", "high], on_bad: drop}"))
+    _, out, _ = cli("run", str(study))
+    wanted = "! tickets: rows left out: 1 empty, 1 no label, 1 unknown label"
+    assert wanted in out
+    assert wanted in cli("measure", "runs/tickets")[1]
+
+
 def test_a_second_run_asks_nothing_and_says_the_same(cli: Cli, tickets: Path) -> None:
     first = cli("run", str(tickets))
     with Store(Path(".flipmeter/replies.sqlite")) as store:
@@ -56,6 +66,20 @@ def test_a_second_run_asks_nothing_and_says_the_same(cli: Cli, tickets: Path) ->
     assert Run(Path("runs/tickets")).environment["asked"]["asked"] == 0
     with Store(Path(".flipmeter/replies.sqlite")) as store:
         assert len(store) == n_replies
+
+
+def test_progress_without_a_terminal_has_the_time_left_and_the_flips_so_far(
+    cli: Cli, tickets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flipmeter.run.progress.QUIET_SECONDS", -1.0)
+    _, _, err = cli("run", str(tickets), "--set", "probes=[label_order]")
+    lines = [line for line in err.splitlines() if "asking: " in line]
+    form = r"flipmeter: asking: [\d,]+ of [\d,]+, [\d.]+/s, about [\d.,]+ (s|min|h|days) left"
+    assert lines
+    assert all(re.match(form, line) for line in lines)
+    row = Run(Path("runs/tickets")).verdicts.filter(contrast="P1").row(0, named=True)
+    n_flips = round(row["value"] * 24)
+    assert lines[-1].endswith(f"; P1: {n_flips} of 24 differ so far")
 
 
 def test_measure_prints_the_same_numbers_for_a_machine(cli: Cli, tickets: Path) -> None:

@@ -107,7 +107,7 @@ def flat(text: str) -> str:
 def test_reports_print_the_lines_of_one_function(run: fm.Run, cli: Cli) -> None:
     lines = finding_lines(run.verdicts)
     assert len(lines) >= 2
-    terminal = flat(cli("measure", str(run.folder))[1])
+    terminal = flat(cli("measure", str(run.folder), "--show", "verdicts")[1])
     page = html.unescape(run.report(run.folder / "r.html").read_text(encoding="utf-8"))
     markdown = run.report(run.folder / "r.md").read_text(encoding="utf-8")
     latex = run.report(run.folder / "r.tex").read_text(encoding="utf-8")

@@ -107,7 +107,7 @@ def test_the_verdict_knows_slots_and_no_moves_up_or_down(run: Run) -> None:
 def test_reports_show_neither_spearman_nor_mae_nor_distances(
     run: Run, cli: Cli, tmp_path: Path
 ) -> None:
-    _, out, _ = cli("measure", str(run.folder))
+    _, out, _ = cli("measure", str(run.folder), "--show", "scores,verdicts")
     assert "macro F1" in out
     assert "Spearman" not in out
     assert "MAE" not in out

@@ -460,7 +460,7 @@ def test_noise_that_is_measured_is_a_number(tmp_path: Path) -> None:
 
 def test_measure_prints_the_sentences_of_the_report(cli: Cli, tmp_path: Path) -> None:
     run = simulated(tmp_path / "run")
-    out = cli("measure", "run")[1]
+    out = cli("measure", "run", "--show", "verdicts")[1]
     assert all(" ".join(str(one).split()) in " ".join(out.split()) for one in sentences(run))
 
 

@@ -309,4 +309,4 @@ def test_the_verb_gives_residuals_to_a_machine(called: Called) -> None:
 def test_a_run_with_levels_says_that_there_are_residuals(called: Called) -> None:
     code, text = called("measure")
     assert code == 0
-    assert "2 levels beside the base" in text
+    assert "changes by factor level: flipmeter residuals" in text

@@ -198,7 +198,7 @@ def test_every_surface_says_the_same_word(run: fm.Run, cli: Cli) -> None:
     assert {(r["rater"], r["contrast"]): r["word"] for r in told if r["status"] == "measured"} == {
         key: row["word"] for key, row in rows.items()
     }
-    text = " ".join(cli("measure", str(run.folder))[1].split())
+    text = " ".join(cli("measure", str(run.folder), "--show", "verdicts")[1].split())
     for row in rows.values():
         assert f"{row['contrast']}: {row['word']} ({row['reason']})" in text
     page = run.report(run.folder / "page.html").read_text(encoding="utf-8")

@@ -148,6 +148,7 @@ class Study(StudyFile):
                 on_test=meter.on_test,
                 on_plan=meter.on_plan,
                 on_note=meter.on_note,
+                interim=meter.interim,
             )
             return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
 

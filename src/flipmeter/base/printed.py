@@ -23,6 +23,14 @@ def without_controls(text: str) -> str:
     return CONTROLS.sub("", text)
 
 
+def about_time(seconds: float) -> str:
+    """A duration in the largest unit of which it has at least two."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{max(seconds, 1):.0f} s"
+
+
 class Shown:
     """Something to print without the control characters that names, texts and replies may hold."""
 

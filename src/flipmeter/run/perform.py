@@ -37,6 +37,7 @@ from flipmeter.model import (
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.run.fallbacks import Known, adapted, learn, learned_since
 from flipmeter.run.first_look import doubts, first_replies, told, without
+from flipmeter.run.interim import Interim
 from flipmeter.run.juries import Seating, jury_identity
 from flipmeter.run.rate import Rated, Seat, rate, seat
 from flipmeter.run.record.folder import Run
@@ -67,7 +68,7 @@ from flipmeter.run.until import Until, watch_claim
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
 from flipmeter.study.grid import contrasts_in, draw_sample, merged_for, worlds
-from flipmeter.types import Condition, Dataset, Model, Problem, Rater
+from flipmeter.types import Condition, Dataset, Model, Problem, Rater, Reply, Request
 
 ROW_GROUP = 10000
 """Rows of a table that are written together."""
@@ -84,6 +85,7 @@ def perform(
     on_test: Fetched | None = None,
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
+    interim: Interim | None = None,
     origin: Mapping[str, Any] | None = None,
     on: str | None = None,
     laid_out: tuple[Sequence[Dataset], Sequence[Condition]] | None = None,
@@ -116,9 +118,17 @@ def perform(
         if on_plan is not None:
             on_plan(n_requests)
 
+    interim = interim or Interim()
+    interim.contrasts = contrasts_in(study, grid)
+
+    def heard(request: Request, reply: Reply) -> None:
+        interim.hear(request, reply)
+        if on_reply is not None:
+            on_reply(request, reply)
+
     async def ask() -> _Harvest:
         async with opened(grid, worlds(study, datasets, grid), on_fetch, on) as backends:
-            engine = engine_for(backends, store, ledger, study.allowance, on_reply)
+            engine = engine_for(backends, store, ledger, study.allowance, heard)
             pulse.gates = engine.gates
             identities = {seat: backend.identity for seat, backend in backends.items()}
             planned(sum(len(condition.items) for condition in grid))  # until lots are planned
@@ -127,11 +137,14 @@ def perform(
             reasons = doubts(first)
             kept = without(grid, reasons)
             watch = watch_claim(study, bench.grid(kept)) if reasons else until
+            replies = {one.evidence.call.request.key: one.evidence.reply for one in first}
+            interim.known = replies
             lots = rate(
                 *(kept, engine, identities),
                 block=study.block,
                 on_plan=planned,
-                heard={one.evidence.call.request.key: one.evidence.reply for one in first},
+                on_calls=interim.expect if on_reply else None,
+                heard=replies,
             )
             recorded = bench.grid(kept)
             heaps = _heaps(spills, recorded, identities)

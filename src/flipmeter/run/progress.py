@@ -1,4 +1,4 @@
-"""A progress bar with rate and time left, drawn twice a second however many replies come."""
+"""A progress bar with speed, time left and the flips so far, drawn twice a second."""
 
 from __future__ import annotations
 
@@ -19,34 +19,47 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from flipmeter.base.printed import without_controls
+from flipmeter.base.printed import about_time, without_controls
 from flipmeter.model import Ledger
+from flipmeter.run.interim import Interim
 from flipmeter.types import Reply, Request
 
 QUIET_SECONDS = 30.0
 """How often a line is written where there is no terminal to draw on."""
 
 
-class _Rate(ProgressColumn):
+class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text(f"{speed:.1f}/s" if speed else "-/s")
+
+
+class _Flips(ProgressColumn):
+    def __init__(self, interim: Interim) -> None:
+        super().__init__()
+        self._interim = interim
+
+    def render(self, task: Task) -> Text:
+        return Text(without_controls(self._interim.text))
 
 
 class Meter:
     """Show on stderr what a ledger counts."""
 
     def __init__(self, ledger: Ledger) -> None:
+        self.interim = Interim()
         self._ledger = ledger
         self._is_terminal = sys.stderr.isatty()
-        self._last_line = time.monotonic()
+        self._last_line = self._started = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            _Rate(),
+            _Speed(),
             TimeElapsedColumn(),
+            TextColumn("left"),
             TimeRemainingColumn(),
+            _Flips(self.interim),
             console=Console(stderr=True),
             refresh_per_second=2,
             disable=not self._is_terminal,
@@ -54,9 +67,11 @@ class Meter:
         self._asking = self._bar.add_task("asking", total=None, visible=False)
         self._fetching = self._bar.add_task("fetching weights", total=None, visible=False)
         self._testing = self._bar.add_task("testing the engine", total=None, visible=False)
+        self._n_planned = 0
 
     def on_plan(self, n_requests: int) -> None:
-        """Say how many distinct requests the run needs."""
+        """Note how many distinct requests the run needs."""
+        self._n_planned = n_requests
         self._bar.update(self._asking, total=n_requests, visible=True)
 
     def on_fetch(self, so_far: int, in_all: int) -> None:
@@ -70,17 +85,29 @@ class Meter:
     def on_reply(self, request: Request, reply: Reply) -> None:
         done = self._ledger.stored + self._ledger.asked
         self._bar.update(self._asking, completed=done)
-        self._line(f"asking: {done} of {self._ledger.wanted}")
+        if self._is_line_due:
+            self._line("; ".join(filter(None, (self._progress(done), self.interim.text))))
+
+    def _progress(self, done: int) -> str:
+        """How far the run is, and when it would end at this speed."""
+        in_all = max(self._n_planned, self._ledger.wanted)
+        speed = self._ledger.asked / max(time.monotonic() - self._started, 1e-9)
+        left = max(in_all - done, 0) / speed if speed else 0.0
+        return f"asking: {done:,} of {in_all:,}, {speed:.1f}/s, about {about_time(left)} left"
 
     def on_note(self, text: str) -> None:
-        """Say what a user should know while it goes on."""
+        """Print what a user should know while the run goes on."""
         said = f"flipmeter: {without_controls(text)}"
         self._bar.console.print(said, highlight=False, markup=False, soft_wrap=True)
 
+    @property
+    def _is_line_due(self) -> bool:
+        return not self._is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS
+
     def _line(self, text: str) -> None:
-        if not self._is_terminal and time.monotonic() - self._last_line > QUIET_SECONDS:
+        if self._is_line_due:
             self._last_line = time.monotonic()
-            print(f"flipmeter: {text}", file=sys.stderr, flush=True)
+            print(f"flipmeter: {without_controls(text)}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> Meter:
         self._bar.start()

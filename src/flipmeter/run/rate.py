@@ -227,11 +227,13 @@ async def rate(
     *,
     block: int | None = None,
     on_plan: Callable[[int], None] | None = None,
+    on_calls: Callable[[Sequence[Condition], Sequence[Call]], None] | None = None,
     heard: Mapping[str, Reply] | None = None,
 ) -> AsyncIterator[list[Rated]]:
     """Rate every item of every condition, lot by lot: ask, look, and ask again until settled.
 
-    Requests whose replies were `heard` before, by key, are not asked again.
+    Requests whose replies were `heard` before, by key, are not sent again. `on_calls` is given
+    what each round asks, and the conditions that its calls count in.
     """
     heard = heard or {}
     n_planned = n_seen = 0
@@ -244,6 +246,8 @@ async def rate(
             n_planned += len(requests)
             if on_plan is not None:
                 on_plan(round(n_planned * n_decisions / n_seen))
+            if on_calls is not None:
+                on_calls(lot, calls)
             fresh = [request for request in requests if request.key not in heard]
             rating.hear(calls, {**heard, **await engine.ask(fresh)}, engine.as_sent)
         yield list(rating.settle())

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from flipmeter.base.printed import about_time
 from flipmeter.study.forecast import Duration, Forecast, Preview
 
 if TYPE_CHECKING:
@@ -100,14 +101,7 @@ def _dollars(amount: float) -> str:
 def _time(duration: Duration | None) -> str:
     if duration is None:
         return "not known"
-    return f"{'at least' if duration.is_floor else 'about'} {_span(duration.seconds)}"
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
+    return f"{'at least' if duration.is_floor else 'about'} {about_time(duration.seconds)}"
 
 
 def _notes(seen: Preview) -> Iterator[str]:

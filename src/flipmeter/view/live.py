@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from flipmeter.base.printed import about_time
 from flipmeter.run.record.heartbeat import Beat, Door
-
-MINUTE, HOUR = 60, 3600
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def _rate(beat: Beat, done: int) -> str:
     if not beat.per_second:
         return "no reply in the last seconds"
     left = max(beat.planned - done, 0) / beat.per_second
-    return f"{beat.per_second:,.1f} per second, {duration(left)} left"
+    return f"{beat.per_second:,.1f} per second, {about_time(left)} left"
 
 
 def _cost(beat: Beat) -> str:
@@ -92,12 +91,3 @@ def clock(seconds: float) -> str:
     moment = datetime.fromtimestamp(seconds).astimezone()
     is_today = moment.date() == datetime.fromtimestamp(time.time()).astimezone().date()
     return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}"
-
-
-def duration(seconds: float) -> str:
-    """Return about how long something takes."""
-    if seconds < MINUTE:
-        return f"{seconds:.0f} s"
-    if seconds < HOUR:
-        return f"{seconds / MINUTE:.0f} min"
-    return f"{seconds / HOUR:.1f} h"

@@ -80,6 +80,8 @@ def notes(run: Run) -> list[str]:
     claim = run.environment.get("claim", {})
     lines = [failures_line(run.decisions), "" if run.stopped else claim.get("text", "")]
     for name, about in run.environment["datasets"].items():
+        counts = [f"{n:,} {reason}" for reason, n in about.get("left_out", {}).items() if n]
+        lines += [f"{name}: rows left out: {', '.join(counts)}"] if counts else []
         lines += [f"{name}: {note}" for note in about["notes"]]
     return [line for line in lines if line]
 

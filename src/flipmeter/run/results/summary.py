@@ -85,7 +85,8 @@ class Detail:
 
 
 def _verdicts(run: Run) -> Iterator[RenderableType]:
-    """Every row with its reason and what stands beside it."""
+    """Every rater in a sentence, every row with its reason and what stands beside it."""
+    yield from map(str, sentences(run))
     yield flip_table(run.estimates, run.verdicts, run.contrasts)
     yield ""
     yield from verdict_lines(run.verdicts)

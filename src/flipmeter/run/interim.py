@@ -1,0 +1,72 @@
+"""Replies as they come -> how many pairs differ so far: a line of progress, not a verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flipmeter.parse import parse
+from flipmeter.types import Call, Condition, Contrast, Reply, Request
+
+FEWEST = 5
+"""Pairs before a rate is worth a word."""
+
+Whose = tuple[str, str, str]
+"""A rater, a level and a contrast."""
+
+
+@dataclass
+class Interim:
+    """Counts the pairs of answers that differ, of raters that ask once for each answer.
+
+    `known` are replies, by key, that came before anything was expected.
+    """
+
+    contrasts: Sequence[Contrast] = ()
+    known: Mapping[str, Reply] = field(default_factory=dict)
+    _waiting: dict[str, list[tuple[Condition, Call]]] = field(default_factory=dict)
+    _ranks: dict[tuple[str, ...], int] = field(default_factory=dict)
+    _counts: dict[Whose, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+
+    def expect(self, conditions: Sequence[Condition], calls: Iterable[Call]) -> None:
+        """Note what will be asked next."""
+        for call in calls:
+            condition, ask = conditions[call.condition], call.ask
+            is_answer = condition.rater.pipeline == "pointwise" and not call.draw and not ask.part
+            if is_answer and not ask.view.repeat and ask.item.role == "test":
+                self._waiting.setdefault(call.request.key, []).append((condition, call))
+                if call.request.key in self.known:
+                    self.hear(call.request, self.known[call.request.key])
+
+    def hear(self, request: Request, reply: Reply) -> None:
+        """Count the pairs that a reply completes."""
+        for condition, call in self._waiting.pop(request.key, ()):
+            rank = parse(reply, call.prompt, condition.rater.extract).rank
+            if rank:
+                self._count(condition, call, rank)
+
+    def _count(self, condition: Condition, call: Call, rank: int) -> None:
+        view, rater = call.ask.view.name, condition.rater.name
+        where = (rater, condition.dataset, condition.level, str(condition.seed), call.ask.item.id)
+        self._ranks[*where, view] = rank
+        for contrast in self.contrasts:
+            if not contrast.is_pair or view not in contrast.views:
+                continue
+            (other,) = (name for name in contrast.views if name != view)
+            before = self._ranks.get((*where, other))
+            if before is not None:
+                count = self._counts[rater, condition.level, contrast.name]
+                count[0] += before != rank
+                count[1] += 1
+
+    @property
+    def text(self) -> str:
+        """The contrast that differs most so far, "" while too little is known."""
+        known = {whose: count for whose, count in self._counts.items() if count[1] >= FEWEST}
+        if not known:
+            return ""
+        worst = max(known, key=lambda whose: known[whose][0] / known[whose][1])
+        k, n = known[worst]
+        most = "up to " if len({whose[:2] for whose in known}) > 1 else ""
+        return f"{worst[-1]}: {most}{k:,} of {n:,} differ so far"
