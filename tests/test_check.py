@@ -334,7 +334,7 @@ def test_a_pattern_leaves_out_what_cannot_be_measured_and_says_so(tmp_path: Path
     assert any("P3a" in note and "not applicable" in note for note in done.notes)
     named = checked(run, flips={"P3a": 0.10})
     assert named.claims["word"].to_list() == ["inconclusive"]
-    with pytest.raises(Problem, match="can measure nothing of what is asked"):
+    with pytest.raises(Problem, match="measures none of these contrasts"):
         checked(run, flips={"P3*": 0.10})
 
 

@@ -19,7 +19,7 @@ from flipmeter.types import FAULTS, Item, Style, View
 
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-NOUNS = (ROOT / "docs" / "nouns.md").read_text(encoding="utf-8")
+NOUNS = (ROOT / "docs" / "reference" / "nouns.md").read_text(encoding="utf-8")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 LEVELS = [level for registry in factors.values() for level in registry]

@@ -362,8 +362,8 @@ def test_classes_of_very_different_size_are_tested_in_proportion(write: Write) -
 
 UNUSABLE = {
     "empty": ("", "has no rows"),
-    "no labels": ("text\na b\nc d\n", "Say --scale low,medium,high"),
-    "one class": (csv(rows(labels=("low",))), "which column of"),
+    "no labels": ("text\na b\nc d\n", "as in --scale low,medium,high"),
+    "one class": (csv(rows(labels=("low",))), "cannot tell which column of"),
     "200 classes": (csv(rows(400, tuple(f"class {k}" for k in range(200)))), "--label COLUMN"),
     "no order": (csv(rows(labels=("red", "green", "blue"))), "--scale red,green,blue"),
     "two texts": (
@@ -439,7 +439,7 @@ def test_a_user_at_a_terminal_is_asked(write: Write, tmp_path: Path) -> None:
     )
     os.close(terminal)
     os.close(user)
-    assert "in which order are the classes of 'severity'" in done.stderr
+    assert "cannot infer the order of the classes of 'severity'" in done.stderr
     assert "next: flipmeter plan data.yaml" in done.stdout
     assert "scale: [blue, green, red]" in (tmp_path / "data.yaml").read_text()
 
@@ -505,7 +505,7 @@ def test_a_name_with_a_line_break_stays_in_its_comment(write: Write, tmp_path: P
 def test_a_scale_to_be_put_in_order_can_be_pasted(cli: Cli, write: Write) -> None:
     write("data.csv", csv(rows(labels=("deep red", "green", "pale blue"))))
     err = " ".join(cli("init", "data.csv")[2].split())
-    assert "Say --scale 'deep red,green,pale blue' (" in err
+    assert "classes found: 'deep red,green,pale blue'" in err
 
 
 def test_the_data_are_never_written_over(cli: Cli, write: Write) -> None:

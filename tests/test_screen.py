@@ -223,6 +223,16 @@ def test_no_table_loses_a_character(rows: list[tuple[str, ...]], width: int) -> 
         assert all(character in shown for character in set(cell) - {" "})
 
 
+def test_a_footer_is_shown_at_any_width() -> None:
+    table = Table("model", "price", show_footer=True)
+    table.columns[0].footer, table.columns[1].footer = "all of the models", "$12,345.67"
+    table.add_row("a model with quite a long name", "$12,000.00 to $13,000.00")
+    for width in (30, 40, 60):
+        text = flat(printed([table], width))
+        assert "$12,345.67" in text
+        assert "all of the models" in re.sub(r"[│┃] ", "", text)
+
+
 def test_a_table_that_fits_is_left_alone() -> None:
     table = Table("a", "b")
     table.add_row("1.0 % [0.0, 2.0]", "x")

@@ -548,7 +548,7 @@ def test_a_card_that_is_wrong_says_where(
     write_card(card_of(run, select(run)), path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     path.write_text(yaml.safe_dump(content | change), encoding="utf-8")
-    with pytest.raises(Problem, match=rf"rater\.yaml is no rater card.*{says}"):
+    with pytest.raises(Problem, match=rf"rater\.yaml is not a rater card.*{says}"):
         read_card(path)
 
 
@@ -560,11 +560,11 @@ def test_a_card_without_its_model_or_with_a_scale_named_twice_says_so(
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content["task"]["scale"][1] = content["task"]["scale"][0]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    with pytest.raises(Problem, match=r"rater\.yaml is no rater card: the scale names .* once"):
+    with pytest.raises(Problem, match=r"rater\.yaml is not a rater card: the scale names .* once"):
         read_card(path)
     del content["model"]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    with pytest.raises(Problem, match=r"rater\.yaml is no rater card: model: Field required$"):
+    with pytest.raises(Problem, match=r"rater\.yaml is not a rater card: model: Field required$"):
         read_card(path)
 
 
@@ -572,7 +572,7 @@ def test_a_card_never_takes_the_place_of_another_kind_of_file(run: Run, cli: Cli
     Path("study.yaml").write_text("mine: 1\n", encoding="utf-8")
     code, _, err = cli("select", str(run.folder), "--out", "study.yaml")
     assert (code, Path("study.yaml").read_text()) == (2, "mine: 1\n")
-    assert "study.yaml is there already and is no rater card" in " ".join(err.split())
+    assert "study.yaml already exists and is not a rater card" in " ".join(err.split())
     Path("empty.yaml").touch()
     for _ in range(2):
         assert cli("select", str(run.folder), "--out", "empty.yaml")[0] == 0
@@ -596,7 +596,7 @@ def test_proposals_were_not_asked(run: Run) -> None:
 def test_select_prints_the_front_and_writes_a_card(cli: Cli, run: Run) -> None:
     code, out, _ = cli("select", str(run.folder), "--max-flip", "P1=0.2", "--out", "rater.yaml")
     assert code == 0
-    assert "on items it was not chosen on" in out
+    assert "on held-out items" in out
     assert "rater card: rater.yaml" in out
     assert isinstance(read_card(Path("rater.yaml")), Card)
 

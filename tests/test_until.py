@@ -121,7 +121,7 @@ def test_a_plan_says_what_repeats_cost(tmp_path: Path, repeats: int, n: int) -> 
     noisy = study(models=["sim/noisy"], test_size=20, repeats=repeats)
     seen = noisy.plan(store=tmp_path / "none.sqlite")
     assert (seen.n_repeats, seen.cost.distinct) == (n, 40 + n)
-    assert "repeats, which measure noise" in str(seen)
+    assert "repeats to measure noise" in str(seen)
     assert seen.as_dict()["repeats"] == n
 
 

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 STORE = Path(".flipmeter") / "replies.sqlite"
-"""Where replies are kept unless another place is named: one store for all studies of a folder."""
+"""The default reply store: one for all studies of a folder."""
 
 
 class Study(StudyFile):
-    """What is asked of whom: models x datasets x seeds x styles x views.
+    """An experiment: models x datasets x seeds x styles x views.
 
-    The keys are those of a study file; what is not named stays at the documented baseline.
+    The keys are those of a study file; the rest stays at the documented baseline.
     """
 
     def __init__(self, **keys: Any) -> None:
@@ -67,9 +67,9 @@ class Study(StudyFile):
         trust_hosts: Sequence[str] = (),
         power: str | None = None,
     ) -> Preview:
-        """What the study would ask, what is stored, tokens, price range and time; asks no model.
+        """Requests, stored replies, tokens, price range and time of the study; sends nothing.
 
-        With `power`, a claim such as "P1<0.10", also when it would be looked at and settled.
+        `power` is a claim such as "P1<0.10": its looks and the power to settle it are added.
         """
         from flipmeter.model import Store
         from flipmeter.run.preview import preview
@@ -81,7 +81,7 @@ class Study(StudyFile):
             )
 
     def show(self, item: int = 1, *, views: Sequence[str] = (), trust: bool = False) -> SideBySide:
-        """The views of one test item beside the base, differences marked; 1 is the first item."""
+        """The prompts of one test item beside the base, differences marked; items count from 1."""
         from flipmeter.run.declared import Declared
         from flipmeter.run.results.single_items import views_of_item
         from flipmeter.study.grid import base_conditions, conditions
@@ -102,7 +102,7 @@ class Study(StudyFile):
         trust: bool = False,
         trust_hosts: Sequence[str] = (),
     ) -> Trial:
-        """Ask a few items under every view, and show how each reply is read."""
+        """Ask a few items under every view; the result shows how each reply is read."""
         from flipmeter.model import Store
         from flipmeter.run.trial import try_study
 
@@ -123,12 +123,12 @@ class Study(StudyFile):
         trust_hosts: Sequence[str] = (),
         anyway: bool = False,
     ) -> Run:
-        """Ask what is missing, decide, and write the run folder (`runs/NAME` unless named).
+        """Send the requests that are not stored, decide, and write the run folder (`runs/NAME`).
 
-        Stop and start as you like: what is stored is never asked again. `on` names a Ray cluster.
-        Progress is shown on stderr unless quiet, which it is where stderr is no terminal. `trust`
-        runs Python code that the study names; `trust_hosts` may be given keys that it names. A
-        rater whose first replies make no sense is not asked further, unless `anyway`.
+        Stop and resume at any time: a stored reply is never requested again. `on` names a Ray
+        cluster. Progress goes to stderr if that is a terminal, unless `is_quiet` says otherwise.
+        `trust` runs Python code that the study names; `trust_hosts` may receive its API keys. A
+        rater whose first replies cannot be read is stopped, unless `anyway`.
         """
         from flipmeter.model import Ledger, Store
         from flipmeter.run.perform import perform
@@ -153,7 +153,7 @@ class Study(StudyFile):
             return Run.of(shown(store) if isinstance(store, Store) else _in_store(store, shown))
 
     async def arun(self, folder: StrPath | None = None, **options: Any) -> Run:
-        """Do what `run` does while this event loop goes on; cancelled, it drains first."""
+        """`run` for async code; if cancelled, it waits for replies under way."""
         with draining() as drain:
             running = asyncio.create_task(asyncio.to_thread(self.run, folder, **options))
             try:
@@ -227,10 +227,9 @@ class SideBySide(Printed):
 
 
 class Run(Printed):
-    """What a study found: a run folder, several that are one study, or a table of predictions.
+    """A run: its folder, several folders joined, or a table of predictions.
 
-    Numbers are computed from the decisions when they are asked for; everything is read from the
-    folder alone.
+    Numbers are computed from the decisions on access; nothing outside the folder is read.
     """
 
     def __init__(self, *paths: StrPath, scale: Sequence[str] | Mapping[str, float] = ()) -> None:
@@ -242,7 +241,7 @@ class Run(Printed):
 
     @classmethod
     def of(cls, source: RunFolder) -> Run:
-        """A run that is open already."""
+        """A run from its record."""
         run = cls.__new__(cls)
         run.source = source
         return run
@@ -262,18 +261,18 @@ class Run(Printed):
 
     @property
     def claim(self) -> Mapping[str, Any]:
-        """How the claim that the run was made for (`until`) ended; empty without one."""
+        """The outcome of the claim of `until`; empty without one."""
         found: Mapping[str, Any] = self.environment.get("claim", {})
         return found
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What a reader needs to trust or repeat the run: versions, models, datasets, counts."""
+        """What it takes to repeat the run: versions, models, datasets, counts."""
         return self.source.environment
 
     @property
     def warnings(self) -> dict[str, str]:
-        """What a reader must know, by rater."""
+        """Warnings by rater."""
         return self.source.warnings
 
     @property
@@ -374,7 +373,7 @@ class Run(Printed):
     def check(
         self, gate: StrPath | Mapping[str, Any] | None = None, against: Run | None = None
     ) -> Checked:
-        """Hold the run to a gate file or its content; without one, to the margin of the study."""
+        """Test the run against a gate file or its content; by default, the margin of the study."""
         from flipmeter.ship.gate import check, read_gate
 
         limits = gate if gate is None or isinstance(gate, Mapping) else Path(gate)

@@ -29,7 +29,7 @@ def fitted(table: Table, console: Console, options: ConsoleOptions) -> Renderabl
     natural = Measurement.get(console, options.update(max_width=10_000), table).maximum
     if natural <= options.max_width or not table.columns:
         return table
-    columns = [_texts(column, console) for column in table.columns]
+    columns = [_texts(column, console, table.show_footer) for column in table.columns]
     cells = [one for one in columns if one is not None]
     if len(cells) < len(columns):
         return table
@@ -44,10 +44,10 @@ def fitted(table: Table, console: Console, options: ConsoleOptions) -> Renderabl
     return Group(*_stacked(table, cells, console, options.max_width))
 
 
-def _texts(column: Column, console: Console) -> list[Text] | None:
-    """The header and the cells of a column as texts; None if one of them is something else."""
+def _texts(column: Column, console: Console, has_footer: bool) -> list[Text] | None:
+    """The header, cells and footer of a column as texts; None if one of them is something else."""
     found = []
-    for cell in (column.header, *column.cells):
+    for cell in (column.header, *column.cells, *([column.footer] if has_footer else [])):
         if not isinstance(cell, str | Text):
             return None
         text = console.render_str(cell) if isinstance(cell, str) else cell.copy()
@@ -94,6 +94,7 @@ def _narrowed(
         padding=(0, 1, 0, 0) if is_bare else table.padding,
         pad_edge=False if is_bare else table.pad_edge,
         show_header=table.show_header,
+        show_footer=table.show_footer,
         show_edge=table.show_edge,
         show_lines=table.show_lines,
         header_style=table.header_style,
@@ -102,9 +103,14 @@ def _narrowed(
     )
     for column, texts, width in zip(table.columns, cells, widths, strict=True):
         new.add_column(
-            texts[0], width=width, overflow="fold", justify=column.justify, style=column.style
+            texts[0],
+            texts[-1] if table.show_footer else "",
+            width=width,
+            overflow="fold",
+            justify=column.justify,
+            style=column.style,
         )
-    for row, texts in zip(table.rows, zip(*(one[1:] for one in cells), strict=True), strict=True):
+    for row, *texts in zip(table.rows, *(one[1:] for one in cells), strict=False):
         new.add_row(*texts, style=row.style, end_section=row.end_section)
     return new
 

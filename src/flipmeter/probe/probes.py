@@ -83,7 +83,7 @@ probes.add(
         (
             Contrast("P2a", ("random", "ascending"), "demos random / ascending", "demo_order"),
             Contrast("P2b", ("random", "descending"), "demos random / descending", "demo_order"),
-            Contrast("P2c", ("base", "random"), "demos shuffled anew", "demo_order"),
+            Contrast("P2c", ("base", "random"), "demos reshuffled", "demo_order"),
             Contrast(
                 "P2",
                 ("base", "ascending", "descending", "random"),

@@ -25,7 +25,7 @@ WHEN = {
     "P1": "when the label list is reversed",
     "P2a": "between demos in random and in ascending order",
     "P2b": "between demos in random and in descending order",
-    "P2c": "when the demos are shuffled anew",
+    "P2c": "when the demos are reshuffled",
     "P3a": "when the demos stand after the query",
     "P3b": "when the demos stand around the query",
     "P4a": "when the criteria are reversed",

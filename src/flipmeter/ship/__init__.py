@@ -1,1 +1,1 @@
-"""Run -> a rater in use: select one, card it, classify with it, guard it."""
+"""Run -> a rater in use: select it, write its card, classify with it, gate it."""

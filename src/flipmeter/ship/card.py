@@ -1,4 +1,4 @@
-"""Rater card: one YAML file with all that a rater needs, and what it was selected on."""
+"""Rater card: one YAML file with all that a rater needs, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -59,13 +59,11 @@ from flipmeter.types import (
 
 LABEL = "label"
 HEADER = (
-    "# A rater as `flipmeter select` chose it, for `flipmeter classify` and OrdinalClassifier.\n"
-    "# A selection does not transfer: measure another model before you put it in here.\n"
+    "# A rater chosen by `flipmeter select`, for `flipmeter classify` and OrdinalClassifier.\n"
+    "# Selections do not transfer: measure another model before you put it in here.\n"
 )
-UNCONFIRMED = (
-    "# Not confirmed on items that the choice did not see: flipmeter confirm CARD --items N\n"
-)
-CONFIRMED = "# Confirmed on {n} items that the choice did not see ({date}).\n"
+UNCONFIRMED = "# Not confirmed on unseen items yet: flipmeter confirm CARD --items N\n"
+CONFIRMED = "# Confirmed on {n} unseen items ({date}).\n"
 
 
 BESIDE = " + "
@@ -193,7 +191,7 @@ class CardPanel(Strict):
 
 
 class Card(BaseModel):
-    """A rater with its very demonstrations, ready to be asked.
+    """A rater with its demonstrations, ready to use.
 
     A `panel` of judges is asked instead of a model, which then has only its name. `average` names
     the probes whose views are all asked and put together; `identity` is what answered when it was
@@ -253,7 +251,7 @@ class Card(BaseModel):
     def _has_label_first(self) -> Card:
         if self.answer and self.rater.is_scored:
             raise Problem(
-                "answer: a structured reply does not begin with its label, so that labels have no "
+                "answer: a structured reply does not begin with its label, so labels have no "
                 "probabilities; leave out `scores` and pipelines that need them, or `answer`"
             )
         return self
@@ -302,12 +300,12 @@ class Card(BaseModel):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether this very rater was found stable on items that the choice did not see."""
+        """Whether exactly this rater was found stable on unseen items."""
         found = self.confirmed
         return found is not None and found.word == "stable" and found.rater == self.digest
 
     def condition(self) -> Condition:
-        """Return how items are asked under the base view; it has none yet."""
+        """How items are asked under the base view; it has none yet."""
         task = self.task.task
         demos = _items(self.demos, task.scale, "demo")
         if open_pipeline(self.pipeline).traits.needs_demos and not demos:
@@ -322,14 +320,14 @@ class Card(BaseModel):
         return [replace(own, rater=self._rater(one)) for one in self.members]
 
     def views(self) -> tuple[View, ...]:
-        """Return the views that are put together, the base first; the pipeline may have its own."""
+        """The views that are put together, the base first; the pipeline may have its own."""
         task = self.task.task
         names = applicable(self.average, self.rater, task)
         n_places = len(task.places.fields) if task.places else None
         return expand(names, len(task.scale), shots=len(self.demos), n_places=n_places)
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
-        """Return what a simulated rater knows: the dataset that it was selected on."""
+        """What a simulated rater knows: the dataset that it was selected on."""
         simulated = [one.model for one in self.members if is_simulated(self._rater(one).model)]
         if not simulated:
             return None
@@ -338,7 +336,7 @@ class Card(BaseModel):
         return world(self.selected.load(folder, data_dir, len(self.task.scale)))
 
     def beside(self, folder: Path) -> Card:
-        """Return the card with the path of its callable's file, if that stands in a folder."""
+        """The card with the path of its callable's file, if that stands in a folder."""
         found = [
             one.model_copy(update={"model": beside(one.model, folder)}) for one in self.members
         ]
@@ -348,21 +346,21 @@ class Card(BaseModel):
         return self.model_copy(update={"panel": panel})
 
     def with_model(self, address: str) -> Card:
-        """Return the card for another model, asked at its own address."""
+        """The card for another model, asked at its own address."""
         if self.panel is not None:
             raise Problem("a panel of judges has several models; change them in the card itself")
         return self.model_copy(update={"model": ModelEntry(model=address)})
 
     def warning(self, known: World | None = None) -> str:
-        """Say that the model is not the one the rater was selected on, "" if it is."""
+        """A warning if the model is not the one the rater was selected on, "" if it is."""
         asked = [identity_of(self._rater(one).model, known) for one in self.members]
         before = [self.identity] if self.panel is None else self.identity.split(BESIDE)
         if not self.identity or [*map(without_world, asked)] == [*map(without_world, before)]:
             return ""
         now = BESIDE.join(asked)
         return (
-            f"this rater was selected on {self.identity} and is now asked of {now}: a selection "
-            "does not transfer to another model, run the study there before you rely on it"
+            f"this rater was selected on {self.identity} and now uses {now}: a selection does not "
+            "transfer to another model; run the study on it before you rely on it"
         )
 
 
@@ -376,7 +374,7 @@ def items_as_rows(items: Sequence[Item], scale: Scale) -> list[dict[str, str]]:
 def _items(rows: Sequence[Mapping[str, str]], scale: Scale, role: Role) -> tuple[Item, ...]:
     for number, row in enumerate(rows, start=1):
         if not row.get("text", "").strip():
-            raise Problem(f"{role} {number} of the card has no text; write one, or take it out")
+            raise Problem(f"{role} {number} of the card has no text; add one, or remove the entry")
     return tuple(
         Item(
             f"{role}-{number}",
@@ -421,21 +419,21 @@ def read_as_written(path: Path) -> Card:
     """Read a rater card whose paths count from its folder, as they stand in the file."""
     way_out = f"write one: flipmeter select RUN --out {quote(str(path))}"
     content = read_mapping(
-        path, f"no rater card {path}; {way_out}", f"{path} holds no rater card; {way_out}"
+        path, f"no rater card {path}; {way_out}", f"{path} is not a rater card; {way_out}"
     )
     try:
         card = Card.model_validate(content)
         card.condition()
     except ValidationError as error:
         kinds = (Card, ModelEntry, DecodingEntry, TaskEntry, SelectedOn, ConfirmedOn)
-        raise Problem(explained(error, f"{path} is no rater card", kinds)) from error
+        raise Problem(explained(error, f"{path} is not a rater card", kinds)) from error
     except Problem as problem:
-        raise Problem(f"{path} is no rater card: {problem}") from problem
+        raise Problem(f"{path} is not a rater card: {problem}") from problem
     return card
 
 
 def write_card(card: Card, path: Path) -> None:
-    """Write a rater card; a file that is no card is not written over."""
+    """Write a rater card; a file that is not a card is never overwritten."""
     content = card.model_dump(mode="json")  # an explicit null is an answer: "not sent"
     content["model"] = card.model.model_dump(mode="json", exclude_defaults=True)
     if card.panel is None:
@@ -451,11 +449,11 @@ def write_card(card: Card, path: Path) -> None:
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
     refuse_link(path)
     try:
-        if path.is_file():  # to read a pipe, as /dev/stdout may be, would never end
+        if path.is_file():  # reading a pipe, as /dev/stdout may be, would wait forever
             _refuse_other(path)
         write_output(path, HEADER + _status(card) + text)
     except OSError as error:
-        raise Problem(f"cannot write {path} ({error.strerror}); name another with --out") from error
+        raise Problem(f"cannot write {path} ({error.strerror}); use another --out") from error
 
 
 def _status(card: Card) -> str:
@@ -466,13 +464,11 @@ def _status(card: Card) -> str:
 
 
 def _refuse_other(path: Path) -> None:
-    """Refuse to write over a file that is neither empty, nor begins as a card, nor is one."""
+    """Refuse to overwrite a file that is not empty and not a card."""
     found = path.read_bytes()
     if not found or found.startswith(HEADER.partition("\n")[0].encode()):
         return
     try:
         read_card(path)
     except Problem:
-        raise Problem(
-            f"{path} is there already and is no rater card; name another with --out"
-        ) from None
+        raise Problem(f"{path} already exists and is not a rater card; use another --out") from None

@@ -1,4 +1,4 @@
-"""Items -> answers of a shipped rater: the one loop, its store and limits, all positions."""
+"""Items -> answers of a shipped rater: the one loop, with its store, limits and views."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Labelled:
 
     @property
     def agreement(self) -> float:
-        """Return the share of positions that give the decided class; a fault never agrees."""
+        """The share of positions that give the decided class; a fault never agrees."""
         if len(self.votes) < PAIR:
             return math.nan
         rank = self.decision.rank
@@ -88,11 +88,11 @@ async def at_work(
     on_plan: Callable[[int], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> AsyncIterator[Label]:
-    """Open what answers for a rater, give what labels items with it, and close it at the end.
+    """Open the model of a rater, yield a function that labels items, and close it at the end.
 
     `conditions` are one, or one for each member of a `jury`. Every item is asked under all views;
     their answers are put together. `on_plan` is told how many requests all items so far need,
-    `on_note` what the model lacks and is not asked for.
+    `on_note` which capabilities the model lacks.
     """
     for one in conditions:
         refuse_words(one.rater)
@@ -171,7 +171,7 @@ def _tolerance(scale: Scale) -> int:
 
 
 def _votes(one: Rated) -> Sequence[Rank]:
-    """Return the classes of the positions that a decision rests on, or the decision's own."""
+    """The classes of the positions that a decision rests on, or the decision's own."""
     is_pointwise = open_pipeline(one.condition.rater.pipeline).traits.paradigm == "pointwise"
     is_jury = one.condition.rater.model.address.startswith("panel/")
     if is_pointwise and not is_jury and len(one.evidence) > 1:
@@ -236,11 +236,11 @@ def check_abstention(share: float | None, views: Sequence[View], pipeline: str) 
     if share is None:
         return
     if not 0 < share <= 1:
-        raise Problem(f"abstaining below {share} is no share; give a number above 0, at most 1")
+        raise Problem(f"abstain_below is {share}; it must be above 0 and at most 1")
     traits = open_pipeline(pipeline).traits
     averages = traits.paradigm == "pointwise" and (traits.consumes or traits.turns)
     if len(views) == 1 and not averages:
         raise Problem(
-            "one position is asked, so that there is no agreement to abstain by; average over "
+            "with one view there is no agreement to abstain by; average over "
             "some: label_order, demo_order, placement"
         )

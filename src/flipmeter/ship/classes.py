@@ -117,7 +117,7 @@ class Scores(Classes):
         rank = self._known(label)
         if not rank:
             ends = f"{self.span.low:g} to {self.span.high:g}"
-            raise BadInput(f"the label {label!r} is no number from {ends}")
+            raise BadInput(f"the label {label!r} is not a number from {ends}")
         return rank
 
     def _known(self, label: Any) -> Rank:
@@ -176,7 +176,7 @@ def _coded(told: Classes, labels: AnyArray) -> Classes:
     """The classes as scikit-learn encodes them: each by its place among the sorted names.
 
     cross_val_predict, VotingClassifier and StackingClassifier fit on such codes. They count the
-    classes of the data: without the highest code nobody knows that none is missing.
+    classes of the data: without the highest code, a missing class cannot be noticed.
     """
     codes = np.argsort(told.columns, kind="stable")
     ranks = ", ".join(f"{place}: {name!r}" for place, name in enumerate(told.names))

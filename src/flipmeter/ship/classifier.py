@@ -50,7 +50,7 @@ TWO_AXES = 2
 
 
 def _has_probabilities(self: OrdinalClassifier) -> bool:
-    """Say whether replies are asked for with the probabilities of the labels."""
+    """Whether replies are asked for with the probabilities of the labels."""
     traits = open_pipeline(self._pipeline).traits
     if self.scores or self.draws or self.flip_proof or traits.needs_scores or traits.wants_scores:
         return True
@@ -155,13 +155,13 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- fitting ------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any) -> OrdinalClassifier:  # noqa: N803 - scikit-learn's names
-        """Take the demonstrations, `shots` of each class or what there is, drawn by the seed.
+        """Draw the demonstrations by the seed: `shots` of each class, or as many as it has.
 
-        What a pipeline is calibrated on, and the `conformal_size` items of `predict_set`, come from
-        the rest; these last ones are asked here.
+        Calibration items of a pipeline, and the `conformal_size` items of `predict_set`, come from
+        the rest; the latter are asked here.
         """
         if "shots" in (self.style or {}):
-            raise BadInput("shots stands in style; it is a parameter of its own")
+            raise BadInput("shots is in style; it is a parameter of its own")
         labels = as_labels(y)
         classes = read_classes(self.scale, y, labels)
         entry = self._task(classes)
@@ -180,9 +180,9 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise BadInput(f"the pipeline '{self._pipeline}' compares with demonstrations; shots=0")
         if len(rest) < n_calibration + self._whole("conformal_size"):
             raise BadInput(
-                f"{len(rest)} of {len(texts)} texts are no demonstrations, and calibration_size="
-                f"{n_calibration} and conformal_size={self.conformal_size} need more; give more "
-                "texts, or lower shots or these sizes"
+                f"{len(rest)} of {len(texts)} texts are left after the demonstrations, too few for "
+                f"calibration_size={n_calibration} and conformal_size={self.conformal_size}; give "
+                "more texts, or lower shots or these sizes"
             )
         self._order_classes(classes)
         card = self._card(entry.task, demos, rest[:n_calibration])
@@ -265,7 +265,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(
         cls, path: str | Path, *, model: str | None = None, **options: Any
     ) -> OrdinalClassifier:
-        """Return the rater of a card, fitted; `options` are those of an estimator, as `store`.
+        """The rater of a card, fitted; `options` are those of an estimator, as `store`.
 
         Another model than the one it was selected on is warned of: selections do not transfer. To
         `fit` it again takes other demonstrations and keeps all else that the card says. A card has
@@ -313,15 +313,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._predicted(self.rate(X))
 
     async def apredict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """Return what `predict` does, for callers that wait themselves."""
+        """`predict` for async code."""
         return self._predicted(await self.arate(X))
 
     def rate(self, X: Any) -> list[Labelled]:  # noqa: N803
-        """Return all that is known of every text: decision, votes, calls and tokens."""
+        """Decision, votes, calls and tokens of every text."""
         return wait_for(self.arate(X))
 
     async def arate(self, X: Any) -> list[Labelled]:  # noqa: N803
-        """Return what `rate` does, for callers that wait themselves."""
+        """`rate` for async code."""
         check_is_fitted(self, "card_")
         fields = _fields(X, self.card_.task.places)
         items = [Item(f"text-{k}", one) for k, one in enumerate(fields, start=1)]
@@ -341,7 +341,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.array(p, dtype=np.float64).reshape(-1, n_classes)[:, self._named.columns]
 
     def predict_set(self, X: Any, alpha: float = 0.1) -> Booleans:  # noqa: N803
-        """Mark for every text neighbouring classes that hold the truth with chance 1 - alpha.
+        """Conformal sets: neighbouring classes that hold the truth with probability 1 - alpha.
 
         It needs `conformal_size` items at `fit`, exchangeable with these. A fault may be any class.
         Columns follow `classes_`.
@@ -352,7 +352,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.card_.task.nominal:
             raise BadInput("sets are of neighbouring classes, and these have no order (nominal)")
         if self.calibrated_ is None:
-            raise BadInput("sets need items that were set apart; fit with conformal_size=50 or so")
+            raise BadInput("sets need held-out items; fit with conformal_size=50 or so")
         found = self.rate(X)
         self._keep(found)
         p = self._probabilities(found)
@@ -371,13 +371,13 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def agreement_(self) -> Floats:
-        """Return how far the positions agreed on every text of the last prediction."""
+        """How far the positions agreed on every text of the last prediction."""
         check_is_fitted(self, "card_")
         return np.array([one.agreement for one in self._last.get("rated", ())], dtype=np.float64)
 
     @property
     def faults_(self) -> list[str]:
-        """Return why texts of the last prediction have no class, "" where they have one."""
+        """Why texts of the last prediction have no class, "" where they have one."""
         check_is_fitted(self, "card_")
         return [one.decision.fault or "" for one in self._last.get("rated", ())]
 
@@ -388,7 +388,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if failed:
             first = f"{failed[0].item.id}: {failed[0].error}"
             told = (
-                f"{len(failed)} of {len(found)} texts failed ({first}); to predict again asks them"
+                f"{len(failed)} of {len(found)} texts failed ({first}); predict again to retry them"
             )
             warnings.warn(told, UserWarning, stacklevel=3)
 
@@ -445,13 +445,13 @@ def _averaged(probes: str | Sequence[str] | None) -> list[str]:
 
 
 def _usual(names: Sequence[str]) -> dict[str, str]:
-    """Return the style of bare numbers: "1: 0, 2: 1" would confuse anybody, they are labels."""
+    """The style of bare numbers, which are their own labels: "1: 0, 2: 1" would confuse."""
     is_bare = bool(names) and all(map(is_number, names))
     return {"label_format": "natural_language"} if is_bare else {}
 
 
 def _parameters(card: Card) -> dict[str, Any]:
-    """Return what a card says as the parameters of an estimator."""
+    """What a card says as the parameters of an estimator."""
     # A card that does not say so means the default of all cards, not ours for numbers.
     style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
@@ -474,7 +474,7 @@ def _parameters(card: Card) -> dict[str, Any]:
 
 
 def _share(one: Labelled, n_classes: int) -> Sequence[float]:
-    """Return the probabilities of a decision, or votes with one more spread over all classes."""
+    """The probabilities of a decision, or votes with one more spread over all classes."""
     if not one.decision.rank:
         return (np.nan,) * n_classes
     if one.decision.probabilities:
@@ -519,7 +519,7 @@ def _split(
 
 
 def _fields(X: Any, places: PlacesEntry | None) -> list[dict[str, str]]:  # noqa: N803
-    """Return the fields of every item: a text, or a mapping where a rater compares fields."""
+    """The fields of every item: a text, or a mapping where a rater compares fields."""
     if places is None or not all(isinstance(one, Mapping) for one in X):
         return [{"text": text} for text in _texts(X)]
     found = []
@@ -533,7 +533,7 @@ def _fields(X: Any, places: PlacesEntry | None) -> list[dict[str, str]]:  # noqa
 
 
 def _texts(X: Any) -> list[str]:  # noqa: N803
-    """Return one text per item; a column of them is one too."""
+    """One text per item; a column of them is one too."""
     array = np.asarray(X, dtype=object)
     if array.ndim == TWO_AXES and array.shape[1] == 1:
         array = array[:, 0]

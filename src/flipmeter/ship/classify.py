@@ -29,7 +29,7 @@ from flipmeter.ship.card_rater import Label, Labelled, at_work, check_abstention
 from flipmeter.types import Item, Problem, Usage, joined
 
 CHUNK = 500
-"""Rows that are asked together and written together."""
+"""Rows that are asked and written together."""
 COLUMNS = (
     "row",
     "label",
@@ -68,7 +68,7 @@ class Job:
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
         if is_same_file(self.out, self.source):
-            raise Problem(f"{self.out} holds the texts; name another file for the labels")
+            raise Problem(f"{self.out} holds the texts; use another --out")
 
     @property
     def columns(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Job:
 
 @dataclass
 class LabelCounts:
-    """What was done: rows in the file by now, those labelled this time, and faults among these.
+    """Rows in the file by now, rows labelled this time, and the faults among these.
 
     `error` is the first that a call ended with, and of which row.
     """
@@ -303,7 +303,7 @@ class LabelFile:
             raise self._unwritable(error) from error
 
     def _tidy(self) -> None:
-        """Leave no empty file behind."""
+        """Remove an empty file."""
         with suppress(OSError):
             if not self.path.stat().st_size and not self.about.exists():
                 self.path.unlink()
@@ -372,7 +372,7 @@ class LabelFile:
             )
 
     def _repaired(self) -> int:
-        """Cut off what stands behind the last complete row, and count the rows."""
+        """Cut off what follows the last complete row, and count the rows."""
         last = deque(self._row_ends(), maxlen=1)
         n_rows, end = last[0] if last else (0, 0)
         with self.path.open("r+b") as file:

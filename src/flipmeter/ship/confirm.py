@@ -1,4 +1,4 @@
-"""Card -> Confirmation: its rater on items that the choice did not see."""
+"""Card -> Confirmation: its rater on unseen items."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ PROMPT = "card.md"
 class Confirmation(Printed):
     """Verdicts on the limits of a card, on items that the choice did not see.
 
-    `card` says so in its section `confirmed`. A run that is not whole confirms nothing: `missing`
-    says what it lacks, and the card is as it was.
+    `card` has them in its section `confirmed`. An incomplete run confirms nothing: `missing` says
+    what it lacks, and the card stays as it was.
     """
 
     card: Card
@@ -92,8 +92,8 @@ def confirm(
 ) -> Confirmation:
     """Ask the rater of a card about items of its dataset that the choice did not see.
 
-    They are asked under the probes that its limits are about, with the very demonstrations of the
-    card; every limit is held against its own bound, for one rater was chosen beforehand. `beside`
+    They are asked under the probes that its limits are about, with the demonstrations of the card;
+    every limit is tested by its own bound, as one rater was chosen beforehand. `beside`
     is the folder of the card, which the paths in it count from.
     """
     limits = _confirmable(card)
@@ -124,7 +124,7 @@ def confirm(
 def _selected(card: Card) -> SelectedOn:
     if card.selected is None:
         raise Problem(
-            "the card does not say what it was selected on, so that there is no choice to confirm; "
+            "the card does not say what it was selected on, so there is no choice to confirm; "
             "write one: flipmeter select RUN --out CARD"
         )
     return card.selected
@@ -135,7 +135,7 @@ def _confirmable(card: Card) -> Mapping[str, float]:
     selected = _selected(card)
     if not selected.seen or not selected.limits:
         raise Problem(
-            "the card does not say which items its choice saw; write it anew: "
+            "the card does not say which items its choice saw; write it again: "
             f"flipmeter select {selected.run} --out CARD"
         )
     if card.average:
@@ -252,7 +252,7 @@ def _refuse_fixed(
     known = [one for one in contrasts if one.name in limits]
     if not any(views.issuperset(one.views) for one in known):
         raise Problem(
-            f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so that "
+            f"{', '.join(limits)} cannot vary with this rater ({grid[0].rater.pipeline}), so "
             "there is nothing to confirm"
         )
 

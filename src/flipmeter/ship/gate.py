@@ -1,4 +1,4 @@
-"""Gate file -> which claims of a run hold: the grammar of limits, and who is held to them."""
+"""Gate file -> verdicts on a run: the grammar of limits, and the raters they apply to."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Drift(Strict):
 
 
 class Limits(Drift):
-    """What is asked of a rater; what is not named is not asked.
+    """The limits for a rater; a metric without a limit is not tested.
 
     Flips, excess and noise are by contrast, whose name may be a pattern; a number alone is for all
     those with a verdict.
@@ -133,7 +133,7 @@ class Gate(Rule):
 
     @property
     def each(self) -> list[Rule]:
-        """Return all rules, the general one first if it asks anything."""
+        """All rules, the general one first if it asks anything."""
         own = [] if self.is_empty and self.drift.is_empty else [self]
         return [*own, *self.rules]
 
@@ -161,14 +161,14 @@ def read_gate(source: Path | Mapping[str, Any]) -> Gate:
     empty = [rule for rule in gate.each if rule.is_empty and rule.drift.is_empty]
     if empty or not gate.each:
         raise Problem(
-            f"{where}: {'a rule' if empty else 'it'} asks for nothing; give it limits, as in "
+            f"{where}: {'a rule' if empty else 'it'} has no limits; add some, as in "
             "flips: {P1: 0.10}, accuracy: 0.60, faults: 0.02"
         )
     return gate
 
 
 def _content(path: Path) -> dict[str, Any]:
-    nothing = f"{path} holds no gate; write limits, as in flips: {{P1: 0.10}}"
+    nothing = f"{path} is not a gate; write limits, as in flips: {{P1: 0.10}}"
     missing = f"no gate file {path}; docs/gate.md shows one: flips: {{P1: 0.10}}"
     content = read_mapping(path, missing, nothing)
     if not all(isinstance(key, str) for key in content):
@@ -181,7 +181,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Checked(Printed):
-    """Every claim of a gate about a run with its word, and what a reader must know."""
+    """Every claim of a gate about a run with its verdict, and notes."""
 
     name: str
     claims: pl.DataFrame
@@ -189,7 +189,7 @@ class Checked(Printed):
 
     @property
     def word(self) -> Word:
-        """Return the word for the whole gate: one broken claim breaks it, all must be shown."""
+        """The word for the whole gate: one broken claim breaks it, all must be shown."""
         words = set(self.claims["word"])
         if words & {"flips", "missed"}:
             return "flips"
@@ -203,9 +203,9 @@ class Checked(Printed):
 
 
 def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> Checked:
-    """Hold a run to a gate; without one, every contrast to the margin of its study.
+    """Test a run against a gate; without one, every contrast against the margin of its study.
 
-    With a reference run, what got worse since then is held to the gate's `drift`.
+    With a reference run, the change since then is tested against the gate's `drift`.
     """
     gate = gate or Gate(flips={"*": run.study.margin})
     if reference is None:
@@ -241,8 +241,8 @@ def _refuse_other_data(run: Run, reference: Run) -> None:
     for name, about in run.environment["datasets"].items():
         if name in before and before[name].get("digest") != about.get("digest"):
             raise Problem(
-                f"'{name}' is not the same data in {run.folder} and {reference.folder}, so that "
-                "nothing can be paired; run the reference again on the data of today"
+                f"'{name}' is not the same data in {run.folder} and {reference.folder}, so "
+                "nothing can be paired; run the reference again on the present data"
             )
 
 
@@ -257,7 +257,7 @@ _Wanted = dict[Key, list[Limit]]
 def _limits(
     gate: Gate, decisions: pl.DataFrame, contrasts: Sequence[Contrast]
 ) -> tuple[_Wanted, _Wanted]:
-    """Return the limits of every rater, dataset and level: those named, and those by pattern."""
+    """The limits of every rater, dataset and level: those named, and those by pattern."""
     groups = decisions.select("rater", "dataset", "level").unique(maintain_order=True)
     keys: list[Key] = groups.rows()
     views = decisions["view"].unique(maintain_order=True).to_list()
@@ -276,7 +276,7 @@ def _limits(
 
 
 def _overrule(limits: list[Limit], limit: Limit) -> None:
-    """Take out what an earlier rule says about the same number."""
+    """Remove what an earlier rule says about the same number."""
     limits[:] = [one for one in limits if replace(one, bound=limit.bound) != limit]
 
 
@@ -305,7 +305,7 @@ def _asked(
 
 
 def _matched(pattern: str, contrasts: Sequence[Contrast]) -> list[str]:
-    """Return the contrasts that a pattern means: an aggregate only if it is named itself."""
+    """The contrasts that a pattern means: an aggregate only if it is named itself."""
     found = [c.name for c in contrasts if c.name == pattern] or [
         c.name for c in contrasts if c.is_judged and fnmatchcase(c.name, pattern)
     ]
@@ -323,7 +323,7 @@ def _seen(pattern: str, views: Sequence[str]) -> list[str]:
 
 
 def _applicable(held: pl.DataFrame, named: _Wanted) -> tuple[pl.DataFrame, list[str]]:
-    """Leave out what a pattern meant and the run cannot measure, and say so."""
+    """Drop limits that a pattern matched and the run cannot measure, with a note."""
     kept, notes = [], []
     for row in held.iter_rows(named=True):
         key = row["rater"], row["dataset"], row["level"]
@@ -334,5 +334,5 @@ def _applicable(held: pl.DataFrame, named: _Wanted) -> tuple[pl.DataFrame, list[
         else:
             notes.append(f"{key[0]}, {row['where']}: {row['note']}")
     if not kept:
-        raise Problem("gate: the run can measure nothing of what is asked; name other contrasts")
+        raise Problem("gate: the run measures none of these contrasts; name others")
     return pl.DataFrame(kept, schema=held.schema), list(dict.fromkeys(notes))

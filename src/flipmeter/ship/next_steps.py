@@ -36,7 +36,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
         *(step for choice in choices for step in _use(run, choice)),
         *_compare(run, measured, study),
         NextStep(
-            "Guard it in CI: exit code 0 means stable, 1 flips or unreadable, 3 inconclusive.",
+            "Use it as a gate in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
             f"flipmeter check {run.where} --junit flipmeter.xml",
         ),
     ]
@@ -45,7 +45,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
 def _rest(run: Run, study: str) -> Iterator[NextStep]:
     if run.stopped and not run.is_settled:
         yield NextStep(
-            f"Finish the run, which stopped early ({run.stopped}): only what is missing is asked.",
+            f"Finish the run, which stopped early ({run.stopped}): only missing requests are sent.",
             f"flipmeter run {study} --out {run.where}",
         )
 
@@ -63,7 +63,7 @@ def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
     if n:
         yield NextStep(
-            "Measure noise, so that flips can be told from it: ask every view twice.",
+            "Measure noise, to tell it from flips: ask every view twice.",
             f"flipmeter run {study} --set repeats=2",
         )
 
@@ -83,7 +83,7 @@ def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
         settled = f"{half:,} instead of {now:,} would settle about {len(needed) // 2 + 1} of {many}"
         settled += f", {needed[-1]:,} would settle {len(needed)}"
     yield NextStep(
-        f"Ask about more items: {settled} (power 80 %). Nothing is asked twice.",
+        f"Rate more items: {settled} (power 80 %). Stored replies are reused.",
         f"flipmeter run {study} --set test_size={half} --out {run.where}",
     )
 
@@ -122,7 +122,7 @@ def _held_out(choice: Choice) -> str:
         return ""
     worst = worst_flips(kept.flips)
     flips = f", {worst[0]} {shown(worst[1])}" if worst else ""
-    return f"; on items it was not chosen on: {choice.by} {shown(kept.score, choice.by)}{flips}"
+    return f"; on held-out items: {choice.by} {shown(kept.score, choice.by)}{flips}"
 
 
 def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
@@ -131,6 +131,6 @@ def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
     if is_alone and (measured["word"] == "flips").any():
         formats = "vary={label_format: [letter, natural_language, neutral_id]}"
         yield NextStep(
-            "Compare it with other ways to ask: labels as letters, words or neutral names.",
+            "Try other label formats: letters, words or neutral names.",
             f"flipmeter run {study} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
         )

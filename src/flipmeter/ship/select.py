@@ -1,4 +1,4 @@
-"""Run -> Selection: the configurations that nobody beats, the one to ship, and what to try next."""
+"""Run -> Selection: the Pareto front, the configuration to ship, and what to try next."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Selection(Printed):
 
     @property
     def front(self) -> list[Standing]:
-        """What nobody beats, the best first."""
+        """The Pareto front, best first."""
         sign = -1 if self.by == "accuracy" else 1
         found = [one for one in self.standings if one.is_on_front]
         return sorted(found, key=lambda one: sign * one.score.value)
@@ -111,7 +111,7 @@ class Selection(Printed):
         trust: bool = False,
         trust_hosts: Sequence[str] = (),
     ) -> Confirmation:
-        """Ask the chosen rater about items that the choice did not see; its card says the result.
+        """Test the chosen rater on unseen items; the result is in its card.
 
         `folder` is that of the new run, beside this one unless named; replies are kept in `store`.
         """
@@ -149,13 +149,13 @@ def select(
     flip_proof: Sequence[str] = (),
     seed: int = 0,
 ) -> Selection:
-    """Hold all raters and levels of a run against each other, on one of its datasets.
+    """Compare all raters and levels of a run on one of its datasets.
 
-    Chosen is the best whose flips are shown to be below `max_flip` by bounds that hold for all
-    candidates together (`*` is for every contrast), and of whose pairs at most `max_unreadable`
-    cannot be read; or the `level` that is named. The axes are `contrasts`, all that are judged
-    unless said. Of `flip_proof` contrasts flips must be ruled out by construction; "P2" is all
-    pairs of its probe. `seed` draws the halves that are held out.
+    The choice is the best candidate whose flip rates are shown to be below `max_flip` by
+    simultaneous bounds (`*` is every contrast) and whose share of unreadable pairs is at most
+    `max_unreadable`; or the `level` that is named. The axes are `contrasts`, by default all with a
+    verdict. Flips of `flip_proof` contrasts must be ruled out by construction; "P2" is all pairs
+    of its probe. `seed` draws the held-out halves.
     """
     name = _dataset(run, dataset)
     asked = run.decisions
@@ -262,7 +262,7 @@ def _named(field: Field, rater: str | None, level: str) -> int:
         levels = list(dict.fromkeys(one[1] or "base" for one in field.candidates))
         raise Problem(f"no level named '{level}'{suggestion(level, levels)}")
     if len(found) > 1:
-        raise Problem(f"several models were asked at '{level or 'base'}'; name one with --rater")
+        raise Problem(f"several models have the level '{level or 'base'}'; name one with --rater")
     return found[0]
 
 
@@ -270,7 +270,7 @@ def _named(field: Field, rater: str | None, level: str) -> int:
 
 
 def card_of(run: Run, selection: Selection) -> Card:
-    """Return the chosen rater with its demonstrations and the evidence for it."""
+    """The chosen rater with its demonstrations and the evidence for it."""
     chosen = selection.chosen
     if chosen is None:
         raise Problem(
@@ -389,14 +389,14 @@ def shown_limits(limits: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Next:
-    """Configurations that were not asked, by name, each with why one would ask it."""
+    """Untested configurations by name, each with the reason to try it."""
 
     configs: Mapping[str, Mapping[str, Any]]
     why: Mapping[str, str]
 
 
 def propose_next(run: Run, selection: Selection, rater: str) -> Next:
-    """Return what the best levels alone, and a model in which factors add up, would ask next."""
+    """Untested configurations: the best levels alone, and those of an additive model."""
     configs: dict[str, dict[str, Any]] = {}
     why: dict[str, str] = {}
     at_base = _settings(run, "")
@@ -423,7 +423,7 @@ def _settings(run: Run, name: str) -> dict[str, Any]:
 def _factorial(
     run: Run, selection: Selection, rater: str, at_base: Mapping[str, Any]
 ) -> list[Proposal]:
-    """Fit the cells of the study that were compared; configs and other scales are no cells."""
+    """Fit the compared cells of the design; configs and other scales are left out."""
     places = [
         place
         for place, (who, level) in enumerate(selection.field.candidates)

@@ -1,4 +1,4 @@
-"""Selection -> tables: the front, the choice, and what that is worth."""
+"""Selection -> tables: the Pareto front, the choice, and its held-out performance."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _table(found: Selection, *, show_all: bool) -> Table:
 
 
 def _cells(found: Selection, one: Standing) -> Iterator[str]:
-    yield "→" if one is found.chosen else ("" if one.is_on_front else "beaten")
+    yield "→" if one is found.chosen else ("" if one.is_on_front else "dominated")
     yield shown_candidate(one.candidate)
     yield str(one.score)
     for name in found.field.contrasts:
@@ -62,23 +62,23 @@ def _lines(found: Selection) -> Iterator[str]:
     """Yield what is chosen and what that is worth beside the naive numbers, and what to know."""
     n, limits = len(found.standings), shown_limits(found.limits)
     if found.chosen is None:
-        yield f"no configuration is shown to have {limits} (95 %, over all {n} looked at)"
+        yield f"no configuration is shown to have {limits} (95 %, over all {n} compared)"
         yield "  ask more items, compare fewer configurations, or raise the limit"
     else:
         yield f"chosen{f' ({limits})' if limits else ''}: {shown_candidate(found.chosen.candidate)}"
         yield f"  on all items, the best of {n}: {_numbers(found, found.chosen)}"
     if found.held_out is not None:
-        yield f"  on items it was not chosen on: {_numbers(found, found.held_out)}"
+        yield f"  on held-out items: {_numbers(found, found.held_out)}"
         chosen = dict.fromkeys(shown_candidate(one) for one in found.held_out.chosen)
         yield f"  the two halves of the items choose: {'; '.join(chosen)}"
     elif found.limits and found.chosen is not None:
-        yield "  half of the items is too few to show the limit: nothing could be held out"
+        yield "  half of the items is too few to show the limit: no held-out estimate"
     if n > 1:
         yield f"95 % intervals and limits hold for all {n} configurations together (simultaneous)"
-    yield f"faults are wrong, but no flips; chances are shares of {RESAMPLES:,} resamples of items"
+    yield f"faults count as errors, not flips; chances are shares of {RESAMPLES:,} resamples"
     yield from _unreadable(found)
     if any(flip.note == CANNOT_FLIP for one in found.standings for flip in one.flips.values()):
-        yield f"{NOTHING}: positions that cannot vary there, so that nothing can flip; counts as 0"
+        yield f"{NOTHING}: positions cannot vary there, so nothing can flip; counts as 0"
     if found.flip_proof:
         yield f"ruled out by construction in all of these: flips of {', '.join(found.flip_proof)}"
     if found.can_flip:
@@ -97,7 +97,7 @@ def _unreadable(found: Selection) -> Iterator[str]:
                 for one in failed
             )
             most = f"{100 * found.unreadable_limit:g} %"
-            yield f"not allowed, more than {most} of the pairs of {name} unreadable: {shown}"
+            yield f"excluded, more than {most} of the pairs of {name} unreadable: {shown}"
 
 
 def _numbers(found: Selection, one: Standing | HeldOut) -> str:

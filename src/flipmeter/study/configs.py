@@ -1,4 +1,4 @@
-"""Joint configurations: levels of several factors at once, by name; a study may use them."""
+"""Joint configurations: levels of several factors at once, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File -> study file: look at a user's data and draft a study that runs as it is."""
+"""File -> study file: inspect a user's data and draft a study that runs as it is."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ Ask = Callable[[str, str], str]
 
 STUDY = Template("""\
 # Drafted by flipmeter init: read it, change what is wrong, then
-#   flipmeter plan $out    what it would ask, and what that takes
-#   flipmeter run $out     ask and measure
+#   flipmeter plan $out    requests, tokens, price and time
+#   flipmeter run $out     ask the model and measure
 name: $name
 
-# Who answers. The embedded model needs no key and is very small: it shows how measuring goes.
+# The model. The embedded one needs no API key and is very small: good for a first try.
 # Others: openrouter/ORG/NAME, openai/NAME, vllm/NAME, ollama/NAME, hf/ORG/NAME
 models: [$model]
 
@@ -65,21 +65,21 @@ datasets:
   - file: $file
     text: $text
     label: $label$id
-    # Lowest first. The names stand in the prompt: call the classes what your raters call them.
+    # Lowest first. These names appear in the prompt: use the words of your raters.
     scale: $scale
     $on_bad
-    # The words of the prompt: its title, what a text is called, what is judged, the two poles.
+    # The wording of the prompt: title, name of a text, aspect that is rated, the two poles.
     task: $task
 
-# How many items are rated: flipmeter check says how many a claim takes.
+# How many items to rate; flipmeter check says how many a claim needs.
 test_size: $test_size
 balance: $balance
 
-# What is moved: the list of labels, the order of the demonstrations, their place.
+# What changes position: the label list, the order of the demonstrations, their place.
 probes: $probes
-repeats: 2  # ask some prompts twice, to know the noise
+repeats: 2  # ask some prompts twice, to measure noise
 
-# The prompt: demonstrations of each class, what a label looks like (flipmeter list factors).
+# The prompt: few-shot demonstrations per class, label format (flipmeter list factors).
 base: $base
 decoding: {temperature: 0, max_tokens: 16}
 """)
@@ -88,11 +88,11 @@ decoding: {temperature: 0, max_tokens: 16}
 COMPARED = Template("""\
 # Drafted by flipmeter init: read it, change what is wrong, then
 #   flipmeter try $out     ask a few items and show how replies are read
-#   flipmeter plan $out    what it would ask, and what that takes
-#   flipmeter run $out     ask and measure
+#   flipmeter plan $out    requests, tokens, price and time
+#   flipmeter run $out     ask the model and measure
 name: $name
 
-# Who answers. The embedded model needs no key and is very small: it shows how measuring goes.
+# The model. The embedded one needs no API key and is very small: good for a first try.
 # Others: openrouter/ORG/NAME, openai/NAME, vllm/NAME, ollama/NAME, hf/ORG/NAME
 models: [$model]
 
@@ -104,7 +104,7 @@ datasets:
 test_size: $test_size
 balance: proportional
 probes: [$probe]
-repeats: 2  # ask some prompts twice, to know the noise
+repeats: 2  # ask some prompts twice, to measure noise
 base: {shots: 0, label_format: letter}
 decoding: {temperature: 0, max_tokens: 16}
 """)
@@ -129,7 +129,7 @@ def draft_study(
     model: str = EMBEDDED,
     ask: Ask | None = None,
 ) -> Draft:
-    """Look at a file and write a commented study of it; what stays unsure is asked, or a Problem.
+    """Draft a commented study for a file; ask for what it does not show, or raise a Problem.
 
     `scale` lists the classes lowest first. A file without labels, or one that is `unlabelled`
     whatever its columns look like, gives a study that measures everything but accuracy. Paths in
@@ -192,9 +192,9 @@ def _columns(
     unlabelled: bool,
     ask: Ask | None,
 ) -> tuple[str, str | None]:
-    """Return the columns of text and label; the surer guess goes first and helps the other."""
+    """The columns of text and label; the better guess is made first and helps the other."""
     if unlabelled and label:
-        raise Problem(f"--unlabelled and --label {label} contradict each other; give one of them")
+        raise Problem(f"--unlabelled and --label {label} contradict each other; pass one of them")
     for name in (text, label):
         if name is not None and name not in table.columns:
             near = suggestion(name, list(table.columns))
@@ -235,11 +235,13 @@ def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> s
     if len(found) == 1:
         return found[0]
     shown = ", ".join(_described(table, column) for column in found or table.columns)
-    unsure = f"which column of {table.file} holds the {what}? {'It may be' if found else 'It has'}"
     if ask is None:
         or_none = ", or --unlabelled" if what == "label" else ""
-        raise Problem(f"{unsure} {shown}; say --{what} COLUMN{or_none}")
-    answer = ask(f"{unsure} {shown}", (found or table.columns)[0])
+        raise Problem(
+            f"cannot tell which column of {table.file} holds the {what}; pass --{what} COLUMN"
+            f"{or_none}; {'candidates' if found else 'columns'}: {shown}"
+        )
+    answer = ask(f"Which column holds the {what}? {shown}", (found or table.columns)[0])
     if answer not in table.columns:
         raise Problem(f"no column '{answer}'{suggestion(answer, list(table.columns))}")
     return answer
@@ -253,14 +255,15 @@ def _described(table: Table, column: str) -> str:
 def _classes(
     table: Table, label: str | None, scale: Sequence[str] | None, ask: Ask | None
 ) -> list[object]:
-    """Return the classes lowest first: as told, as their words tell, or as the user answers."""
+    """The classes, lowest first: as given, as inferred from their names, or as the user answers."""
     if scale:
         return list(scale)
     if label is None:
         return _listed(
-            f"{table.file} has no labels; which classes are its texts rated on, lowest first?",
+            "Which classes should the texts be rated on, lowest first?",
             "low,medium,high",
-            "Say --scale low,medium,high (or your own), or --label COLUMN if one has labels",
+            f"{table.file} has no labels; pass the classes, lowest first, as in --scale "
+            "low,medium,high, or --label COLUMN if a column has labels",
             ask,
         )
     found = [*table.orders.get(label, ())] or usual_classes(table, label)
@@ -269,19 +272,19 @@ def _classes(
     if ordered:
         return ordered
     listed = ",".join(str(value).strip() for value in found)
-    unsure = f"in which order are the classes of '{label}', lowest first?"
+    unsure = f"cannot infer the order of the classes of '{label}'"
     if any("," in str(value) for value in found):
-        raise Problem(f"{unsure} A name among {listed} has a comma: write it without in the file")
-    way_out = (
-        f"Say --scale {quote(listed)} (these are they, not in order); if that column holds no "
-        "labels, name another with --label, or say --unlabelled"
+        raise Problem(f"{unsure}, and a name has a comma ({listed}); remove commas from the names")
+    problem = (
+        f"{unsure}; pass --scale, lowest first; classes found: {quote(listed)}; if the column "
+        "holds no labels, pass another --label or --unlabelled"
     )
-    return _listed(unsure, listed, way_out, ask)
+    return _listed(f"Order of the classes of '{label}', lowest first?", listed, problem, ask)
 
 
-def _listed(question: str, proposed: str, way_out: str, ask: Ask | None) -> list[object]:
+def _listed(question: str, proposed: str, problem: str, ask: Ask | None) -> list[object]:
     if ask is None:
-        raise Problem(f"{question} {way_out}")
+        raise Problem(problem)
     return [part.strip() for part in ask(question, proposed).split(",")]
 
 
@@ -289,15 +292,15 @@ def _refuse_no_scale(table: Table, label: str, found: Sequence[object]) -> None:
     if len(found) < 2:
         only = f"only the value {shorten(found[0])}" if found else "no text or number"
         raise Problem(
-            f"the column '{label}' of {table.file} has {only}; a scale needs two classes: name "
-            "another column with --label, or say --unlabelled and --scale lowest,…,highest"
+            f"the column '{label}' of {table.file} has {only}; a scale needs two classes: pass "
+            "another --label, or --unlabelled and --scale lowest,…,highest"
         )
     if len(found) > MOST_CLASSES:
         some = ", ".join(shorten(value) for value in found[:3])
         raise Problem(
             f"the column '{label}' of {table.file} has {len(found)} different values ({some}, …); "
-            "a scale has a few: name another column with --label, keep some with --scale "
-            "lowest,…,highest, or merge them in the file first"
+            "a scale has a few classes: pass another --label, keep some with --scale "
+            "lowest,…,highest, or merge classes in the file"
         )
 
 
@@ -335,7 +338,7 @@ class _Sizes:
 
 
 def _sized(dataset: Dataset) -> _Sizes:
-    """Return the largest usual plan that the rows allow and the embedded model can read."""
+    """The largest usual plan that the rows allow and the embedded model can read."""
     if not _is_labelled(dataset):
         return _Sizes(min(TEST_SIZE, len(dataset.test)), 0, "equal")
     counts = Counter(item.gold for item in dataset.test)
@@ -354,7 +357,7 @@ def _sized(dataset: Dataset) -> _Sizes:
         )
         if _n_shown(dataset, plan) <= LONGEST_DEMOS:
             return plan
-    raise Problem(f"{dataset.source} has too few rows to test anything; give more")
+    raise Problem(f"{dataset.source} has too few rows to measure anything; add some")
 
 
 def _is_labelled(dataset: Dataset) -> bool:
@@ -372,7 +375,7 @@ def _n_shown(dataset: Dataset, plan: _Sizes) -> int:
 
 
 def _odd_labels(table: Table, label: str, dataset: Dataset) -> Iterator[str]:
-    """Yield what stands in the label column and is no class, each with its first row."""
+    """Yield what stands in the label column and is not a class, each with its first row."""
     reader = read_labels(dataset.task.scale, column=label)
     found: dict[str, list[Record]] = {}
     for record in table.records:
@@ -417,7 +420,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 def _written(
     out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: _Sizes, n_rows: int
 ) -> str:
-    """Return the text of a study file, with a comment where a user will want to change a line."""
+    """The text of a study file, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
     words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
     dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
@@ -439,7 +442,7 @@ def _written(
 
 
 def _sizes(dataset: Dataset) -> str:
-    """Return the number of rows of each class."""
+    """The number of rows of each class."""
     if not _is_labelled(dataset):
         return "no labels"
     counts, scale = Counter(item.gold for item in dataset.test), dataset.task.scale
@@ -453,12 +456,12 @@ def _style(scale: Scale, plan: _Sizes) -> dict[str, Any]:
 
 
 def _name(stem: str) -> str:
-    """Return a name that can be a folder."""
+    """A name that can be a folder."""
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "study"
 
 
 def _flow(value: Any) -> str:
-    """Return a value as YAML in one line."""
+    """A value as YAML in one line."""
     text = yaml.safe_dump(
         [value], default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**6
     )

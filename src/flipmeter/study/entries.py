@@ -46,7 +46,7 @@ class Strict(BaseModel):
 
 
 class PriceEntry(Strict):
-    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
+    """US dollars per million tokens; `cached` is the price of prompt tokens from a prefix cache."""
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
@@ -58,7 +58,7 @@ class PriceEntry(Strict):
 
 
 class ActorsEntry(Strict):
-    """What `--on ray` makes of a model: so many actors, each with resources of its own."""
+    """Ray actors for a model under `--on ray`: how many, and the resources of each."""
 
     replicas: int = Field(1, ge=1)
     num_cpus: float = Field(1.0, ge=0)
@@ -99,9 +99,9 @@ class ModelEntry(Strict):
     @field_validator("key")
     @classmethod
     def _is_a_name(cls, name: str) -> str:
-        """Refuse a key itself without showing it."""
+        """Refuse an API key in the place of its variable, without showing it."""
         if name and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,99}", name):
-            raise Problem("key: write the name of the variable that holds the key, as in MY_KEY")
+            raise Problem("key: write the name of the variable with the API key, as in MY_KEY")
         return name
 
     def model_for(self, min_interval: float) -> Model:
@@ -124,7 +124,7 @@ class ModelEntry(Strict):
 
 
 class DecodingEntry(Strict):
-    """Sampling parameters; what is not named is not sent (temperature is 0 unless named)."""
+    """Sampling parameters; only those that are set are sent (temperature is 0 by default)."""
 
     temperature: float | None = Field(0.0, ge=0)
     top_k: int | None = Field(None, ge=0)
@@ -153,7 +153,7 @@ class PanelEntry(Strict):
 
 
 class PlacesEntry(Strict):
-    """The fields that may change places, and what each class says of them."""
+    """The fields that may change places, and what each class says about them."""
 
     fields: list[str] = Field(min_length=2)
     forms: list[str] = []
@@ -227,7 +227,7 @@ class DemosEntry(Strict):
 
 
 class BudgetEntry(Strict):
-    """The most that one run of the command may spend; it stops before, and the next goes on."""
+    """What one run of the command may spend at most; the next one continues."""
 
     calls: int | None = Field(None, ge=1)
     tokens: int | None = Field(None, ge=1)

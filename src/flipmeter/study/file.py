@@ -72,7 +72,7 @@ BUNDLED = (
 
 @dataclass(frozen=True)
 class Level:
-    """How a rater is set up: the style of its prompts and the pipeline behind them."""
+    """Setup of a rater: the style of its prompts and its pipeline."""
 
     style: Style
     pipeline: str
@@ -185,7 +185,7 @@ class Study(BaseModel):
     @classmethod
     def _known_base(cls, base: dict[str, Any]) -> dict[str, Any]:
         if _PIPELINE in base:
-            raise Problem("base: a pipeline is no part of the prompt; write `pipeline:` beside it")
+            raise Problem("base: a pipeline is not part of the prompt; write `pipeline:` beside it")
         return cls._known_levels(base)
 
     @field_validator("vary")
@@ -199,7 +199,7 @@ class Study(BaseModel):
     @field_validator("configs", mode="before")
     @classmethod
     def _by_name(cls, value: Any) -> Any:
-        """Look up configurations that are only named."""
+        """Look up configurations that are given by name."""
         if isinstance(value, Sequence) and not isinstance(value, str):
             return {name: dict(configs[name]) for name in value}
         if isinstance(value, Mapping):
@@ -240,14 +240,14 @@ class Study(BaseModel):
             check_extract(self.extract)
             if self.is_scored:
                 raise Problem(
-                    "answer: a structured reply does not begin with its label, so that labels have "
-                    "no probabilities; leave out `scores` and pipelines that need them, or `answer`"
+                    "answer: a structured reply does not begin with its label, so labels have no "
+                    "probabilities; remove `scores` and pipelines that need them, or `answer`"
                 )
         return self
 
     @property
     def extract(self) -> Extract | None:
-        """Return where replies have their label, None for anywhere."""
+        """Where replies have their label, None for anywhere."""
         return Extract(**self.answer) if self.answer else None
 
     @model_validator(mode="after")
@@ -264,11 +264,11 @@ class Study(BaseModel):
 
     @property
     def style(self) -> Style:
-        """Return the base style: the paper's baseline but for what the study names."""
+        """The base style: the paper's baseline but for what the study names."""
         return self._styled(self.base)
 
     def _styled(self, named: Mapping[str, Any]) -> Style:
-        """Return the style with these levels; a prompt that shows no demonstrations needs none."""
+        """The style with these levels; a prompt that shows no demonstrations needs none."""
         layout: Layout = "paper" if self.mode == "paper" else "cued"
         style = replace(Style(layout=layout), **named)
         if style.prompt in ("", BUILT_IN):
@@ -279,7 +279,7 @@ class Study(BaseModel):
         return replace(style, prompt=template.source, shots=shots, label_format=labels)
 
     def template(self, name: str) -> Template:
-        """Return a prompt file of the study by its name."""
+        """A prompt file of the study by its name."""
         if name not in self.prompts:
             raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
         if not self.prompts[name].strip():
@@ -287,13 +287,13 @@ class Study(BaseModel):
         return read_template(self.prompts[name], name)
 
     def template_of(self, style: Style) -> Template | None:
-        """Return the prompt file of a style, None for the built-in wording."""
+        """The prompt file of a style, None for the built-in wording."""
         named = (name for name, text in self.prompts.items() if text == style.prompt)
         return self.template(next(named)) if style.prompt else None
 
     @property
     def at_base(self) -> dict[str, Any]:
-        """Return the level of every factor at the base, a prompt file by its name."""
+        """The level of every factor at the base, a prompt file by its name."""
         prompt = self.base.get(_PROMPT, BUILT_IN)
         return vars(self.style) | {_PROMPT: prompt, _PIPELINE: self.pipeline}
 
@@ -303,24 +303,24 @@ class Study(BaseModel):
 
     @property
     def names_its_probes(self) -> bool:
-        """Say whether a study has other probes than those of every study and of its datasets."""
+        """Whether a study has other probes than those of every study and of its datasets."""
         usual = type(self).model_fields["probes"].default
         return self.probes != [*_moving(self.datasets), *usual]
 
     @property
     def is_remapped(self) -> bool:
-        """Say whether fewer classes are new labels on the same items, as in the paper."""
+        """Whether fewer classes are new labels on the same items, as in the paper."""
         if self.cardinality_sample is None:
             return self.mode == "paper"
         return self.cardinality_sample == "remap"
 
     def groups(self, style: Style) -> Groups | None:
-        """Return the classes that the study itself merges for a style, None for the built-in."""
+        """The classes that the study itself merges for a style, None for the built-in."""
         return self.merge.get(style.cardinality or 0)
 
     @property
     def allowance(self) -> Budget | None:
-        """Return the budget of a run, None for no limit."""
+        """The budget of a run, None for no limit."""
         if self.budget is None:
             return None
         limits = self.budget.calls, self.budget.tokens, self.budget.usd
@@ -335,11 +335,11 @@ class Study(BaseModel):
 
     @property
     def prices(self) -> dict[str, Price]:
-        """Return what the study says that its models cost, by title."""
+        """The prices of models that the study states, by title."""
         return {e.name or e.model: e.price.price for e in self.entries if e.price}
 
     def _dearest(self, usd: float) -> Price:
-        """Return the most that a token of any model costs; those in this process cost nothing."""
+        """The highest price of a token; models in this process cost nothing."""
         prices = [entry.price for entry in self.entries if entry.price]
         for entry in self.entries:
             if entry.price is None and not is_in_process(entry.model_for(self.min_interval)):
@@ -355,11 +355,11 @@ class Study(BaseModel):
 
     @property
     def block(self) -> int | None:
-        """Return how many items are finished at a time, None for a run that cannot stop early."""
+        """Items per block, None for a run without early stopping."""
         return self.block_size if self.budget or self.until else None
 
     def levels(self) -> dict[str, Level]:
-        """Return every level by its name; the base has the empty name."""
+        """Every level by its name; the base has the empty name."""
         named = {name: self._level(changes) for name, changes in self.changes().items()}
         return {
             name: level
@@ -368,7 +368,7 @@ class Study(BaseModel):
         }
 
     def changes(self) -> dict[str, Mapping[str, Any]]:
-        """What every level sets apart from the base, by the factors that the study names.
+        """What every level changes from the base, by the factors that the study names.
 
         A prompt file brings its own labels and shots: its style differs in more than it names.
         """
@@ -378,7 +378,7 @@ class Study(BaseModel):
         return named | {f"{CONFIG}={name}": changes for name, changes in self.configs.items()}
 
     def _cells(self, at_base: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return what is varied together, each cell as its factors' values."""
+        """The cells of the design, each as the values of its factors."""
         if self.design == "one-at-a-time":
             return [{factor: value} for factor, values in self.vary.items() for value in values]
         vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
@@ -394,7 +394,7 @@ class Study(BaseModel):
         return Level(self._styled(self.base | style), in_mode(pipeline, self.mode))
 
     def levels_on(self, dataset: str) -> dict[str, Level]:
-        """Return the levels that a dataset is rated at; `only_on` may keep some from it.
+        """The levels that a dataset is rated at; `only_on` may keep some from it.
 
         Its keys are factors, or patterns of levels as in `pipeline=pairwise*`.
         """
@@ -410,7 +410,7 @@ class Study(BaseModel):
 
     @property
     def is_scored(self) -> bool:
-        """Say whether every reply is asked for with the log-probabilities of the labels."""
+        """Whether log-probabilities of the labels are requested with every reply."""
         if self.n_draws:
             return False
         pipelines = (open_pipeline(level.pipeline) for level in self.levels().values())
@@ -418,11 +418,11 @@ class Study(BaseModel):
 
     @property
     def n_draws(self) -> int:
-        """Return how many replies are drawn and counted for the probabilities of labels."""
+        """How many replies are drawn and counted for the probabilities of labels."""
         return self.score_samples if self.scores == "sampled" else 0
 
     def raters(self, level: Level | None = None) -> list[Rater]:
-        """Return the raters at a level, at the base unless told."""
+        """The raters at a level, at the base unless told."""
         level = level or self.base_level
         models = [entry.model_for(self.min_interval) for entry in self.entries]
         titles = [model.title for model in models]
@@ -441,11 +441,11 @@ class Study(BaseModel):
         ]
 
     def limited(self, n_items: int) -> Self:
-        """Return the study on at most this many test items."""
+        """The study on at most this many test items."""
         return self.model_copy(update={"test_size": min(self.test_size, n_items)})
 
     def load(self) -> list[Dataset]:
-        """Read the datasets, and tell their tasks what the study says of them."""
+        """Load the datasets, with the study's settings for their tasks."""
         criteria = tuple(" ".join(criterion.split()) for criterion in self.criteria)
         found = (load(spec, data_dir=self.data_dir, folder=self.folder) for spec in self.datasets)
         if self.demos is not None:
@@ -458,7 +458,7 @@ CONFIG = "config"
 """What the name of a level begins with that changes several factors at once."""
 
 BUILT_IN = "built-in"
-"""The level of the factor `prompt` that is no file."""
+"""The level of the factor `prompt` that is not a file."""
 
 OWN_LABELS = "values"
 """The label format of a prompt file, unless the study names another."""
@@ -475,7 +475,7 @@ def _crossed(
     n_cells: int | None,
     seed: int,
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the cells of a design that varies factors together; finding them can take seconds."""
+    """The cells of a design that varies factors together; finding them can take seconds."""
     at_base = dict(base)
     levels = levels_of(at_base, dict(vary))
 
@@ -488,13 +488,13 @@ def _crossed(
 
 
 def has_meaning(levels: Mapping[str, Any]) -> bool:
-    """Say whether a prompt with these levels of all factors tells what its labels mean."""
+    """Whether a prompt with these levels of all factors tells what its labels mean."""
     is_silent = levels["clarity"] == "minimal" and not levels["shots"]
     return not is_silent or label_formats[levels["label_format"]].is_words
 
 
 def _is_meant(key: str, level: str) -> bool:
-    """Say whether a factor, or a pattern of levels, is meant by a key of `only_on`."""
+    """Whether a factor, or a pattern of levels, is meant by a key of `only_on`."""
     return fnmatchcase(level, key if "=" in key else f"{key}=*")
 
 
@@ -503,7 +503,7 @@ def _factors() -> list[str]:
 
 
 def check_level(factor: str, value: Any) -> None:
-    """Refuse a factor or level that there is not."""
+    """Refuse an unknown factor or level."""
     known = _factors()
     if factor not in known:
         raise Problem(f"no factor named '{factor}'{suggestion(factor, known)}")
@@ -528,7 +528,7 @@ def _is_whole(value: Any, least: int) -> bool:
 
 
 def find_study(name: str) -> Path:
-    """Return the file of a study: a path, or the name of one that comes with the package."""
+    """The file of a study: a path, or the name of a bundled study."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml") or path.is_file():
         return path
@@ -592,7 +592,7 @@ def explaining(where: str) -> Iterator[None]:
 
 
 def spelled_out(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what a study says in short where it belongs: `prompt` is a level, `rater` a model."""
+    """Expand the short forms of a study: `prompt` is a level, `rater` a model."""
     spelled, folder = dict(content), Path(content.get("folder") or "")
     models = spelled.get("models") or []
     listed = models if isinstance(models, list) else [models]
@@ -633,13 +633,13 @@ def _moving(datasets: Any) -> list[str]:
 
 
 def _callable_address(name: str) -> str:
-    """Return the address of `module.function`, `module:function` or `file.py:function`."""
+    """The address of `module.function`, `module:function` or `file.py:function`."""
     module, _, function = name.rpartition(":" if ":" in name else ".")
     return f"python/{module}:{function}"
 
 
 def _found(model: Any, folder: Path) -> Any:
-    """Return a model with the path of its callable's file beside the study, called as before."""
+    """A model with the path of its callable's file beside the study, called as before."""
     if (handed_over := addressed(model)) is not model:
         return handed_over
     entry = model if isinstance(model, Mapping) else {"model": model}
@@ -661,7 +661,7 @@ def _with_prompts(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _named_prompts(base: Any, vary: Any, configs: Any) -> list[str]:
-    """Return the names of prompt files, each once; what is wrong with the rest is said later."""
+    """The names of prompt files, each once; other mistakes are reported later."""
     levels = configs.values() if isinstance(configs, Mapping) else ()
     single = [one.get(_PROMPT) for one in (base, *levels) if isinstance(one, Mapping)]
     several = vary.get(_PROMPT) if isinstance(vary, Mapping) else ()
@@ -683,8 +683,8 @@ def _prompt(path: Path) -> str:
 def _content(path: Path) -> dict[str, Any]:
     return read_mapping(
         path,
-        f"no study file {path}; write one, or try: flipmeter demo",
-        f"{path} holds no study; it needs at least `models:` and `datasets:`",
+        f"no study file {path}; write one (flipmeter init), or try flipmeter demo",
+        f"{path} is not a study; it needs at least `models:` and `datasets:`",
     )
 
 

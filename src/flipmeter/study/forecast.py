@@ -26,7 +26,7 @@ MILLION = 1e6
 
 @dataclass(frozen=True)
 class Speed:
-    """What the user says that one model answers in a second; None is not said."""
+    """Speed of a model as the user states it, per second; None is unknown."""
 
     requests: float | None = None
     prompt_tokens: float | None = None
@@ -43,7 +43,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """How long something takes and how that is known; a floor is the least, not what to expect."""
+    """How long something takes and how that is known; a floor is a lower bound."""
 
     seconds: float
     source: str
@@ -52,7 +52,7 @@ class Duration:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is left to ask of a model, and what that takes."""
+    """Requests left for a model, with their tokens, price and time."""
 
     model: str
     cost: Cost
@@ -73,7 +73,7 @@ class Forecast:
 
     @property
     def prompt_tokens_new(self) -> int:
-        """Return what is left of the prompt tokens where a prefix cache holds what was sent."""
+        """What is left of the prompt tokens where a prefix cache holds what was sent."""
         return round(self.cost.characters_new / self.characters_per_token)
 
     @property
@@ -82,7 +82,7 @@ class Forecast:
 
     @property
     def usd_low(self) -> float | None:
-        """Return the least: long tokens, a prefix cache that never misses, replies of one token."""
+        """The least: long tokens, a prefix cache that never misses, replies of one token."""
         price, cost = self.quote.price, self.cost
         if price is None:
             return None if cost.to_ask else 0.0
@@ -94,7 +94,7 @@ class Forecast:
 
     @property
     def usd_high(self) -> float | None:
-        """Return the most, as a budget sets it aside: short tokens, no cache, longest replies."""
+        """The most, as a budget sets it aside: short tokens, no cache, longest replies."""
         if self.quote.price is None:
             return None if self.cost.to_ask else 0.0
         return self.quote.price.of(self.prompt_tokens_at_most, self.worst.completion_tokens)
@@ -144,12 +144,12 @@ class Preview(Printed):
 
     @property
     def saved_by_dedupe(self) -> float | None:
-        """Return the share of the prompts that need no request of their own."""
+        """The share of the prompts that need no request of their own."""
         return 1 - self.cost.distinct / self.cost.calls if self.cost.calls else None
 
     @property
     def saved_by_prefix_order(self) -> float | None:
-        """Return the share of the tokens to be sent that stand at the start of the one before."""
+        """The share of the tokens to be sent that stand at the start of the one before."""
         tokens = self.prompt_tokens
         return 1 - self.prompt_tokens_new / tokens if tokens else None
 
@@ -163,7 +163,7 @@ class Preview(Printed):
 
     @property
     def usd_low(self) -> float | None:
-        """Return the least for all models, None if the price of one is not known."""
+        """The least for all models, None if the price of one is not known."""
         return _sum(forecast.usd_low for forecast in self.forecasts)
 
     @property
@@ -172,7 +172,7 @@ class Preview(Printed):
 
     @property
     def duration(self) -> Duration | None:
-        """Return the longest of the models, which run side by side; a floor if one is not known.
+        """The longest of the models, which run side by side; a floor if one is not known.
 
         Those that run in this process share its cores: their times add up.
         """
@@ -209,7 +209,7 @@ class Preview(Printed):
 
 
 def timed(forecast: Forecast, models: Sequence[Model], speed: Speed) -> Forecast:
-    """Return a forecast with its duration: the longest of what is said, set or observed."""
+    """A forecast with its duration: the longest of what is said, set or observed."""
     n_left, observed = forecast.cost.to_ask, forecast.observed
     if not n_left:
         return forecast

@@ -1,4 +1,4 @@
-"""Preview -> tables: what a study would ask, and what that takes."""
+"""Preview -> tables: requests, tokens, price and time of a study."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def plan_tables(seen: Preview) -> Iterator[RenderableType]:
-    """The size of a study, what it takes model by model, and how that is known."""
+    """The size of a study, its cost model by model, and how that is known."""
     yield _size_table(seen.name, seen)
     yield _model_table(seen)
     yield from _notes(seen)
@@ -37,22 +37,22 @@ def plan_tables(seen: Preview) -> Iterator[RenderableType]:
 
 
 def _size_table(name: str, seen: Preview) -> Table:
-    title = Text(f"Plan of {name}: nothing has been asked")
+    title = Text(f"Plan of {name}: nothing has been sent")
     table = Table(title=title, title_justify="left")
     table.add_column("what")
     table.add_column("number", justify="right")
     cost = seen.cost
     for what, number in (
         ("conditions (rater x dataset x seed x level x view)", seen.n_conditions),
-        ("prompts that the decisions need", cost.calls),
+        ("prompts", cost.calls),
         ("distinct requests", cost.distinct),
-        ("of these repeats, which measure noise", seen.n_repeats),
-        ("of these already stored", cost.stored),
+        ("of these, repeats to measure noise", seen.n_repeats),
+        ("of these, already stored", cost.stored),
     ):
         table.add_row(what, f"{number:,}")
     for what, share in (
-        ("prompts saved by asking each distinct request once", seen.saved_by_dedupe),
-        ("prompt tokens saved by asking in prefix order", seen.saved_by_prefix_order),
+        ("prompts saved by sending each distinct request once", seen.saved_by_dedupe),
+        ("prompt tokens saved by prefix order", seen.saved_by_prefix_order),
     ):
         table.add_row(what, "-" if share is None else f"{100 * share:.1f} %")
     return table
@@ -115,11 +115,11 @@ def _notes(seen: Preview) -> Iterator[str]:
     for words, models in _by_words(seen, _price_words).items():
         yield f"! no price known: {words}{models}"
     if seen.usd_low is None:
-        yield "  give the model a `price` in the study, or name a file with --prices"
+        yield "  add a `price` to the model in the study, or pass --prices FILE"
 
 
 def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> dict[str, str]:
-    """Return what is said with the models it is said of, which are not named if they are all."""
+    """What is said with the models it is said of, which are not named if they are all."""
     found: dict[str, list[str]] = {}
     for forecast in seen.forecasts:
         if forecast.cost.to_ask:

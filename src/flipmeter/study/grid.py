@@ -38,7 +38,7 @@ from flipmeter.types import (
 )
 
 REPEATED_ITEMS = 20
-"""How many items a rater repeats that is shown to be reproducible: a check, not an estimate."""
+"""Repeated items of a rater that is shown to be reproducible: a check, not an estimate."""
 
 
 POINTWISE = ("pointwise", "windows", "single_windows")
@@ -86,7 +86,7 @@ def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...
     """The contrasts of a study about the views that a grid has.
 
     Where answers or options change places, or scores are numbers, the probes of every study that
-    cannot be asked of them are left out: nobody named them.
+    cannot be asked of them are left out, as the study does not name them.
     """
     views = {condition.view.name for condition in grid}
     found = shown_in(study.contrasts, views)
@@ -97,7 +97,7 @@ def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...
 
 
 def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
-    """Say of which datasets answers or options could change places and do not."""
+    """Notes on datasets whose answers or options could change places and do not."""
     for name, one in {condition.dataset: condition for condition in grid}.items():
         places = one.task.places
         if places is not None:
@@ -112,7 +112,7 @@ def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
 
 
 def exchange_hint(name: str, found: Sequence[str]) -> str:
-    """Say that fields look like answers which a judge compares, and how to declare them."""
+    """A hint that fields look like answers for a judge to compare, and how to declare them."""
     return (
         f"{name}: {' and '.join(found)} look like answers that a judge compares, and they never "
         f"change places; to measure that, declare them: exchange: [{', '.join(found)}]"
@@ -161,7 +161,7 @@ def _refuse_label_order(study: Study, datasets: Sequence[Dataset]) -> None:
 
 
 def _refuse_juries(study: Study, datasets: Sequence[Dataset]) -> None:
-    """Refuse a panel whose rule needs what a scale has not: classes, or an order."""
+    """Refuse a panel whose rule needs what a scale lacks: classes, or an order."""
     for jury in study.juries:
         for dataset in datasets:
             scale = dataset.task.scale
@@ -292,18 +292,18 @@ def _refuse_classes(study: Study, level: Level, dataset: Dataset) -> None:
 
 
 def refuse_words(rater: Rater) -> None:
-    """Refuse to ask a callable in words: it is given the question about one item itself."""
+    """Refuse prompts for a callable: it is given the item itself."""
     paradigm = open_pipeline(rater.pipeline).traits.paradigm
     if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):
         what = "a prompt file" if rater.style.prompt else f"the pipeline '{rater.pipeline}'"
         raise Problem(
             f"{rater.model.address} is given questions, not prompts, and {what} is for prompts; "
-            "leave it out, or name another model"
+            "leave it out, or use another model"
         )
 
 
 def _raters(study: Study, level: Level, name: str) -> list[Rater]:
-    """Return who is asked at a level: all at the base, elsewhere those that are varied."""
+    """The raters at a level: all at the base, elsewhere those that are varied."""
     raters = study.raters(level)
     names = [rater.name for rater in raters]
     for title in study.vary_models:
@@ -321,7 +321,7 @@ def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
 
 
 def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
-    """Return the dataset with the classes of a style."""
+    """The dataset with the classes of a style."""
     return merge(dataset, _n_classes(dataset, style), study.groups(style))
 
 
@@ -332,7 +332,7 @@ def _n_classes(dataset: Dataset, style: Style) -> int:
 def _drawer(
     study: Study, dataset: Dataset
 ) -> Callable[[int | None, int, int], tuple[Dataset, Sample]]:
-    """Return what merges and samples a dataset, once for all levels that show the same items."""
+    """A function that merges and samples a dataset, once for all levels with the same items."""
 
     @cache
     def draw(cardinality: int | None, shots: int, seed: int) -> tuple[Dataset, Sample]:
@@ -361,7 +361,7 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
 
 
 def _n_calibration(study: Study, dataset: Dataset) -> int:
-    """Return how many items of a dataset are set apart to learn a bias from."""
+    """How many items of a dataset are held out for calibration."""
     levels = study.levels_on(dataset.name).values()
     traits = (open_pipeline(level.pipeline).traits for level in levels)
     return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
@@ -419,20 +419,20 @@ def applicable(names: Iterable[str], rater: Rater, task: Task) -> list[str]:
 
 
 def _repeated(study: Study, *, settled: bool) -> list[str]:
-    """The views that are asked twice; a few repeats show that a reproducible rater is one."""
+    """The views with repeats; a reproducible rater gets a few, as a check."""
     is_all = "all" in study.repeat_views
     return ["base", "reversed"] if settled and is_all else study.repeat_views
 
 
 def is_settled(rater: Rater, shown: Collection[Model]) -> bool:
-    """Whether a rater decides alike again, as far as is known; one that counts draws does not."""
+    """Whether a rater is known to decide alike each time; one that counts draws does not."""
     if rater.n_draws or not can_be_reproducible(rater.model, rater.decoding):
         return False
     return rater.model in shown or not is_tested(rater.model)
 
 
 def _limits(study: Study, n_classes: int) -> dict[str, int]:
-    """Return how many items a view is asked at most; base, which all probes share, is asked all."""
+    """The most items of each view; the base, which all probes share, has them all."""
     shown: dict[str, list[int]] = {}
     for name in study.probes:
         for view in probes[name].views(n_classes)[1:]:
@@ -444,7 +444,7 @@ def _limits(study: Study, n_classes: int) -> dict[str, int]:
 def worlds(
     study: Study, datasets: Sequence[Dataset], grid: Sequence[Condition]
 ) -> dict[str, World]:
-    """Return what simulated raters know, by dataset: the latent score of every text in it."""
+    """What simulated raters know, by dataset: the latent score of every text in it."""
     if not any(is_simulated(rater.model) for rater in study.raters()):
         return {}
     merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}
@@ -453,7 +453,7 @@ def worlds(
 
 
 def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
-    """Return by dataset the texts without content that pipelines show in the place of an item."""
+    """The content-free texts that pipelines show in the place of an item, by dataset."""
     found: dict[str, set[str]] = {}
     for one in grid:
         nobody = Asked((), one.view, one.demos, one.calibration, one.seed)
@@ -464,14 +464,14 @@ def _null_texts(grid: Sequence[Condition]) -> dict[str, set[str]]:
 
 
 def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
-    """Return a dataset as the styles of a study have it, with each number of classes once."""
+    """A dataset with every number of classes that the styles of a study use."""
     styles = [level.style for level in study.levels_on(dataset.name).values()]
     by_size = {style.cardinality: style for style in styles}
     return [merged_for(study, dataset, style) for style in by_size.values()]
 
 
 def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
-    """Return the latent score of every text that can be sampled, or says nothing, and the words."""
+    """The latent score of every text that may be asked, content-free ones too, and the words."""
     known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
     items = [item for item in known if item.gold and item.text.strip()]
     nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
@@ -488,7 +488,7 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
 
 
 def base_conditions(grid: Sequence[Condition]) -> list[Condition]:
-    """Return the first rater, dataset, seed and level of a grid, all its views."""
+    """The first rater, dataset, seed and level of a grid, all its views."""
     first = grid[0]
     return [
         condition

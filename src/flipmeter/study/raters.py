@@ -27,7 +27,7 @@ def make_rater(
     needs_scores = has_scores or traits.needs_scores
     if is_reasoned(style) and needs_scores and not n_draws:
         raise Problem(
-            "clarity 'reasoned': a reply does not begin with its label, so that labels have no "
+            "clarity 'reasoned': a reply does not begin with its label, so labels have no "
             "probabilities; leave out `scores` and pipelines that need them, or ask for the label "
             "alone (clarity: explicit)"
         )
@@ -48,7 +48,7 @@ LONGEST_REASONS = 1024
 
 
 def is_reasoned(style: Style) -> bool:
-    """Say whether the built-in prompt asks for reasons before the label."""
+    """Whether the built-in prompt asks for reasons before the label."""
     return style.clarity == "reasoned" and not style.prompt
 
 
