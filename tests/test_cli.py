@@ -15,8 +15,10 @@ import polars as pl
 import pytest
 
 from flipmeter.cli import VERBS, about
-from flipmeter.model import Store
+from flipmeter.model import Ledger, Store
+from flipmeter.run.progress import Meter
 from flipmeter.run.record.folder import Run
+from flipmeter.types import Message, Reply, Request, Script
 
 Write = Callable[[str, str], Path]
 Cli = Callable[..., tuple[int, str, str]]
@@ -80,6 +82,20 @@ def test_progress_without_a_terminal_has_the_time_left_and_the_flips_so_far(
     row = Run(Path("runs/tickets")).verdicts.filter(contrast="P1").row(0, named=True)
     n_flips = round(row["value"] * 24)
     assert lines[-1].endswith(f"; P1: {n_flips} of 24 differ so far")
+
+
+def test_the_time_left_does_not_count_the_test_of_the_engine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    meter = Meter(Ledger(wanted=100, asked=20))
+    now = 600.0
+    meter.on_test(43, 43)
+    now = 610.0
+    monkeypatch.setattr("flipmeter.run.progress.QUIET_SECONDS", 5.0)
+    meter.on_reply(Request("m", Script.of([Message("user", "?")])), Reply("1"))
+    assert "20 of 100, 2.0/s, about 40 s left" in capsys.readouterr().err
 
 
 def test_measure_prints_the_same_numbers_for_a_machine(cli: Cli, tickets: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_card_is_confirmed_only_by_what_was_asked_of_this_very_rater(
     done = confirm(card, 90, tmp_path / "confirm", Store())
     assert (done.word, done.card.is_confirmed) == ("stable", True)
     write_card(done.card, path)
-    assert "# Confirmed on 90 items" in path.read_text()
+    assert "# Confirmed on 90 unseen items" in path.read_text()
     read = read_card(path)
     assert read == done.card
     assert read.confirmed is not None

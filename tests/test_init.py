@@ -411,7 +411,7 @@ def test_what_is_unsure_is_asked(write: Write) -> None:
 
     def ask(question: str, proposed: str) -> str:
         asked.append((question, proposed))
-        return "c,a,b" if "order" in question else "q"
+        return "c,a,b" if "Order" in question else "q"
 
     found = source(path, ask=ask)
     assert (found["text"], found["scale"]) == ("q", ["c", "a", "b"])
@@ -439,7 +439,7 @@ def test_a_user_at_a_terminal_is_asked(write: Write, tmp_path: Path) -> None:
     )
     os.close(terminal)
     os.close(user)
-    assert "cannot infer the order of the classes of 'severity'" in done.stderr
+    assert "Order of the classes of 'severity', lowest first?" in done.stderr
     assert "next: flipmeter plan data.yaml" in done.stdout
     assert "scale: [blue, green, red]" in (tmp_path / "data.yaml").read_text()
 
@@ -567,7 +567,7 @@ def test_empty_columns_that_a_spreadsheet_leaves_are_no_trouble(write: Write) ->
 
 def test_a_class_with_a_comma_cannot_be_put_in_order_on_the_command_line(write: Write) -> None:
     path = write("t.csv", csv(rows(labels=("red, pale", "green"))))
-    with pytest.raises(Problem, match=r"A name among red, pale,green has a comma: write it"):
+    with pytest.raises(Problem, match=r"a name has a comma \(red, pale,green\); remove commas"):
         source(path)
 
 

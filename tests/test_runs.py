@@ -154,7 +154,7 @@ def test_a_model_that_changes_during_a_run_is_a_warning_in_every_table(
         assert set(run.estimates["warning"]) == {said}
         say(*summary(run))
         shown = capsys.readouterr().out
-        assert shown.count("! ours: the model that answers changed") == shown.count("┏")
+        assert shown.count("! ours: the model that answers changed") == 1
 
 
 def test_an_endpoint_that_names_nobody_or_the_same_is_no_change(tmp_path: Path) -> None:

@@ -160,6 +160,17 @@ def test_the_screen_says_where_the_rest_is(runs: dict[str, fm.Run], cli: Cli) ->
     )
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_columns_sets_the_width_of_a_pipe(
+    runs: dict[str, fm.Run], cli: Cli, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, _ = cli("measure", str(runs["levels"].source.where))
+    longest = max(len(line) for line in out.splitlines() if "  flipmeter " not in line)
+    assert code == 0
+    assert width - 20 < longest <= width
+
+
 def test_findings_of_the_shown_rows_are_named(runs: dict[str, fm.Run]) -> None:
     run = runs["several seeds"]
     (name,) = {name for row in run.verdicts["findings"] for name in row}

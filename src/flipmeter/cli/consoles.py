@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 PIPE_WIDTH = 160
-"""A pipe has no width of its own: tables get room instead of being folded at 80 columns."""
+"""Width of tables in a pipe, unless the variable COLUMNS sets another."""
 
 
 def fail(message: str, code: int = USAGE) -> NoReturn:
@@ -40,6 +41,7 @@ def say(*things: RenderableType) -> None:
     """Print results on stdout."""
     from rich.console import Console
 
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    has_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    console = Console() if has_width else Console(width=PIPE_WIDTH)
     for thing in things:
         console.print(Shown(thing), highlight=False, markup=False)

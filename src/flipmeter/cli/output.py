@@ -80,8 +80,9 @@ def finish(
 def say_next(steps: Sequence[NextStep]) -> None:
     """Print the next commands, each in one line to copy."""
     for step in steps:
-        lines = [step.text, f"  {step.command}"] if step.text else [step.command]
-        typer.echo(without_controls("next: " + "\n".join(lines)))
+        if step.text:
+            say(f"next: {step.text}")
+        typer.echo(without_controls(f"  {step.command}" if step.text else f"next: {step.command}"))
 
 
 def _next(steps: Sequence[NextStep]) -> dict[str, list[str]]:

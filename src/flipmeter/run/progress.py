@@ -75,10 +75,12 @@ class Meter:
         self._bar.update(self._asking, total=n_requests, visible=True)
 
     def on_fetch(self, so_far: int, in_all: int) -> None:
+        self._started = time.monotonic()  # the speed is that of asking alone
         self._bar.update(self._fetching, completed=so_far, total=in_all, visible=so_far < in_all)
         self._line(f"fetching weights: {so_far / 1e6:.0f} of {in_all / 1e6:.0f} MB")
 
     def on_test(self, so_far: int, in_all: int) -> None:
+        self._started = time.monotonic()
         self._bar.update(self._testing, completed=so_far, total=in_all, visible=so_far < in_all)
         self._line(f"testing whether replies are reproducible: {so_far} of {in_all}")
 
