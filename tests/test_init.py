@@ -365,7 +365,7 @@ UNUSABLE = {
     "no labels": ("text\na b\nc d\n", "as in --scale low,medium,high"),
     "one class": (csv(rows(labels=("low",))), "cannot tell which column of"),
     "200 classes": (csv(rows(400, tuple(f"class {k}" for k in range(200)))), "--label COLUMN"),
-    "no order": (csv(rows(labels=("red", "green", "blue"))), "--scale red,green,blue"),
+    "no order": (csv(rows(labels=("red", "green", "blue"))), "classes found: red,green,blue"),
     "two texts": (
         csv([{"q": f"why so {k}?", "r": f"thus it is {k}", "label": k % 2} for k in range(20)]),
         "--text COLUMN",

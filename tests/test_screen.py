@@ -241,7 +241,7 @@ def test_a_footer_is_shown_at_any_width() -> None:
     for width in (30, 40, 60):
         text = flat(printed([table], width))
         assert "$12,345.67" in text
-        assert "all of the models" in re.sub(r"[│┃] ", "", text)
+        assert all(word in text.split() for word in ("all", "of", "the", "models"))
 
 
 def test_a_table_that_fits_is_left_alone() -> None:
