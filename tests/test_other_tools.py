@@ -17,6 +17,7 @@ from flipmeter.types import Problem
 
 Write = Callable[[str, str], Path]
 SCALE = ["low", "medium", "high"]
+LOGS = Path(__file__).parent / "cases" / "other_tools"
 
 
 def result(test: int, prompt: str, output: Any, **more: Any) -> dict[str, Any]:
@@ -146,6 +147,86 @@ def test_one_of_several_filters_is_chosen(write: Write) -> None:
         predictions_of([path], Named(filter="c"))
 
 
+# Logs that the tools wrote (tests/cases/other_tools/README.md says how)
+
+
+def test_an_output_of_promptfoo_is_read_with_repeats_errors_and_names_of_prompts() -> None:
+    table = predictions_of([LOGS / "promptfoo_tickets.json"], scale=SCALE)
+    assert set(table["model"]) == {"lean"}
+    rows = table["item", "repeat", "condition", "label", "gold", "fault"].rows()
+    assert rows == [
+        ("test 1", 0, "base", "low", "medium", ""),
+        ("test 1", 0, "reversed", "high", "medium", ""),
+        ("test 1", 1, "base", "low", "medium", ""),
+        ("test 1", 1, "reversed", "medium", "medium", ""),
+        ("test 2", 0, "base", "high", "high", ""),
+        ("test 2", 0, "reversed", "high", "high", ""),
+        ("test 2", 1, "base", "medium", "high", ""),
+        ("test 2", 1, "reversed", "high", "high", ""),
+        ("test 3", 0, "base", "", "", "error"),
+        ("test 3", 0, "reversed", "", "", "error"),
+        ("test 3", 1, "base", "", "", "error"),
+        ("test 3", 1, "reversed", "", "", "error"),
+    ]
+
+
+def test_the_order_in_which_results_came_in_does_not_matter(write: Write) -> None:
+    log = json.loads((LOGS / "promptfoo_prompts.json").read_text(encoding="utf-8"))
+    log["results"]["results"].reverse()
+    turned = predictions_of([write("turned.json", json.dumps(log))])
+    assert turned.equals(predictions_of([LOGS / "promptfoo_prompts.json"]))
+
+
+def test_prompts_of_promptfoo_keep_the_names_that_people_gave_them() -> None:
+    table = predictions_of([LOGS / "promptfoo_prompts.json"], scale=SCALE)
+    assert table["condition"].to_list() == [
+        *("base.txt", "reversed", "many.txt", "many.txt 4"),
+        *("chat.json", "my chat", "prompt 7", "polite"),
+    ]
+    assert set(table["model"]) == {"openai:chat:lean"}
+    assert [name for name, fault in table["condition", "fault"].rows() if fault] == [
+        *("many.txt", "many.txt 4", "prompt 7", "polite"),
+    ]
+
+
+def test_generated_samples_of_lm_eval_are_read() -> None:
+    logs = sorted(LOGS.glob("lean/*.jsonl"))
+    with pytest.raises(Problem, match="has the filters first-word, number"):
+        predictions_of(logs)
+    table = predictions_of(logs, Named(filter="first-word"), SCALE)
+    assert table["condition"].unique(maintain_order=True).to_list() == [
+        *("severity_base", "severity_reversed"),
+    ]
+    assert table["gold"].to_list() == ["low", "medium", "high"] * 4
+    said = {name: part["label"].to_list() for (name,), part in table.group_by("condition")}
+    assert said["severity_base"] == ["low", "low", "high", "low", "high", "high"]
+    assert said["severity_reversed"] == ["low", "medium", "high", "low", "high", "high"]
+    unread = predictions_of(logs, Named(filter="number"), SCALE)
+    assert set(unread["fault"]) == {"unparsed"}
+
+
+@pytest.mark.parametrize("task", ["severity_choices", "stars_place", "stars_word", "quiz"])
+def test_weighed_samples_of_lm_eval_give_its_own_accuracy(task: str) -> None:
+    (path,) = LOGS.glob(f"dummy/samples_{task}_2026*.jsonl")
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    table = predictions_of([path])
+    is_right = (table["label"] == table["gold"]).cast(int).to_list()
+    assert is_right == [record["acc"] for record in records]
+
+
+def test_targets_among_numbers_are_read_as_lm_eval_reads_them() -> None:
+    for task in ("stars_place", "stars_word"):
+        (path,) = LOGS.glob(f"dummy/samples_{task}_*.jsonl")
+        assert predictions_of([path])["gold"].to_list() == ["1", "3", "5", "2"]
+
+
+def test_turned_options_are_named_by_their_places_in_the_first_log() -> None:
+    logs = sorted(LOGS.glob("dummy/samples_quiz*.jsonl"))
+    table = predictions_of(logs)
+    golds = {name: part["gold"].to_list() for (name,), part in table.group_by("condition")}
+    assert golds == {"quiz": ["2", "1", "2"], "quiz_reversed": ["2", "1", "2"]}
+
+
 # From a log to numbers
 
 
@@ -161,6 +242,15 @@ def test_two_logs_are_two_conditions_that_measure_reads(cli: Cli, write: Write) 
     found = read_predictions("t.csv", SCALE).estimates.filter(metric="P1", policy="complete")
     assert found["value"].to_list() == [1.0]
     assert cli("measure", "t.csv", "--scale", "low,medium,high")[0] == 0
+
+
+def test_classes_without_an_order_are_found_in_replies_too(cli: Cli, write: Write) -> None:
+    write("o.json", promptfoo(result(0, "a", "It is red."), result(0, "b", "Green!")))
+    code, out, _ = cli("import", "o.json", "-o", "t.csv", "--scale", "nominal:red,green")
+    assert (code, "--scale nominal:red,green" in out) == (0, True)
+    assert pl.read_csv("t.csv")["label"].to_list() == ["red", "green"]
+    assert cli("import", "o.json", "-o", "t.csv", "--scale", "nominal")[0] == 0
+    assert pl.read_csv("t.csv")["label"].to_list() == ["It is red.", "Green!"]
 
 
 def test_a_table_may_be_parquet(cli: Cli, write: Write) -> None:

@@ -84,9 +84,12 @@ def predictions_of(
     """
     counts: Counter[tuple[str, str, str]] = Counter()
     rows = []
+    shown: dict[str, list[str]] = {}
+    named = named or Named()
     for path in paths:
-        read = _promptfoo if path.suffix == ".json" else _lm_eval
-        for reply in read(path, named or Named()):
+        is_promptfoo = path.suffix == ".json"
+        replies = _promptfoo(path, named) if is_promptfoo else _lm_eval(path, named, shown)
+        for reply in replies:
             whose = (reply.item, reply.condition, reply.model)
             label, fault = ("", reply.fault) if reply.fault else _label(reply.text, scale)
             rows.append((*whose, counts[whose], label, reply.gold, fault))
@@ -116,21 +119,24 @@ def _written(value: object) -> str:
 
 
 def _promptfoo(path: Path, named: Named) -> Iterator[LoggedReply]:
+    results, prompts = _results(path)
     items: dict[str, str] = {}
-    prompts: dict[str, str] = {}
-    for place, row in enumerate(_results(path), 1):
+    names = _Names()
+    # results stand in the order in which they came in
+    for place, row in sorted(enumerate(results, 1), key=lambda one: _asked(one[1])):
         where = f"{path}, result {place}"
         told = row.get("vars")
         if not isinstance(told, dict):
             raise Problem(f"{where} has no vars; write the log with promptfoo eval -o FILE.json")
         variables = {k: v for k, v in told.items() if not k.startswith("__")}
         label = str(_inside(row, "prompt", "label") or "")
-        prompt = prompts.setdefault(label, _prompt_name(label, len(prompts) + 1))
         own = {k: v for k, v in variables.items() if k != named.condition}
         number = items.setdefault(canonical_json(own), f"test {len(items) + 1}")
         yield LoggedReply(
             item=_variable(variables, named.item, number, where),
-            condition=_variable(variables, named.condition, prompt, where),
+            condition=_variable(
+                variables, named.condition, names.of(label, _template(prompts, row)), where
+            ),
             model=_provider(row.get("provider")),
             text=_written(_inside(row, "response", "output")),
             gold=_variable(variables, named.gold, _asserted(row), where),
@@ -138,7 +144,37 @@ def _promptfoo(path: Path, named: Named) -> Iterator[LoggedReply]:
         )
 
 
-def _results(path: Path) -> list[dict[str, Any]]:
+def _asked(row: Mapping[str, Any]) -> tuple[int, int]:
+    """The places of test and prompt in the evaluation."""
+    test, prompt = (row.get(key) for key in ("testIdx", "promptIdx"))
+    return (test if isinstance(test, int) else 0, prompt if isinstance(prompt, int) else 0)
+
+
+def _template(prompts: object, row: Mapping[str, Any]) -> str:
+    """The text of a result's prompt before its variables are filled in, "" if it is not told."""
+    place = row.get("promptIdx")
+    if not isinstance(prompts, list) or not isinstance(place, int):
+        return ""
+    return str(_inside(prompts[place], "raw") or "") if 0 <= place < len(prompts) else ""
+
+
+class _Names:
+    """Short names of prompts, a different one for every label and text."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], str] = {}
+
+    def of(self, label: str, template: str) -> str:
+        key = (label, template)
+        if key not in self._of:
+            number = len(self._of) + 1
+            name = _prompt_name(label, template) or f"prompt {number}"
+            self._of[key] = f"{name} {number}" if name in self._of.values() else name
+        return self._of[key]
+
+
+def _results(path: Path) -> tuple[list[dict[str, Any]], object]:
+    """The results in an output of promptfoo, and its prompts."""
     try:
         content = read_json(read_limited(path, JSON_BYTES), str(path))
     except OSError as error:
@@ -151,7 +187,7 @@ def _results(path: Path) -> list[dict[str, Any]]:
         )
     if not found:
         raise Problem(f"{path} has no results; did the evaluation run?")
-    return found
+    return found, _inside(content, "results", "prompts")
 
 
 def _inside(value: object, *keys: str) -> Any:
@@ -160,10 +196,17 @@ def _inside(value: object, *keys: str) -> Any:
     return value
 
 
-def _prompt_name(label: str, number: int) -> str:
-    """The name of a prompt; promptfoo calls one without a name by its whole text."""
-    is_name = 0 < len(label) <= LONGEST_NAME and "\n" not in label and "{{" not in label
-    return label if is_name else f"prompt {number}"
+def _prompt_name(label: str, template: str) -> str:
+    """The name in a label; promptfoo writes "NAME: FILE: TEXT", "FILE: TEXT", NAME or TEXT."""
+    if label == template:
+        return ""
+    name = label.removesuffix(f": {template}")
+    if name != label:
+        told, _, file = name.rpartition(": ")
+        name = told if told and Path(file).suffix else name
+    elif "\n" in label:
+        name = label.partition(": ")[0]
+    return name if len(name) <= LONGEST_NAME and "\n" not in name and "{{" not in name else ""
 
 
 def _provider(value: object) -> str:
@@ -196,22 +239,37 @@ def _promptfoo_fault(row: Mapping[str, Any]) -> str:
 # --- lm-eval ----------------------------------------------------------------------------------
 
 
-def _lm_eval(path: Path, named: Named) -> Iterator[LoggedReply]:
+def _lm_eval(path: Path, named: Named, shown: dict[str, list[str]]) -> Iterator[LoggedReply]:
+    """The replies in samples; `shown` has the options of a document as the first log has them."""
     records = _of_filter(path, [_sample(path, record) for record in _records(path)], named.filter)
-    choices = [_choices(record) for _, record in records]
-    is_shared = len({tuple(sorted(one)) for one in choices}) == 1
+    texts = [_choices(record) for _, record in records]
+    names = texts
+    if len({tuple(sorted(one)) for one in texts}) > 1:
+        names = [
+            _places(own, shown.setdefault(str(record["doc_id"]), own))
+            for (_, record), own in zip(records, texts, strict=True)
+        ]
+    said = [
+        _chosen(record["filtered_resps"], own, where)
+        for (where, record), own in zip(records, names, strict=True)
+    ]
+    golds = _golds([record for _, record in records], said, texts, names)
     found = _SAMPLES.fullmatch(path.stem)
-    for (where, record), texts in zip(records, choices, strict=True):
-        names = texts if is_shared else [str(place) for place in range(1, len(texts) + 1)]
-        text = _chosen(record["filtered_resps"], names, where)
+    for (_, record), text, gold in zip(records, said, golds, strict=True):
         yield LoggedReply(
             item=str(record["doc_id"]),
             condition=found["task"] if found else path.stem,
             model=path.absolute().parent.name or "model",
             text=text,
-            gold=_target(str(record["target"]).strip(), texts, names),
+            gold=gold,
             fault="unparsed" if text == _NO_MATCH else "",
         )
+
+
+def _places(texts: list[str], first: list[str]) -> list[str]:
+    """The places of options, from 1, in the first log that shows them."""
+    whole = first if sorted(first) == sorted(texts) else texts
+    return [str(whole.index(text) + 1) for text in texts]
 
 
 def _records(path: Path) -> tuple[Record, ...]:
@@ -269,9 +327,32 @@ def _chosen(said: object, names: Sequence[str], where: str) -> str:
     return names[max(range(len(weights)), key=weights.__getitem__)]
 
 
-def _target(target: str, texts: Sequence[str], names: Sequence[str]) -> str:
-    """The true class; among choices it is told by its text or by its place from 0."""
-    if target in texts:
-        return names[texts.index(target)]
-    is_place = target.isdecimal() and len(target) < 4 and int(target) < len(names)
-    return names[int(target)] if is_place else target
+def _golds(
+    records: Sequence[Mapping[str, Any]],
+    said: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    names: Sequence[Sequence[str]],
+) -> list[str]:
+    """The true classes; a target among choices is the text of one, or its place from 0.
+
+    Where both can be meant ("2" among 1, 2 and 3) lm-eval's own accuracy decides for the file.
+    """
+    told = [str(record["target"]).strip() for record in records]
+    rows = list(zip(told, texts, names, strict=True))
+    by_text = [own[shown.index(one)] if one in shown else "" for one, shown, own in rows]
+    by_place = [own[int(one)] if _is_place(one, own) else "" for one, _, own in rows]
+    first, second = sorted((by_text, by_place), key=lambda golds: _support(golds, records, said))
+    return [b or a or one for a, b, one in zip(first, second, told, strict=True)]
+
+
+def _is_place(text: str, names: Sequence[str]) -> bool:
+    return text.isdecimal() and len(text) < 4 and int(text) < len(names)
+
+
+def _support(
+    golds: Sequence[str], records: Sequence[Mapping[str, Any]], said: Sequence[str]
+) -> tuple[int, int]:
+    """How many samples agree with their accuracy under these classes, and how many have one."""
+    rows = zip(records, said, golds, strict=True)
+    agree = sum((text == gold) == (record.get("acc") == 1) for record, text, gold in rows)
+    return agree, sum(map(bool, golds))

@@ -14,8 +14,9 @@ from flipmeter.cli.asking import print_run
 from flipmeter.cli.consoles import fail, say
 from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.next_commands import on_file, on_run
-from flipmeter.cli.options import AsJson, DataDir, StorePath, spare, verb
+from flipmeter.cli.options import AsJson, DataDir, StorePath, classes_of, spare, verb
 from flipmeter.cli.output import finish, say_next, write_rows
+from flipmeter.data.labels import NOMINAL
 from flipmeter.data.number_scales import parse_span, read_span
 from flipmeter.model import Ledger, Store
 from flipmeter.types import Problem
@@ -96,7 +97,7 @@ def _write_table(
     path = out or Path(f"{logs[0].stem}.csv")
     spare(path, *logs)
     span = read_span(parse_span(scale)) if scale else None
-    classes = [part.strip() for part in scale.split(",")] if scale else []
+    classes = [name for name in classes_of(scale) if name != NOMINAL]
     table = predictions_of(logs, named, classes if span is None else span)
     write_rows(table, path)
     n_faults = table.filter(table["fault"] != "").height

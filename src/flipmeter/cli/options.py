@@ -180,9 +180,13 @@ def open_run(paths: Sequence[Path], scale: str | None = None, within: float | No
         return Run(*paths, scale={**span, WITHIN: within or 0.0})
     if within is not None:
         raise Problem("--within is for a range of scores; name it: --scale 0..10")
-    names = _named(scale).split(",") if scale else []
-    return Run(*paths, scale=[name.strip() for name in names])
+    return Run(*paths, scale=classes_of(scale))
 
 
-def _named(scale: str) -> str:
-    return f"nominal,{scale.removeprefix('nominal:')}" if scale.startswith("nominal:") else scale
+def classes_of(scale: str | None) -> list[str]:
+    """The classes that `--scale` names, `nominal` the first of them if they have no order."""
+    if not scale:
+        return []
+    if scale.startswith("nominal:"):
+        scale = f"nominal,{scale.removeprefix('nominal:')}"
+    return [name.strip() for name in scale.split(",")]
