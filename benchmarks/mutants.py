@@ -2,17 +2,20 @@
 
     python benchmarks/mutants.py [--n 300] [--seed 0] [--results mutants.jsonl] [--minutes 60]
 
-A mutant is the package with one operator, number or name changed. It is made in a scratch copy and
-tested in a forked process, so the libraries are imported once. Results are appended to a file as
-they come: started again, the command goes on where it stopped. A mutant that no test notices has
-survived, and is printed with its line; `--explained` names those that change nothing.
+A mutant is the package with one operator, number or name changed. First the tests run once on a
+copy that records which test reaches which of the sampled statements. Each mutant is then tested in
+a forked process by the tests that reach it: those of its stage first, the quickest file first,
+until one fails or `BUDGET` seconds of tests have passed. Results are appended to a file: started
+again, the command continues where it stopped. Survivors are printed with their lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import builtins
 import copy
+import itertools
 import json
 import os
 import random
@@ -29,8 +32,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("measure", "decide", "parse", "prompt")
-PATIENCE = 240.0
+PATIENCE = 300.0
 """Seconds after which a mutant counts as noticed: it hangs, or is far slower."""
+NOTICED = ("killed", "timeout")
+BUDGET = 30.0
+"""Seconds of tests, as timed on the unchanged package, that a mutant has to survive."""
 
 ASPECTS = ("measure_severity", "measure_direction", "measure_excess", "measure_aspects")
 CORE = ("core_bounds", "core_verdict", "core_differences", "core_randomise", "core_boundaries")
@@ -183,25 +189,27 @@ def _mutant(path: Path, place: int, package: Path) -> Mutant:
     return Mutant(path.relative_to(package).as_posix(), place, line, before, after)
 
 
-def run(mutant: Mutant, scratch: Path) -> str:
-    """Test a mutant in a process of its own: "killed", "survived" or "timeout"."""
+def run(mutant: Mutant, scratch: Path, tests: Sequence[str]) -> str:
+    """Test a mutant in a process of its own: "killed", "survived", "unreached" or "timeout"."""
+    if not tests:
+        return "unreached"
     path = scratch / "src" / "flipmeter" / mutant.module
     source = path.read_text(encoding="utf-8")
     path.write_text(mutated(source, mutant.place)[0], encoding="utf-8")
     for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         stale.unlink()
     try:
-        return _tested(scratch, tests_of(mutant.module))
+        return _tested(scratch, tests)
     finally:
         path.write_text(source, encoding="utf-8")
 
 
-def _tested(scratch: Path, tests: Sequence[str]) -> str:
+def _tested(scratch: Path, tests: Sequence[str], reached: Path | None = None) -> str:
     child = os.fork()
     if not child:
-        _test(scratch, tests)
+        _test(scratch, tests, reached)
     start = time.monotonic()
-    while time.monotonic() - start < PATIENCE:
+    while time.monotonic() - start < (1800 if reached else PATIENCE):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
@@ -212,7 +220,7 @@ def _tested(scratch: Path, tests: Sequence[str]) -> str:
     return "timeout"
 
 
-def _test(scratch: Path, tests: Sequence[str]) -> None:
+def _test(scratch: Path, tests: Sequence[str], reached: Path | None) -> None:
     """Run the tests on the scratch copy and end the process with pytest's exit code."""
     os.setpgid(0, 0)
     sys.dont_write_bytecode = True
@@ -228,7 +236,8 @@ def _test(scratch: Path, tests: Sequence[str]) -> None:
 
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:flipmeter", "-m", "not real"]
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries are loaded
-        code = int(pytest.main([*options, *tests]))
+        recorder = Recorder(reached) if reached else None
+        code = int(pytest.main([*options, *tests], plugins=[recorder] if recorder else []))
     finally:
         os._exit(code)
 
@@ -264,16 +273,105 @@ def done(results: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
     return {(row["module"], row["place"], row["after"]): row for row in rows}
 
 
-def check_unchanged(module: str, scratch: Path, results: Path) -> None:
-    """See once that the tests of a module pass on the package as it is."""
-    passed = results.with_suffix(".passed")
-    tests = " ".join(tests_of(module))
-    if passed.is_file() and tests in passed.read_text(encoding="utf-8").splitlines():
-        return
-    if _tested(scratch, tests.split()) != "survived":
-        sys.exit(f"the tests of {module} fail on the package as it is: {tests}")
-    with passed.open("a", encoding="utf-8") as file:
-        file.write(f"{tests}\n")
+class Recorder:
+    """A pytest plug-in that writes down, by test, its seconds and the mutants that it reaches."""
+
+    def __init__(self, into: Path) -> None:
+        self.into, self.rows = into, {}  # type: Path, dict[str, dict[str, Any]]
+        self.shared: set[int] = set()  # reached by fixtures, which later tests may share
+        self.hits: set[int] = set()
+        builtins._reached = self.hits  # type: ignore[attr-defined]
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        row = self.rows.setdefault(report.nodeid, {"seconds": 0.0, "places": []})
+        row["seconds"] += report.duration
+        if report.when == "setup":
+            self.shared |= self.hits
+        row["places"] += [one for one in self.hits if one not in row["places"]]
+        self.hits.clear()
+
+    def pytest_sessionfinish(self) -> None:
+        for row in self.rows.values():
+            row["places"] = sorted({*row["places"], *self.shared})
+        self.into.write_text(json.dumps(self.rows), encoding="utf-8")
+
+
+def watched(source: str, places: dict[int, int]) -> str:
+    """A module that adds a mutant's number to `_reached` before each sampled statement."""
+    tree = ast.parse(source)
+    nodes = sites(tree)
+    numbers = {id(nodes[place]): number for place, number in places.items()}
+    _watch(tree, numbers, inside=False)
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _watch(node: ast.AST, numbers: dict[int, int], *, inside: bool) -> None:
+    inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        block = getattr(node, field, None)
+        if not isinstance(block, list):
+            continue
+        for one in list(block):
+            _watch(one, numbers, inside=inside)
+            if inside and isinstance(one, ast.stmt):
+                own = {numbers[id(part)] for part in _own(one) if id(part) in numbers}
+                added = [ast.parse(f"_reached.add({number})").body[0] for number in sorted(own)]
+                block[block.index(one) : block.index(one)] = added
+
+
+def _own(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement without the statements inside it."""
+    waiting: list[ast.AST] = [statement]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt)]
+
+
+def in_function(source: str, place: int) -> bool:
+    """Whether a place is evaluated by a call, and not when the module is imported."""
+    return "_reached.add(0)" in watched(source, {place: 0})
+
+
+def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path) -> dict[str, Any]:
+    """Every test with its seconds and the numbers of the mutants that it reaches, file by file."""
+    folder.mkdir(exist_ok=True)
+    package = scratch / "src" / "flipmeter"
+    rows: dict[str, Any] = {}
+    sources = {m.module: (package / m.module).read_text(encoding="utf-8") for m in mutants}
+    for module, source in sources.items():
+        places = {m.place: n for n, m in enumerate(mutants) if m.module == module}
+        (package / module).write_text(watched(source, places), encoding="utf-8")
+        for stale in (package / module).parent.glob(f"__pycache__/{Path(module).stem}.*.pyc"):
+            stale.unlink()
+    for test in sorted({test for module in sources for test in tests_of(module)}):
+        into = folder / f"{Path(test).stem}.json"
+        if not into.is_file() and _tested(scratch, [test], into) != "survived":
+            into.unlink(missing_ok=True)
+            sys.exit(f"{test} fails on the package as it is")
+        rows |= json.loads(into.read_text(encoding="utf-8"))
+    for module, source in sources.items():
+        (package / module).write_text(source, encoding="utf-8")
+    return rows
+
+
+def chosen(mutant: Mutant, number: int, rows: dict[str, Any], source: str) -> list[str]:
+    """The tests that reach a mutant: its stage's first, by file, quick files and tests first."""
+    own = tests_of(mutant.module)
+    if in_function(source, mutant.place):
+        tests = [test for test, row in rows.items() if number in row["places"]]
+    else:
+        tests = [test for test in rows if test.partition("::")[0] in own]
+    files: dict[str, list[str]] = {}
+    for test in sorted(tests, key=lambda test: float(rows[test]["seconds"])):
+        files.setdefault(test.partition("::")[0], []).append(test)
+
+    def rank(file: str) -> tuple[bool, float]:
+        return file not in own, sum(rows[test]["seconds"] for test in files[file])
+
+    ordered = [test for file in sorted(files, key=rank) for test in files[file]]
+    spent = list(itertools.accumulate(float(rows[test]["seconds"]) for test in ordered))
+    return [test for test, sum_ in zip(ordered, spent, strict=True) if sum_ <= BUDGET]
 
 
 def missing(mutants: Sequence[Mutant], known: dict[Any, Any]) -> Iterator[Mutant]:
@@ -291,15 +389,19 @@ def main() -> None:
     results, end = options.results.resolve(), time.monotonic() + 60 * options.minutes
     mutants, known = sample(options.n, options.seed), done(results)
     if options.again:
-        known = {key: row for key, row in known.items() if row["outcome"] != "survived"}
+        known = {key: row for key, row in known.items() if row["outcome"] in NOTICED}
     preload()
     with tempfile.TemporaryDirectory() as folder:
         scratch = copied(Path(folder))
+        rows = reaching(mutants, scratch, results.with_suffix(".reach"))
         for mutant in missing(mutants, known):
             if time.monotonic() > end:
                 break
-            check_unchanged(mutant.module, scratch, results)
-            row = asdict(mutant) | {"outcome": run(mutant, scratch)}
+            source = (ROOT / "src/flipmeter" / mutant.module).read_text(encoding="utf-8")
+            tests = chosen(mutant, mutants.index(mutant), rows, source)
+            start = time.monotonic()
+            row = asdict(mutant) | {"outcome": run(mutant, scratch, tests), "n_tests": len(tests)}
+            row["seconds"] = round(time.monotonic() - start, 1)
             known[mutant.module, mutant.place, mutant.after] = row
             with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -308,10 +410,10 @@ def main() -> None:
 
 def show(rows: Sequence[dict[str, Any]], mutants: Sequence[Mutant]) -> None:
     counts = Counter(row["outcome"] for row in rows)
-    noticed = counts["killed"] + counts["timeout"]
+    noticed = sum(counts[outcome] for outcome in NOTICED)
     print(f"{noticed} of {len(rows)} mutants noticed ({len(mutants)} drawn)", dict(counts))
     for row in rows:
-        if row["outcome"] == "survived":
+        if row["outcome"] in ("survived", "unreached"):
             print(f"{row['module']}:{row['line']}\n  - {row['before']}\n  + {row['after']}")
 
 

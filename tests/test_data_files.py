@@ -122,7 +122,7 @@ def test_with_a_mapping_numbers_are_no_longer_ranks(write: Write) -> None:
 
 def test_a_mapping_to_no_class_is_an_error(write: Write) -> None:
     said = complaint(write(GOOD), labels={"x": "hihg"})
-    assert "labels maps 'x' to 'hihg', which is no class; did you mean 'high'?" in said
+    assert "labels maps 'x' to 'hihg', which is not a class; did you mean 'high'?" in said
 
 
 def test_a_demos_file_is_the_pool(write: Write) -> None:

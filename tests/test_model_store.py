@@ -86,7 +86,7 @@ def test_a_file_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_gives_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Problem, match="name another file with --store"):
+    with pytest.raises(Problem, match="use another file with --store"):
         Store(tmp_path / "file" / "r.sqlite")
 
 

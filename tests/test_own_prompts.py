@@ -194,7 +194,7 @@ def test_where_the_item_comes_first_nothing_is_shared() -> None:
         ("{{ text }}\n{{ criteria }}", "a.md, line 2: no criteria to show; list them in the study"),
         (
             "--- sistem\n{{ text }}",
-            "a.md, line 1: nobody is called 'sistem'; did you mean 'system'",
+            "a.md, line 1: no role named 'sistem'; did you mean 'system'",
         ),
         ("--- system\n{{ text }}", "a.md has no user message"),
         ("{{ text.__class__ }}", "a.md, line 1: access to attribute '__class__'"),

@@ -298,7 +298,7 @@ def test_a_certificate_ends_by_its_outcome(
 
 
 def test_a_claim_about_no_dataset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="nobody is asked under all views of P2c"), Store() as store:
+    with pytest.raises(Problem, match="no item is asked under all views of P2c"), Store() as store:
         study(until="P2c<0.10", probes=["label_order", "demo_order"], base={"shots": 0}).run(
             tmp_path / "r", store=store, is_quiet=True
         )

@@ -48,7 +48,7 @@ class Cost:
 
 
 def plan(calls: Iterable[Call]) -> Plan:
-    """Return each distinct request once, requests with a common prefix together.
+    """Each distinct request once, requests with a common prefix together.
 
     The order is the walk of the prefix tree: heads are sorted, and the rests behind each head, so
     that neighbours share the longest prefix there is.
@@ -75,7 +75,7 @@ def _place(request: Request) -> tuple[str, int, str]:
 
 
 def price(plan: Plan, stored: Collection[str] = frozenset()) -> dict[str, Cost]:
-    """Return the size of a plan by model: what is asked in all, and what prefix caches can save."""
+    """The size of a plan by model: its requests, and the tokens that prefix caches can save."""
     costs = {model: Cost(calls=n_calls) for model, n_calls in plan.calls_of.items()}
     last: dict[str, Script] = {}
     for group in plan.groups:
@@ -89,7 +89,7 @@ def price(plan: Plan, stored: Collection[str] = frozenset()) -> dict[str, Cost]:
 
 
 def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:
-    """Return what the requests of one group take, behind what was sent before."""
+    """The cost of one group's requests after the requests before it."""
     whole = shared = completion = 0
     for request in requests:
         script = request.script

@@ -30,7 +30,7 @@ NO_LABELS = "no labels"
 """Why a score is undefined where items have no gold class."""
 
 ALPHA = 0.05
-"""The error that a test or a bound allows itself, wherever nobody says otherwise."""
+"""The error rate of tests and bounds, unless set otherwise."""
 LEVEL = 1 - ALPHA
 """The level of an interval."""
 
@@ -65,7 +65,7 @@ Corrections = tuple[tuple[str, str | None], ...]
 
 
 def canonical_json(content: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
+    """The one JSON text of a value: sorted keys, no spaces, no NaN."""
     return _CANONICAL.encode(content)
 
 
@@ -209,8 +209,8 @@ class Places:
     """Fields of an item that may change places, and what each class says about them.
 
     `forms[rank - 1]` is the name of a class with `{p}` where it names place p: "{0}", "{1}>>{0}". A
-    class whose form with moved places is no class ("tie", "{0}={1}") keeps its meaning. `words` is
-    what classes call the places, `noun` what a prompt calls each of them.
+    class whose form with moved places is not a class ("tie", "{0}={1}") keeps its meaning. `words`
+    are the names of the places in classes, `noun` is their name in a prompt.
     """
 
     fields: tuple[str, ...]
@@ -308,7 +308,7 @@ class Item:
 
     @property
     def rank(self) -> Rank:
-        """Return the class of a demonstration, which must have one."""
+        """The class of a demonstration, which must have one."""
         assert self.gold is not None, f"demonstration {self.id} has no class"
         return self.gold
 
@@ -472,7 +472,7 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """Return the shared part as one text."""
+        """The shared part as one text."""
         return "".join(f"{m.role}\x1f{m.content}\x1e" for m in self.before) + self.start
 
 
@@ -504,7 +504,7 @@ class Script:
 
     @property
     def text(self) -> str:
-        """Return the messages as one text, which is what a model gets that takes no messages."""
+        """The messages as one text, for models without a chat interface."""
         return "\n\n".join(message.content for message in self.messages)
 
     @once
@@ -517,7 +517,7 @@ class Script:
 
 @lru_cache(maxsize=1024)
 def _hashed(head: Head) -> hashlib._Hash:
-    """Return the state of a hash after a head; the JSON has no line break, so none is ambiguous."""
+    """The state of a hash after a head; the JSON has no line break, so none is ambiguous."""
     shown = canonical_json([[[m.role, m.content] for m in head.before], head.role])
     return hashlib.sha256(f"{shown}\n{head.start}".encode())
 
@@ -599,7 +599,7 @@ class Question:
         return self.fields["text"]
 
     def script(self, fields: Mapping[str, str]) -> Script:
-        """Return the question about an item as two lines of JSON; items share the first."""
+        """The question about an item as two lines of JSON; items share the first."""
         shown: dict[str, Any] = {
             "labels": [[label.text, label.name, label.rank] for label in self.labels],
             "demos": [[dict(demo.fields), demo.label] for demo in self.demos],
@@ -639,11 +639,11 @@ class Decoding:
 
     @property
     def drawn(self) -> Decoding:
-        """Return how replies are drawn from the whole distribution of a model, each by itself."""
+        """The decoding that samples independent replies from a model's full distribution."""
         return Decoding(temperature=1.0, max_tokens=self.max_tokens, stop=self.stop)
 
     def body(self) -> dict[str, Any]:
-        """Return the fields of a request, only those that are set."""
+        """The fields of a request, only those that are set."""
         fields = {name: value for name, value in vars(self).items() if value not in (None, ())}
         if self.stop:
             fields["stop"] = list(self.stop)
@@ -794,7 +794,7 @@ class Request:
 
     @property
     def max_tokens(self) -> int:
-        """Return how many tokens a reply may have, 0 if the request does not say."""
+        """The maximum number of tokens of a reply, 0 if the request sets none."""
         return _max_tokens(self.params)
 
 

@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 def draw(*key: object) -> float:
-    """Return a number in [0, 1) that depends on the key alone."""
+    """A number in [0, 1) that depends on the key alone."""
     digest = hashlib.sha256(canonical_json(key).encode()).digest()
     return (int.from_bytes(digest[:7]) >> 3) / 2**53
 
 
 def shuffled(things: Sequence[T], *key: object, name: Callable[[T], object]) -> tuple[T, ...]:
-    """Return the things in an order that depends on the key and their names alone."""
+    """The things in an order that depends on the key and their names alone."""
     return tuple(sorted(things, key=lambda thing: (draw(*key, name(thing)), str(name(thing)))))

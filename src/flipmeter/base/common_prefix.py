@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def n_shared(a: Sequence[object], b: Sequence[object]) -> int:
-    """Return how many elements two sequences share at their start, by bisection on slices."""
+    """The length of the common prefix of two sequences, by bisection on slices."""
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2

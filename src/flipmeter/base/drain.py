@@ -46,7 +46,7 @@ class Drain:
 
     @contextmanager
     def telling(self, tell: Callable[[], object]) -> Iterator[None]:
-        """Call somebody when the drain begins, at once if it has."""
+        """Call a function when the drain begins, at once if it has begun."""
         place = object()
         self._senders[place] = tell
         try:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def non_dominated(losses: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-    """Mark the candidates that nobody beats: (..., candidates, axes), less is better on all axes.
+    """Mark the Pareto front: (..., candidates, axes), less is better on all axes.
 
     One beats another if it is nowhere worse and somewhere better; equals do not beat each other.
     """

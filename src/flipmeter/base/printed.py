@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 WIDTH = 160
-"""Room for a table where nobody says how wide the screen is."""
+"""Width of a table where the width of the screen is unknown."""
 
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -14,7 +14,7 @@ ENDED = ("Z", "X")
 
 @dataclass(frozen=True)
 class ProcessName:
-    """Which process; numbers are given anew, so that its start belongs to its name.
+    """A process by its number and its start time, because numbers are reused.
 
     `boot` and `space` say where a number means the same: one start of a machine, one container.
     """
@@ -77,6 +77,6 @@ def is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's, but there
+    except PermissionError:  # another user's, but alive
         return True
     return True

@@ -28,7 +28,7 @@ class Log:
 
     @property
     def study(self) -> Study:
-        """Return the study that the task was made from, answered by the model of the log."""
+        """The study that the task was made from, answered by the model of the log."""
         said = self.header.eval
         about = (said.metadata or {}).get(METADATA)
         if about is None:
@@ -54,7 +54,7 @@ class Log:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Return where a run comes from that was not asked by flipmeter."""
+        """The origin of a run whose requests were not sent by flipmeter."""
         said = self.header.eval
         return {
             "log": self.path.name,
@@ -111,7 +111,7 @@ def import_log(
     is_partial: bool = False,
     ledger: Ledger | None = None,
 ) -> Run:
-    """Store the replies of a log and perform its study with them: nobody is asked.
+    """Store the replies of a log and perform its study with them; no model is called.
 
     Samples that are missing, or failed, are a problem; in a partial run they count as errors.
     """
@@ -149,6 +149,6 @@ def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[Promp
 
 
 def _before_reply(messages: Iterable[Any]) -> list[Any]:
-    """Return the messages that a model was sent, without the one that it wrote."""
+    """The messages that a model was sent, without the one that it wrote."""
     shown = list(messages)
     return shown[:-1] if shown and shown[-1].role == "assistant" else shown

@@ -111,7 +111,7 @@ def _label(text: str, scale: Sequence[str] | Span) -> tuple[str, str]:
 
 
 def _written(value: object) -> str:
-    """A value of a log as text: what is no text is JSON."""
+    """A value of a log as text; other values as JSON."""
     return value if isinstance(value, str) else "" if value is None else canonical_json(value)
 
 

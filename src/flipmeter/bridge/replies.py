@@ -17,7 +17,7 @@ FINISHED = {
 
 
 def reply_of(output: Any) -> Reply:
-    """Return the reply in a `ModelOutput`; thoughts that Inspect sets apart are left out."""
+    """The reply in a `ModelOutput`, without the reasoning that Inspect keeps apart."""
     if not output.choices:
         return Reply(error=output.error or "the output has no choices")
     finish = FINISHED.get(output.stop_reason, "")
@@ -44,7 +44,7 @@ def _usage(usage: Any) -> Usage:
 
 
 def decoding_of(config: Any) -> dict[str, Any]:
-    """Return the `decoding` of a study from a `GenerateConfig`; refuse what changes the prompt."""
+    """The `decoding` of a study from a `GenerateConfig`; no option may change the prompt."""
     if config.system_message:
         raise Problem(
             "the log was made with a system message of its own, which is in no prompt of "

@@ -46,14 +46,14 @@ class PromptSample:
 
     @property
     def id(self) -> str:
-        """Return a name that no other question of the study has."""
+        """A unique name for a question of the study."""
         where = self.metadata
         names = ("dataset", "level", "seed", "item", "view", "repeat")
         return "|".join(str(where[name]) for name in names)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Return where a reply belongs and how it is read, as plain values."""
+        """The place of a reply and the way to read it, as plain values."""
         condition, prompt, item = self.condition, self.call.prompt, self.call.ask.item
         return {
             "dataset": condition.dataset,
@@ -75,7 +75,7 @@ class PromptSample:
 
 
 def questions(study: Study) -> list[PromptSample]:
-    """Return the prompts of a study item by item, so that any beginning holds whole pairs."""
+    """The prompts of a study item by item, so that a truncated run still has whole pairs."""
     _refuse_others(study)
     grid = conditions(study)
     identities = {seat(condition): identity_of(condition.rater.model) for condition in grid}
@@ -103,7 +103,7 @@ def _refuse_others(study: Study) -> None:
 
 
 def offered(metadata: Mapping[str, Any]) -> Prompt:
-    """Return what a reply is read against: the labels of a prompt, without its text."""
+    """The labels of a prompt, without its text, to parse a reply with."""
     nothing = Script.of([Message("user", "")])
     answers, ranks = tuple(metadata["answers"]), tuple(metadata["ranks"])
     is_mirrored = bool(metadata.get("is_mirrored"))
@@ -133,7 +133,7 @@ def extract_of(metadata: Mapping[str, Any]) -> Extract | None:
 
 
 def figures(estimates: pl.DataFrame, contrasts: Sequence[Contrast]) -> dict[str, float]:
-    """Return the flip rates, the noise and the accuracy with their intervals, by name.
+    """The flip rates, the noise and the accuracy with their intervals, by name.
 
     Where there are several datasets, levels or seeds, their names stand before. A rate that is
     undefined is left out; its n and its failures are not.

@@ -101,7 +101,7 @@ positions = _registered("positions")
 
 
 def as_task(study: Study) -> Task:
-    """Return a study as a task, one sample for every item and view."""
+    """A study as a task, one sample for every item and view."""
     raters = [rater for level in study.levels().values() for rater in study.raters(level)]
     longest = max((rater.decoding for rater in raters), key=lambda how: how.max_tokens)
     return Task(
@@ -137,7 +137,7 @@ def _message(message: Message) -> ChatMessage:
 
 
 def _config(decoding: Decoding) -> GenerateConfig:
-    """Return how a reply is drawn, as Inspect says it."""
+    """The decoding settings in Inspect's terms."""
     fields = decoding.body()
     for name in ("min_p", "repetition_penalty"):
         if name in fields:

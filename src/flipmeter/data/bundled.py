@@ -36,7 +36,7 @@ def read_reviews(paths: Sequence[Path]) -> list[Row]:
 
 
 def fetch_vader() -> Path:
-    """Return the cache folder with VADER's ground truth, fetched where it is not there yet."""
+    """The cache folder with VADER's ground truth, downloaded if missing."""
     return fetch_from_index(
         "vaderSentiment==3.3.2",
         "additional_resources/hutto_ICWSM_2014.tar.gz",
@@ -47,7 +47,7 @@ def fetch_vader() -> Path:
 
 
 def read_vader(member: str) -> Reader:
-    """Return a reader of one ground-truth file: lines of id, mean rating and text by tabs."""
+    """A reader of one ground-truth file: lines of id, mean rating and text by tabs."""
 
     def read(paths: Sequence[Path]) -> list[Row]:
         (path,) = paths

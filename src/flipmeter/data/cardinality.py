@@ -71,7 +71,7 @@ def _merged_weights(dataset: Dataset, merging: Merging) -> tuple[float, ...]:
 def merge_sample(
     drawn: Sample, scale: Scale, n_classes: int, groups: Groups | None = None
 ) -> Sample:
-    """Give what was drawn from the full scale the labels of fewer classes; nothing is drawn anew.
+    """Relabel a sample of the full scale with fewer classes, without sampling again.
 
     Five demonstrations of each of five classes become 10, 5 and 10 of three.
     """
@@ -89,7 +89,7 @@ def merge_sample(
 
 
 def merging_of(scale: Scale, n_classes: int, groups: Groups | None = None) -> Merging:
-    """Return how a scale becomes one of fewer classes."""
+    """The mapping from a scale to one with fewer classes."""
     return _built_in(scale, n_classes) if groups is None else _told(scale, n_classes, groups)
 
 

@@ -138,7 +138,7 @@ def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
 
 
 def _first_pool(entry: CatalogEntry, folder: Path, test: str) -> str | None:
-    """Return the preferred pool that is there; a dataset that has none sets items aside."""
+    """The preferred pool among those present; a dataset without one sets items aside."""
     if not entry.pools:
         return None
     for name in entry.pools:

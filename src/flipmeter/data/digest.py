@@ -17,7 +17,7 @@ def is_blank(text: str) -> bool:
 
 
 def content_key(item: Item) -> str:
-    """Return what two items share when they are the same but for case and white space."""
+    """A digest that items share if they differ only in case and white space."""
     return canonical_json(
         {name: " ".join(value.casefold().split()) for name, value in item.fields.items()}
     )
@@ -35,7 +35,7 @@ def unit_digests(item: Item) -> set[str]:
 
 
 def dataset_digest(scale: Scale, pool: Sequence[Item], test: Sequence[Item]) -> str:
-    """Return the SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
+    """The SHA-256 of the classes and of all items' fields and gold, in order; not of ids."""
     digest = hashlib.sha256(canonical_json(list(scale.names)).encode())
     if scale.nominal:
         digest.update(b"\nnominal")

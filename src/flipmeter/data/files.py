@@ -167,7 +167,7 @@ def with_demos(
     fields: Mapping[str, str] | None = None,
     quotes: bool | None = None,
 ) -> Dataset:
-    """Return a dataset whose demonstrations are those of a file, in its order.
+    """A dataset whose demonstrations are those of a file, in its order.
 
     Test items that are shown there must not be tested: they are left out, and counted.
     """

@@ -82,7 +82,7 @@ Places = Mapping[str, float]
 
 
 def guess_text(table: Table, label: str | None = None) -> list[str]:
-    """Return the columns that may hold the texts; the name decides, else who is longest by far."""
+    """The columns that may hold the texts: by name, else by far the longest values."""
     found = {
         column: values
         for column, values in _columns(table)
@@ -99,7 +99,7 @@ def guess_text(table: Table, label: str | None = None) -> list[str]:
 
 
 def guess_label(table: Table, text: str | None = None) -> list[str]:
-    """Return the columns that may hold the labels: few values, an order, a name that says so."""
+    """The columns that may hold the labels: few values, an order, a telling name."""
     found = {
         column: values
         for column, values in _columns(table)
@@ -178,12 +178,12 @@ def _is_one_edit(word: str, other: str) -> bool:
 
 
 def classes_in(table: Table, column: str) -> list[object]:
-    """Return the different values of a column, as they are first written."""
+    """The different values of a column, as they are first written."""
     return _distinct(_values(table, column))
 
 
 def guess_order(values: Sequence[object]) -> list[object]:
-    """Return classes lowest first, nothing if their words do not tell."""
+    """Classes lowest first; empty if their words show no order."""
     keys = {_folded(value): value for value in values}
     for read in (_numbers, _on_a_ladder, _grades, _between_poles, _negated):
         places = read(list(keys))
@@ -225,7 +225,7 @@ def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:
 
 
 def is_text_column(table: Table, column: str) -> bool:
-    """Whether a column holds texts that somebody reads."""
+    """Whether a column holds texts for people to read."""
     values = _values(table, column)
     return bool(values) and _is_read(column, values)
 
@@ -244,7 +244,7 @@ def _columns(table: Table) -> Iterator[tuple[str, list[object]]]:
 
 
 def _values(table: Table, column: str) -> list[object]:
-    """Return what stands in a column, but for empty cells and rows that cannot be read."""
+    """The values of a column, without empty cells and unreadable rows."""
     values = (record.values.get(column) for record in table.records)
     return [v for v in values if v is not None and not (isinstance(v, str) and is_blank(v))]
 
@@ -317,7 +317,7 @@ def _between_poles(keys: Sequence[str]) -> Places | None:
 
 
 def _place(key: str, low: str, high: str) -> float | None:
-    """Return how far a class stands from the middle: "very negative" is at -3."""
+    """The distance of a class from the middle: "very negative" is at -3."""
     if key in _MIDDLE.split(", "):
         return 0.0
     strength, _, rest = key.rpartition(" ")

@@ -78,7 +78,7 @@ def load_hub(
 
 
 def _open(where: str, config: str | None, revision: str | None) -> Any:
-    """Return a Dataset or a mapping of splits, as the `datasets` package gives it."""
+    """A Dataset or a mapping of splits, as the `datasets` package gives it."""
     try:
         import datasets
     except ImportError as error:

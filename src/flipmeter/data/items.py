@@ -45,7 +45,7 @@ class Columns:
         return {"text": self.text, **self.fields} if self.text else dict(self.fields)
 
     def of(self, table: Table) -> Columns:
-        """Return the columns of a table, which may do without a text where it has other fields."""
+        """The columns of a table; the text is optional if there are other fields."""
         is_joined = self.fields and self.text == Columns.text and self.text not in table.columns
         return replace(self, text="") if is_joined else self
 
@@ -99,7 +99,7 @@ def read_items(table: Table, columns: Columns, labels: Labels, role: Role) -> Re
 
 
 def _fault(record: Record, columns: Columns, labels: Labels) -> tuple[str, str] | None:
-    """Return the reason and the message for the first thing wrong with a row, if any."""
+    """The reason and the message for the first thing wrong with a row, if any."""
     if record.fault:
         return "malformed", record.fault
     places = labels.task.places
@@ -130,7 +130,7 @@ def _label_fault(record: Record, columns: Columns, labels: Labels) -> tuple[str,
 
 
 def text_fault(column: str, value: object) -> tuple[str, str] | None:
-    """Return the reason and the message if a value is no text to rate."""
+    """The reason and the message if a value is not a text to rate."""
     if value is None:
         return "empty", f"the field '{column}' is empty; fill it in or remove the row"
     if not isinstance(value, str):

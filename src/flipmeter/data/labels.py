@@ -39,7 +39,7 @@ class Labels:
     ranks: Mapping[str, Rank]
 
     def rank(self, raw: object) -> Rank:
-        """Return the rank that a raw value means, or NO_CLASS."""
+        """The rank that a raw value means, or NO_CLASS."""
         span = self.task.scale.span
         if span is None:
             return self.ranks.get(label_key(raw), NO_CLASS)
@@ -47,7 +47,7 @@ class Labels:
         return NO_CLASS if number is None else span.rank(number)
 
     def complaint(self, raw: object) -> str:
-        """Say why a raw value is no class, and the way out."""
+        """The message for a raw value that is not a class, with the way out."""
         names = list(self.task.scale.names)
         text = f"the label {shorten(raw)} is not on the scale"
         if (span := self.task.scale.span) is not None:
@@ -146,14 +146,14 @@ def _written(task: Task, values: tuple[str, ...], *, nominal: bool) -> Task:
 def _target(raw: object, value: object, targets: Mapping[str, Rank]) -> Rank:
     if label_key(value) not in targets:
         raise Problem(
-            f"labels maps {shorten(raw)} to {shorten(value)}, which is no class"
+            f"labels maps {shorten(raw)} to {shorten(value)}, which is not a class"
             f"{suggestion(label_key(value), list(targets))}"
         )
     return targets[label_key(value)]
 
 
 def label_key(raw: object) -> str:
-    """Return one spelling for what means the same: " High", "high"; 4, 4.0, "4 stars", "★★★★"."""
+    """One spelling for equal labels: " High", "high"; 4, 4.0, "4 stars", "★★★★"."""
     if isinstance(raw, float) and raw.is_integer():
         raw = int(raw)
     text = " ".join(str(raw).casefold().split()).replace("\ufe0f", "")
@@ -165,7 +165,7 @@ def label_key(raw: object) -> str:
 
 
 def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "label") -> Task:
-    """Return the vocabulary of a prompt; what is not given follows from the scale and column."""
+    """The vocabulary of a prompt; defaults follow from the scale and the column."""
     given = scale if isinstance(scale, Scale) else None
     names = given.names if given else _class_names(scale)
     if isinstance(task, Task):
@@ -220,7 +220,7 @@ def _class_name(value: object) -> str:
 
 
 def shorten(value: object, width: int = 60) -> str:
-    """Return a value as an error shows it: quoted and never longer than a line."""
+    """A value as an error shows it: quoted and never longer than a line."""
     shown = repr(value)
     return shown if len(shown) <= width else f"{shown[: width - 4]}...{shown[-1]}"
 

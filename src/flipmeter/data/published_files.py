@@ -99,7 +99,7 @@ def read_semeval(paths: Sequence[Path]) -> list[Row]:
 
 
 def read_tweets(*names: str) -> Reader:
-    """Return a reader of TweetEval's aligned lines that checks `mapping.txt` for these names."""
+    """A reader of TweetEval's aligned lines that checks `mapping.txt` for these names."""
 
     def read(paths: Sequence[Path]) -> list[Row]:
         texts_path, labels_path, mapping_path = paths
@@ -180,7 +180,7 @@ def _olid_rank(path: Path, number: int, label: str) -> Rank:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """Return numbered lines; only a new line ends one, as texts hold U+2028 and its kind."""
+    """Numbered lines; only a newline ends one, because texts contain U+2028 and the like."""
     lines = read_text(path).split("\n")
     if lines[-1] == "":
         lines.pop()

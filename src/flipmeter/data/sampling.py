@@ -224,7 +224,7 @@ def _quotas(
     balance: Balance,
     aside: Mapping[Rank, int],
 ) -> dict[Rank, int]:
-    """Return how many test items each class gives, or say which class has too few."""
+    """The number of test items per class; a class with too few is a Problem."""
     have = {rank: len(items) for rank, items in strata.items()}
     if balance == "proportional" or ALIKE in have:
         total = sum(have.values())

@@ -217,7 +217,7 @@ def _read_separated(
     rows = quoted_rows(path, separator) if quotes else _plain_rows(path, separator)
     _, header = next(rows, (0, []))
     columns = tuple(name.strip() for name in header)
-    # Spreadsheets leave empty columns behind; nobody can ask for one without a name.
+    # Spreadsheets leave empty columns behind; a column without a name cannot be asked for.
     read = columns if wanted is None else wanted
     if len(columns) > COLUMNS:
         raise Problem(f"{path} has {len(columns):,} columns, and {COLUMNS:,} are the most")

@@ -57,7 +57,7 @@ def _array(sizes: Sequence[int], n_rows: int, key: tuple[int, ...]) -> Codes | N
 def _column(
     array: Codes, sizes: Sequence[int], alike: Floats, size: int, key: tuple[int, ...]
 ) -> Codes | None:
-    """Return a balanced column that is orthogonal to all before it."""
+    """A balanced column that is orthogonal to all before it."""
     n_rows = len(array)
     for attempt in range(COLUMNS):
         order = shuffled(range(n_rows), "array", *key, attempt, name=str)

@@ -57,6 +57,6 @@ def is_one_at_a_time(names: Iterable[str]) -> bool:
 
 
 def levels_of(base: Mapping[str, Any], vary: Levels) -> dict[str, tuple[Any, ...]]:
-    """Return the levels of the factors that vary, the base's first."""
+    """The levels of the factors that vary, the base's first."""
     found = {name: tuple(dict.fromkeys([base[name], *values])) for name, values in vary.items()}
     return {name: found[name] for name in in_style_order(found) if len(found[name]) > 1}

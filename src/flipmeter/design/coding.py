@@ -21,7 +21,7 @@ SMALL = 1e-8
 
 @lru_cache(maxsize=64)
 def contrasts(n_levels: int) -> Floats:
-    """Return Helmert contrasts (levels x levels - 1) that have variance 1 in balanced data."""
+    """Helmert contrasts (levels x levels - 1) that have variance 1 in balanced data."""
     steps = np.arange(1, n_levels)
     table = np.triu(np.ones((n_levels, n_levels - 1)))
     table[steps, steps - 1] = -steps
@@ -31,7 +31,7 @@ def contrasts(n_levels: int) -> Floats:
 
 
 def columns(codes: Codes, sizes: Sequence[int], term: Term) -> Floats:
-    """Return the columns of a term: the products of its factors' contrasts."""
+    """The columns of a term: the products of its factors' contrasts."""
     found = np.ones((len(codes), 1))
     for factor in term:
         own = contrasts(sizes[factor])[codes[:, factor]]
@@ -40,33 +40,33 @@ def columns(codes: Codes, sizes: Sequence[int], term: Term) -> Floats:
 
 
 def model_matrix(codes: Codes, sizes: Sequence[int], terms: Sequence[Term]) -> Floats:
-    """Return a column of ones and the columns of all terms."""
+    """A column of ones and the columns of all terms."""
     return np.hstack([np.ones((len(codes), 1)), *(columns(codes, sizes, term) for term in terms)])
 
 
 def main_terms(sizes: Sequence[int]) -> list[Term]:
-    """Return a term for every factor that varies."""
+    """A term for every factor that varies."""
     return [(factor,) for factor, size in enumerate(sizes) if size > 1]
 
 
 def pair_terms(sizes: Sequence[int]) -> list[Term]:
-    """Return a term for every two factors that vary."""
+    """A term for every two factors that vary."""
     varied = [factor for (factor,) in main_terms(sizes)]
     return list(combinations(varied, 2))
 
 
 def n_columns(sizes: Sequence[int], term: Term) -> int:
-    """Return the degrees of freedom that a term has if all of it can be estimated."""
+    """The degrees of freedom that a term has if all of it can be estimated."""
     return int(np.prod([sizes[factor] - 1 for factor in term]))
 
 
 def rank(matrix: Floats) -> int:
-    """Return the number of independent columns."""
+    """The number of independent columns."""
     return int(np.linalg.matrix_rank(matrix)) if matrix.size else 0
 
 
 def beyond(known: Floats, added: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return what added columns bring beyond known ones: a basis, and which columns were kept.
+    """The part of added columns that known ones do not span: a basis, and the columns kept.
 
     `known` must have orthonormal columns. A column is kept if neither they nor the columns kept
     before explain it; for each there is one column of the basis.

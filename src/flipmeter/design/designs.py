@@ -20,7 +20,7 @@ MOST_CANDIDATES = 2_048
 
 
 def factorial(levels: Levels, *, allowed: Allowed | None = None) -> list[Cell]:
-    """Return every allowed combination of levels, the base first."""
+    """Every allowed combination of levels, the base first."""
     _check(levels, allowed)
     n_cells = _n_cells(levels)
     if n_cells > MOST_CELLS:
@@ -29,7 +29,7 @@ def factorial(levels: Levels, *, allowed: Allowed | None = None) -> list[Cell]:
 
 
 def one_at_a_time(levels: Levels, *, allowed: Allowed | None = None) -> list[Cell]:
-    """Return the base, then every cell that differs from it in one factor."""
+    """The base, then every cell that differs from it in one factor."""
     base = _check(levels, allowed)
     changed = [{**base, name: value} for name, values in levels.items() for value in values[1:]]
     return [base, *(cell for cell in changed if _may(allowed, cell))]
@@ -38,7 +38,7 @@ def one_at_a_time(levels: Levels, *, allowed: Allowed | None = None) -> list[Cel
 def fractional(
     levels: Levels, n_runs: int | None = None, *, seed: int = 0, allowed: Allowed | None = None
 ) -> list[Cell]:
-    """Return the cells that tell most about main effects and then about two-way interactions.
+    """The most informative cells for main effects, then for two-way interactions.
 
     The base comes first and no cell twice. Too few cells to know all interactions are an orthogonal
     array where one of the size is found whose cells are allowed, so that main effects are known as
@@ -69,7 +69,7 @@ def fractional(
 
 
 def default_runs(levels: Levels) -> int:
-    """Return twice the number of parameters of the main effects, rounded up to balanced levels.
+    """Twice the number of parameters of the main effects, rounded up to balanced levels.
 
     The paper's six prompt factors get 36. It is never more than all cells.
     """
@@ -81,7 +81,7 @@ def default_runs(levels: Levels) -> int:
 
 
 def _array(levels: Levels, n_runs: int, seed: int, allowed: Allowed | None) -> list[Cell] | None:
-    """Return an orthogonal array with the base in it and only allowed cells, if one is found."""
+    """An orthogonal array with the base in it and only allowed cells, if one is found."""
     found = orthogonal_array([len(values) for values in levels.values()], n_runs, seed)
     if found is None:
         return None
@@ -112,7 +112,7 @@ def _may(allowed: Allowed | None, cell: Cell) -> bool:
 
 
 def _candidates(levels: Levels, seed: int, allowed: Allowed | None) -> list[Cell]:
-    """Return the allowed cells, the base first; of very many a share that the seed draws."""
+    """The allowed cells, the base first; of very many a share that the seed draws."""
     if _n_cells(levels) <= MOST_CANDIDATES:
         return [cell for cell in _cells(levels) if _may(allowed, cell)]
     drawn = {tuple(values[0] for values in levels.values()): None}
@@ -127,7 +127,7 @@ def _candidates(levels: Levels, seed: int, allowed: Allowed | None) -> list[Cell
 
 
 def _check(levels: Levels, allowed: Allowed | None) -> Cell:
-    """Return the base; refuse levels that are no levels, and a base that is not allowed."""
+    """The base cell; unknown levels and a base that is not allowed are refused."""
     if not levels:
         raise Problem("a design needs a factor; add one to `vary:`")
     for name, values in levels.items():

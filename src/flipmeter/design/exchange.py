@@ -49,7 +49,7 @@ class _Information:
         return cls(x, prior, inverse, ((x @ inverse) * x).sum(axis=1))
 
     def gain(self, old: int) -> Floats:
-        """Return how much each candidate in the place of a row would add to the log of it."""
+        """The gain in log determinant from putting each candidate in the place of a row."""
         across = self.x @ (self.inverse @ self.x[old])
         raised = (1 + self.variance) * (1 - self.variance[old]) + across**2
         added: Floats = np.log(np.maximum(raised, np.finfo(float).tiny))
@@ -92,7 +92,7 @@ class _Search:
         return True
 
     def _imbalance(self, old: int) -> Floats:
-        """Return how much each candidate would add to the sum of squared counts of levels.
+        """The increase in the sum of squared level counts from each candidate.
 
         A level that is not shown at all counts as very many.
         """
@@ -111,12 +111,12 @@ class _Search:
         return round(known - BALANCE * uneven / len(self.rows), DECIMALS)
 
     def _shown(self, column: Codes) -> Codes:
-        """Return how often each level of a factor is shown."""
+        """The number of cells at each level of a factor."""
         return np.bincount(column[self.rows], minlength=int(column.max()) + 1)
 
 
 def choose(codes: Codes, sizes: Sequence[int], n_runs: int, seed: int) -> list[int]:
-    """Return the places of the cells to ask; the first candidate is always among them."""
+    """The indices of the chosen cells; the first candidate is always one of them."""
     mains = model_matrix(codes, sizes, main_terms(sizes))
     pairs = [columns(codes, sizes, term) for term in pair_terms(sizes)]
     x = np.hstack([mains, *pairs])

@@ -45,7 +45,7 @@ class Quality:
     standing: Mapping[str, Standing]
 
     def terms(self, standing: Standing) -> list[str]:
-        """Return the terms that stand so."""
+        """The terms with this status."""
         return [term for term, stands in self.standing.items() if stands == standing]
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ def assess(levels: Levels, cells: Sequence[Cell]) -> Quality:
 
 
 def encode(levels: Levels, cells: Sequence[Cell]) -> Codes:
-    """Return the place of every level of every cell."""
+    """The index of every level of every cell."""
     codes = np.zeros((len(cells), len(levels)), dtype=np.int64)
     for place, (factor, values) in enumerate(levels.items()):
         known = list(values)
@@ -89,7 +89,7 @@ def encode(levels: Levels, cells: Sequence[Cell]) -> Codes:
 
 
 def efficiency(matrix: Floats) -> float:
-    """Return the D-efficiency: 1 for orthogonal columns of variance 1, 0 for dependent ones."""
+    """The D-efficiency: 1 for orthogonal columns of variance 1, 0 for dependent ones."""
     n, p = matrix.shape
     if rank(matrix) < p:
         return 0.0
@@ -113,7 +113,7 @@ def _standing(
 
 
 def _gain(codes: Codes, sizes: Sequence[int], term: Term, beside: Sequence[Term]) -> int:
-    """Return how many columns of a term the others beside it do not explain."""
+    """The number of a term's columns that the other terms do not explain."""
     others = [other for other in beside if other != term]
     without = rank(model_matrix(codes, sizes, others))
     return rank(model_matrix(codes, sizes, [*others, term])) - without

@@ -44,8 +44,8 @@ class Provider(Family):
 
     `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
     `alternatives` is how many tokens the completions interface shows beside each token of a reply.
-    One that `needs_key` is a vendor, whose key is for nobody else. `wires` are its interfaces, and
-    `table` says by the name of a model which fields it takes.
+    One that `needs_key` is a vendor, whose key is sent to no one else. `wires` are its interfaces,
+    and `table` lists the fields that a model takes, by its name.
     """
 
     base_url: str | None

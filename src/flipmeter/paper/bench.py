@@ -18,7 +18,7 @@ FIVE = ("very negative", "negative", "neutral", "positive", "very positive")
 
 
 class Bench:
-    """Runs studies whose replies nobody keeps; equal requests are asked once."""
+    """Runs studies without keeping their replies; equal requests are sent once."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

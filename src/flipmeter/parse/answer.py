@@ -50,7 +50,7 @@ REFUSED = {"content_filter", "refusal", "safety"}
 def parse(reply: Reply, prompt: Prompt, how: Extract | None = None) -> Answer:
     """Read a reply to a prompt; one in which no label can be read keeps its probabilities.
 
-    Of a structured reply, `how` says where the label stands; what it begins with is no label, so
+    Of a structured reply, `how` names the place of the label; its first words are not a label, so
     that it has no probabilities.
     """
     slot, fault = _read(reply, prompt, how)

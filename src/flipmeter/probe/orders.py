@@ -94,7 +94,7 @@ def descending(demos: Demos, seed: int) -> Demos:
 
 @demo_orders.register("random")
 def random(demos: Demos, seed: int) -> Demos:
-    """Shuffle anew, drawn again while it equals another order.
+    """A new shuffle, drawn again while it equals another order.
 
     With one demonstration of each of two classes there is no fourth order: the collision stays,
     the prompts are equal, and the contrast is reported as "not identified".

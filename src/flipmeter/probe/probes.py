@@ -249,7 +249,7 @@ _special(
 
 
 def contrasts_of(names: Sequence[str], *, includes_base: bool = True) -> tuple[Contrast, ...]:
-    """Return the contrasts of some probes; an aggregate of orders may leave the base order out.
+    """The contrasts of some probes; an aggregate of orders may leave the base order out.
 
     Where only two views would be left there is no aggregate: placements keep theirs, whose base is
     "before".
@@ -283,7 +283,7 @@ def expand(
     repeated: Sequence[str] = ("base", "reversed"),
     n_places: int | None = None,
 ) -> tuple[View, ...]:
-    """Return the distinct views of some probes, the base first, repeats of a view after it.
+    """The distinct views of some probes, the base first, repeats of a view after it.
 
     `n_places` is how many fields may change places; without it all orders of places count.
     """

@@ -152,13 +152,13 @@ def _listwise_compare(
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as a sentence offers them: "1 or 2", "1, 2, or 3"."""
+    """Words as a sentence offers them: "1 or 2", "1, 2, or 3"."""
     *most, last = words
     return f"{most[0]} or {last}" if len(most) == 1 else f"{', '.join(most)}, or {last}"
 
 
 def _poles(task: Task, view: View) -> tuple[str, str]:
-    """Return the words for the first and the last that a list shows."""
+    """The words for the first and the last entry of a list."""
     poles = task.scale.low, task.scale.high
     return poles if view.is_natural else poles[::-1]
 
@@ -170,7 +170,7 @@ def _by_group(
     answers: tuple[str, ...],
     ranks: tuple[Rank, ...],
 ) -> Write:
-    """Return what asks about an item behind a group; a part is the number of the group."""
+    """The renderer of comparisons with a group; a part is the number of the group."""
     heads = [head(group) for group in groups]
 
     def write(item: Item, part: str) -> Prompt:

@@ -32,7 +32,7 @@ BREAK = "\n\n"
 
 
 def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Return what puts an item under a view: the header, the demonstrations and one query."""
+    """The renderer of items under a view: header, demonstrations and one query."""
     labels = [label_of(task, style, view, demo) for demo in demos]
     kind = kind_of(task, style, has_demos=bool(demos))
 
@@ -49,7 +49,7 @@ def pointwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wr
 def _scripts(
     style: Style, view: View, shown: HeaderParts, demos: Sequence[Item], labels: Sequence[str]
 ) -> Callable[[Item], Script]:
-    """Return what writes the messages about an item: a prompt file's, or our own."""
+    """The writer of the messages about an item: a prompt file's, or the built-in one."""
     if style.prompt:
         return fill(read_template(style.prompt), shown, style, view, demos, labels).script
     task = shown.task
@@ -82,7 +82,7 @@ def render(task: Task, style: Style, view: View, demos: Sequence[Item], item: It
 
 
 def unshown(style: Style, task: Task) -> frozenset[str]:
-    """Return the probes that prompts of a style about a task have no place for."""
+    """The probes that have no place in the prompts of a style and task."""
     lists_nothing = task.scale.span is not None
     if style.prompt:
         unshown = read_template(style.prompt).unshown

@@ -11,7 +11,7 @@ from flipmeter.types import Example, Item, Prompt, Question, Style, Task, View
 
 
 def question(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Return what puts an item under a view: its fields, the labels and the demonstrations."""
+    """The renderer of items under a view: fields, labels and demonstrations."""
     examples = tuple(
         Example(dict(demo.fields), label_of(task, style, view, demo)) for demo in demos
     )

@@ -84,7 +84,7 @@ class Template:
             if mark[1] not in get_args(Speaker):
                 line = self.source.count("\n", 0, mark.start()) + 1
                 known = suggestion(mark[1], [*get_args(Speaker)])
-                raise Problem(f"{self.name}, line {line}: nobody is called '{mark[1]}'{known}")
+                raise Problem(f"{self.name}, line {line}: no role named '{mark[1]}'{known}")
         try:
             self._compiled  # noqa: B018 - a syntax error is told before anything is asked
         except TemplateSyntaxError as error:
@@ -106,7 +106,7 @@ class Template:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Return the places by name, each with the line where it first stands."""
+        """The placeholders by name, each with the line of its first use."""
         wanted = meta.find_undeclared_variables(self._tree)
         lines: dict[str, int] = {}
         for node in self._tree.find_all(nodes.Name):
@@ -125,7 +125,7 @@ class Template:
 
     @property
     def unshown(self) -> frozenset[str]:
-        """Return the probes that the prompt has no place for."""
+        """The probes that have no placeholder in the prompt."""
         shows = {
             "label_order": LABELS in self.places,
             "demo_order": self.has_demos,
@@ -186,7 +186,7 @@ class Template:
 
 @lru_cache(maxsize=64)
 def read_template(source: str, name: str = "the prompt file") -> Template:
-    """Return the template of a prompt file, the same one for the same text."""
+    """The template of a prompt file, the same one for the same text."""
     return Template(source, name)
 
 
@@ -196,7 +196,7 @@ def _said(error: BaseException) -> str:
 
 
 def _line(error: BaseException) -> int:
-    """Return the line of a template in which rendering failed."""
+    """The line of a template in which rendering failed."""
     line, step = 1, error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename == "<template>":
@@ -216,7 +216,7 @@ def _plain(text: str) -> str:
 
 
 def listed_criteria(text: str, order: str = "base") -> Listed[str]:
-    """Return criteria, one a line, in an order; printed, they are a numbered list."""
+    """Criteria, one per line, in an order; printed, they are a numbered list."""
     parts = tuple(line.strip() for line in text.splitlines() if line.strip())
     shown = {"base": parts, "reversed": parts[::-1], "rotated": parts[1:] + parts[:1]}[order]
     return Listed("\n".join(f"{n}. {part}" for n, part in enumerate(shown, 1)), shown)
@@ -234,7 +234,7 @@ class Filled:
     places: Places | None = None
 
     def script(self, item: Item) -> Script:
-        """Return the messages about an item, split where items begin to differ."""
+        """The messages about an item, split where items begin to differ."""
         return self._split(self._messages(item))
 
     def _split(self, messages: tuple[Message, ...]) -> Script:
@@ -246,7 +246,7 @@ class Filled:
 
     @cached_property
     def _head(self) -> Head:
-        """Return the messages and whole lines that two items share which have nothing in common."""
+        """The messages and whole lines shared by two items that have nothing in common."""
         nulls = (Item(text, {"text": text}, role="null") for text in ("A", "B"))
         try:
             one, other = (self._messages(item) for item in nulls)
@@ -261,7 +261,7 @@ class Filled:
 
     @property
     def _own_places(self) -> list[str]:
-        """Return the places that items fill; criteria of the study are the same for all."""
+        """The placeholders filled from the item; criteria of the study are not among them."""
         return [place for place in self.template.places if place != CRITERIA or not self.criteria]
 
     def _messages(self, item: Item) -> tuple[Message, ...]:

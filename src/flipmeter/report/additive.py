@@ -24,7 +24,7 @@ NUMBERS = ("baseline", "forecast", "measured", "interaction")
 
 
 def forecast_table(forecasts: pl.DataFrame) -> Table:
-    """Return forecasts for a terminal, means over datasets; `forecast_notes` belong under them.
+    """Forecasts for a terminal, means over datasets; `forecast_notes` belong under them.
 
     A config without any forecast has no lines: its note says why.
     """
@@ -48,7 +48,7 @@ def forecast_table(forecasts: pl.DataFrame) -> Table:
 
 
 def number_text(row: Record, name: str) -> str:
-    """Return "0.604 [0.551, 0.655]", or a word for why there is no number."""
+    """ "0.604 [0.551, 0.655]", or a word for why there is no number."""
     value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
     if value is None:
         return next((word for reason, word in GAPS.items() if reason in str(row["note"])), "-")
@@ -58,7 +58,7 @@ def number_text(row: Record, name: str) -> str:
 
 
 def forecast_notes(forecasts: pl.DataFrame) -> list[str]:
-    """Return what a reader of the table must know: mode, what is added up, and every note."""
+    """The notes of the table: its mode, the sum behind a forecast, and the rest."""
     levels = forecasts.select("config", "levels").unique(maintain_order=True).iter_rows()
     added = (f"{config}: {names}" for config, names in levels)
     return [IN_MODE[forecasts["mode"][0]], ADDITIVE, *added, *_notes(forecasts)]

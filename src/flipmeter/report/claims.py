@@ -21,7 +21,7 @@ BEYOND_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 
 def claim_of(row: Record) -> str:
-    """Return what is claimed, in short."""
+    """The claim in short."""
     name = row["metric"] if row["where"] == "base" else f"{row['metric']} {row['where']}"
     if row["is_drift"]:
         return f"{name} worse by less than {_number(row, row['limit'])}"
@@ -29,7 +29,7 @@ def claim_of(row: Record) -> str:
 
 
 def claims_table(claims: pl.DataFrame, title: str) -> Table:
-    """Return every claim with its bounds, its p-values and its word."""
+    """Every claim with its bounds, its p-values and its verdict."""
     table = Table(title=Text(title), title_justify="left")
     for name in HEAD:
         table.add_column(name)
@@ -40,7 +40,7 @@ def claims_table(claims: pl.DataFrame, title: str) -> Table:
 
 
 def claims_markdown(claims: pl.DataFrame, title: str, notes: Sequence[str]) -> str:
-    """Return the claims as a summary for a pull request; what is wrong or open comes first."""
+    """The claims as a summary for a pull request, the failed and the undecided first."""
     order = pl.col("word").replace_strict(
         {**dict.fromkeys(GOOD, 2), **dict.fromkeys(BAD, 0)}, default=1
     )
@@ -52,7 +52,7 @@ def claims_markdown(claims: pl.DataFrame, title: str, notes: Sequence[str]) -> s
 
 
 def claims_junit(claims: pl.DataFrame, name: str) -> str:
-    """Return the claims as test cases: broken is a failure, not settled an error."""
+    """The claims as test cases: broken is a failure, not settled an error."""
     words = claims["word"].to_list()
     counts = {
         "tests": str(len(words)),
@@ -77,7 +77,7 @@ def claims_junit(claims: pl.DataFrame, name: str) -> str:
 
 
 def _cells(row: Record) -> list[str]:
-    """Return the cells of a claim; the last is its word and what would settle it."""
+    """The cells of a claim; the last is its verdict and the items still needed."""
     span = ""
     if row["low"] is not None:
         span = f"{_number(row, row['low'])} to {_number(row, row['high'])}"
@@ -114,5 +114,5 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a text that XML can hold."""
+    """A text without characters that XML forbids."""
     return BEYOND_XML.sub("\ufffd", text)

@@ -98,12 +98,12 @@ def _cells(rows: pl.DataFrame, metrics: Sequence[str], text: Any) -> tuple[str, 
 
 
 def term_title(term: str) -> str:
-    """Return a term in words: "Label format × Demo count"."""
+    """A term in words: "Label format × Demo count"."""
     return REMAINDERS.get(term) or " × ".join(factor_title(name) for name in term.split(":"))
 
 
 def term_text(row: Record) -> str:
-    """Return "41 % (2) p 0.003 **", or a dash where there is no test."""
+    """ "41 % (2) p 0.003 **", or a dash where there is no test."""
     parts = []
     if row["share"] is not None:
         parts.append(f"{100 * row['share']:.0f} % ({100 * row['share_by_chance']:.0f})")
@@ -118,7 +118,7 @@ def _stars(row: Record) -> str:
 
 
 def level_text(row: Record) -> str:
-    """Return "+2.2 [-1.0, 5.3]", or a dash."""
+    """ "+2.2 [-1.0, 5.3]", or a dash."""
     if row["value"] is None:
         return "-"
     ends = f"[{plain_points(row['low'])}, {plain_points(row['high'])}]"
@@ -181,7 +181,7 @@ def _by_standing(pairs: pl.DataFrame) -> pl.DataFrame:
 
 
 def effect_table(effects: pl.DataFrame) -> Table:
-    """Return effects for a terminal; `effect_notes` belong under them."""
+    """Effects for a terminal; `effect_notes` belong under them."""
     layout = lay_out(effects)
     table = Table(
         title="What each factor does, alone and together with another",
@@ -204,12 +204,12 @@ def effect_table(effects: pl.DataFrame) -> Table:
 
 
 def effect_notes(effects: pl.DataFrame) -> list[str]:
-    """Return what a reader of the table must know."""
+    """The notes of the table."""
     return list(lay_out(effects).notes)
 
 
 def effects_markdown(effects: pl.DataFrame) -> str:
-    """Return the table in Markdown, with its notes as a list."""
+    """The table in Markdown, with its notes as a list."""
     layout = lay_out(effects)
     titles = [escape_markdown(metric_title(metric)) for metric in layout.metrics]
     rows = [["term", "level", *titles], ["---"] * (2 + len(titles))]

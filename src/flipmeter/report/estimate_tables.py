@@ -29,7 +29,7 @@ def intervals_of(mode: str) -> str:
 
 
 def interval(row: Record, *, percent: bool = True) -> str:
-    """Return "21.0 % [16.2, 26.9]", or why there is no number."""
+    """ "21.0 % [16.2, 26.9]", or the reason why there is no number."""
     if row["value"] is None:
         return str(row["note"] or "undefined")
     scale, form = (100.0, ".1f") if percent else (1.0, ".3f")
@@ -132,7 +132,7 @@ def noise_text(row: Record) -> str:
 
 
 def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
-    """Return accuracy and the ordinal scores of every view."""
+    """Accuracy and the ordinal scores of every view."""
     table = Table(
         title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
     )
@@ -180,7 +180,7 @@ def _if_there(row: Record | None) -> str:
 
 
 def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
-    """Return whether accuracy itself moves: McNemar for a pair of views, Cochran's Q for more."""
+    """Tests of whether accuracy changes: McNemar for two views, Cochran's Q for more."""
     tests = {"accuracy_mcnemar": "McNemar, two-sided", "accuracy_cochran": "Cochran's Q"}
     chosen = estimates.filter(pl.col("metric").is_in(list(tests)), policy="complete")
     rows = chosen.filter(pl.col("p").is_not_null()).to_dicts()
@@ -210,7 +210,7 @@ def _plain(row: Record | None) -> str:
 
 
 def tokens_table(estimates: pl.DataFrame) -> Table | None:
-    """Return output tokens and hidden tokens per model, where any model reports them."""
+    """Output tokens and hidden tokens per model, where any model reports them."""
     rows = estimates.filter(pl.col("metric").is_in(["output_tokens", "hidden_tokens"]))
     if rows.is_empty():
         return None
@@ -231,7 +231,7 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
 
 
 def calls_table(estimates: pl.DataFrame) -> Table | None:
-    """Return the calls behind a decision, where any takes more than one."""
+    """The calls behind a decision, where any takes more than one."""
     rows = estimates.filter(pl.col("metric") == "calls").drop_nulls("value")
     if not (rows["value"] > 1).any():
         return None
@@ -270,7 +270,7 @@ def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
 
 
 def failures_line(decisions: pl.DataFrame) -> str:
-    """Return how many decisions have no class, by fault and view; empty when there are none."""
+    """The number of decisions without a class, by fault and view; empty if there are none."""
     faults = decisions.filter(pl.col("fault") != "")
     if faults.is_empty():
         return ""
@@ -286,12 +286,12 @@ def p_value(p: float | None) -> str:
 
 
 def varying(estimates: pl.DataFrame) -> list[str]:
-    """Return the keys that differ between rows."""
+    """The keys that differ between rows."""
     return [key for key in KEYS if estimates[key].n_unique() > 1]
 
 
 def _about(estimates: pl.DataFrame) -> str:
-    """Return what is the same in all rows, for the title."""
+    """The values that are the same in all rows, for the title."""
     same = [key for key in KEYS[:3] if estimates[key].n_unique() == 1 and estimates[key][0]]
     return ": " + ", ".join(escape(str(estimates[key][0])) for key in same) if same else ""
 

@@ -64,7 +64,7 @@ def _n_lines(row: Sequence[str]) -> int:
 
 
 def latex_tables(columns: str, head: Sequence[str], blocks: Iterable[Block]) -> str:
-    """Return tables with booktabs, as many as pages are needed, each no wider than a line."""
+    """Tables with booktabs, as many as pages are needed, each no wider than a line."""
     tables = []
     for page in _pages(blocks):
         lines = [f"\\flipfit{{\\begin{{tabular}}{{{columns}}}", r"\toprule", *head]
@@ -96,7 +96,7 @@ def _rows(page: Sequence[Block]) -> Iterator[str]:
 
 
 def latex_stack(lines: Sequence[str], column: str = "c") -> str:
-    """Return lines of a cell above each other."""
+    """Lines of a cell above each other."""
     if len(lines) == 1:
         return lines[0]
     option = "" if column == "c" else f"[{column}]"
@@ -104,7 +104,7 @@ def latex_stack(lines: Sequence[str], column: str = "c") -> str:
 
 
 def latex_name(text: str) -> str:
-    """Return a name that LaTeX prints as it is, in several lines if it is long and has gaps."""
+    """A name escaped for LaTeX, on several lines if it is long and has gaps."""
     lines = [""]
     for word in re.split(r"(?<=[, ])", " ".join(text.split())):
         if lines[-1] and len(lines[-1] + word) > LONG:
@@ -114,7 +114,7 @@ def latex_name(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Return a text that LaTeX prints as it is, in any font; two hyphens stay two.
+    """A text escaped for LaTeX, in any font; two hyphens stay two.
 
     What no font of pdflatex has, as Chinese or emoji, is shown by its code point.
     """

@@ -26,7 +26,7 @@ Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
 
 
 def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
-    """Return a row for each item and pair of views, the second view's columns ending in `_b`.
+    """A row for each item and pair of views, the second view's columns ending in `_b`.
 
     Byte-equal prompts are left out, unknown ones are not. `distance` counts the classes between two
     that were read (none where classes have no order), of decimal scores the units, and `towards`
@@ -37,7 +37,7 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
 
 
 def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
-    """Return what `pair_up` does, to be narrowed before anything is read."""
+    """The lazy form of `pair_up`, to be filtered before anything is read."""
     there = decisions.collect_schema()
     if "labels" not in there:
         decisions = decisions.with_columns(labels=pl.lit(""))
@@ -92,7 +92,7 @@ def _paired(decisions: pl.LazyFrame, contrast: Contrast, *, has_scores: bool) ->
 
 
 def _called(end: str) -> pl.Expr:
-    """An end of a scale; that of decimal scores is no class."""
+    """An end of a scale; that of decimal scores is not a class."""
     of_scores = {LOWER: LOWER_SCORES, HIGHER: HIGHER_SCORES}.get(end, end)
     return pl.when(pl.col("scale_from").is_null()).then(pl.lit(end)).otherwise(pl.lit(of_scores))
 
@@ -106,7 +106,7 @@ def _distance(ranks: pl.Expr, has_scores: bool) -> pl.Expr:
 
 
 def flipped(pairs: Table) -> Table:
-    """Return the pairs whose answers differ; a fault on one side counts, one on both does not."""
+    """The pairs whose answers differ; a fault on one side counts, one on both does not."""
     apart = (pl.col("rank") - pl.col("rank_b")).abs() > pl.col("tolerance").fill_null(0)
     return pairs.filter(((pl.col("rank") == 0) != (pl.col("rank_b") == 0)) | apart)
 

@@ -14,7 +14,7 @@ OVERRIDE = {"follows": "follow the flipped words", "keeps": "keep the meaning", 
 
 
 def reading_lines(estimates: pl.DataFrame) -> list[str]:
-    """Return one sentence for every rater with word labels on a dataset, level and seed."""
+    """One sentence for every rater with word labels on a dataset, level and seed."""
     is_reading = pl.col("metric").str.contains("_semantic$|_position$|_position:|_override:")
     rows = estimates.filter(is_reading, policy="complete")
     lines = []

@@ -72,7 +72,7 @@ class ResidualLine:
     shows: str = "value"
 
     def texts(self, between: str = " ") -> list[str]:
-        """Return the cells as text."""
+        """The cells as text."""
         if self.shows == "value":
             return [cell_text(row, between) for row in self.cells]
         found = [None if row is None else row[self.shows] for row in self.cells]
@@ -122,13 +122,13 @@ def _subtraction(residuals: pl.DataFrame) -> str:
 
 
 def _raters(residuals: pl.DataFrame) -> list[str]:
-    """Return the raters whose own levels are in the table."""
+    """The raters whose own levels are in the table."""
     levels = residuals.filter(pl.col("factor") != "model")
     return levels["rater"].unique(maintain_order=True).to_list()
 
 
 def _whose(factor: str, rater: str, raters: Sequence[str]) -> str:
-    """Return " · rater" where several raters have the same levels, and nothing for a model."""
+    """ " · rater" where several raters have the same levels, and nothing for a model."""
     return f" · {rater}" if len(raters) > 1 and factor != "model" else ""
 
 
@@ -206,7 +206,7 @@ def factor_title(factor: str) -> str:
 
 
 def level_title(factor: str, level: str) -> str:
-    """Return a level as the paper writes it: "3-way", "0-shot", "natural language"."""
+    """A level as the paper writes it: "3-way", "0-shot", "natural language"."""
     number, _, rest = level.partition(" ")
     suffix = {"cardinality": "-way", "shots": "-shot"}.get(factor)
     if suffix and number.isdigit():
@@ -215,12 +215,12 @@ def level_title(factor: str, level: str) -> str:
 
 
 def metric_title(metric: str) -> str:
-    """Return a metric with the direction that is better."""
+    """A metric with the direction that is better."""
     return METRICS.get(metric, metric) + ("↑" if metric in BETTER_UP else "↓")
 
 
 def points(value: float) -> str:
-    """Return "+2.2", and never "-0.0"."""
+    """ "+2.2", and never "-0.0"."""
     return f"{round(value, 1) + 0.0:+.1f}"
 
 
@@ -229,7 +229,7 @@ def plain_points(value: float) -> str:
 
 
 def cell_text(row: Record | None, between: str = " ") -> str:
-    """Return "+2.2 ±2.7", "+2.2 [-1.0, 5.3]", or a word for why there is no number."""
+    """ "+2.2 ±2.7", "+2.2 [-1.0, 5.3]", or a word for why there is no number."""
     if row is None:
         return ""
     if row["value"] is None:
@@ -245,7 +245,7 @@ def cell_text(row: Record | None, between: str = " ") -> str:
 
 
 def residual_table(residuals: pl.DataFrame) -> Table:
-    """Return residuals for a terminal; `residual_notes` belong under them."""
+    """Residuals for a terminal; `residual_notes` belong under them."""
     layout = lay_out(residuals)
     table = Table(
         title=layout.title,
@@ -269,5 +269,5 @@ def residual_table(residuals: pl.DataFrame) -> Table:
 
 
 def residual_notes(residuals: pl.DataFrame) -> list[str]:
-    """Return what a reader of the table must know: mode, words for no number, and every note."""
+    """The notes of the table: its mode, the words for missing numbers, and the rest."""
     return list(lay_out(residuals).notes)

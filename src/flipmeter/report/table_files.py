@@ -56,7 +56,9 @@ def write_table(
         else:
             write_output(path, writers[path.suffix](table))
     except OSError as error:
-        raise Problem(f"cannot write {path} ({error.strerror or error}); name another") from error
+        raise Problem(
+            f"cannot write {path} ({error.strerror or error}); use another path"
+        ) from error
 
 
 def safe_csv(table: pl.DataFrame) -> str:
@@ -77,7 +79,7 @@ def safe_csv(table: pl.DataFrame) -> str:
 
 
 def residuals_markdown(residuals: pl.DataFrame) -> str:
-    """Return the table in Markdown, with its notes as a list."""
+    """The table in Markdown, with its notes as a list."""
     layout = lay_out(residuals)
     titles = [escape_markdown(metric_title(metric)) for metric in layout.metrics]
     rows = [[*layout.columns, "dataset", *titles], ["---"] * (3 + len(titles))]
@@ -101,7 +103,7 @@ def markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A text that Markdown shows as it is, in one line, and that calls nobody."""
+    """A text escaped for Markdown, on one line, without mentions."""
     line = without_controls(" ".join(text.split()))
     escaped = re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", line)
     return escaped.replace("@", "&#64;")
@@ -111,7 +113,7 @@ def escape_markdown(text: str) -> str:
 
 
 def residuals_latex(residuals: pl.DataFrame) -> str:
-    """Return the table in LaTeX: booktabs, shaded by sign and size as in the paper."""
+    """The table in LaTeX: booktabs, shaded by sign and size as in the paper."""
     layout = lay_out(residuals)
     first, second = layout.columns
     n_scores = sum(metric in METRICS for metric in layout.metrics)
@@ -171,6 +173,6 @@ def _latex_cell(row: Record | None, largest: float) -> str:
 
 
 def shade_of(value: float, largest: float) -> int:
-    """Return the strength of a cell's colour in percent, as the paper's tables have it."""
+    """The strength of a cell's colour in percent, as the paper's tables have it."""
     part = abs(value) / largest if largest else 0.0
     return round(FAINTEST + (STRONGEST - FAINTEST) * part)

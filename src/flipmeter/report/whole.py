@@ -46,7 +46,7 @@ def write_report(found: Findings, path: Path) -> None:
         write_output(path, content)
     except OSError as error:
         raise Problem(
-            f"cannot write {path} ({error.strerror}); name another file with --out"
+            f"cannot write {path} ({error.strerror}); use another file with --out"
         ) from error
 
 
@@ -67,7 +67,7 @@ def _parquet(found: Findings) -> bytes:
 
 
 def report_markdown(found: Findings) -> str:
-    """Return verdicts, warnings and the tables, short enough for a pull request."""
+    """Verdicts, warnings and the tables, short enough for a pull request."""
     return "\n".join(_markdown(found)) + "\n"
 
 
@@ -128,7 +128,7 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
 
 
 def report_latex(found: Findings) -> str:
-    """Return the first table with booktabs, flip rates shaded by size; residuals after it."""
+    """The first table with booktabs, flip rates shaded by size; residuals after it."""
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]

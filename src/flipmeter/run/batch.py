@@ -86,7 +86,7 @@ def export_batch(
 def _missing(
     grid: Sequence[Condition], identities: dict[Seat, str], store: Store
 ) -> tuple[list[Request], int]:
-    """Return what has to be asked before anything else can be, and in which round that is."""
+    """The requests of the next round, and its number."""
     found: dict[str, Request] = {}
     n_rounds = 0
     for lot in lots(grid, None):

@@ -76,7 +76,7 @@ async def learn(
     ledger: Ledger | None = None,
     budget: Budget | None = None,
 ) -> dict[Model, dict[str, Capability]]:
-    """Return what the grid must know of its models; what is not known yet is asked and recorded."""
+    """The capabilities of the grid's models; unknown ones are examined and recorded."""
     known: dict[Model, dict[str, Capability]] = {}
     for model, names in _needed(grid).items():
         known[model] = _recalled(model, names, store)
@@ -123,7 +123,7 @@ def _needed(grid: Sequence[Condition]) -> dict[Model, list[str]]:
 def adapted(
     grid: Sequence[Condition], known: Known
 ) -> tuple[list[Condition], dict[str, list[str]]]:
-    """Return the grid without what its models lack, and what that changes, by rater.
+    """The grid without the features that its models lack, and the changes by rater.
 
     What cannot be left out is a problem. What is not known is asked as the study says.
     """
@@ -186,7 +186,7 @@ def _refusal(model: Model, known: Capability) -> str:
         )
     url = model.base_url[0] if isinstance(model.base_url, tuple) else model.base_url
     where = f" --base-url {quote(url)}" if url else ""
-    anew = f"; to examine it again: flipmeter examine {quote(model.address)}{where} --anew"
+    hint = f"; to examine it again: flipmeter examine {quote(model.address)}{where} --anew"
     return (
-        f"'{model.title}' {said[0]} ({known.how}); {said[1]}{anew if stated(model) is None else ''}"
+        f"'{model.title}' {said[0]} ({known.how}); {said[1]}{hint if stated(model) is None else ''}"
     )

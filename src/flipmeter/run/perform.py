@@ -347,7 +347,7 @@ def engine_for(
     budget: Budget | None = None,
     on_reply: Asked | None = None,
 ) -> Engine:
-    """Return what asks open backends, each at the pace that its model is given."""
+    """The engine for open backends, each at the rate set for its model."""
     by_identity = {backend.identity: backend for backend in backends.values()}
     pace = {backend.identity: model.min_interval for (model, _), backend in backends.items()}
     return Engine(by_identity, store, ledger, budget, pace, on_reply)
@@ -361,7 +361,7 @@ def describe(
     ledger: Ledger,
     stopped: str,
 ) -> dict[str, Any]:
-    """Return what a reader needs to trust or repeat a run; no secret is in it."""
+    """The provenance of a run, to trust or repeat it, without secrets."""
     return {
         "flipmeter": _version("flipmeter"),
         "python": sys.version.split()[0],
@@ -439,7 +439,7 @@ def _claim(folder: Path) -> None:
             pass
     except OSError as error:
         raise Problem(
-            f"cannot write to the run folder {folder} ({error.strerror}); name another with --out"
+            f"cannot write to the run folder {folder} ({error.strerror}); use another with --out"
         ) from error
 
 

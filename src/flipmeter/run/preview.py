@@ -41,7 +41,7 @@ A simulated rater has one on each dataset, and two entries of a study may be one
 
 @dataclass(frozen=True)
 class FirstRound:
-    """What a grid asks before anything is known, and who answers it."""
+    """The first requests of a grid, and the models for them."""
 
     grid: Sequence[Condition]
     identities: Mapping[Seat, str]
@@ -85,7 +85,7 @@ def preview(
     speed: Speed | None = None,
     power: str | None = None,
 ) -> Preview:
-    """Return what a study would take. No model is asked; at most a provider, for its prices.
+    """The cost of a study. No model is asked; at most a provider, for its prices.
 
     `power` is a claim such as P1<0.10, to plan when it is looked at.
     """
@@ -162,7 +162,7 @@ def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[Powe
 
 
 def _worst(plan: Plan, stored: Collection[str]) -> dict[str, Spent]:
-    """Return by identity the most that a budget would set aside for what is not stored."""
+    """By identity, the most that a budget would reserve for requests not stored."""
     worst: dict[str, Spent] = {}
     for request in plan.requests:
         if request.key not in stored:
@@ -178,7 +178,7 @@ def _added(parts: Iterable[Spent]) -> Spent:
 
 
 def _dearest(quotes: Sequence[Quote]) -> Quote:
-    """Return one quote for entries that are one model: the dearest, if they differ."""
+    """One quote for entries of the same model: the dearest, if they differ."""
     priced = [quote for quote in quotes if quote.price is not None]
     return max(priced or quotes, key=_level, default=Quote(note="nothing is left to ask"))
 

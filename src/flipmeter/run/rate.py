@@ -109,7 +109,7 @@ class Rating:
         return {ask: _answer(some) for ask, some in found.items()}
 
     def _sorted(self, number: int) -> tuple[dict[str, list[Evidence]], tuple[Evidence, ...]]:
-        """Return what was found of every item of a condition, and what all of them share."""
+        """The outcome of every item of a condition, and the part that all items share."""
         own: dict[str, list[Evidence]] = {item.id: [] for item in self.conditions[number].items}
         shared: list[Evidence] = []
         for ask, found in self.evidence.get(number, {}).items():
@@ -128,7 +128,7 @@ class Rating:
 
 
 def _answer(found: Sequence[Evidence]) -> Answer:
-    """Return the answer to an ask, its probabilities counted where replies were drawn for them."""
+    """The answer to an ask, its probabilities counted where replies were drawn for them."""
     first, *drawn = found
     if not drawn:
         return first.answer
@@ -136,7 +136,7 @@ def _answer(found: Sequence[Evidence]) -> Answer:
 
 
 def panel_of(condition: Condition) -> Asked:
-    """Return what the pipeline of a condition is applied to."""
+    """The panel that the pipeline of a condition is applied to."""
     return Asked(
         *(condition.items, condition.view, condition.demos, condition.calibration, condition.seed),
         places=condition.task.places,
@@ -145,7 +145,7 @@ def panel_of(condition: Condition) -> Asked:
 
 
 def writer(condition: Condition) -> Callable[[Ask], Prompt]:
-    """Return what puts a question about a condition into words, each view prepared once."""
+    """The renderer of a condition's questions, each view prepared once."""
     name = open_pipeline(condition.rater.pipeline).traits.paradigm
     paradigm = paradigms["question" if is_callable(condition.rater.model) else name]
     writes: dict[View, Write] = {}
@@ -171,7 +171,7 @@ def seat(condition: Condition) -> Seat:
 
 
 def first_round(conditions: Sequence[Condition], identities: Mapping[Seat, str]) -> Plan:
-    """Return what would be asked first, without asking."""
+    """The requests of the first round, without sending them."""
     return plan(Rating(conditions, identities).calls())
 
 

@@ -119,7 +119,7 @@ def _shared_items(
         shared[name] = min(asked, key=len)
     if not any(shared.values()):
         raise Problem(
-            f"nobody is asked under all views of {contrast.name}, so that '{claim}' cannot be "
+            f"no item is asked under all views of {contrast.name}, so '{claim}' cannot be "
             "settled; the pipeline cannot express it, or there are no demonstrations"
         )
     return {name: items for name, items in shared.items() if items}

@@ -33,7 +33,7 @@ GOES_BY = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which flips somebody wants to see: filters by attribute, an order, a page from 1."""
+    """A selection of flips: filters by attribute, an order, a page from 1."""
 
     filters: Mapping[str, str] = field(default_factory=dict)
     order: str = ""
@@ -51,7 +51,7 @@ class Wanted:
         return cls(filters, order, int(page))
 
     def at(self, page: int) -> str:
-        """Return the end of an address that asks for another page of the same."""
+        """The query string of another page of the same list."""
         turned = replace(self, page=page)
         asked = {**turned.filters, "order": turned.order, "page": page if page > 1 else ""}
         return urlencode({name: value for name, value in asked.items() if value})
@@ -91,7 +91,7 @@ class Filter:
 class Flips:
     """The flips of a run; `stamp` says which state of its files is meant.
 
-    They are kept for long: nobody should read the tables of this `run` whole.
+    They are kept for long: the tables of this `run` should not be read whole.
     """
 
     run: Run
@@ -108,14 +108,14 @@ class Flips:
 
     @property
     def counts(self) -> pl.DataFrame:
-        """Return how many flips there are of every kind; all filters are counted from this."""
+        """The number of flips of every kind; the counts of all filters come from it."""
         return _counts(self)
 
     def n(self, wanted: Wanted) -> int:
         return int(self.counts.filter(wanted.matches())["n"].sum())
 
     def filters(self, wanted: Wanted) -> list[Filter]:
-        """Return what can be filtered by, with the number of flips under the other filters."""
+        """The available filters, with the number of flips under the other filters."""
         return [self._filter(name, wanted) for name in TITLES]
 
     def _filter(self, name: str, wanted: Wanted) -> Filter:
@@ -126,7 +126,7 @@ class Flips:
         return Filter(every.title, name, wanted.filters.get(name, ""), options)
 
     def page(self, wanted: Wanted) -> pl.DataFrame:
-        """Return the pairs that stand on a page; those before it are passed over, not kept."""
+        """The pairs on a page; those before it are skipped, not kept."""
         start = (wanted.page - 1) * PAGE
         if wanted.order == "item":
             rows = self._fitting(wanted).sort("item", maintain_order=True)
@@ -163,14 +163,14 @@ class Flips:
         return rows
 
     def row(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return one flip, None if the answers agree or are not there."""
+        """One flip, None if the answers agree or are missing."""
         where = [pl.col(name) == key[name] for name in KEY]
         named = [c for c in self.contrasts if c.name == key["contrast"]]
         found = self._pairs(named).filter(where).head(1).collect(engine="streaming")
         return found.row(0, named=True) if len(found) else None
 
     def views(self, key: Mapping[str, Any]) -> pl.DataFrame:
-        """Return what one rater called one item under every view."""
+        """The classes that one rater gave one item, by view."""
         where = [pl.col(name) == key[name] for name in SAME]
         names = ("view", "repeat", "rank", "fault")
         return self.decisions.filter(where).select(names).collect(engine="streaming")

@@ -41,7 +41,7 @@ class RunEntry:
 
     @cached_property
     def beat(self) -> Beat | None:
-        """Return what a run in progress, or one that was killed, said last."""
+        """The last progress report of a run that is going on or was killed."""
         return read_beat(self.folder)
 
     @property
@@ -72,7 +72,7 @@ class ChosenRuns:
 
     @property
     def run(self) -> Run:
-        """Return the run anew, with nothing read so far."""
+        """The run opened again, with nothing read so far."""
         return joined([Run(entry.folder) for entry in self.entries])
 
     @property
@@ -85,7 +85,7 @@ class ChosenRuns:
 
     @property
     def n_decisions(self) -> int:
-        """Return how many decisions there are to read; one that is in two runs counts twice."""
+        """The number of decisions to read; one that is in two runs counts twice."""
         return sum(entry.summary.n_decisions for entry in self.entries)
 
     @property
@@ -130,14 +130,14 @@ def _summary(run: Run) -> Summary:
 
 
 def said(error: BaseException) -> str:
-    """Return what is wrong in one line: our own words, or the kind of error before another's."""
+    """The error in one line: our own message, or the type of a foreign error before its text."""
     text = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:500]
 
 
 @dataclass(frozen=True)
 class RunFolders:
-    """Folders of runs, looked through anew every time: runs come and go."""
+    """Folders of runs, listed again every time: runs come and go."""
 
     roots: Sequence[Path]
 
@@ -150,12 +150,12 @@ class RunFolders:
                 )
 
     def entries(self) -> dict[str, RunEntry]:
-        """Return every run by its name, the latest first."""
+        """Every run by its name, the latest first."""
         return {entry.name: entry for entry in sorted(self._found(), key=_age)}
 
     @property
     def whole(self) -> ChosenRuns:
-        """Return all runs as one, in the order in which their folders were named."""
+        """All runs as one, in the order in which their folders were named."""
         found = self._found()
         if not found:
             places = ", ".join(map(str, self.roots))

@@ -39,9 +39,9 @@ class Jobs:
         *arguments: Any,
         is_small: bool,
     ) -> Any | None:
-        """Return what some work comes to, None while that takes longer than a page can wait.
+        """The result of some work, None while it takes longer than a page can wait.
 
-        What fails is raised, and tried again the next time somebody asks.
+        A failure is raised, and the work tried again at the next request.
         """
         if key not in self._tasks:
             run = asyncio.to_thread if is_small else self._apart

@@ -24,7 +24,7 @@ class Live:
     doors: Sequence[Sequence[str]]
 
     def json(self) -> dict[str, Any]:
-        """Return what the script of a page needs to say the same."""
+        """The texts that the page's script needs to show the same."""
         return asdict(self) | {"facts": {name: text for name, _, text in self.facts}}
 
 
@@ -40,7 +40,7 @@ def describe(beat: Beat) -> Live:
             ("replies", "Replies", f"{done:,} of {beat.planned:,}, {beat.stored:,} were stored"),
             ("rate", "Rate", _rate(beat, done)),
             ("cost", "Cost", _cost(beat)),
-            ("errors", "Errors", f"{beat.failed:,} for good, {beat.retried:,} tried again"),
+            ("errors", "Errors", f"{beat.failed:,} after retries, {beat.retried:,} retried"),
             ("decided", "Decided", f"{beat.decided:,} decisions, lot by lot"),
             ("faults", "Faults", _faults(beat)),
         ],
@@ -87,7 +87,7 @@ def _door(door: Door) -> tuple[str, ...]:
 
 
 def clock(seconds: float) -> str:
-    """Return a moment as the clock on the wall shows it, with the date unless it is today."""
+    """A moment in local time, with the date unless it is today."""
     moment = datetime.fromtimestamp(seconds).astimezone()
     is_today = moment.date() == datetime.fromtimestamp(time.time()).astimezone().date()
     return f"{moment:%H:%M:%S}" if is_today else f"{moment:%Y-%m-%d %H:%M}"

@@ -58,7 +58,7 @@ async def open_view(
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise Problem(
-                f"cannot listen on {host}:{port} ({error.strerror or error}); name another --port"
+                f"cannot listen on {host}:{port} ({error.strerror or error}); use another --port"
             ) from error
         shown = f"[{host}]" if ":" in host else host
         yield f"http://{shown}:{runner.addresses[0][1]}/"
@@ -235,7 +235,7 @@ def _listed(entry: RunEntry) -> dict[str, Any]:
 
 
 def _about(chosen: ChosenRuns) -> dict[str, Any]:
-    """Return what every page about some run is told of it."""
+    """The values that every page about a run is given."""
     return {"run": chosen.name, "parts": [entry.name for entry in chosen.entries]}
 
 
@@ -268,7 +268,7 @@ def _flips_page(chosen: ChosenRuns, wanted: Wanted) -> web.Response:
 
 
 def _address(chosen: ChosenRuns, flip: Flip, wanted: Wanted) -> str:
-    """Return where a flip is shown; what begins with _ leads back to the list it was in."""
+    """The address of a flip; parameters that begin with _ lead back to its list."""
     key = {name: getattr(flip, name) for name in KEY}
     back = {**wanted.filters, "order": wanted.order, "page": wanted.page}
     return f"/run/{chosen.name}/flip?" + urlencode(

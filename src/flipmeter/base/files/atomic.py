@@ -46,7 +46,7 @@ def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:
 def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
     """Open a file to write; a symbolic link in its place is refused, wherever it leads.
 
-    A folder that somebody sent may hold a link with the name of a file that is written there.
+    A folder from elsewhere may hold a link with the name of a file to be written there.
     """
     refuse_link(path)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if is_appended else os.O_TRUNC)

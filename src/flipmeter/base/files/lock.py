@@ -31,7 +31,7 @@ def writing(folder: Path, on_wait: Callable[[], object]) -> Iterator[None]:
 
 
 def lock_made(path: Path, make: Callable[[], object]) -> int | None:
-    """Make what is to be held and hold it, None if somebody does.
+    """Create a path and lock it, None if it is locked already.
 
     What was removed between is not what others would find at the path.
     """
@@ -47,7 +47,7 @@ def lock_made(path: Path, make: Callable[[], object]) -> int | None:
 
 
 def lock(path: Path, *, is_shared: bool = False) -> int | None:
-    """Hold a path until the handle is closed, None if somebody else does; readers share it."""
+    """Lock a path until the handle is closed, None if it is locked already; readers share it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -89,7 +89,7 @@ def read_limited(path: Path, most: int = DOCUMENT_BYTES) -> bytes:
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """The bytes of a file in somebody else's folder: no link is followed, no pipe waited for."""
+    """The bytes of a file in an untrusted folder: links are not followed, pipes not waited for."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Problem(f"{path} is no plain file")

@@ -43,7 +43,7 @@ def mean_score(
     """The rounded mean of the votes; a half goes towards the middle of the scale.
 
     Paper mode rounds a half up. In both, far demonstrations pull every item to the middle, even
-    under a perfect comparator: `recommended` mends the rounding and no more.
+    under a perfect comparator: `recommended` fixes the rounding and no more.
     """
     return mean_voted(Comparisons.of(outcomes, labels, n_classes), mode).ranks
 

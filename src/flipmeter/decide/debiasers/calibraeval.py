@@ -1,6 +1,6 @@
 """CalibraEval: one monotone map of probabilities under which judging two answers is fair.
 
-Written anew from the objective in arXiv 2410.15393: with g the map, over pairs of answers,
+Written from the objective in arXiv 2410.15393: with g the map, over pairs of answers,
 
     mean[(g(a) + g(c) - 1)^2 + (g(a) - g(b))^2] - spread * mean[(g(a) - g(c))^2]
 

@@ -131,7 +131,7 @@ def abstention_curve(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int)
 
 
 def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
-    """Return the class that most conditions give, and how many do; no class and 0 if none does."""
+    """The class that most conditions give, and how many do; no class and 0 if none does."""
     places = np.arange(1, n_classes + 1)
     counts = (table[:, :, None] == places).sum(axis=1)
     votes = counts.max(axis=1)
@@ -142,7 +142,7 @@ def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
 
 
 def _area(sums: Floats) -> Floats:
-    """Return the area under selective accuracy along coverage, from items and right ones by step.
+    """The area under selective accuracy along coverage, from items and right ones by step.
 
     Between two steps accuracy is taken to change evenly; before the first it is that of the first.
     """
@@ -196,7 +196,7 @@ def conformal_sets(
 
 
 def conformal_limit(scores: Floats, alpha: float = MISCOVERAGE) -> float:
-    """Return the score that a new item stays below with chance 1 - alpha or more."""
+    """The score that a new item stays below with probability 1 - alpha or more."""
     place = math.ceil((len(scores) + 1) * (1 - error_rate(alpha)))
     return math.inf if place > len(scores) else float(np.sort(scores)[place - 1]) + 1e-12
 
@@ -263,7 +263,7 @@ def _set_estimates(
 
 
 def _limits(scores: Floats, groups: Groups) -> Floats:
-    """Return the `conformal_limit` of every group."""
+    """The `conformal_limit` of every group."""
     in_order = scores[np.lexsort((scores, groups.of))]
     sizes = groups.count()
     place = np.ceil((sizes + 1) * (1 - MISCOVERAGE)).astype(np.int64)

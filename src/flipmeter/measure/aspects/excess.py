@@ -136,7 +136,7 @@ def _scores_apart(tables: Sequence[Ranks], tolerance: Ints, step: Floats) -> Flo
 
 
 def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> Apart:
-    """Return by item the mean disagreement across views and within them.
+    """By item the mean disagreement across views and within them.
 
     Shares of each class give how often two runs differ, shares up to each class how far they are
     apart: the same sum, in which every flip would count twice.
@@ -198,7 +198,7 @@ def _settled(panel: Panel, contrast: Contrast) -> Booleans:
 
 
 def _runs(panel: Panel, view: str, settled: Booleans) -> Ranks:
-    """Return all runs of a view, items x repeats; where settled, the first stands for a second."""
+    """All runs of a view, items x repeats; a settled first run also counts as the second."""
     repeats = sorted({repeat for name, repeat in panel.ranks if name == view} | {0, 1})
     table = np.stack([panel.classes((view, repeat)) for repeat in repeats], axis=1)
     own = settled[panel.groups.of]

@@ -101,7 +101,7 @@ def _unseen(n_classes: int, weight: int) -> Floats:
 
 
 def _coincidences(table: Ranks, n_classes: int) -> Floats:
-    """Return what each item adds to the pairs of classes it was given, every class once in all."""
+    """The contribution of each item to the table of class pairs, every class once in all."""
     counts = (table[:, :, None] == np.arange(1, n_classes + 1)).sum(axis=1).astype(np.float64)
     pairs = counts[:, :, None] * counts[:, None, :]
     places = np.arange(n_classes)
@@ -133,7 +133,7 @@ def _squares(sums: Floats) -> Floats:
 
 
 def _kappas(tables: Floats) -> tuple[Floats, Floats]:
-    """Return Cohen's kappa and the quadratic-weighted one of every table."""
+    """Cohen's kappa and the quadratic-weighted one of every table."""
     rows, columns = tables.sum(axis=-1), tables.sum(axis=-2)
     n, places = rows.sum(axis=-1), np.arange(tables.shape[-1], dtype=tables.dtype)
     differ = n - np.trace(tables, axis1=-2, axis2=-1)
@@ -145,7 +145,7 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats]:
 
 
 def _alpha(together: Floats) -> Floats:
-    """Return ordinal alpha: distances between classes are those of their mid-ranks, squared."""
+    """Ordinal alpha: distances between classes are those of their mid-ranks, squared."""
     sizes = together.sum(axis=-1)
     n = sizes.sum(axis=-1)
     rank = np.cumsum(sizes, axis=-1) - sizes / 2 - n[..., None] / 2

@@ -108,7 +108,7 @@ def _in_slots(classes: Ranks, n_classes: int) -> Floats:
 
 
 def _even(chosen: Floats) -> Floats:
-    """Return the part of each item's choices that its mirror image has too."""
+    """The part of each item's choices shared with its mirror image."""
     return np.asarray((chosen + chosen[:, ::-1]) / 2)
 
 
@@ -139,7 +139,7 @@ def hotelling(away: Floats, read: Booleans, groups: Groups) -> tuple[Floats, Flo
 def _recall_sd(
     first: Ranks, second: Ranks, gold: Ranks, n_classes: int, groups: Groups, read: Booleans
 ) -> Floats:
-    """Return the SD over slots of the recall of the class that stands there, over both orders."""
+    """The SD over slots of the recall of the class shown there, over both orders."""
     first, second, gold = first[read], second[read], gold[read]
     recalls = []
     for slot in range(1, n_classes + 1):

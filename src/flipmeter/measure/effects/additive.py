@@ -40,7 +40,7 @@ SCHEMA = {
 
 
 def additive(baseline: N, residuals: Sequence[N]) -> N:
-    """Return the baseline plus what each level changes alone, in points."""
+    """The baseline plus the change of each level alone, in points."""
     return baseline + sum(residuals) / 100
 
 
@@ -99,7 +99,7 @@ class _ForecastRows:
                 yield self._row(joint, (dataset, metric), mean, place, counts)
 
     def _cell(self, joint: Joint, dataset: str, groups: Sequence[int]) -> MeanCell:
-        """Return the four numbers of a dataset and seed, none where one of them is undefined."""
+        """The four numbers of a dataset and seed, none where one of them is undefined."""
         sides, is_shared, note = self._sides(groups)
         found = [
             self.measurer.remember(side, group) for side, group in zip(sides, groups, strict=True)
@@ -115,7 +115,7 @@ class _ForecastRows:
         return MeanCell(_four(found).ravel(), n, failed, notes * len(NUMBERS), influences)
 
     def _sides(self, groups: Sequence[int]) -> tuple[list[MeasuredItems], bool, str]:
-        """Return the sides that are measured, whether they have the same items, and a note."""
+        """The sides measured, whether they have the same items, and a note."""
         own = [self.sides[group] for group in groups]
         if self.measurer.mode == "paper":
             return own, False, ""

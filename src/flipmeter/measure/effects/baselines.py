@@ -50,18 +50,18 @@ class LevelComparison:
 
     @property
     def other(self) -> str:
-        """Return what is subtracted, as a note calls it."""
+        """The name of the subtrahend, for a note."""
         return "base" if self.against == self.rater else self.against
 
 
 def paper_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Return the contrasts that the paper has a column for, in its order."""
+    """The contrasts of the paper's columns, in its order."""
     known = {contrast.name: contrast for contrast in contrasts}
     return [known[name] for name in CONTRASTS if name in known]
 
 
 def split_level(level: str) -> tuple[str, str]:
-    """Return factor and value of "factor=value"; a level of several factors is `joint`."""
+    """Factor and value of "factor=value"; a level of several factors is `joint`."""
     factor, equals, value = level.partition("=")
     return (factor, value) if equals and "=" not in value else (JOINT, level)
 
@@ -135,7 +135,7 @@ def own_levels(
 
 
 def configs_among(levels: Sequence[str]) -> dict[str, str]:
-    """Return the names of configs by level, "A" of "config=A"; a run without any is refused."""
+    """The names of configs by level, "A" of "config=A"; a run without any is refused."""
     parts = {level: split_level(level) for level in levels}
     found = {level: name for level, (factor, name) in parts.items() if factor == CONFIG}
     if not found:
@@ -196,7 +196,7 @@ def _joint(
 
 
 def _seen(decisions: pl.DataFrame) -> tuple[list[str], list[str], list[str]]:
-    """Return raters, datasets and levels in the order of the decisions."""
+    """Raters, datasets and levels in the order of the decisions."""
     raters, datasets, levels = (
         decisions[name].cast(pl.String).unique(maintain_order=True).to_list()
         for name in ("rater", "dataset", "level")
@@ -224,7 +224,7 @@ def _places(keys: pl.DataFrame, sides: Sequence[MeasuredItems], datasets: Sequen
 
 
 def _at_base(dataset: str, n_classes: int, known: Mapping[str, int]) -> str:
-    """Return the name at the base of a dataset, which merging classes renames: "reviews/3"."""
+    """The original name of a dataset, which merged classes rename: "reviews/3"."""
     if dataset in known:
         return dataset
     whole = dataset.removesuffix(f"/{n_classes}")

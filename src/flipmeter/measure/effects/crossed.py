@@ -45,7 +45,7 @@ class Response:
 def read_responses(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], views: Sequence[str], mode: Mode
 ) -> list[Response]:
-    """Return every rater's accuracy under each view and flips in each contrast, rater by rater."""
+    """Every rater's accuracy under each view and flips in each contrast, rater by rater."""
     frame = checked(decisions).filter(repeat=0)
     plan = _plan(frame["level"].unique(maintain_order=True).to_list())
     panel = read_panel(frame)
@@ -99,7 +99,7 @@ def _plan(names: list[str]) -> _Cells:
 
 
 def _of_groups(panel: Panel, plan: _Cells) -> tuple[Ints, Ints]:
-    """Return the cell and the dataset of every group; merged classes are no other dataset."""
+    """The cell and the dataset of every group; merged classes do not make another dataset."""
     rows = zip(panel.keys["dataset"], panel.n_classes.tolist(), strict=True)
     is_merged = "cardinality" in plan.factors
     whole = [name.removesuffix(f"/{n}") if is_merged else name for name, n in rows]

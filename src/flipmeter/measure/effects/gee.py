@@ -45,27 +45,27 @@ class Outcomes:
 
     @property
     def freedom(self) -> int:
-        """Return the degrees of freedom of a covariance between items within datasets."""
+        """The degrees of freedom of a covariance between items within datasets."""
         return self.n_items - self.n_strata
 
     @cached_property
     def dummies(self) -> Floats:
-        """Return a column for each dataset (items x datasets)."""
+        """A column for each dataset (items x datasets)."""
         return np.eye(self.n_strata)[self.stratum]
 
     @cached_property
     def totals(self) -> tuple[Floats, Floats]:
-        """Return hits and trials of every dataset and cell, one dataset after the other."""
+        """Hits and trials of every dataset and cell, one dataset after the other."""
         hits, trials = (self.dummies.T @ of for of in (self.hits, self.trials))
         return hits.ravel(), trials.ravel()
 
     @cached_property
     def means(self) -> Floats:
-        """Return the share of yes in every dataset and cell; 0 where nothing was asked."""
+        """The share of yes in every dataset and cell; 0 where nothing was asked."""
         return np.nan_to_num(ratio(*self.totals))
 
     def rows(self, columns: Floats) -> Floats:
-        """Return the design of all datasets and cells: datasets, then the columns of the cells."""
+        """The design of all datasets and cells: datasets, then the columns of the cells."""
         n_cells = self.hits.shape[1]
         datasets = np.repeat(np.eye(self.n_strata), n_cells, axis=0)
         return np.hstack([datasets, np.tile(columns, (self.n_strata, 1))])
@@ -89,12 +89,12 @@ class Fit:
     freedom: int
 
     def mean(self, rows: Floats) -> Floats:
-        """Return the share of yes that is expected in some rows of the design."""
+        """The expected share of yes in some rows of the design."""
         eta = rows @ self.coefficients
         return special.expit(eta) if self.link == "logit" else eta
 
     def slope(self, rows: Floats) -> Floats:
-        """Return how fast the expected share changes with each coefficient."""
+        """The derivative of the expected share with respect to each coefficient."""
         mean = self.mean(rows)
         rate = mean * (1 - mean) if self.link == "logit" else np.ones_like(mean)
         return rate[:, None] * rows
@@ -190,7 +190,7 @@ def score_test(outcomes: Outcomes, known: Floats, added: Floats, link: Link = "l
 
 
 def _scores(outcomes: Outcomes, known: Floats, added: Floats, without: Fit) -> Floats:
-    """Return what each item says for the added columns, beyond what it says for the known ones."""
+    """The score of each item for the added columns, beyond its score for the known ones."""
     rows, n_datasets = outcomes.rows(known), outcomes.n_strata
     mean = without.mean(rows)
     rate = mean * (1 - mean) if without.link == "logit" else np.ones_like(mean)

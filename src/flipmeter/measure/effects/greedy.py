@@ -81,7 +81,7 @@ def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> Leve
 
 
 def objectives(residuals: pl.DataFrame) -> list[str]:
-    """Return what the paper chooses configs for: accuracy, and every flip rate that is there."""
+    """The metrics by which the paper chooses configs: accuracy, and every flip rate present."""
     names = residuals["metric"].unique(maintain_order=True).to_list()
     return [name for name in names if name == "accuracy" or name in CONTRASTS]
 
@@ -106,7 +106,7 @@ def _of_frame(frame: pl.DataFrame, metric: str) -> tuple[str, Known]:
 
 
 def _known_metric(name: str, known: list[str]) -> str:
-    """Return a metric by its name, by the paper's short one, or in small letters."""
+    """A metric by its name, by the paper's short one, or in small letters."""
     small = name.casefold()
     wanted = SHORT.get(small, (small,))
     found = next((metric for metric in known if metric.casefold() in wanted), None)

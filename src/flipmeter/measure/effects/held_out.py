@@ -54,11 +54,11 @@ def held_out(
     dataset: str = "",
     unreadable_limit: float = UNREADABLE_LIMIT,
 ) -> HeldOut | None:
-    """Choose on one half of the items and judge on the other, both ways; None if a half has nobody.
+    """Choose on one half of the items and judge on the other, both ways; None if a half is empty.
 
     The best of many is partly luck; this number is not, because its items were not chosen on. The
-    bootstrap over clusters chooses anew in each resample. Its interval is never narrower than that
-    of the two choices as they are, which holds for rare flips too.
+    bootstrap over clusters repeats the choice in each resample. Its interval is never narrower than
+    that of the two choices as they are, which holds for rare flips too.
     """
     first = halves(field.gold, seed)
     if first.all():

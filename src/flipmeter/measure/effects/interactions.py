@@ -108,7 +108,7 @@ class TermFit:
     nowhere: Floats
 
     def change(self, steps: Sequence[tuple[int, Codes]]) -> tuple[float, float, float]:
-        """Return a sum of expected shares with signs, in points, averaged over the cells asked.
+        """A signed sum of expected shares, in points, averaged over the cells asked.
 
         Each step is a sign and the cells as they would be. Cells that the model cannot speak of
         are left out of the average; where all are, there is no number.
@@ -226,7 +226,7 @@ class Analysis:
 
     @cached_property
     def final(self) -> tuple[Term, ...]:
-        """Return the terms of the model: all main effects and the interactions found."""
+        """The terms of the model: all main effects and the interactions found."""
         return (*self.mains, *self.found)
 
     def test(self, others: Sequence[Term], term: Term) -> Tested:
@@ -247,7 +247,7 @@ class Analysis:
         return TermFit(self.response, tuple(terms), kept, fitted, nowhere)
 
     def _columns(self, terms: Sequence[Term]) -> tuple[Floats, Floats, Booleans]:
-        """Return the columns of terms, the design where anything was asked, and what to keep."""
+        """The columns of terms, the design of the cells asked, and the columns to keep."""
         full = _all_columns(self.response.codes, self.sizes, terms)
         rows = self.outcomes.rows(full)[self.outcomes.totals[1] > 0]
         n_datasets = self.outcomes.n_strata
@@ -267,7 +267,7 @@ class Analysis:
                 yield self._level_row(term, level, model)
 
     def _level_row(self, term: Term, level: Sequence[int], model: TermFit) -> tuple[object, ...]:
-        """Return what a level does, or what two do together beyond what each does alone."""
+        """The effect of a level, or the interaction of two beyond the effect of each."""
         steps = []
         for corner in product((0, 1), repeat=len(term)):
             codes = self.response.codes.copy()

@@ -78,7 +78,7 @@ class MeasuredItems:
         return np.concatenate([self.classes[None] > 0, self.pairs.min(axis=1) > 0])
 
     def take(self, places: Ints) -> MeasuredItems:
-        """Return the side with only these of its items, in this order."""
+        """The side with only these items, in this order."""
         return replace(
             self,
             items=self.items[places],
@@ -90,7 +90,7 @@ class MeasuredItems:
         )
 
     def only(self, items: Ints) -> MeasuredItems:
-        """Return the side with only those of its items that are among these."""
+        """The side with only its items among these."""
         return self.take(np.flatnonzero(np.isin(self.items, items)))
 
     def why(self, row: int, value: float) -> str:
@@ -105,7 +105,7 @@ class MeasuredItems:
 def read_sides(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
 ) -> tuple[pl.DataFrame, list[MeasuredItems]]:
-    """Return the key of each group and the group itself; repeats of a view are left out."""
+    """The key of each group and the group itself; repeats of a view are left out."""
     frame = checked(decisions).filter(repeat=0)
     panel = read_panel(frame)
     asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
@@ -141,7 +141,7 @@ def read_sides(
 def contrasted(
     panel: Panel, contrast: Contrast, mode: Mode
 ) -> tuple[list[Ranks], Booleans, list[str]]:
-    """Return the classes under both views, the items that count, and a note for each group.
+    """The classes under both views, the items that count, and a note for each group.
 
     In paper mode the labels that are words are read by position, as the paper does.
     """
@@ -173,7 +173,7 @@ def _places_of(wanted: Ints, items: Ints) -> Ints:
 
 
 def merged(base: MeasuredItems, level: MeasuredItems) -> MeasuredItems | None:
-    """Return the base's answers with its classes merged as the level's gold classes are.
+    """The base's answers with its classes merged as the level's gold classes are.
 
     Items of a class that the level has not (the middle of five, of two) are left out; answers of
     it stay a class of their own, so that merging can only make flips fewer. None if the level's

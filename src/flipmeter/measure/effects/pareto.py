@@ -1,4 +1,4 @@
-"""Candidates item by item -> those that nobody beats, the one to choose, and how sure that is.
+"""Candidates item by item -> the Pareto front, the one to choose, and its confidence.
 
 Clusters are the unit: an item with its seeds and copies. Limits and intervals hold over all
 candidates that are compared (METHODS E5).

@@ -23,7 +23,7 @@ ADDS_UP = (
 
 @dataclass(frozen=True)
 class Proposal:
-    """A cell that nobody asked yet, and what it is expected to give: a score and flip rates."""
+    """A cell not asked yet, with its expected score and flip rates."""
 
     cell: Mapping[str, Any] = field(hash=False)
     score: float
@@ -41,7 +41,7 @@ def propose(
     allowed: Allowed | None = None,
     most: int = MOST,
 ) -> list[Proposal]:
-    """Return the cells expected to beat every asked one, the best first, flips below the limits.
+    """The cells expected to beat every measured one, the best first, flips below the limits.
 
     Every factor's levels add to the mean what they did in the cells that were asked (least squares
     on main effects). Where a factor cannot be told from others there is no proposal.

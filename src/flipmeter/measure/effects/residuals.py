@@ -68,7 +68,7 @@ Find = Callable[[pl.DataFrame, pl.DataFrame, Sequence[MeasuredItems]], list[Leve
 
 
 def residual(level: N, base: N) -> N:
-    """Return level minus base, times 100: points."""
+    """Level minus base, times 100: points."""
     return 100 * (level - base)
 
 
@@ -121,7 +121,7 @@ def subtract(
 def prepared(
     decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
 ) -> tuple[pl.DataFrame, list[MeasuredItems], Measurer]:
-    """Return the keys of all groups, the groups, and what measures them in a mode."""
+    """The keys of all groups, the groups, and the function that measures them in a mode."""
     if mode not in SCORES:
         raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
     chosen = paper_contrasts(contrasts)

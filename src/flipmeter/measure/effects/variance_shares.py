@@ -37,7 +37,7 @@ class Variance:
         return np.sqrt(self.outcomes.totals[1])
 
     def basis(self, known: Floats, added: Floats) -> Floats:
-        """Return what added columns say beyond datasets and known columns, orthonormal."""
+        """The part of added columns beyond datasets and known columns, orthonormal."""
         n_datasets = self.outcomes.n_strata
         rows = self._root[:, None] * self.outcomes.rows(np.hstack([known, added]))
         size = n_datasets + known.shape[1]
@@ -45,16 +45,16 @@ class Variance:
         return beyond(before, rows[:, size:])[0]
 
     def share(self, known: Floats, added: Floats) -> Share:
-        """Return the share that added columns explain beyond known ones: type II for a term."""
+        """The share explained by added columns beyond known ones: type II for a term."""
         return self._part(self.basis(known, added))
 
     def rest(self, known: Floats) -> Share:
-        """Return the share between cells that known columns leave."""
+        """The share between cells left unexplained by known columns."""
         return self.share(known, np.eye(self.outcomes.hits.shape[1]))
 
     @cached_property
     def between_datasets(self) -> Share:
-        """Return the share that is the cells' differing from one dataset to another."""
+        """The share due to cells differing from one dataset to another."""
         cells = self._part(self.basis(self._nothing, np.eye(self.outcomes.hits.shape[1])))
         whole = self._noise_of_all / self.total if self.total else np.nan
         return Share(1 - cells.value, whole - cells.by_chance)
@@ -65,7 +65,7 @@ class Variance:
 
     @cached_property
     def total(self) -> float:
-        """Return the sum of squares between cells within datasets; 0 where all cells are alike."""
+        """The sum of squares between cells within datasets; 0 where all cells are alike."""
         apart = float(((self._weighted - self._project(self._weighted)) ** 2).sum())
         return apart if apart > ROUNDING * float((self._weighted**2).sum()) else 0.0
 
@@ -93,7 +93,7 @@ class Variance:
 
     @cached_property
     def _deviations(self) -> Floats:
-        """Return how each item moves the mean of its dataset in each cell, weighted as these are.
+        """The influence of each item on the mean of its dataset in each cell, with these weights.
 
         Items x cells; an item moves no other dataset.
         """
@@ -103,7 +103,7 @@ class Variance:
         return outcomes.within((outcomes.hits - outcomes.trials * expected) / root)
 
     def _noise(self, basis: Floats) -> float:
-        """Return the sum of squares that drawing other items would make along a basis."""
+        """The expected sum of squares along a basis from the sampling of items."""
         by_dataset = basis.reshape(self.outcomes.n_strata, self.outcomes.hits.shape[1], -1)
         return sum(
             float(((self._deviations[self.outcomes.stratum == place] @ own) ** 2).sum())

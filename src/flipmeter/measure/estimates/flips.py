@@ -173,7 +173,7 @@ class FlipPairs:
 
     `pairs` and `differ` count the pairs of conditions of each item: all, or one that stands for
     "any of them"; `read` are those without a failure. `strict` counts a failure as a class of its
-    own. `surely` differ whatever failures hide, and `possibly` differ if failures all do.
+    own. `certain` differ whatever failures hide, and `possible` differ if all failures do.
     """
 
     groups: Groups
@@ -181,8 +181,8 @@ class FlipPairs:
     read: Ints
     differ: Ints
     strict: Ints
-    surely: Ints
-    possibly: Ints
+    certain: Ints
+    possible: Ints
 
     @property
     def n(self) -> Ints:
@@ -201,14 +201,14 @@ class FlipPairs:
 def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | int = 0) -> FlipPairs:
     """Find the items that differ between any of some conditions.
 
-    An item surely differs once two different classes were read, whatever its failures hide.
+    An item certainly differs once two different classes were read, whatever its failures hide.
     `tolerance` is how many ranks the answers to each item may lie apart and be the same.
     """
     table = np.stack(conditions)
-    complete, surely = table.min(axis=0) > 0, spread(table) > tolerance
+    complete, certain = table.min(axis=0) > 0, spread(table) > tolerance
     strict = _strictly(table, tolerance)
     marks = (np.ones_like(complete), complete, complete & strict, strict)
-    found = (*marks, surely, surely | ~complete)
+    found = (*marks, certain, certain | ~complete)
     return FlipPairs(groups, *(mark.astype(np.int64) for mark in found))
 
 
@@ -270,8 +270,8 @@ def _bounds(found: FlipPairs, metric: str, failed: Ints) -> Estimates:
         share_estimates(metric, hits, trials, found.groups)
         for hits, trials in (
             (found.differ, found.read),
-            (found.surely, found.pairs),
-            (found.possibly, found.pairs),
+            (found.certain, found.pairs),
+            (found.possible, found.pairs),
         )
     )
     note = [_width_note(width) for width in (high.value - low.value).tolist()]

@@ -57,7 +57,7 @@ class Rows:
     test: Mapping[str, Column] = field(default_factory=dict)
 
     def column(self, name: str) -> Column:
-        """Return a number of each group, blank where there was no such test."""
+        """A number for each group, blank where there was no such test."""
         if name in ESTIMATED:
             return np.asarray(getattr(self.estimates, name))
         return self.test.get(name, np.full(len(self.group), TESTED[name]))

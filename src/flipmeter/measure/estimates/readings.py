@@ -116,7 +116,7 @@ class _Pair:
         return np.asarray(self.panel.groups.count(self.items) > 0)
 
     def mirrored(self, classes: Ranks) -> Ranks:
-        """Return the class at the other end of each item's scale; no class stays none."""
+        """The mirrored class of each item on its scale; no class stays none."""
         n_classes = self.panel.n_classes[self.panel.groups.of[self.items]]
         return np.where(classes > 0, n_classes + 1 - classes, classes)
 

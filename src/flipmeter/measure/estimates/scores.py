@@ -65,7 +65,7 @@ def performance(
 ) -> Performance:
     """Score predictions against gold; `complete` leaves failures out, `strict` calls them wrong.
 
-    Macro-F1 runs over all classes of the scale, with 0 for a class nobody gave or got;
+    Macro-F1 runs over all classes of the scale, with 0 for a class neither predicted nor gold;
     `macro_f1_present` runs over the gold classes. A constant side leaves the correlations NaN.
     """
     if n_classes < 2:
@@ -116,7 +116,7 @@ def scores(
 
 
 def _scored(tables: Floats, policy: ScorePolicy) -> Floats:
-    """Return the counts that accuracy and F1 see."""
+    """The counts for accuracy and F1."""
     if policy == "strict":
         return tables
     if policy == "complete":

@@ -1,4 +1,4 @@
-"""Token counts -> how much a model wrote that nobody sees."""
+"""Token counts -> the share of hidden (reasoning) tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of differences -> whether what somebody asserts of them holds."""
+"""Intervals of differences -> whether an assertion about them holds."""
 
 from __future__ import annotations
 

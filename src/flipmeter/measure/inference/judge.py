@@ -143,7 +143,7 @@ def _judged(found: Compared, groups: Sequence[int]) -> tuple[Status, list[int]]:
 def replies_under(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
     """Classes of every item under the views of a contrast, as the core counts them.
 
-    What nobody was asked is -1, and so is a request that no answer ever came to.
+    Items not asked are -1, and so are requests that were never answered.
     """
     found = shown_once(panel, contrast, repeat)
     for at, view in enumerate(contrast.views):
@@ -166,7 +166,7 @@ def _up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | No
 
 
 def class_places(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | None:
-    """Where classes stood under each view, of some items; None where nobody says.
+    """The slots of the classes of some items under each view; None where they are not recorded.
 
     Items with the same number of places are shown alike.
     """

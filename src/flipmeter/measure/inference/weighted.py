@@ -48,7 +48,7 @@ def weighted_mean(
 ) -> Bounded | None:
     """Mean of the counted rows with every class at its frequency, and its bounds.
 
-    A cluster counts once however many rows it has. None if a class that is there in production has
+    A cluster counts once however many rows it has. None if a class of production has
     no counted row.
     """
     if not counted.any() or uncovered(counted, strata):
@@ -72,7 +72,7 @@ def _weigh(gold: Ints, cluster: Ints, weights: Floats) -> Weighing:
 
 
 def uncovered(counted: Booleans, strata: Strata) -> int:
-    """The first class that is there in production and has no counted row; 0 if there is none."""
+    """The first class of production without a counted row; 0 if there is none."""
     held = np.bincount(strata.gold[counted], minlength=len(strata.weights) + 1)[1:]
     return int(np.argmax(np.r_[False, (held == 0) & (strata.weights > 0)]))
 

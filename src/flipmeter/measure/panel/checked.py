@@ -16,12 +16,12 @@ Booleans = npt.NDArray[np.bool_]
 
 
 def ranks(values: npt.ArrayLike, what: str = "ranks", n_classes: int | None = None) -> Ranks:
-    """Return classes 1..M, with 0 for "no class", as whole numbers along one axis."""
+    """Classes 1..M, with 0 for "no class", as whole numbers along one axis."""
     return _checked(values, what, 1, n_classes)
 
 
 def rank_table(values: npt.ArrayLike, what: str = "ranks", n_classes: int | None = None) -> Ranks:
-    """Return items x conditions, at least two conditions."""
+    """Items x conditions, at least two conditions."""
     table = _checked(values, what, 2, n_classes)
     if table.shape[1] < 2:
         raise Problem(f"{what} has {table.shape[1]} condition; there is nothing to compare it with")
@@ -37,7 +37,7 @@ def same_length(**arrays: npt.NDArray[Any]) -> None:
 
 
 def booleans(values: npt.ArrayLike, what: str, n_axes: int) -> Booleans:
-    """Return yes and no (or 1 and 0) as booleans."""
+    """Yes and no (or 1 and 0) as booleans."""
     array = _shaped(values, what, n_axes)
     if array.dtype != np.bool_ and not np.isin(array, (0, 1)).all():
         raise Problem(f"{what} must be true or false for every item; got {_example(array)}")

@@ -50,7 +50,7 @@ OPTIONAL: Mapping[str, DataType] = {
 
 
 def checked(decisions: pl.DataFrame) -> pl.DataFrame:
-    """Return the needed and the optional columns, typed; what is absent is null."""
+    """The required and the optional columns, typed; missing ones are null."""
     frame = _typed(decisions)
     if frame.is_empty():
         raise Problem("there are no decisions to measure")

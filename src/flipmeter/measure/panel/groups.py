@@ -25,7 +25,7 @@ class Groups:
     cluster: Ints | None = None
 
     def among(self, items: Booleans) -> Groups:
-        """Return the same groups with only these items."""
+        """The same groups with only these items."""
         cluster = None if self.cluster is None else self.cluster[items]
         return Groups(self.of[items], self.n, cluster)
 
@@ -62,7 +62,7 @@ class Estimates:
     note: Sequence[str]
 
     def take(self, places: Ints) -> Estimates:
-        """Return the estimates in these places."""
+        """The estimates at these indices."""
         return Estimates(
             *(self.metric, self.value[places], self.low[places], self.high[places]),
             *(self.n[places], self.k[places], self.failed[places]),
@@ -70,7 +70,7 @@ class Estimates:
         )
 
     def only(self) -> Estimate:
-        """Return the estimate of the only group."""
+        """The estimate of the only group."""
         k = int(self.k[0])
         return Estimate(
             *(float(self.value[0]), float(self.low[0]), float(self.high[0]), int(self.n[0])),

@@ -121,11 +121,11 @@ class Panel:
 
     @property
     def views(self) -> list[str]:
-        """Return the views that some group was asked, in the order of their names."""
+        """The views that any group was asked under, by name."""
         return [view for view, repeat in self.ranks if repeat == 0]
 
     def classes(self, run: Run) -> Ranks:
-        """Return the class of each item under a run, which nobody may have been asked."""
+        """The class of each item under a run, no class for items not asked."""
         return self.ranks[run] if run in self.ranks else np.full(len(self.gold), ABSENT)
 
     def asked(self, *runs: Run) -> Booleans:
@@ -134,8 +134,8 @@ class Panel:
 
     def has(self, *runs: Run) -> Booleans:
         """Mark the groups that know all of these runs, though maybe not for the same items."""
-        nobody = np.zeros(self.groups.n, dtype=np.bool_)
-        return np.asarray(np.all([self._known.get(run, nobody) for run in runs], axis=0))
+        unasked = np.zeros(self.groups.n, dtype=np.bool_)
+        return np.asarray(np.all([self._known.get(run, unasked) for run in runs], axis=0))
 
     @cached_property
     def _known(self) -> dict[Run, Booleans]:
@@ -286,7 +286,7 @@ def by_construction(panel: Panel, view: str) -> Booleans:
 
 
 def conditions(panel: Panel, contrast: Contrast, items: Booleans) -> list[Ranks]:
-    """Return the classes of some items under each view of a contrast."""
+    """The classes of some items under each view of a contrast."""
     return [panel.classes((view, 0))[items] for view in contrast.views]
 
 
@@ -414,14 +414,14 @@ def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:
 
 
 def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
-    """Return the distinct values in order, and the place of each value among them."""
+    """The distinct values in order, and the index of each value among them."""
     distinct = column.unique().sort()
     places = column.replace_strict(distinct, pl.int_range(len(distinct), eager=True))
     return distinct, places.to_numpy()
 
 
 def _groups(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
-    """Return the key of each group in order, and the group of each decision."""
+    """The key of each group in order, and the group of each decision."""
     values, places = zip(*(_places(frame[name]) for name in KEY), strict=True)
     sizes = [len(distinct) for distinct in values]
     cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
@@ -430,7 +430,7 @@ def _groups(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
 
 
 def _runs(frame: pl.DataFrame) -> tuple[list[Run], Ints]:
-    """Return the runs, first runs before repeats, and the run of each decision."""
+    """The runs, first runs before repeats, and the run of each decision."""
     views, view = _places(frame["view"])
     codes, run = _places(frame["repeat"] * len(views) + pl.Series(view))
     return [(views[code % len(views)], code // len(views)) for code in codes.to_list()], run
@@ -443,12 +443,12 @@ def _hashes(prompts: pl.Series) -> Hashes:
 
 
 def reference_of(frame: pl.DataFrame) -> str:
-    """Return the view that others are held against: base, or the first of a table without one."""
+    """The reference view: base, or the first view of a table without one."""
     return "base" if (frame["view"] == "base").any() else str(frame["view"][0])
 
 
 def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
-    """Return the probabilities of each item in the first run of the view of reference."""
+    """The probabilities of each item in the first run of the reference view."""
     places = pl.DataFrame({"unit": np.arange(n_units)})
     rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
     rows = rows.filter(view=reference_of(frame), repeat=0)
@@ -456,14 +456,14 @@ def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
 
 
 def _calls(frame: pl.DataFrame, condition: Ints) -> Floats:
-    """Return the calls of each decision, with its part of those that its condition shares."""
+    """The calls of each decision, with its part of those that its condition shares."""
     n_items = np.bincount(condition)[condition]
     shared = frame["shared_calls"].fill_null(0).to_numpy() / n_items
     return np.asarray(_tokens(frame["n_calls"]) + shared)
 
 
 def _tokens(counts: pl.Series) -> Floats:
-    """Return tokens as numbers, NaN where nobody reported them."""
+    """Tokens as numbers, NaN where they were not reported."""
     return counts.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
@@ -486,7 +486,7 @@ def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
 
 
 def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[Any]:
-    """Return what a column says of each group, in which it is everywhere the same."""
+    """The value of a column for each group, within which it is constant."""
     somewhere = np.zeros(n_groups, dtype=np.int64)
     somewhere[group] = np.arange(len(group))
     return column[somewhere].to_list()

@@ -18,7 +18,7 @@ def correlations(x: Floats, y: Floats, groups: Groups) -> Floats:
 
 
 def midranks(numbers: Floats) -> Floats:
-    """Return the rank of each number, equal ones sharing the mean of theirs."""
+    """The rank of each number, equal ones sharing the mean of theirs."""
     _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
 

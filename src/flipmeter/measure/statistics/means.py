@@ -108,7 +108,7 @@ def _gathered(notes: Mapping[str, str]) -> str:
 
 
 def by_seed(cells: Mapping[str, Mapping[str, MeanCell]]) -> Floats:
-    """Return the mean over datasets of each seed's values (seeds x metrics)."""
+    """The mean over datasets of each seed's values (seeds x metrics)."""
     seeds = list(dict.fromkeys(seed for of in cells.values() for seed in of))
     return np.stack(
         [
@@ -119,7 +119,7 @@ def by_seed(cells: Mapping[str, Mapping[str, MeanCell]]) -> Floats:
 
 
 def fewest(counts: Sequence[Ints]) -> Ints:
-    """Return the smallest count that is not 0, for each metric; 0 where all are."""
+    """The smallest count that is not 0, for each metric; 0 where all are."""
     table = np.stack(counts)
     least = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
     return np.where((table > 0).any(axis=0), least, 0)
@@ -131,14 +131,14 @@ def mean_of(values: Floats) -> Floats:
 
 
 def sd_of(values: Floats, ddof: int) -> Floats:
-    """Return the SD along the first axis of what is defined; NaN where there is too little."""
+    """The SD of the defined values along the first axis; NaN where there are too few."""
     n = (~np.isnan(values)).sum(axis=0)
     squares = np.nansum((values - mean_of(values)) ** 2, axis=0)
     return np.sqrt(ratio(squares, n - ddof))
 
 
 def spread_interval(value: float, sd: float, n: int) -> tuple[float | None, float | None]:
-    """Return the t interval of a mean over datasets, if there are enough of them."""
+    """The t interval of a mean over datasets, if there are enough of them."""
     if n < ENOUGH_DATASETS:
         return None, None
     half = float(special.stdtrit(n - 1, 1 - ALPHA / 2)) * sd / np.sqrt(n)

@@ -16,7 +16,7 @@ SEED = 20260731
 
 
 def weights(n_items: int, dataset: str) -> Weights:
-    """Return how often each item is drawn, in every resample; the first row is the items as is.
+    """The number of times each item is drawn, by resample; the first row is the sample itself.
 
     The draw depends on the dataset and the number of items alone: two sides of a residual, and all
     seeds, are resampled together, and two datasets apart.
@@ -29,5 +29,5 @@ def weights(n_items: int, dataset: str) -> Weights:
 
 
 def as_is(n_items: int) -> Weights:
-    """Return the one sample in which every item stands once."""
+    """The one sample in which every item appears once."""
     return np.ones((1, n_items), dtype=np.float32)

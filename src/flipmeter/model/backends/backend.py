@@ -25,7 +25,7 @@ class Backend(Protocol):
     def is_reproducible(self) -> bool: ...
 
     async def ask(self, request: Request) -> Reply:
-        """Answer once. Raise Retry for what may pass, Problem for what the user must mend."""
+        """Answer once. Raise Retry for a transient error, Problem for a user-fixable one."""
         ...
 
     async def close(self) -> None: ...
@@ -34,7 +34,7 @@ class Backend(Protocol):
 class Retry(Exception):
     """This attempt failed and another may succeed, not before `after` seconds if that is known.
 
-    One that `is_free` never reached a model, so that nobody bills it.
+    One that `is_free` never reached a model and is not billed.
     """
 
     def __init__(self, reason: str, after: float | None = None, *, is_free: bool = False) -> None:

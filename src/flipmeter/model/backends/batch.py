@@ -74,12 +74,12 @@ def write_batch(
     `about` goes into the manifest as it is.
     """
     if (folder / MANIFEST).exists():
-        raise Problem(f"{folder} holds a batch already; import it, or name another folder")
+        raise Problem(f"{folder} already holds a batch; import it, or use another folder")
     try:
         return _written(folder, requests, about, most_requests, most_bytes)
     except OSError as error:
         raise Problem(
-            f"cannot write the batch into {folder} ({error.strerror}); name another folder"
+            f"cannot write the batch into {folder} ({error.strerror}); use another folder"
         ) from error
 
 
@@ -218,7 +218,7 @@ def read_results(paths: Sequence[Path], known: Mapping[str, Request]) -> Results
     """Read result files as the live client reads answers; an id that is not known is refused.
 
     The same reply twice counts once, a reply wins over an error, and two different replies to one
-    request are refused: nobody could say which one counts.
+    request are refused: either could be the right one.
     """
     found, unknown, torn = Results(), dict[str, str](), dict[str, str]()
     for where, row in (row for path in paths for row in _rows(path)):

@@ -148,7 +148,7 @@ class HttpBackend:
         return self._wires[interface_in(request.params)]
 
     async def try_out(self, request: Request) -> Tried:
-        """Ask once and return also a refusal; raise only what no other request would mend."""
+        """Ask once and return refusals too; raise only errors that every request would meet."""
         start = time.perf_counter()
         found = await self._exchange(request)
         trouble, headers = found.trouble, found.headers
@@ -261,7 +261,7 @@ class HttpBackend:
         return replace(reply, **texts)
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
-        """Sort a failure: what the user must mend, what may pass, what is the reply for good."""
+        """Sort a failure: user-fixable, transient, or a permanent error reply."""
         if (reply := moderated(trouble)) is not None:
             return reply
         self._raise(trouble, headers)
@@ -276,7 +276,7 @@ class HttpBackend:
         return Reply(error=self._said(trouble))
 
     def _raise(self, trouble: Trouble, headers: Mapping[str, str]) -> None:
-        """Raise what the user must mend, and what may pass."""
+        """Raise user-fixable and transient errors."""
         status = trouble.status
         if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
             raise Problem(f"{self._said(trouble)}; {self._remedy(trouble, headers)}")

@@ -301,7 +301,7 @@ def engine(path: Path | None = None) -> str:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether all weights of a file are in plain formats, or it is no file that can be read."""
+    """Whether all weights of a file are in plain formats, or the file is unreadable."""
     status = path.stat()
     return _types(path, status.st_size, status.st_mtime_ns) <= PLAIN
 

@@ -1,4 +1,4 @@
-"""Replies that another program got: they are in the store or nowhere, and nobody is asked."""
+"""Replies that another program received: only the store is read, and no model is called."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _is_ending(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
-# --- what it says -----------------------------------------------------------------------------
+# --- its result -------------------------------------------------------------------------------
 
 
 def _read(
@@ -93,7 +93,7 @@ def _read(
 
 
 def _text(said: object, question: Question) -> str:
-    """Return a label's text for its text, its class's name, its rank or the label itself."""
+    """The text of a label given as text, class name, rank or the label itself."""
     if question.span is not None:
         return _score(said)
     if isinstance(said, Label):

@@ -152,7 +152,7 @@ class Holder:
 
         Who finds that another message has taken them returns with nothing: Ray runs so many calls
         of an actor at a time, and those that wait would keep out what is sent. None says that
-        nothing is open, because Ray has started the actor anew.
+        nothing is open, because Ray has restarted the actor.
         """
         if self._backend is None:
             return None
@@ -179,7 +179,7 @@ class Holder:
 
 
 class Lost(Retry):
-    """An actor is gone, or Ray has started it anew: what it was asked is for another."""
+    """An actor is gone or was restarted by Ray: its requests go to another."""
 
 
 class Actor:

@@ -94,7 +94,7 @@ def _words(error: object) -> str:
 
 
 def flaw_in(answer: Mapping[str, Any]) -> str:
-    """Why an answer holds no choice with a reply, "" if it does; a reply is stored for good."""
+    """The reason why a response holds no reply, "" if it does; a stored reply is permanent."""
     choice = _first(answer.get("choices"))
     if not choice:
         return "the answer has no choices" if answer else "the answer is not a JSON object"
@@ -103,7 +103,9 @@ def flaw_in(answer: Mapping[str, Any]) -> str:
         return "the choice has no message"
     if choice.get("finish_reason") == "error":
         return "the answer broke off with an error"
-    return "" if isinstance(message.get("content"), str | list | None) else "the content is no text"
+    return (
+        "" if isinstance(message.get("content"), str | list | None) else "the content is not text"
+    )
 
 
 def shortened(said: str) -> str:

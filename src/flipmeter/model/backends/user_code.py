@@ -134,7 +134,7 @@ def _module(place: str, source: bytes | None, here: Path) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {error}"
-        raise Problem(f"cannot import {place}: {why}; correct it, or name another") from error
+        raise Problem(f"cannot import {place}: {why}; correct it, or use another") from error
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that a run may spend; None is no limit. Replies from the store cost nothing.
+    """The most that a run may spend; None means unlimited. Replies from the store cost nothing.
 
     Every attempt is a call. Dollars need a `price`: the dearest of the run's models.
     """

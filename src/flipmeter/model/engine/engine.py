@@ -70,7 +70,7 @@ class Engine:
         self._taught: dict[str, Corrections] = {}
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
-        """A reply for every request, by key; what fails for good is a reply with an error.
+        """A reply for every request, by key; a request that fails after retries has an error.
 
         Requests of one backend are sent in the order given, each replica of it has prefix groups of
         its own. Every reply is stored before it is used; an error is not stored, so the
@@ -138,7 +138,7 @@ class Engine:
                 await stop.sleep(pause)  # other processes ask what is left
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
-        """What somebody else's request under way will bring."""
+        """The future reply of a request that another process has sent."""
         arrival = self._under_way[key] or asyncio.get_running_loop().create_future()
         self._under_way[key] = arrival
         return arrival

@@ -61,12 +61,12 @@ class Limiter:
             self._change(max(1, self.permits // 2))
 
     def stumbled(self) -> None:
-        """Note a failure that says nothing about the load: begin to count anew before growing."""
+        """Note a failure unrelated to load: restart the count before growing."""
         self.in_use -= 1
         self.n_answered = 0
 
     def left(self) -> None:
-        """Note a request that was given up, by its caller or for good."""
+        """Note a request that was given up, by its caller or after retries."""
         self.in_use -= 1
 
     def _change(self, permits: int) -> None:

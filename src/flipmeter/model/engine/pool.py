@@ -103,7 +103,7 @@ class ServerGate:
         return self.limiter.is_full or (self.breaker.is_open and self.limiter.in_use > 0)
 
     def hold(self, pause: float) -> None:
-        """Let nobody start for a while: what one is told holds for all."""
+        """Let no request start for a while: a wait told to one holds for all."""
         self.next_start = max(self.next_start, _now() + pause)
 
     async def enter(self, request: Request, till: Till, stop: GiveUp) -> Spent | None:
@@ -189,7 +189,7 @@ class Pool:
             self.stop.because(problem)
 
     async def _persist(self, request: Request) -> Reply | None:
-        """Try until there is a reply, for good or bad; None is a budget that does not cover it."""
+        """Retry until there is a reply or a permanent error; None if the budget is spent."""
         attempts, failure = self.persistence.attempts, Retry("not asked")
         n_before, breaker, rota = self.gate.n_answered, self.gate.breaker, self.rota
         for attempt in range(rota.n_tried[request.key], attempts):

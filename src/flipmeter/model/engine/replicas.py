@@ -18,7 +18,7 @@ Share = deque[Request]
 """Requests behind one head, in their order."""
 
 MOST_HOMES = 4096
-"""How many heads are remembered; one that is forgotten begins anew somewhere."""
+"""How many heads are remembered; one that is forgotten is assigned again."""
 
 WORTH_HALVING = 8
 """Fewer requests are not worth a head that is computed twice."""
@@ -76,11 +76,11 @@ def fleet_of(backend: Backend) -> Fleet:
 
 
 class Rota:
-    """Who of a fleet is asked what: a replica begins a share, and when that is empty the next.
+    """Distribution of requests over a fleet: each replica works through one share at a time.
 
-    It begins first what is its own (its prefix cache may still hold the head), then what is
-    nobody's or was of one that is gone. Who finds nothing takes from another: the last share that
-    it has not begun, else half of the one that it has. `n_open` counts what has no reply yet.
+    It takes its own shares first (its prefix cache may still hold the head), then unassigned ones
+    or those of a replica that is gone. An idle replica takes from another: the last share that was
+    not begun, else half of the current one. `n_open` counts requests without a reply.
     """
 
     def __init__(self, requests: Sequence[Request], fleet: Fleet) -> None:
@@ -160,7 +160,7 @@ class Rota:
         return self._unclaimed() or self._spared()
 
     def _unclaimed(self) -> Share | None:
-        """Take what was of one that is gone, or what nobody has."""
+        """Take the groups of a replica that is gone, or unassigned ones."""
         gone = [place for place in range(len(self._own)) if place not in self.fleet.there]
         for place in gone:
             if share := self._begun[place]:

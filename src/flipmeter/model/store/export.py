@@ -109,7 +109,7 @@ def export(store: Store, out: Path, keys: Iterable[str] | None = None) -> int:
             if out.suffix == ".parquet":
                 _turn_to_parquet(lines)
     except OSError as error:
-        raise Problem(f"cannot write {out} ({error}); name another file") from error
+        raise Problem(f"cannot write {out} ({error}); use another file") from error
     return n_rows
 
 
@@ -200,7 +200,7 @@ def plan_prune(store: Store, keys: Collection[str]) -> Pruned:
 
 
 def prune(path: Path, keys: Collection[str]) -> Pruned:
-    """Remove every reply but those of these keys and give the space back; damaged ones go too.
+    """Remove every reply except those of these keys and free the space; damaged ones go too.
 
     The store is locked alone: another program remembers texts that would go, and what it stores
     next would point nowhere.

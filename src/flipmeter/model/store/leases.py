@@ -29,7 +29,7 @@ LEASE = "INSERT OR IGNORE INTO leases VALUES (?, ?)"
 
 @dataclass(frozen=True)
 class Claimed:
-    """What became of a claim: replies that are there, keys that others ask; the rest is ours."""
+    """The result of a claim: replies already stored, keys that others ask; the rest is ours."""
 
     stored: dict[str, Reply]
     elsewhere: dict[str, ProcessName]
@@ -90,7 +90,7 @@ class Leases:
 
     def _beat(self, db: Connection) -> None:
         me = this_process()
-        self.n_beats += 1  # never begins anew: others look whether it changes
+        self.n_beats += 1  # never restarts: others check whether it changes
         db.execute(
             "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?, ?)",
             [self.id, me.node, me.boot, me.space, me.pid, me.started, self.n_beats],

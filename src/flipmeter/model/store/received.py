@@ -1,4 +1,4 @@
-"""A reply store that somebody else made: tables only, with values of the kinds that we write."""
+"""An untrusted reply store: tables only, with values of the types that we write."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Room:
         return kind(
             f"the disk of the reply store {what}; nothing more is sent, nothing stored is lost: "
             f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), or "
-            "name another file with --store, and run again"
+            "use another file with --store, and run again"
         )
 
 

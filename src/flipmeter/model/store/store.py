@@ -142,7 +142,7 @@ class Store:
         if version > SCHEMA:
             raise Problem(
                 f"the reply store {self.path} was written by a newer flipmeter "
-                f"(schema {version}, this one knows {SCHEMA}); upgrade, or name another --store"
+                f"(schema {version}, this one knows {SCHEMA}); upgrade, or use another --store"
             )
 
     def _switch_to_wal(self) -> None:
@@ -223,7 +223,7 @@ class Store:
         )
 
     def put(self, request: Request, reply: Reply) -> None:
-        """Store a reply; a key that is there already keeps its first reply."""
+        """Store a reply; an existing key keeps its first reply."""
         self.put_many([(request, reply)])
 
     def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> dict[str, Reply]:
@@ -363,5 +363,5 @@ def _explained(path: str) -> Iterator[None]:
     except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
         raise Problem(
             f"the reply store {path} cannot be used: it is damaged, or no store ({error}); put "
-            "a copy back, save what .recover of sqlite3 can read, or name another file with --store"
+            "a copy back, save what .recover of sqlite3 can read, or use another file with --store"
         ) from error

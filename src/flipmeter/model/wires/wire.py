@@ -33,7 +33,7 @@ class Wire(ABC):
 
     @abstractmethod
     def flaw(self, answer: Mapping[str, Any]) -> str:
-        """Why an answer holds no reply, "" if it does: a reply is stored for good."""
+        """The reason why a response holds no reply, "" if it does: a stored reply is permanent."""
 
     @abstractmethod
     def reply(

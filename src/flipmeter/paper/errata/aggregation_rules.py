@@ -79,7 +79,7 @@ def mean_score(bench: Bench) -> Rows:
     title="Bradley-Terry on a star has no solution",
     where="Phase 2 pipeline table, aggregation method",
     rule="Strengths come from the item's own games alone. A demonstration with one game won or "
-    "lost has no finite strength; the loop stops somewhere, and items that tie with nobody "
+    "lost has no finite strength; the loop stops somewhere, and items without a tie "
     "get class 1.",
     remedy="Add the games that the labels imply (a higher label beats a lower one) and a small "
     "prior; no further call is needed.",

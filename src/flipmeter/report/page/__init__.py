@@ -1,4 +1,4 @@
-"""Findings -> page: one HTML file that opens anywhere, asks nobody and runs nothing it was told."""
+"""Findings -> page: one HTML file that opens anywhere, loads nothing and runs no foreign script."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 
 
 def render_page(found: Findings) -> str:
-    """Return the page. Every text in it is escaped; only our own script and style may act."""
+    """The page. Every text in it is escaped; only our own script and style are allowed."""
     style, script = asset("page.css"), asset("page.js")
     return (
         environment()
@@ -47,7 +47,7 @@ def render_page(found: Findings) -> str:
 
 @cache
 def environment(*packages: str) -> Environment:
-    """Return what fills the templates of some packages, and those of the page."""
+    """The template environment of some packages and of the page."""
     loaders = [PackageLoader(package, ".") for package in (*packages, __name__)]
     filling = Environment(
         loader=ChoiceLoader(loaders),
@@ -67,12 +67,12 @@ def _visible(text: object) -> object:
 
 @cache
 def asset(name: str) -> str:
-    """Return a file that the page is made with: page.css, page.js."""
+    """A file that is part of the page: page.css, page.js."""
     return (HERE / name).read_text(encoding="utf-8")
 
 
 def content_policy(style: str, script: str) -> str:
-    """Return the content security policy: our two texts by their hash, and nothing else."""
+    """The content security policy: our script and our style by their hashes, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -84,7 +84,7 @@ def _hash(text: str) -> str:
 
 
 def page_content(found: Findings) -> dict[str, Any]:
-    """Return what the templates of the page are filled with."""
+    """The values of the page's templates."""
     drawn, panel_notes = panels(found)
     matrices, matrix_notes = squares(found)
     levels = residual_grids(found)
@@ -132,7 +132,7 @@ def page_content(found: Findings) -> dict[str, Any]:
 
 
 def _warnings(found: Findings) -> dict[str, str]:
-    """Return the warnings without what the page says at its top: that the run was stopped."""
+    """The warnings without the one that the page shows at its top: that the run was stopped."""
     known = f"not all items are in: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
     return {rater: text.rstrip("; ") for rater, text in told.items() if text}

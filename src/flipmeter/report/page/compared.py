@@ -12,7 +12,7 @@ KEYS = ("rater", "level", "dataset")
 
 
 def comparison_grid(comparison: pl.DataFrame) -> Grid:
-    """Return every difference in points; what all rows share stands in no column."""
+    """Every difference in points; columns with one value for all rows are left out."""
     keys = [key for key in KEYS if comparison[key].n_unique() > 1]
     rows = [_row(row, keys) for row in comparison.to_dicts()]
     shown, left_out = capped(rows, "flipmeter compare FIRST SECOND --csv")

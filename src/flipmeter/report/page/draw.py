@@ -25,7 +25,7 @@ class Axis:
     high: float
 
     def at(self, value: float) -> float:
-        """Return the place of a value in percent of the width."""
+        """The position of a value in percent of the width."""
         return 100 * (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
 
     @property
@@ -37,7 +37,7 @@ class Axis:
 
 
 def axis_for(values: Iterable[float], *, low: float | None = None) -> Axis:
-    """Return an axis around some shares, from `low` if it is given, in steps of five points."""
+    """An axis around some shares, from `low` if it is given, in steps of five points."""
     known = list(values) or [0.0, 1.0]
     bottom = max(0.0, math.floor(20 * (min(known) - MARGIN)) / 20) if low is None else low
     top = min(1.0, math.ceil(20 * (max(known) + MARGIN)) / 20)
@@ -112,7 +112,7 @@ class Point:
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Return the points that no other beats on both numbers, most stable first."""
+    """The Pareto front of the points, the most stable first."""
     kept = non_dominated([(point.flips, -point.accuracy) for point in points])
     places = {
         (point.flips, point.accuracy): point
@@ -228,5 +228,5 @@ def _svg(kind: str, height: int, parts: Iterable[Markup], title: str = "") -> Ma
 
 
 def place(value: float) -> str:
-    """Return a number of at most two digits behind the point."""
+    """A number with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -40,7 +40,7 @@ class FilterMenu:
 
 
 def choices(found: Findings) -> list[FilterMenu]:
-    """Return the filters that would leave something out, with what each may be set to."""
+    """The filters that would hide something, with the choices of each."""
     flips = found.browser.flips
     return [choice(name, [getattr(flip, name) for flip in flips]) for name in TITLES]
 

@@ -16,7 +16,7 @@ ORDERS = "as given, swapped, both orders"
 
 
 def pairs_grid(found: Findings) -> Grid | None:
-    """Return what judges prefer, drawn against one half, with accuracy and ties by order."""
+    """The preferences of judges, drawn against one half, with accuracy and ties by order."""
     rows = _at_base(found, "pairs").filter(pl.col("p").is_null())
     if rows.is_empty():
         return None
@@ -82,7 +82,7 @@ def options_grid(found: Findings) -> Grid | None:
 
 
 def systems_grid(found: Findings) -> Grid | None:
-    """Return win rates of systems in each order, drawn, with their strengths and ranks."""
+    """Win rates of systems in each order, drawn, with their strengths and ranks."""
     rows = _at_base(found, "systems")
     rates = rows.filter(pl.col("metric").str.starts_with("win_rate:"))
     if rates.is_empty():

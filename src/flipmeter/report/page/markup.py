@@ -66,12 +66,12 @@ def count(value: int | None) -> Cell:
 
 
 def rate(row: Record) -> Cell:
-    """Return a share with its interval, or why there is none."""
+    """A share with its interval, or the reason why there is none."""
     return Cell(interval(row), row["value"], "num" if row["value"] is not None else "why")
 
 
 def word(text: str) -> Cell:
-    """Return a verdict."""
+    """A verdict."""
     return Cell(text, text, f"word {text}" if text else "")
 
 
@@ -88,12 +88,12 @@ def left_out(n: int, what: str, more: str) -> str:
 
 
 def shade(kind: str, value: float, largest: float) -> str:
-    """Return the classes of a shade: its colour, and its strength from 1 to 9."""
+    """The classes of a shade: its colour, and its strength from 1 to 9."""
     if not value:
         return ""
     return f"{kind} s{max(1, round(SHADES * shade_of(value, largest) / STRONGEST))}"
 
 
 def heads(keys: Sequence[str]) -> list[str]:
-    """Return the titles of key columns: a rater is its model's name to a reader."""
+    """The titles of key columns: a rater is shown by its model's name."""
     return ["model" if key == "rater" else key for key in keys]

@@ -30,7 +30,7 @@ TOKENS = {
 
 
 def conditions_grid(found: Findings) -> Grid:
-    """Return faults and tokens of every condition, those with most faults first where cut."""
+    """Faults and tokens of every condition, those with most faults first where cut."""
     keys = [key for key in KEYS[:3] if found.decisions[key].n_unique() > 1]
     kinds = [fault for fault in FAULTS if (found.decisions["fault"] == fault).any()]
     table = found.decisions.group_by(*keys, "view", "repeat", maintain_order=True).agg(
@@ -70,7 +70,7 @@ def conditions_grid(found: Findings) -> Grid:
 
 
 def _taken(spent: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Return calls, tokens and seconds per decision; a number that nobody told is null."""
+    """Calls, tokens and seconds per decision; a number that was not reported is null."""
     names = ("n_calls", *TOKENS, "seconds")
     each = [
         pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum() / pl.col("n").sum())
@@ -85,7 +85,7 @@ def _taken(spent: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def models_grid(found: Findings) -> Grid:
-    """Return what answered for each rater, what it wrote, and what it cost."""
+    """The model of each rater, the length of its replies, and their cost."""
     totals = found.spent.group_by("rater", maintain_order=True).agg(
         pl.col("n_calls").sum(), *(pl.col(name).sum() for name in TOKENS)
     )
@@ -131,7 +131,7 @@ def _cost(usd: float | None) -> Cell:
 
 
 def datasets_grid(found: Findings) -> Grid:
-    """Return where the items come from."""
+    """The sources of the items."""
     rows = [
         [
             Cell(name, name),

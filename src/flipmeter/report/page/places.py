@@ -92,7 +92,7 @@ class Square:
 
 
 def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[str]]:
-    """Return the flip matrices at the base by rater and dataset, with the names of the classes."""
+    """The flip matrices at the base by rater and dataset, with the names of the classes."""
     every = [one for one in matrices(found.pairs.filter(level="")) if one.n_flipped]
     every.sort(key=lambda one: found.severity(one.where))
     abouts = {pair.name: pair for contrast in found.contrasts for pair in contrast.pairs}
@@ -136,7 +136,7 @@ def _square_rows(
 
 
 def slots_grid(found: Findings) -> Grid | None:
-    """Return how often each place of the label list was chosen, over both orders."""
+    """The share of choices of each slot of the label list, over both orders."""
     shares = list(slot_shares(found.pairs, found.contrasts))
     if not shares:
         return None

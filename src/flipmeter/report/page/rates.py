@@ -41,7 +41,7 @@ RATES = ("P1", "P2", "P3", "noise", "total")
 
 
 def phase0_grid(found: Findings) -> Grid:
-    """Return the paper's first table."""
+    """The paper's first table."""
     table = found.phase0
     if len(table) > MOST_ROWS:
         table = table.sort("P1", descending=True, nulls_last=True, maintain_order=True)
@@ -180,7 +180,7 @@ def _noise_text(row: Record) -> str:
 
 
 def seeds_grid(found: Findings) -> Grid:
-    """Return flip rates on complete pairs, seed by seed and level by level."""
+    """Flip rates on complete pairs, seed by seed and level by level."""
     names = [contrast.name for contrast in found.contrasts]
     chosen = found.estimates.filter(pl.col("metric").is_in(names), policy="complete")
     if len(chosen) > MOST_ROWS:

@@ -39,7 +39,7 @@ class Scatter:
 
 
 def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
-    """Return accuracy and the ordinal scores of every view, at the base."""
+    """Accuracy and the ordinal scores of every view, at the base."""
     estimates = found.estimates.filter(level="")
     keys = varying(estimates)
     there = {*estimates["metric"]}
@@ -82,7 +82,7 @@ def _performance_row(
 
 
 def panels(found: Findings) -> tuple[list[Scatter], list[str]]:
-    """Return accuracy against flips, a panel for each dataset with something to compare."""
+    """Accuracy against flips, a panel for each dataset with something to compare."""
     contrast = next((c for c in found.contrasts if _has(found, c.name)), None)
     if contrast is None:
         return [], ["No contrast was measured, so there is nothing to hold accuracy against."]

@@ -1,4 +1,4 @@
-"""Texts that nobody has vetted -> pieces that a page can show as they are."""
+"""Untrusted texts -> pieces that a page can show safely."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Piece:
 
 
 def visible(text: str) -> str:
-    """Return a text in which nothing is hidden: control and direction marks stand as ‹U+202E›."""
+    """A text with control and direction marks made visible, as ‹U+202E›."""
     return HIDDEN.sub(lambda found: f"‹U+{ord(found[0]):04X}›", text.replace("\r\n", "\n"))
 
 
 def clipped(text: str, longest: int = LONGEST) -> str:
-    """Return the beginning of a text that is too long for a page, and how much is missing."""
+    """The beginning of a text too long for a page, and the number of missing characters."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}\n… {len(text) - longest:,} characters left out"
 
 
 def hollowed(text: str, longest: int = LONGEST_FRAME) -> str:
-    """Return both ends of a prompt that is too long for a page: the query is at one of them."""
+    """Both ends of a prompt too long for a page: the query is at one of them."""
     if len(text) <= longest:
         return text
     half = longest // 2
@@ -54,7 +54,7 @@ def hollowed(text: str, longest: int = LONGEST_FRAME) -> str:
 
 
 def excerpt(text: str, longest: int = 160) -> str:
-    """Return a text in one line, cut at some length."""
+    """A text on one line, cut at some length."""
     line = " ".join(visible(text[: 4 * longest]).split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 

@@ -160,7 +160,7 @@ class Run:
 
     @property
     def recipe(self) -> str:
-        """Return what the run was made from, as YAML."""
+        """The study of the run, as YAML."""
         content = self.study.model_dump(mode="json")
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
@@ -176,7 +176,7 @@ class Run:
 
     @property
     def stopped(self) -> str:
-        """Return why the run ended before all items were rated, "" if it did not."""
+        """The reason why the run ended before all items were rated, "" if it did not."""
         return str(self.environment.get("stopped", ""))
 
     @property
@@ -186,7 +186,7 @@ class Run:
 
     @cached_property
     def warnings(self) -> dict[str, str]:
-        """Return by rater what a reader of its numbers must know, only those with a warning."""
+        """The warnings by rater, without the raters that have none."""
         found: dict[str, list[str]] = {}
         told_by = (
             self.environment.get("fallbacks", {}),
@@ -257,7 +257,7 @@ class Run:
 
     @property
     def views(self) -> list[str]:
-        """Return the views in the order in which the study shows them."""
+        """The views in the order in which the study shows them."""
         return self.decisions["view"].unique(maintain_order=True).to_list()
 
     def path(self, name: str) -> Path:

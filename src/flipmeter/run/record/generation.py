@@ -118,7 +118,7 @@ def _sweep(folder: Path) -> None:
 
 
 def _remove(generation: Path) -> None:
-    """Remove a generation unless somebody reads it; then the next commit does."""
+    """Remove a generation unless it is being read; then the next commit does."""
     handle = lock(generation)
     if handle is not None:
         shutil.rmtree(generation, ignore_errors=True)
@@ -155,7 +155,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not name.startswith("g-") or not name.removeprefix("g-").isalnum():
         raise damaged(path, ValueError(f"{name!r} is no generation"))
     if strangers := sorted(set(manifest.files) - set(FILES)):
-        raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is no file of a run"))
+        raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is not a file of a run"))
     refuse_link(folder / name)
     if manifest.seal != _seal(found):
         raise damaged(path, ValueError("its content is not what the run wrote"))
@@ -218,7 +218,7 @@ def checked(folder: Path, manifest: Manifest, name: str, *, is_whole: bool = Tru
     except OSError as error:
         raise damaged(path, error) from error
     if not S_ISREG(stat.st_mode):
-        raise damaged(path, ValueError("it is no file"))
+        raise damaged(path, ValueError("it is not a file"))
     if stat.st_size != record.n_bytes:
         what = f"{stat.st_size:,} bytes instead of {record.n_bytes:,}"
         raise damaged(path, ValueError(what))

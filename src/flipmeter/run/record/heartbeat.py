@@ -1,4 +1,4 @@
-"""A run in progress -> progress.json: what anybody may watch, a beat a second, asking nobody."""
+"""A run in progress -> progress.json: its state once a second, for any process to read."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _BEAT = TypeAdapter(Beat)
 
 
 def read_beat(folder: Path) -> Beat | None:
-    """Return the last beat of a run in progress, None if there is none that can be read."""
+    """The last heartbeat of a run in progress, None if none is readable."""
     try:
         return _BEAT.validate_json(read_plain(folder / PROGRESS, JSON_BYTES))
     except (OSError, ValidationError, Problem):
@@ -164,13 +164,13 @@ class Heartbeat:
         )
 
     def _per_second(self) -> float:
-        """Return how many replies came per second of late."""
+        """The recent number of replies per second."""
         self._recent.append((time.monotonic(), self.ledger.asked))
         (begin, before), (end, after) = self._recent[0], self._recent[-1]
         return (after - before) / max(end - begin, 1e-9)
 
     def _usd(self) -> float | None:
-        """Return what the replies cost, all at the dearest price where models differ."""
+        """The cost of the replies, all at the dearest price where models differ."""
         if not self.prices:
             return None
         dearest = Price(

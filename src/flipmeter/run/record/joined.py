@@ -94,7 +94,7 @@ class Joined(Run):
 
 
 def joined(runs: Sequence[Run]) -> Run:
-    """Return runs as one; those of another shape, or that contradict each other, are a problem.
+    """Runs as one; incompatible or contradicting runs are a Problem.
 
     Raters, datasets, seeds and levels add up. The same decision may be in two runs.
     """
@@ -145,7 +145,7 @@ def _one_study(runs: Sequence[Run]) -> Study:
 
 
 def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
-    """Return the models by title; where one was asked, and how fast, may differ."""
+    """The models by title; where one was asked, and how fast, may differ."""
     named = _one_each(
         (pair for study in studies for pair in zip(study.models, study.entries, strict=True)),
         name=lambda pair: str(pair[1].name or pair[1].model),
@@ -156,7 +156,7 @@ def _models(studies: Sequence[Study]) -> list[str | ModelEntry]:
 
 
 def _shape(study: Study) -> list[str]:
-    """Return the keys that must be equal; a design that varies together has its cells from all."""
+    """The keys that must be equal; the cells of a factorial design come from all runs."""
     added = ADDED if study.design == "one-at-a-time" else ADDED - {"vary"}
     return [name for name in type(study).model_fields if name not in added | OWN | _PLACES]
 
@@ -171,7 +171,7 @@ def _one_each(
     same: Callable[[Any], object],
     what: str,
 ) -> list[Any]:
-    """Return things by name, each once; one name for two things is a problem."""
+    """Things by name, each once; one name for two things is a Problem."""
     found: dict[str, Any] = {}
     for thing in things:
         known = found.setdefault(name(thing), thing)
@@ -184,7 +184,7 @@ def _one_each(
 
 
 def _distinct(things: Iterable[Any]) -> list[Any]:
-    """Return things once, in their order; a mapping has no hash."""
+    """Things once, in their order; a mapping has no hash."""
     found: list[Any] = []
     for thing in things:
         if thing not in found:
@@ -215,7 +215,7 @@ def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
 
 
 def _shared_conditions(runs: Sequence[Run]) -> dict[tuple[Run, Run], pl.DataFrame]:
-    """Return the conditions that two runs both asked, by the two."""
+    """The conditions that two runs share, by pair of runs."""
     own = {
         run: run.scan(DECISIONS).select(CONDITION).unique().collect(engine="streaming")
         for run in runs
@@ -253,7 +253,7 @@ def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
 
 
 def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return what holds for all runs; where the machine stood is that of the first."""
+    """The provenance of all runs; machine details come from the first run."""
     told = [run.environment for run in runs]
     _refuse_other_data(runs)
     ended = [run for run in runs if run.stopped]
@@ -279,7 +279,7 @@ def _machine(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reproducible(runs: Sequence[Run]) -> list[str]:
-    """Return the raters that are reproducible by every run that has them."""
+    """The raters that are reproducible in every run that has them."""
     claimed = {name for run in runs for name in run.environment["reproducible"]}
     denied = {
         name

@@ -1,4 +1,4 @@
-"""A run folder that somebody else made: what it says of itself and holds, before it is believed."""
+"""An untrusted run folder: its manifest and files, checked before they are used."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def digest_bins(prompts: pl.DataFrame) -> pl.Series:
 
 
 def decision_table(rated: Sequence[Rated]) -> pl.DataFrame:
-    """Return one row per decision; what the items of a condition share stands in every row."""
+    """One row per decision; the shared part of a condition is repeated in every row."""
     shared: dict[int, Usage] = {}
     declared: dict[int, Declared] = {}
     for one in rated:
@@ -240,7 +240,7 @@ def _placed(one: Rated) -> tuple[object, ...]:
 
 
 def spent(decisions: pl.DataFrame) -> pl.DataFrame:
-    """Return what every condition took, in calls and tokens, with what its items share.
+    """The calls and tokens of every condition, with the part that its items share.
 
     A call that two conditions rest on counts for both, and a stored reply as if it had been asked.
     """
@@ -255,7 +255,7 @@ def spent(decisions: pl.DataFrame) -> pl.DataFrame:
 
 
 def _told(name: str) -> pl.Expr:
-    """Add up what was told; what nobody told is no 0."""
+    """The sum of the known values; unknown ones do not count as 0."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 

@@ -103,7 +103,7 @@ class Opener:
         return next(pair for pair in pairs if pair.name == row["contrast"])
 
     def flip(self, row: Row, text: str) -> Flip:
-        """Return a row as people look at it, without its prompts."""
+        """A row for display, without its prompts."""
         a, b = self.contrast(row).views
         return Flip(
             **{name: row[name] for name in (*WHOSE, "seed", "item", "towards")},
@@ -159,7 +159,7 @@ def _texts_of(rows: pl.DataFrame, run: Run) -> dict[tuple[str, str], str]:
 
 
 def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
-    """Return the prompts and replies behind some flips, repeats left out."""
+    """The prompts and replies behind some flips, repeats left out."""
     names = ("rater", "dataset", "level", "seed", "view", "item", "prompt", "reply", "error")
     asked = calls.filter(pl.col("role") == "test")
     wanted = _behind(rows, asked).select(names).collect()
@@ -172,7 +172,7 @@ def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
 
 
 def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
-    """Return the probabilities by class behind some flips, where decisions have them."""
+    """The probabilities by class behind some flips, where decisions have them."""
     if "probabilities" not in decisions.collect_schema():
         return {}
     names = ("rater", "dataset", "level", "seed", "view", "item", "probabilities")
@@ -187,7 +187,7 @@ def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
 
 
 def _behind(rows: pl.DataFrame, table: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the first askings of the items of some rows."""
+    """The first calls about the items of some rows."""
     wanted = rows.lazy().select(SAME).unique()
     first = table.filter(
         pl.col("repeat") == 0, pl.col("item").is_in(rows["item"].unique().to_list())
@@ -213,7 +213,7 @@ class _Picker:
     _places: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def pick(self, row: Row) -> Flip | None:
-        """Return the flip of a row, None if there is no more room."""
+        """The flip of a row, None if there is no more room."""
         text, a, b = self.opener.texts(row)
         frame = None if a is None or b is None else self._frame(row, _cut(a, b, text))
         flip = self.opener.flip(row, text)
@@ -260,5 +260,5 @@ def _cut(a: str, b: str, text: str) -> tuple[str, str]:
 
 
 def _weight(texts: Iterable[str]) -> int:
-    """Return how many bytes of a page some texts take."""
+    """The size of some texts on a page, in bytes."""
     return sum(len(str(escape(visible(text))).encode()) for text in texts)

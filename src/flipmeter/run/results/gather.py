@@ -27,7 +27,7 @@ def gather(run: Run) -> Findings:
 
 
 def gather_numbers(run: Run) -> Findings:
-    """Return what the reports of a run show, but for the flipped items."""
+    """The content of a run's reports, without the flipped items."""
     study, decisions = run.study, run.decisions
     pairs = pair_up(decisions, run.contrasts)
     is_compared = decisions["rater"].n_unique() > 1 or decisions["level"].n_unique() > 1
@@ -76,7 +76,7 @@ def sentences(run: Run) -> list[Sentence]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return what a reader must know of the decisions and the data."""
+    """The warnings about the decisions and the data."""
     claim = run.environment.get("claim", {})
     lines = [failures_line(run.decisions), "" if run.stopped else claim.get("text", "")]
     for name, about in run.environment["datasets"].items():
@@ -87,7 +87,7 @@ def notes(run: Run) -> list[str]:
 
 
 def costs(run: Run) -> dict[str, float]:
-    """Return what the tokens of all decisions cost at the study's own prices, by rater."""
+    """The cost of the tokens of all decisions at the study's own prices, by rater."""
     taken = spent(run.decisions)
     found = {}
     for rater, price in run.study.prices.items():
@@ -101,7 +101,7 @@ def costs(run: Run) -> dict[str, float]:
 
 
 def differences(first: Run, second: Run) -> pl.DataFrame:
-    """Return the second run minus the first, on the contrasts and items that both have."""
+    """The second run minus the first, on the contrasts and items that both have."""
     if first.study.mode != second.study.mode:
         modes = f"{first.study.mode} and {second.study.mode}"
         raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")

@@ -35,7 +35,7 @@ def views_of_item(grid: Sequence[Condition], place: int) -> Iterator[tuple[str, 
 
 
 def prompt_of(condition: Condition, item: Item) -> Prompt:
-    """Return the first prompt that a condition shows for an item."""
+    """The first prompt that a condition shows for an item."""
     alone = panel_of(replace(condition, items=(item,)))
     first = open_pipeline(condition.rater.pipeline).asks(alone, {})[0]
     return writer(condition)(first)

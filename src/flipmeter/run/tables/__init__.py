@@ -1,1 +1,1 @@
-"""Tables of answers that somebody already has -> Run."""
+"""Tables of existing answers -> Run."""

@@ -1,4 +1,4 @@
-"""Table -> decisions: answers that somebody already has, row by row, or what is wrong with one."""
+"""Table -> decisions: existing answers row by row, or the error of a row."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PredictionRows:
 
     @cached_property
     def labels(self) -> dict[str, Labels]:
-        """Return how labels are read, by dataset."""
+        """The label readers by dataset."""
         names = dict.fromkeys(self._text(record, "dataset", self.name) for record in self._records)
         if not self.is_ranked or self.scale or self.span:
             return dict.fromkeys(names, self._told_labels())
@@ -122,7 +122,7 @@ class PredictionRows:
         return read_labels({NOMINAL: list(named)} if named else NOMINAL, found=said)
 
     def _guessed(self) -> list[str]:
-        """Return the whole numbers from the least to the greatest, if all labels are numbers."""
+        """The whole numbers from the least to the greatest, if all labels are numbers."""
         said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
         known = list(dict.fromkeys(text for text in said if text))
         numbers = [int(text.removesuffix(".0")) for text in known if _is_whole(text)]
@@ -259,7 +259,7 @@ class PredictionRows:
         return self.is_ranked and str(record.values.get("nominal", "")).lower() == "true"
 
     def _carried(self, record: Record) -> dict[str, Any]:
-        """Return what else a decision of ours says; a CSV has no types, and texts only."""
+        """The other columns of a decision of ours; a CSV has texts only, without types."""
         plain = {"tie_decided": False, "degenerate": False, "prompt": "", "labels": ""}
         told = {name: record.values.get(name) for name in CARRIED if self.is_ranked}
         return plain | {
@@ -269,7 +269,7 @@ class PredictionRows:
         }
 
     def _answer(self, record: Record, labels: Labels) -> tuple[Rank, str]:
-        """Return the class or the fault of a row; one without a label could not be read."""
+        """The class or the fault of a row; a row without a label counts as unreadable."""
         fault = self._text(record, "fault")
         if fault and fault not in FAULTS:
             raise self._wrong(record, f"no fault named '{fault}'{suggestion(fault, [*FAULTS])}")
@@ -366,7 +366,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _slot(view: str, rank: Rank, n_classes: int) -> int:
-    """Return where a class stands in the list of a view of ours, 0 where that is not known.
+    """The slot of a class in the list of a built-in view, 0 if unknown.
 
     Where fields of an item changed places, what was said is not what was meant.
     """

@@ -1,4 +1,4 @@
-"""Table of predictions -> Run: measure answers that somebody already has, without a model."""
+"""Table of predictions -> Run: measure existing answers, without a model."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def read_predictions(path: str | Path, scale: TableScale = ()) -> Predictions:
 
 
 def contrasts_between(conditions: Sequence[str]) -> tuple[Contrast, ...]:
-    """Return our contrasts where conditions are our views; any other is held against the first."""
+    """The built-in contrasts for built-in views; any other condition is compared with the first."""
     known = {view.name for view in expand(list(probes), 2)}
     made = shown_in(contrasts_of(list(probes)), conditions)
     ours = [contrast for contrast in made if set(contrast.views) <= {*conditions}]

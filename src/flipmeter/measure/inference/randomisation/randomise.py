@@ -257,7 +257,7 @@ def _chunks(draws: int, size: int) -> Iterator[slice]:
 
 
 def _dealt(group: Drawn, draws: int, rng: np.random.Generator) -> Floats:
-    """Sums over blocks whose replies are dealt anew, alike within a unit."""
+    """Sums over blocks whose replies are permuted, alike within a unit."""
     held = group.shape.positions
     n_units = int(group.unit.max()) + 1
     order = rng.random((draws, n_units, len(held))).argsort(axis=-1)[:, group.unit]

@@ -316,7 +316,7 @@ def needed_most(
     """
     if not 0 <= rate <= 1 or rate == margin:
         raise Problem(
-            f"a rate of {rate} cannot be shown to be below or above {margin}; name another"
+            f"a rate of {rate} cannot be shown to be below or above {margin}; use another rate"
         )
 
     most = min(MOST, MOST_LOOKS * block)

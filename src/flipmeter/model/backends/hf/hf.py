@@ -182,7 +182,7 @@ Waiting = tuple[Request, asyncio.Future[Reply]]
 
 @dataclass
 class _Queue:
-    """Requests that wait for a batch, and who answers them."""
+    """Requests that wait for a batch, and the model for them."""
 
     waiting: list[Waiting] = field(default_factory=list)
     worker: asyncio.Task[None] | None = None

@@ -109,7 +109,7 @@ def _latent(text: str, gold: float, scale: Scale, seed: int, spread: float) -> f
 
 
 def uniform(*content: object) -> float:
-    """Return a number in (0, 1) that depends on the content only."""
+    """A number in (0, 1) that depends on the content only."""
     digest = hashlib.sha256("\x1f".join(map(str, content)).encode("utf-8", "surrogatepass"))
     return ((int.from_bytes(digest.digest()[:8], "big") >> 11) + 0.5) / 2**53
 
@@ -367,7 +367,7 @@ class SimRater:
         return latent
 
     def _question(self, sheet: ReadPrompt) -> _Question:
-        blocks = self._mended(sheet)
+        blocks = self._joined(sheet)
         query = self._query(blocks)
         demos = [block for block in blocks if not block.is_open]
         labels, ranks = sheet.labels, sheet.ranks
@@ -388,18 +388,18 @@ class SimRater:
         score = self.table.get(text)
         return self._squeezed.get(squeeze(text), UNKNOWN) if score is None else score
 
-    def _mended(self, sheet: ReadPrompt) -> list[LabelledText]:
+    def _joined(self, sheet: ReadPrompt) -> list[LabelledText]:
         """The blocks, joined where only the whole is a text of the table.
 
         A text may itself hold a label and a blank line and a noun, which look like a new block.
         """
-        mended: list[LabelledText] = []
+        joined: list[LabelledText] = []
         place = 0
         while place < len(sheet.blocks):
             n_joined = self._n_joined(sheet, place)
-            mended.append(join_blocks(sheet.blocks[place : place + n_joined], sheet.glue))
+            joined.append(join_blocks(sheet.blocks[place : place + n_joined], sheet.glue))
             place += n_joined
-        return mended
+        return joined
 
     def _n_joined(self, sheet: ReadPrompt, place: int) -> int:
         """How many blocks from here on are one text."""
