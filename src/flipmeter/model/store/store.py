@@ -357,7 +357,7 @@ def _explained(path: str) -> Iterator[None]:
     except (sqlite3.OperationalError, OSError) as error:
         raise Problem(
             f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
-            f"permissions and the disk, on which {path} and {path}-wal are the store, or name "
+            f"permissions and the disk, on which {path} and {path}-wal are the store, or use "
             "another file with --store"
         ) from error
     except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
