@@ -4,9 +4,10 @@
                                      [--results FILE] [--write]
 
 `--studies` is of each cell of the core's functions, `--verbs` of each cell of `measure`, `check`,
-`compare` and `select` on tables of predictions. `--write` puts the tables into docs/calibration.md.
-All of it takes about half an hour on an idle core; `--only` and fewer studies cut it down, and
-`--results` keeps what was counted, so that another run goes on from there.
+`compare` and `select` on tables of predictions. `--write` puts the tables into docs/calibration.md;
+with `--only` the other cells stay as the page has them. All of it takes about half an hour on an
+idle core; `--only` and fewer studies cut it down, and `--results` keeps what was counted, so that
+another run goes on from there.
 """
 
 from __future__ import annotations
@@ -98,6 +99,38 @@ def page(found: Sequence[Rate], command: str, studies: int, verbs: int) -> str:
     return "".join(parts)
 
 
+def printed(text: str) -> Iterator[Rate]:
+    """The rates that a page has, to the digits it prints."""
+    sections = {title: section for section, title in SECTIONS.items()}
+    section = None
+    for row in text.partition(KEPT)[0].splitlines():
+        if row.startswith("## "):
+            section = sections.get(row[3:])
+        cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+        if section is None or len(cells) != 5 or " ± " not in cells[2]:
+            continue
+        case, outcome, shown, limit, n = cells
+        rate, error = map(float, shown.split(" ± "))
+        name = f"{section}: {case}"
+        yield Rate(name, outcome, rate, error, int(n.replace(",", "")), limited(limit))
+
+
+def limited(text: str) -> Limit:
+    """A limit as the page prints it."""
+    words = text.strip("*").removesuffix(": broken").split()
+    if not words:
+        return Limit()
+    return Limit(**{words[1]: float(words[2])})
+
+
+def in_order(found: Sequence[Rate], kept: Iterable[Rate]) -> list[Rate]:
+    """Rates in the order of the cells, those of cells not studied now as they were kept."""
+    new = {rate.cell for rate in found}
+    both = [*found, *(rate for rate in kept if rate.cell not in new)]
+    place = {cell.name: at for at, cell in enumerate(cells())}
+    return sorted((rate for rate in both if rate.cell in place), key=lambda x: place[x.cell])
+
+
 def counted(cell: Cell | ManyCell, n: int, results: Path | None) -> list[Rate]:
     """Study a cell, unless a file of results has it with as many studies or more; add it there."""
     kept = results.read_text(encoding="utf-8").splitlines() if results and results.exists() else []
@@ -126,8 +159,6 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only name the cells")
     parser.add_argument("--write", action="store_true", help="write docs/calibration.md")
     options = parser.parse_args()
-    if options.write and options.only != "*":
-        parser.error("the page has all cells: leave out --only, or keep results and write later")
     chosen = [cell for cell in cells() if fnmatch(cell.name, options.only)]
     if options.list:
         print(*(cell.name for cell in chosen), sep="\n")
@@ -142,8 +173,10 @@ def main() -> int:
         asked = f"--studies {options.studies} --verbs {options.verbs}"
         kept = " --results FILE" if options.results else ""
         command = f"python benchmarks/calibration.py {asked}{kept} --write"
-        _, title, planted = PAGE.read_text(encoding="utf-8").partition(KEPT)
-        text = page(found, command, options.studies, options.verbs)
+        before = PAGE.read_text(encoding="utf-8")
+        _, title, planted = before.partition(KEPT)
+        everything = in_order(found, printed(before))
+        text = page(everything, command, options.studies, options.verbs)
         PAGE.write_text(text + title + planted, encoding="utf-8")
     return int(any(not rate.holds for rate in found))
 

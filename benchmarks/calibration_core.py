@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,7 @@ class Planted:
     row: Row
     rate: float | None = None
     excess: float | None = None
+    weighted: float | None = None
 
 
 def drawn(rng: np.random.Generator, chances: Floats) -> Ints:
@@ -101,6 +103,38 @@ def flipping(rng: np.random.Generator, *, n: int, seeds: int, rate: float, icc: 
     return Planted(Row(pairs, None, np.repeat(np.arange(n), seeds), reproducible=True), rate=rate)
 
 
+def at_frequencies(
+    rng: np.random.Generator,
+    *,
+    n: int,
+    seeds: int,
+    rates: Sequence[float],
+    weights: Sequence[float],
+    noise: float | None = None,
+) -> Planted:
+    """A balanced test set whose classes flip at rates of their own and are not alike in production.
+
+    Without noise an item flips under every seed or under none; with it, an item moves by two
+    classes as often and slips beside that.
+    """
+    gold = np.arange(n) % len(rates)
+    flips = rng.random(n) < np.array(rates)[gold]
+    truth = float(np.dot(rates, weights))
+    if noise is None:
+        first = np.repeat(rng.integers(1, N_CLASSES + 1, n), seeds)
+        pairs = np.stack([first, (first + np.repeat(flips, seeds) - 1) % N_CLASSES + 1], axis=1)
+        row = Row(pairs, None, np.repeat(np.arange(n), seeds), reproducible=True)
+    else:
+        at = rng.integers(0, N_CLASSES, n)
+        to = np.where(flips, (at + 2) % N_CLASSES, at)
+        row = asked(rng, [slipping(at, noise), slipping(to, noise)], seeds=seeds)
+        apart = slipping(np.array([0]), noise) - slipping(np.array([2]), noise)
+        truth *= float((apart**2).sum()) / 2
+    return Planted(
+        replace(row, gold=np.repeat(gold + 1, seeds), weights=np.array(weights)), weighted=truth
+    )
+
+
 def always(rng: np.random.Generator, *, n: int, seeds: int) -> Planted:
     """A few items that always flip among many that rarely do."""
     share, rarely = 0.09, 0.01
@@ -148,6 +182,8 @@ def by_core(planted: Planted) -> Verdict:
         repeats=row.repeats,
         clusters=row.clusters,
         reproducible=row.reproducible,
+        gold=row.gold,
+        weights=row.weights,
         margin=MARGIN,
         draws=500,
     )
@@ -168,8 +204,21 @@ def concluded(
         out["rate covered"] = _covers(found.low, planted.rate, found.high)
     if planted.excess is not None and found.excess_high is not None:
         out["excess covered"] = _covers(found.excess_low, planted.excess, found.excess_high)
+    if planted.weighted is not None:
+        out |= _weighted(found, planted.weighted)
     findings = ("constant answers", "readability differs between views")
     return out | {name: float(found.has(name)) for name in findings}
+
+
+def _weighted(found: Verdict, truth: float) -> Outcomes:
+    """Whether the bounds at production's class frequencies hold, where they are given."""
+    upper = found.weighted_upper if found.is_reproducible else found.weighted_excess_upper
+    if upper is None:
+        return {"weighted given": 0.0}
+    out = {"weighted given": 1.0, "weighted bound wrong": float(upper < truth)}
+    if not found.is_reproducible:
+        return out
+    return out | {"weighted covered": _covers(found.weighted_low, truth, found.weighted_high)}
 
 
 def _covers(low: float | None, truth: float, high: float | None) -> float:
@@ -314,18 +363,36 @@ def _wrong(gold: int, step: int | None) -> dict[int, float]:
 def cells() -> Iterator[Cell]:
     """All hard cases of the core."""
     yield from _verdict_cells()
+    yield from _weight_cells()
     yield from _stop_cells()
     yield from _choice_cells()
     yield from _compare_cells()
 
 
-def _verdict_cells() -> Iterator[Cell]:
-    def cell(
-        name: str, plant: Callable[..., Planted], limits: dict[str, Limit], **how: object
-    ) -> Cell:
-        study = partial(concluded, plant=partial(plant, **how))
-        return Cell(f"verdict: {name}", study, limits)
+def cell(name: str, plant: Callable[..., Planted], limits: dict[str, Limit], **how: object) -> Cell:
+    """A case of the verdict."""
+    return Cell(f"verdict: {name}", partial(concluded, plant=partial(plant, **how)), limits)
 
+
+def _weight_cells() -> Iterator[Cell]:
+    limits = {"weighted bound wrong": RARE, "weighted covered": COVERS}
+    frequencies = {"rare class flips": (0.02, 0.08, 0.9), "common class flips": (0.9, 0.08, 0.02)}
+    kinds = ((1, None), (3, None), (1, 0.2))
+    for n, (name, weights), (seeds, noise) in product(SIZES, frequencies.items(), kinds):
+        noisy = "" if noise is None else f" noise={noise:g}"
+        yield cell(
+            f"weights, {name}, seeds={seeds}{noisy} n={n}",
+            at_frequencies,
+            limits if noise is None else {"weighted bound wrong": RARE},
+            n=n,
+            seeds=seeds,
+            rates=(0.3, 0.1, 0.02),
+            weights=weights,
+            noise=noise,
+        )
+
+
+def _verdict_cells() -> Iterator[Cell]:
     false_alarm = {"flips": RARE, "p < .05": RARE, "excess covered": COVERS}
     for n in SIZES:
         yield cell(f"null noise .25 n={n}", moved, false_alarm, n=n, noise=(0.25, 0.25), share=0.0)

@@ -62,3 +62,14 @@ def test_results_are_kept_and_not_counted_again(
     first = command.counted(cell, 50, kept)
     monkeypatch.setattr(np.random, "default_rng", lambda *_: pytest.fail("counted again"))
     assert command.counted(cell, 50, kept) == first
+
+
+def test_cells_that_were_not_studied_stay_as_the_page_has_them(command: ModuleType) -> None:
+    before = command.PAGE.read_text(encoding="utf-8")
+    kept = list(command.printed(before))
+    own, limit = kept[0], kept[0].limit
+    new = command.Rate(own.cell, own.outcome, 0.5, 0.01, 2000, limit)
+    text = command.page(command.in_order([new], kept), "the command", 2000, 200)
+    assert f"| {own.outcome} | 0.500 ± 0.010 | **{limit}: broken** | 2,000 |" in text
+    others = [rate for rate in kept if rate.cell != own.cell]
+    assert [rate for rate in command.printed(text) if rate.cell != own.cell] == others
