@@ -20,6 +20,9 @@ from flipmeter.types import Item, Scale, Task
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
+# Workers of xdist have a width of 80 columns, which a pipe of a user has not.
+os.environ.pop("COLUMNS", None)
+
 ROOT = Path(__file__).parents[1]
 
 Cli = Callable[..., tuple[int, str, str]]

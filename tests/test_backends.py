@@ -11,7 +11,7 @@ import pytest
 from conftest import Cli
 from flipmeter.model import Backend, Family, Store, World, backends, find_prices, stated
 from flipmeter.model.backends.family import family_of
-from flipmeter.model.endpoints import Provider, base_url_of
+from flipmeter.model.endpoints import base_url_of
 from flipmeter.run.batch import export_batch
 from flipmeter.study.file import read_study
 from flipmeter.types import Model, Problem, Reply, Request
@@ -110,7 +110,7 @@ def test_a_backend_says_what_it_is(name: str) -> None:
     family = backends[name]
     assert family.about
     assert family.pattern or family.models()
-    assert (family.capabilities is None) == isinstance(family, Provider)
+    assert (family.capabilities is None) == (not family.is_in_process)
 
 
 @pytest.mark.parametrize("name", [*backends])
