@@ -275,7 +275,7 @@ def test_the_list_and_the_report_agree_on_flips(look: Look, runs: Path) -> None:
 def test_a_flip_that_is_none_is_not_found(look: Look) -> None:
     key = "rater=x&dataset=reviews&level=&seed=0&item=1&contrast=P1"
     status, html = look(f"/run/strong/flip?{key}")
-    assert (status, "no flip of item '1' under P1 by 'x'" in Page(html).text) == (404, True)
+    assert (status, "no answers to item '1' under P1 by 'x'" in Page(html).text) == (404, True)
     assert "needs rater, dataset" in Page(look("/run/strong/flip")[1]).text
     assert "not a whole number" in Page(look(f"/run/strong/flip?{key}".replace("=0", "=x"))[1]).text
 
@@ -542,7 +542,7 @@ def test_a_run_in_progress_can_be_watched(tmp_path: Path) -> None:
     assert status == 200
     for text in (
         "500 of 2,000, 300 were stored",
-        "12.5 per second, 2 min left",
+        "12.5 per second, 2.0 min left",
         "40,000 + 1,000 tokens; $0.1234",
         "3 for good, 7 tried again",
         "4 refused",

@@ -53,11 +53,15 @@ class Flip:
 
 @dataclass(frozen=True)
 class Frame:
-    """Two prompts without the text of the item, which is a GAP: many items share them."""
+    """Two prompts without the text of the item, which is a GAP: many items share them.
+
+    `labels` are what differences are marked by.
+    """
 
     title: str
     views: tuple[str, str]
     texts: tuple[str, str]
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

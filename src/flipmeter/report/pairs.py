@@ -105,10 +105,15 @@ def _distance(ranks: pl.Expr, has_scores: bool) -> pl.Expr:
     return (ranks * step.fill_null(1.0)).round_sig_figs(2)
 
 
+IS_FLIP = ((pl.col("rank") == 0) != (pl.col("rank_b") == 0)) | (
+    (pl.col("rank") - pl.col("rank_b")).abs() > pl.col("tolerance").fill_null(0)
+)
+"""Whether the answers of a pair differ; a fault on one side counts, one on both does not."""
+
+
 def flipped(pairs: Table) -> Table:
-    """The pairs whose answers differ; a fault on one side counts, one on both does not."""
-    apart = (pl.col("rank") - pl.col("rank_b")).abs() > pl.col("tolerance").fill_null(0)
-    return pairs.filter(((pl.col("rank") == 0) != (pl.col("rank_b") == 0)) | apart)
+    """The pairs whose answers differ."""
+    return pairs.filter(IS_FLIP)
 
 
 DISTANCE = pl.col("distance").cast(pl.String).str.strip_suffix(".0").fill_null("")

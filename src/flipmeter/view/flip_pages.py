@@ -11,11 +11,13 @@ from urllib.parse import urlencode
 import polars as pl
 
 from flipmeter.report.page.filters import NAMELESS, TITLES, choice, is_of
-from flipmeter.report.pairs import DISTANCE, SAME, flipped, lazy_pairs
+from flipmeter.report.pairs import DISTANCE, IS_FLIP, SAME, flipped, lazy_pairs
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
+from flipmeter.run.results.item_columns import item_texts
 from flipmeter.types import Contrast, Problem
 from flipmeter.view.folders import Stamp
+from flipmeter.view.item_pages import one_of, read_page
 
 PAGE = 50
 """How many flips stand on a page."""
@@ -38,23 +40,24 @@ class Wanted:
     filters: Mapping[str, str] = field(default_factory=dict)
     order: str = ""
     page: int = 1
+    text: str = ""
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Wanted:
         """Read an address; what it does not name is not narrowed."""
         filters = {name: query[name] for name in TITLES if query.get(name)}
-        order, page = query.get("order", ""), query.get("page", "1")
-        if order not in ORDERS:
-            raise Problem(f"no order '{order}'; known: {', '.join(filter(None, ORDERS))}")
-        if not page.isdecimal() or not 0 < int(page) < 10**9:
-            raise Problem(f"page '{page}' is not a number from 1 on")
-        return cls(filters, order, int(page))
+        order = one_of("order", query.get("order", ""), ORDERS)
+        return cls(filters, order, read_page(query), query.get("q", "").strip())
 
     def at(self, page: int) -> str:
         """The query string of another page of the same list."""
-        turned = replace(self, page=page)
-        asked = {**turned.filters, "order": turned.order, "page": page if page > 1 else ""}
-        return urlencode({name: value for name, value in asked.items() if value})
+        return urlencode(self.asked | ({"page": page} if page > 1 else {}))
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """Everything that an address names, but for the page."""
+        named = {**self.filters, "order": self.order, "q": self.text}
+        return {name: value for name, value in named.items() if value}
 
     def without(self, *names: str) -> Wanted:
         return replace(self, filters={k: v for k, v in self.filters.items() if k not in names})
@@ -89,13 +92,14 @@ class Filter:
 
 @dataclass(frozen=True)
 class Flips:
-    """The flips of a run; `stamp` says which state of its files is meant.
+    """The flips of a run, or of its items that have a text; `stamp` says which state of its files.
 
     They are kept for long: the tables of this `run` should not be read whole.
     """
 
     run: Run
     stamp: Stamp = ()
+    text: str = ""
 
     @property
     def contrasts(self) -> tuple[Contrast, ...]:
@@ -104,7 +108,11 @@ class Flips:
 
     @property
     def decisions(self) -> pl.LazyFrame:
-        return self.run.scan(DECISIONS)
+        every = self.run.scan(DECISIONS)
+        if not self.text:
+            return every
+        some = item_texts(self.run, self.text).select("dataset", "item")
+        return every.join(some, on=("dataset", "item"), how="semi", maintain_order="left")
 
     @property
     def counts(self) -> pl.DataFrame:
@@ -126,15 +134,18 @@ class Flips:
         return Filter(every.title, name, wanted.filters.get(name, ""), options)
 
     def page(self, wanted: Wanted) -> pl.DataFrame:
-        """The pairs on a page; those before it are skipped, not kept."""
-        start = (wanted.page - 1) * PAGE
+        """The pairs that stand on a page."""
+        return self.some(wanted, (wanted.page - 1) * PAGE, PAGE)
+
+    def some(self, wanted: Wanted, start: int, size: int) -> pl.DataFrame:
+        """Some pairs of a list; those before them are passed over, not kept."""
         if wanted.order == "item":
             rows = self._fitting(wanted).sort("item", maintain_order=True)
-            return rows.slice(start, PAGE).collect(engine="streaming")
+            return rows.slice(start, size).collect(engine="streaming")
         found = [self._pairs([]).collect()]
         for stretch in self._stretches(wanted):
             n = self.n(stretch)
-            stop = min(start + PAGE - sum(map(len, found)), n)
+            stop = min(start + size - sum(map(len, found)), n)
             if start < stop:
                 rows = self._fitting(stretch).slice(start, stop - start)
                 found.append(rows.collect(engine="streaming"))
@@ -163,10 +174,11 @@ class Flips:
         return rows
 
     def row(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """One flip, None if the answers agree or are missing."""
+        """One pair of answers, whether they differ or not; None if it is not there."""
         where = [pl.col(name) == key[name] for name in KEY]
         named = [c for c in self.contrasts if c.name == key["contrast"]]
-        found = self._pairs(named).filter(where).head(1).collect(engine="streaming")
+        pairs = lazy_pairs(self.decisions.filter(pl.col("item") == key["item"]), named)
+        found = pairs.with_columns(is_flip=IS_FLIP).filter(where).head(1).collect()
         return found.row(0, named=True) if len(found) else None
 
     def views(self, key: Mapping[str, Any]) -> pl.DataFrame:
@@ -199,3 +211,10 @@ def read_key(query: Mapping[str, str]) -> dict[str, Any]:
     if not query["seed"].removeprefix("-").isdecimal():
         raise Problem(f"seed '{query['seed'][:80]}' is not a whole number")
     return {name: query[name] for name in KEY} | {"seed": int(query["seed"])}
+
+
+def read_place(told: Mapping[str, str]) -> int | None:
+    """Read the place of a flip in the list that led to it, from 0; None where none is told."""
+    place = told.get("n", "")
+    is_place = place.isascii() and place.isdecimal() and len(place) < 10
+    return int(place) if is_place else None

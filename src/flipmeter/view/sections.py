@@ -15,7 +15,7 @@ from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
 from flipmeter.report.page.texts import Piece, compare
 from flipmeter.run.record.folder import Run
-from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener
+from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener, cut_out
 from flipmeter.run.results.gather import differences
 from flipmeter.ship.choices import findings
 from flipmeter.view.flip_pages import Flips, Wanted
@@ -84,18 +84,24 @@ class Library:
         return [opener.flip(row, opener.texts(row)[0]) for row in rows.iter_rows(named=True)]
 
     def open(self, key: Mapping[str, Any]) -> Opened | None:
-        """One flip with all there is to see, None if there is no such flip."""
+        """A pair of answers with all there is to see, None if there is no such pair."""
         row = self.flips.row(key)
         if row is None:
             return None
         opener = Opener.of(pl.DataFrame([row]), self.run)
         text, a, b = opener.texts(row)
-        is_known = a is not None and b is not None
+        contrast, prompts = (
+            opener.contrast(row),
+            (a, b) if a is not None and b is not None else None,
+        )
+        marked = compare(*cut_out(*prompts, text), opener.labels(row["dataset"])) if prompts else ()
         return Opened(
             opener.flip(row, text),
-            opener.contrast(row).about,
-            _sides(opener.contrast(row).views, a or "", b or "") if is_known else [],
-            "" if is_known else f"The two prompts are not shown: {NO_PROMPTS}.",
+            bool(row["is_flip"]),
+            contrast.about,
+            list(zip(contrast.views, marked, strict=True)) if prompts else [],
+            prompts,
+            "" if prompts else f"The two prompts are not shown: {NO_PROMPTS}.",
             self._views(key),
         )
 
@@ -115,14 +121,15 @@ class Library:
 
 @dataclass(frozen=True)
 class Opened:
-    """A flip with its two prompts, what differs between them marked, or why they are not there."""
+    """Two answers with their prompts, what differs between them marked, or why they are not there.
+
+    In the prompts a gap stands for the text of the item; `sent` are the prompts as they were sent.
+    """
 
     flip: Flip
+    is_flip: bool
     about: str
     prompts: Sequence[tuple[str, Sequence[Piece]]]
+    sent: tuple[str, str] | None
     trouble: str
     views: Grid
-
-
-def _sides(views: Sequence[str], first: str, second: str) -> list[tuple[str, Sequence[Piece]]]:
-    return list(zip(views, compare(first, second), strict=True))

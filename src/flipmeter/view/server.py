@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -13,14 +13,17 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from flipmeter.report.findings import Flip
 from flipmeter.report.page import asset, environment
 from flipmeter.types import Problem
-from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key
+from flipmeter.view.explorer import grid_page, item_address, item_page, menus
+from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key, read_place
 from flipmeter.view.folders import AND, ChosenRuns, RunEntry, RunFolders, said
+from flipmeter.view.item_pages import ORDERS as ITEM_ORDERS
+from flipmeter.view.item_pages import PAGE as ITEMS_PAGE
+from flipmeter.view.item_pages import ItemGrid, Sought, one_of
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
-from flipmeter.view.sections import Library, make_comparison, make_report
+from flipmeter.view.sections import Library, Opened, make_comparison, make_report
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -85,8 +88,12 @@ class Viewer:
         app.router.add_get("/together", self._together)
         app.router.add_get("/run/{run}", self._run)
         app.router.add_get("/run/{run}/progress", self._progress)
+        app.router.add_get("/run/{run}/items", self._items)
+        app.router.add_get("/run/{run}/item", self._item)
         app.router.add_get("/run/{run}/flips", self._flips)
         app.router.add_get("/run/{run}/flip", self._flip)
+        app.router.add_get("/run/{run}/notes", self._notes)
+        app.router.add_get("/run/{run}/sent", self._sent)
         app.router.add_get("/compare", self._compare)
         app.router.add_get("/assets/{name}", self._asset)
         app.on_cleanup.append(self._close)
@@ -159,24 +166,39 @@ class Viewer:
         beat = next(filter(None, beats), None)
         return web.json_response(None if beat is None else describe(beat).json())
 
+    async def _items(self, request: web.Request) -> web.Response:
+        chosen, sought = self._chosen(request), Sought.read(request.query)
+        return await asyncio.to_thread(_items_page, chosen, sought)
+
+    async def _item(self, request: web.Request) -> web.Response:
+        chosen, query = self._chosen(request), request.query
+        missing = [name for name in ("dataset", "item") if name not in query]
+        if missing:
+            raise Problem(f"the address of an item needs {', '.join(missing)}")
+        key = query["dataset"], query["item"]
+        return await asyncio.to_thread(_item_page, chosen, key, Sought.read(_back(query)))
+
     async def _flips(self, request: web.Request) -> web.Response:
         chosen, wanted = self._chosen(request), Wanted.read(request.query)
         return await asyncio.to_thread(_flips_page, chosen, wanted)
 
     async def _flip(self, request: web.Request) -> web.Response:
         chosen, key = self._chosen(request), read_key(request.query)
-        back = Wanted.read({name[1:]: v for name, v in request.query.items() if name[0] == "_"})
-        return await asyncio.to_thread(self._flip_page, chosen, key, back)
+        return await asyncio.to_thread(_flip_page, chosen, key, _back(request.query))
 
-    def _flip_page(self, chosen: ChosenRuns, key: dict[str, Any], back: Wanted) -> web.Response:
-        library = _library(chosen)
-        opened = library.open(key)
-        if opened is None:
-            raise NotHere(
-                f"no flip of item '{key['item']}' under {key['contrast']} by '{key['rater']}'"
-            )
-        title = library.run.study.name
-        return _page("flip.html", title=title, opened=opened, back=back, **_about(chosen))
+    async def _notes(self, request: web.Request) -> web.Response:
+        chosen = self._chosen(request)
+        title = await asyncio.to_thread(lambda: chosen.run.study.name)
+        return _page("notes.html", title=title, **_about(chosen))
+
+    async def _sent(self, request: web.Request) -> web.Response:
+        """A prompt as it was sent, or a reply as it came: nothing is cut, marked or replaced."""
+        chosen, key = self._chosen(request), read_key(request.query)
+        side = one_of("side", request.query.get("side", ""), {"0": "first", "1": "second"})
+        opened = await asyncio.to_thread(_opened, chosen, key)
+        if opened.sent is None:
+            raise NotHere(opened.trouble)
+        return web.Response(text=opened.sent[int(side)], content_type="text/plain", charset="utf-8")
 
     async def _compare(self, request: web.Request) -> web.Response:
         listed = [entry.name for entry in self._shelf.entries().values() if entry.has_results]
@@ -219,8 +241,8 @@ class Viewer:
         return ChosenRuns(tuple(entries[one] for one in names))
 
 
-def _library(chosen: ChosenRuns) -> Library:
-    return Library(Flips(chosen.run, chosen.stamp))
+def _library(chosen: ChosenRuns, wanted: Wanted) -> Library:
+    return Library(Flips(chosen.run, chosen.stamp, wanted.text))
 
 
 def _listed(entry: RunEntry) -> dict[str, Any]:
@@ -250,30 +272,117 @@ def _are_small(*runs: ChosenRuns) -> bool:
     return all(chosen.is_small for chosen in runs)
 
 
+def _back(query: Mapping[str, str]) -> dict[str, str]:
+    """What an address says of the list that led to it: whatever begins with _."""
+    return {name[1:]: value for name, value in query.items() if name.startswith("_")}
+
+
+def _items_page(chosen: ChosenRuns, sought: Sought) -> web.Response:
+    grid = ItemGrid(chosen.run, chosen.stamp)
+    page = grid_page(grid, sought)
+    return _page(
+        "items.html",
+        title=grid.run.study.name,
+        sought=sought,
+        menus=menus(grid, sought),
+        orders=list(ITEM_ORDERS.items()),
+        page=page,
+        rows=[(row, item_address(chosen.name, row.key, sought)) for row in page.rows],
+        **_about(chosen),
+    )
+
+
+def _item_page(chosen: ChosenRuns, key: tuple[str, str], sought: Sought) -> web.Response:
+    grid = ItemGrid(chosen.run, chosen.stamp)
+    page = item_page(chosen.name, grid, key, sought)
+    if page is None:
+        raise NotHere(f"no item '{key[1]}' of '{key[0]}' under these conditions")
+    before, after = (
+        item_address(chosen.name, beside, sought) if beside else ""
+        for beside in (page.before, page.after)
+    )
+    return _page(
+        "item.html",
+        title=grid.run.study.name,
+        page=page,
+        before=before,
+        after=after,
+        back=sought,
+        list_page=page.place // ITEMS_PAGE + 1 if page.place >= 0 else 1,
+        **_about(chosen),
+    )
+
+
 def _flips_page(chosen: ChosenRuns, wanted: Wanted) -> web.Response:
-    library = _library(chosen)
+    library = _library(chosen, wanted)
     n, rows = library.flips.n(wanted), library.flips.page(wanted)
+    start = (wanted.page - 1) * PAGE
     return _page(
         "flips.html",
         title=library.run.study.name,
         wanted=wanted,
         filters=library.flips.filters(wanted),
-        flips=[(flip, _address(chosen, flip, wanted)) for flip in library.page(rows)],
-        first=(wanted.page - 1) * PAGE + 1,
+        flips=[
+            (flip, _address(chosen, {name: getattr(flip, name) for name in KEY}, wanted, at))
+            for at, flip in enumerate(library.page(rows), start)
+        ],
+        first=start + 1,
         n_flips=n,
-        n_all=library.flips.n(Wanted()),
+        n_all=_library(chosen, Wanted()).flips.n(Wanted()),
         n_pages=-(-n // PAGE),
         **_about(chosen),
     )
 
 
-def _address(chosen: ChosenRuns, flip: Flip, wanted: Wanted) -> str:
-    """The address of a flip; parameters that begin with _ lead back to its list."""
-    key = {name: getattr(flip, name) for name in KEY}
-    back = {**wanted.filters, "order": wanted.order, "page": wanted.page}
-    return f"/run/{chosen.name}/flip?" + urlencode(
-        key | {f"_{name}": value for name, value in back.items() if value}
+def _opened(chosen: ChosenRuns, key: Mapping[str, Any]) -> Opened:
+    opened = Library(Flips(chosen.run, chosen.stamp)).open(key)
+    if opened is None:
+        raise NotHere(
+            f"no answers to item '{key['item']}' under {key['contrast']} by '{key['rater']}'"
+        )
+    return opened
+
+
+def _flip_page(chosen: ChosenRuns, key: Mapping[str, Any], told: Mapping[str, str]) -> web.Response:
+    opened, back = _opened(chosen, key), Wanted.read(told)
+    place = read_place(told)
+    before, after = _beside(chosen, key, back, place) if place is not None else ("", "")
+    sent = f"/run/{chosen.name}/sent?" + urlencode(dict(key))
+    return _page(
+        "flip.html",
+        title=chosen.run.study.name,
+        opened=opened,
+        back=back,
+        list_page=1 if place is None else place // PAGE + 1,
+        place=-1 if place is None else place,
+        n_flips=_library(chosen, back).flips.n(back) if place is not None else 0,
+        before=before,
+        after=after,
+        raw=[f"{sent}&side={side}" for side in (0, 1)] if opened.sent else ("", ""),
+        item=item_address(chosen.name, (key["dataset"], key["item"]), Sought.read(told)),
+        **_about(chosen),
     )
+
+
+def _beside(
+    chosen: ChosenRuns, key: Mapping[str, Any], wanted: Wanted, place: int
+) -> tuple[str, str]:
+    """Where the flips before and after one are shown; nowhere if it is not at its place."""
+    flips = _library(chosen, wanted).flips
+    start = max(place - 1, 0)
+    rows = flips.some(wanted, start, 3 if place else 2).select(KEY).rows(named=True)
+    at = place - start
+    if at >= len(rows) or rows[at] != dict(key):
+        return "", ""
+    before = _address(chosen, rows[at - 1], wanted, place - 1) if at else ""
+    after = _address(chosen, rows[at + 1], wanted, place + 1) if at + 1 < len(rows) else ""
+    return before, after
+
+
+def _address(chosen: ChosenRuns, key: Mapping[str, Any], wanted: Wanted, place: int) -> str:
+    """Where a flip is shown; what begins with _ leads back to the list it was in."""
+    told = {f"_{name}": value for name, value in (wanted.asked | {"n": str(place)}).items()}
+    return f"/run/{chosen.name}/flip?" + urlencode({**key, **told})
 
 
 def _is_address(name: str) -> bool:

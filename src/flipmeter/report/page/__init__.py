@@ -162,7 +162,7 @@ def _added_grid(shown: FilledSection) -> Grid:
 
 
 def _frame(frame: Frame) -> dict[str, Any]:
-    sides = zip(frame.views, compare(*frame.texts), strict=True)
+    sides = zip(frame.views, compare(*frame.texts, frame.labels), strict=True)
     return {"title": frame.title, "sides": list(sides)}
 
 

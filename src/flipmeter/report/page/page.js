@@ -39,10 +39,16 @@ for (const table of document.querySelectorAll("table.plain, table.forest, table.
   }
 }
 
-// --- copy a text; where the browser does not let us, select it
+// --- copy a text, as it was sent where that is served; where the browser does not let us, select it
+const textOf = async (source) => {
+  if (!source.dataset.raw) return source.textContent;
+  const answer = await fetch(source.dataset.raw);
+  return answer.ok ? answer.text() : source.textContent;
+};
+
 const copied = async (button, source) => {
   try {
-    await navigator.clipboard.writeText(source.textContent);
+    await navigator.clipboard.writeText(await textOf(source));
     button.textContent = "Copied";
   } catch {
     getSelection().selectAllChildren(source);
@@ -62,6 +68,19 @@ const addCopy = (source, what) => {
 };
 
 for (const code of document.querySelectorAll(".command code")) addCopy(code, "the command");
+const addCopies = (place) => {
+  for (const text of place.querySelectorAll("pre[data-copy]")) addCopy(text, text.dataset.copy);
+};
+
+// --- a prompt opens at the text of the item: what stands before it is often long
+const showItem = (place) => {
+  for (const prompt of place.querySelectorAll(".prompt")) {
+    const own = [...prompt.querySelectorAll(".own")].at(-1);
+    if (!own) continue;
+    const above = own.getBoundingClientRect().top - prompt.getBoundingClientRect().top;
+    prompt.scrollTop += above - prompt.clientHeight / 3;
+  }
+};
 
 // --- filter and order the flipped items, some at a time; the address keeps what is chosen
 const STEP = 50;
@@ -173,6 +192,12 @@ const fill = (flip) => {
   link.parentNode.replaceWith(pair);
 };
 
+const openUp = (place) => {
+  fill(place);
+  addCopies(place);
+  showItem(place);
+};
 for (const flip of document.querySelectorAll("details.flip")) {
-  flip.addEventListener("toggle", () => flip.open && fill(flip));
+  flip.addEventListener("toggle", () => openUp(flip), { once: true });
 }
+for (const pair of document.querySelectorAll(".opened ~ section .pair")) openUp(pair);

@@ -59,9 +59,10 @@ def excerpt(text: str, longest: int = 160) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def compare(first: str, second: str) -> tuple[list[Piece], list[Piece]]:
+def compare(first: str, second: str, labels: Sequence[str] = ()) -> tuple[list[Piece], list[Piece]]:
     """Mark what differs between two prompts: whole lines first, then words of lines that answer
-    each other."""
+    each other. A label counts as one word."""
+    words = _words_and(labels)
     a, b = (hollowed(text).splitlines(keepends=True) for text in (first, second))
     left: list[Piece] = []
     right: list[Piece] = []
@@ -72,16 +73,25 @@ def compare(first: str, second: str) -> tuple[list[Piece], list[Piece]]:
             right += _pieces("same", "".join(b[k:m]))
         elif j - i == m - k:
             for mine, theirs in zip(a[i:j], b[k:m], strict=True):
-                left += _words(mine, theirs)
-                right += _words(theirs, mine)
+                left += _words(mine, theirs, words)
+                right += _words(theirs, mine, words)
         else:
             left += _pieces("differs", "".join(a[i:j]))
             right += _pieces("differs", "".join(b[k:m]))
     return _joined(left), _joined(right)
 
 
-def _words(mine: str, theirs: str) -> Iterator[Piece]:
-    own, other = WORDS.findall(mine), WORDS.findall(theirs)
+def _words_and(labels: Sequence[str]) -> re.Pattern[str]:
+    """What a line is taken apart into: "very negative" is one label, not two words."""
+    longest = sorted({label for label in labels if label.strip()}, key=len, reverse=True)
+    if not longest:
+        return WORDS
+    either = "|".join(re.escape(label) for label in longest)
+    return re.compile(rf"(?<!\w)(?:{either})(?!\w)|{WORDS.pattern}", re.IGNORECASE)
+
+
+def _words(mine: str, theirs: str, words: re.Pattern[str]) -> Iterator[Piece]:
+    own, other = words.findall(mine), words.findall(theirs)
     if max(len(own), len(other)) > COMPARED:
         yield from _pieces("differs", mine)
         return

@@ -102,6 +102,11 @@ class Opener:
         pairs = chain.from_iterable(contrast.pairs for contrast in self.contrasts)
         return next(pair for pair in pairs if pair.name == row["contrast"])
 
+    def labels(self, dataset: str) -> tuple[str, ...]:
+        """The names and values of a dataset's classes, as prompts have them."""
+        scale = self.scales.get(dataset)
+        return () if scale is None else (*scale.names, *scale.values)
+
     def flip(self, row: Row, text: str) -> Flip:
         """A row for display, without its prompts."""
         a, b = self.contrast(row).views
@@ -215,7 +220,7 @@ class _Picker:
     def pick(self, row: Row) -> Flip | None:
         """The flip of a row, None if there is no more room."""
         text, a, b = self.opener.texts(row)
-        frame = None if a is None or b is None else self._frame(row, _cut(a, b, text))
+        frame = None if a is None or b is None else self._frame(row, cut_out(a, b, text))
         flip = self.opener.flip(row, text)
         replies = [reply for side in flip.sides for reply in side.replies]
         cost = ROW + _weight(clipped(part) for part in (text, *replies))
@@ -237,7 +242,8 @@ class _Picker:
         contrast = self.opener.contrast(row)
         about = [row["dataset"], row["level"], f"seed {row['seed']}", contrast.name, contrast.about]
         first, second = contrast.views
-        return Frame(" · ".join(part for part in about if part), (first, second), texts)
+        title = " · ".join(part for part in about if part)
+        return Frame(title, (first, second), texts, self.opener.labels(row["dataset"]))
 
     def notes(self, n_flips: int, n_shown: int) -> Iterator[str]:
         """Yield what the page does not show, and why."""
@@ -250,8 +256,8 @@ class _Picker:
             yield f"{self.n_bare:,} flips are without their prompts: {NO_PROMPTS}."
 
 
-def _cut(a: str, b: str, text: str) -> tuple[str, str]:
-    """Take a text out of two prompts."""
+def cut_out(a: str, b: str, text: str) -> tuple[str, str]:
+    """Take the text of an item out of its two prompts and leave a GAP."""
     plain = [prompt.replace(GAP, NO_GAP) for prompt in (a, b)]
     if len(text) < TELLING:
         return plain[0], plain[1]

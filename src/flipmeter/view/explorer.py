@@ -1,0 +1,308 @@
+"""Items -> pages: a grid of items and conditions, and one item under all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import polars as pl
+from markupsafe import Markup
+
+from flipmeter.report.findings import class_name
+from flipmeter.report.page.filters import NAMELESS, choice
+from flipmeter.report.page.markup import Cell, Grid, RowGroup
+from flipmeter.report.page.texts import visible
+from flipmeter.report.pairs import SAME
+from flipmeter.view.item_pages import LANE, PAGE, SHOWN, ItemGrid, Sought, neighbours
+from flipmeter.view.strips import MOST_LINES, NOT_ASKED, Classes, picture
+
+Key = tuple[str, str]
+"""Dataset and id of an item."""
+MOST_ROWS = 60
+"""Raters, levels and seeds that the page of an item shows; those that flip come first."""
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """An item of the grid: its text, how often it flips, and a picture for every column."""
+
+    key: Key
+    text: str
+    gold: str
+    n_flips: int
+    n_pairs: int
+    n_unread: int
+    pictures: Sequence[Markup]
+
+
+@dataclass(frozen=True)
+class GridPage:
+    """A page of the grid; a column is a rater, or a level where there is one rater.
+
+    `lines` are what stands above each other in a cell, views what stands side by side.
+    """
+
+    rows: Sequence[GridRow]
+    heads: Sequence[str]
+    views: Sequence[str]
+    lines: Sequence[str]
+    legends: Mapping[str, Sequence[tuple[Markup, str]]]
+    n_items: int
+    first: int
+    n_pages: int
+
+    @property
+    def are_bars(self) -> bool:
+        return len(self.lines) > MOST_LINES
+
+
+def grid_page(grid: ItemGrid, sought: Sought) -> GridPage:
+    """Lay a page of items side by side under all conditions that fit."""
+    found = grid.found(sought)
+    start = (sought.page - 1) * PAGE
+    keys = found.slice(start, PAGE)
+    views = grid.views(sought)
+    cells = grid.cells(keys, sought)
+    layout = _Layout.of(cells)
+    classes, texts = classes_of(grid, cells), grid.texts(keys)
+    by_item = {
+        (str(dataset), str(item)): _by_lane(rows)
+        for (dataset, item), rows in cells.group_by("dataset", "item", maintain_order=True)
+    }
+    rows = []
+    for row in keys.iter_rows(named=True):
+        key = row["dataset"], row["item"]
+        about = texts.get(key, {})
+        rows.append(
+            GridRow(
+                key,
+                str(about.get("text") or ""),
+                _gold(grid, key, about),
+                row["n_flips"],
+                row["n_pairs"],
+                row["n_unread"],
+                list(layout.pictures(by_item[key], views, classes[key[0]])),
+            )
+        )
+    return GridPage(
+        rows,
+        [name or NAMELESS["level"] for name in layout.columns],
+        views,
+        [_line_name(line) for line in layout.lines],
+        {dataset: one.legend for dataset, one in classes.items()},
+        len(found),
+        start + 1,
+        -(-len(found) // PAGE),
+    )
+
+
+def classes_of(grid: ItemGrid, cells: pl.DataFrame) -> dict[str, Classes]:
+    """The classes of every dataset that some answers are of."""
+    known = grid.run.scales
+    sizes = cells.group_by("dataset", maintain_order=True).agg(pl.col("n_classes").max())
+    return {name: Classes(known.get(name), int(n or 1)) for name, n in sizes.iter_rows()}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Columns are raters and lines their levels, or the other way round where there is one rater.
+
+    A line also has a seed and a repeat.
+    """
+
+    are_raters: bool
+    columns: Sequence[str]
+    lines: Sequence[tuple[str, int, int]]
+
+    @classmethod
+    def of(cls, cells: pl.DataFrame) -> _Layout:
+        are_raters = cells["rater"].n_unique() > 1
+        across, down = ("rater", "level") if are_raters else ("level", "rater")
+        places = {name: at for at, name in enumerate(cells[down].unique(maintain_order=True))}
+        lines = cells.select(down, "seed", "repeat").unique().rows()
+        lines.sort(key=lambda line: (places[line[0]], *line[1:]))
+        return cls(are_raters, cells[across].unique(maintain_order=True).to_list(), lines)
+
+    def pictures(
+        self, ranks: Mapping[tuple[Any, ...], int], views: Sequence[str], classes: Classes
+    ) -> Iterator[Markup]:
+        """Draw what one item was called, column by column."""
+        for column in self.columns:
+            lanes = [
+                (column, name, *rest) if self.are_raters else (name, column, *rest)
+                for name, *rest in self.lines
+            ]
+            drawn = [[ranks.get((view, *lane), NOT_ASKED) for view in views] for lane in lanes]
+            yield picture(drawn, views, classes)
+
+
+def _by_lane(rows: pl.DataFrame) -> dict[tuple[Any, ...], int]:
+    """Ranks by view, rater, level, seed and repeat."""
+    return {tuple(at): rank for *at, rank in rows.select("view", *LANE, "rank").iter_rows()}
+
+
+def _line_name(line: Sequence[Any]) -> str:
+    name, seed, repeat = line
+    parts = [str(name or NAMELESS["level"]), f"seed {seed}"]
+    return " · ".join([*parts, *([f"repeat {repeat}"] if repeat else [])])
+
+
+def _gold(grid: ItemGrid, key: Key, about: Mapping[str, Any]) -> str:
+    gold = about.get("gold")
+    return class_name(grid.run.scales, key[0], gold) if gold else ""
+
+
+def item_address(run: str, key: Key, sought: Sought) -> str:
+    """Where an item is shown; what begins with _ leads back to the list it was in."""
+    told = {"dataset": key[0], "item": key[1]}
+    back = {**sought.filters, "order": sought.order}
+    return f"/run/{run}/item?" + urlencode(
+        told | {f"_{name}": value for name, value in back.items() if value}
+    )
+
+
+def menus(grid: ItemGrid, sought: Sought) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """The menus over the grid: name, title, and the values with what they are called."""
+    found = []
+    for name in ("rater", "dataset", "level"):
+        every = choice(name, grid.conditions[name])
+        if len(every.values) > 1 or sought[name]:
+            found.append((name, every.title, [(value, value) for value in every.values]))
+    contrasts = choice("contrast", [pair.name for pair in grid.pairs]).values
+    found.append(("contrast", "Contrast", [(value, value) for value in contrasts]))
+    found.append(("show", "Items", [(name, title) for name, title in SHOWN.items() if name]))
+    if sought["by"]:
+        slices = sorted(grid.columns.of(sought["by"])["slice"].unique())
+        found.append(("slice", sought["by"], [(value, value) for value in slices]))
+    return found
+
+
+# --- one item ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemPage:
+    """One item under all conditions that fit, and those before and after it in its list."""
+
+    key: Key
+    text: str
+    gold: str
+    facts: Sequence[tuple[str, str]]
+    grid: Grid
+    legend: Sequence[tuple[Markup, str]]
+    n_flips: int
+    n_pairs: int
+    place: int
+    n_items: int
+    before: Key | tuple[()]
+    after: Key | tuple[()]
+
+
+def item_page(run: str, grid: ItemGrid, key: Key, sought: Sought) -> ItemPage | None:
+    """Everything that one item was called, worst first; None if there is no such item."""
+    keys = pl.DataFrame({"dataset": [key[0]], "item": [key[1]]})
+    cells, pairs = grid.cells(keys, sought), grid.compared(keys, sought)
+    if cells.is_empty():
+        return None
+    about = grid.texts(keys).get(key, {})
+    classes = classes_of(grid, cells)[key[0]]
+    found = grid.found(sought)
+    place, before, after = neighbours(found, key)
+    return ItemPage(
+        key,
+        str(about.get("text") or ""),
+        _gold(grid, key, about),
+        list(_facts(grid, key, about)),
+        _answers(run, grid, cells, pairs, classes, sought),
+        classes.legend,
+        int(pairs["is_flip"].sum()),
+        len(pairs),
+        place,
+        len(found),
+        (str(before[0]), str(before[1])) if before else (),
+        (str(after[0]), str(after[1])) if after else (),
+    )
+
+
+def _facts(grid: ItemGrid, key: Key, about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the fields of an item and what it is filed under."""
+    fields = json.loads(about.get("fields") or "{}")
+    for name, value in fields.items():
+        if name != "text":
+            yield name, str(value)
+    columns = grid.columns
+    row = columns.keys.with_row_index("at").filter(dataset=key[0], item=key[1])["at"]
+    for name, values in columns.by_name.items():
+        if len(row) and name not in fields:
+            yield name, str(values[int(row[0])])
+
+
+def _answers(
+    run: str,
+    grid: ItemGrid,
+    cells: pl.DataFrame,
+    pairs: pl.DataFrame,
+    classes: Classes,
+    sought: Sought,
+) -> Grid:
+    """A row for every rater, level and seed: the class under every view, and what flips."""
+    views = grid.views(sought)
+    names = [one.name for one in grid.named(sought["contrast"])]
+    own = ("rater", "level", "seed")
+    answers = {
+        (view, *lane): rank for view, *lane, rank in cells.select("view", *LANE, "rank").iter_rows()
+    }
+    repeats = sorted(cells["repeat"].unique())
+    compared = {
+        (*(row[name] for name in own), row["contrast"]): row for row in pairs.iter_rows(named=True)
+    }
+    lanes = cells.select(own).unique(maintain_order=True).rows()
+    n_flips = {
+        lane: sum(bool(compared[*lane, n]["is_flip"]) for n in names if (*lane, n) in compared)
+        for lane in lanes
+    }
+    lanes.sort(key=lambda lane: -n_flips[lane])
+    rows = []
+    for lane in lanes[:MOST_ROWS]:
+        rater, level, seed = lane
+        shown = [
+            _chips([answers.get((view, *lane, repeat), NOT_ASKED) for repeat in repeats], classes)
+            for view in views
+        ]
+        flips = [_turn(run, compared.get((*lane, name)), classes, sought) for name in names]
+        head = Markup("<strong>{}</strong><small>{} · seed {}</small>").format(
+            visible(rater), visible(level or NAMELESS["level"]), seed
+        )
+        rows.append([Cell(head, str(rater)), *shown, *flips])
+    notes = ["A flip leads to its two prompts; so does a pair of answers that agree."]
+    if len(lanes) > MOST_ROWS:
+        notes.append(
+            f"{len(lanes) - MOST_ROWS:,} of {len(lanes):,} rows, with fewer flips than these, are "
+            "left out; narrow by model or level."
+        )
+    title = "What it was called under every view, most flips first"
+    return Grid(title, ["rater · level", *views, *names], [RowGroup(rows)], notes, "matrix answers")
+
+
+def _chips(ranks: Sequence[int], classes: Classes) -> Cell:
+    asked = [rank for rank in ranks if rank != NOT_ASKED]
+    if not asked:
+        return Cell(Markup('<span class="why">not asked</span>'), None, "num")
+    chips = Markup("").join(classes.chip(rank) for rank in asked)
+    names = " / ".join(dict.fromkeys(classes.name(rank) for rank in asked))
+    return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), asked[0], "num")
+
+
+def _turn(run: str, row: Mapping[str, Any] | None, classes: Classes, sought: Sought) -> Cell:
+    """One contrast of one rater: the two classes if they differ, and the way to their prompts."""
+    if row is None:
+        return Cell("", None, "num")
+    told = f"{classes.sign(row['rank'])} → {classes.sign(row['rank_b'])}"
+    back = {f"_{name}": value for name, value in sought.filters.items()}
+    key = {name: row[name] for name in (*SAME, "contrast")}
+    address = f"/run/{run}/flip?" + urlencode({**key, **back, "_from": "item"})
+    link = Markup('<a href="{}">{}</a>').format(address, told if row["is_flip"] else "same")
+    return Cell(link, float(row["is_flip"]), "turned" if row["is_flip"] else "same")

@@ -1,0 +1,251 @@
+"""decisions.parquet -> items: how often each disagrees with itself, a page of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+import polars as pl
+
+from flipmeter.report.page.filters import NAMELESS, is_of
+from flipmeter.report.pairs import IS_FLIP, SAME, lazy_pairs
+from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS
+from flipmeter.run.results.item_columns import KEY, ItemColumns, item_columns, item_texts
+from flipmeter.types import Contrast, Problem
+from flipmeter.view.folders import Stamp
+
+PAGE = 30
+"""How many items stand on a page."""
+ORDERS = {
+    "": "most disagreement first",
+    "distance": "farthest first",
+    "study": "as in the study",
+    "item": "by id",
+    "length": "longest first",
+}
+SHOWN = {
+    "": "all",
+    "flipped": "flipped",
+    "agreed": "never flipped",
+    "unread": "not read under some view",
+}
+WHOSE = ("rater", "dataset", "level")
+"""What narrows the conditions that are laid side by side."""
+LANE = ("rater", "level", "seed", "repeat")
+"""Whose one answer under every view it is."""
+FILTERS = (*WHOSE, "contrast", "show", "q", "by", "slice")
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which items somebody wants to see, in which order, and which page of them, from 1."""
+
+    filters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    order: str = ""
+    page: int = 1
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Sought:
+        """Read an address; what it does not name is not narrowed."""
+        filters = {name: query[name] for name in FILTERS if query.get(name)}
+        order = one_of("order", query.get("order", ""), ORDERS)
+        one_of("show", filters.get("show", ""), SHOWN)
+        return cls(filters, order, read_page(query))
+
+    def at(self, page: int = 1, **changes: str) -> str:
+        """The end of an address that asks for another page, or for something else."""
+        asked = {**self.filters, "order": self.order, "page": page if page > 1 else "", **changes}
+        return urlencode({name: value for name, value in asked.items() if value})
+
+    def __getitem__(self, name: str) -> str:
+        return self.filters.get(name, "")
+
+
+def one_of(name: str, value: str, known: Mapping[str, str]) -> str:
+    """A word of an address, which must be one of those that are known."""
+    if value not in known:
+        raise Problem(f"no {name} '{value[:80]}'; known: {', '.join(filter(None, known))}")
+    return value
+
+
+def read_page(query: Mapping[str, str]) -> int:
+    """The number of a page in an address."""
+    page = query.get("page", "1")
+    if not (page.isascii() and page.isdecimal()) or not 0 < len(page) < 10 or not int(page):
+        raise Problem(f"page '{page[:80]}' is not a number from 1 on")
+    return int(page)
+
+
+@dataclass(frozen=True)
+class ItemGrid:
+    """The items of a run; `stamp` says which state of its files is meant.
+
+    It is kept for long: nobody should read the tables of this `run` whole.
+    """
+
+    run: Run
+    stamp: Stamp = ()
+
+    @property
+    def decisions(self) -> pl.LazyFrame:
+        return self.run.scan(DECISIONS)
+
+    @property
+    def pairs(self) -> tuple[Contrast, ...]:
+        return tuple(pair for contrast in self.run.contrasts for pair in contrast.pairs)
+
+    @property
+    def columns(self) -> ItemColumns:
+        """What items can be sliced by."""
+        return _columns(self)
+
+    @property
+    def conditions(self) -> pl.DataFrame:
+        """Every rater, dataset, level and view there is, in the order of the study."""
+        return _conditions(self)
+
+    def named(self, contrast: str) -> list[Contrast]:
+        """The pairs of views that a filter by contrast lets through, all without one."""
+        return [one for one in self.pairs if not contrast or is_of(one.name, contrast)]
+
+    def views(self, sought: Sought) -> list[str]:
+        """The views that are laid side by side: those of the contrast, if one is named."""
+        known = self.conditions["view"].unique(maintain_order=True).to_list()
+        if not sought["contrast"]:
+            return known
+        wanted = {view for one in self.named(sought["contrast"]) for view in one.views}
+        return [view for view in known if view in wanted]
+
+    def found(self, sought: Sought) -> pl.DataFrame:
+        """The items that fit, in order: dataset, item, n_flips, n_pairs, farthest, n_unread."""
+        return _found(self, tuple(sorted(sought.filters.items())), sought.order)
+
+    def cells(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
+        """What some items were called under all conditions that fit."""
+        names = (*KEY, "view", *LANE, "rank", "fault", "n_classes")
+        return (
+            self._narrowed(sought.filters)
+            .filter(pl.col("item").is_in(keys["item"].unique().to_list()))
+            .join(keys.lazy().select(KEY), on=KEY, how="semi", maintain_order="left")
+            .select(names)
+            .collect(engine="streaming")
+        )
+
+    def compared(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
+        """The pairs of answers to some items, with `is_flip`."""
+        own = self._narrowed(sought.filters).filter(
+            pl.col("item").is_in(keys["item"].unique().to_list())
+        )
+        rows = lazy_pairs(own, self.named(sought["contrast"])).with_columns(is_flip=IS_FLIP)
+        names = (*SAME, "contrast", "rank", "rank_b", "fault", "fault_b", "distance", "is_flip")
+        return (
+            rows.select(names)
+            .join(keys.lazy().select(KEY), on=KEY, how="semi", maintain_order="left")
+            .collect()
+        )
+
+    def texts(self, keys: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+        """Text, fields and gold of some items by dataset and id."""
+        wanted = item_texts(self.run).filter(pl.col("item").is_in(keys["item"].to_list()))
+        rows = wanted.drop("nth").collect().iter_rows(named=True)
+        return {(row["dataset"], row["item"]): row for row in rows}
+
+    def _narrowed(self, filters: Mapping[str, str]) -> pl.LazyFrame:
+        wanted = {name: filters[name] for name in WHOSE if filters.get(name)}
+        return self.decisions.filter(
+            pl.lit(True), *(pl.col(name) == _bare(name, value) for name, value in wanted.items())
+        )
+
+
+def _bare(name: str, value: str) -> str:
+    return "" if value == NAMELESS.get(name) else value
+
+
+@lru_cache(maxsize=16)
+def _columns(grid: ItemGrid) -> ItemColumns:
+    return item_columns(grid.run)
+
+
+@lru_cache(maxsize=64)
+def _conditions(grid: ItemGrid) -> pl.DataFrame:
+    names = ("rater", "dataset", "level", "view")
+    return grid.decisions.select(names).unique(maintain_order=True).collect(engine="streaming")
+
+
+@lru_cache(maxsize=8)
+def _found(grid: ItemGrid, filters: tuple[tuple[str, str], ...], order: str) -> pl.DataFrame:
+    wanted = dict(filters)
+    items = item_texts(grid.run, wanted.get("q", ""))
+    items = items.select("nth", *KEY, length=pl.col("text").str.len_chars())
+    if wanted.get("by") and wanted.get("slice"):
+        own = grid.columns.of(wanted["by"]).filter(slice=wanted["slice"]).lazy()
+        items = items.join(own.select(KEY), on=KEY, how="semi", maintain_order="left")
+    whose = tuple((name, wanted.get(name, "")) for name in (*WHOSE, "contrast"))
+    tally = _tally(grid, whose)
+    found = items.collect().join(tally, on=KEY, how="inner", maintain_order="left")
+    show = wanted.get("show", "")
+    is_shown = {
+        "": pl.lit(True),
+        "flipped": pl.col("n_flips") > 0,
+        "agreed": pl.col("n_flips") == 0,
+        "unread": pl.col("n_unread") > 0,
+    }
+    return _sorted(found.filter(is_shown[show]), order).drop("nth", "length")
+
+
+def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
+    share = pl.col("n_flips") / pl.col("n_pairs")
+    keys = {
+        "": [share, pl.col("n_flips"), pl.col("farthest")],
+        "distance": [pl.col("farthest"), share],
+        "study": [],
+        "item": [],
+        "length": [pl.col("length")],
+    }[order]
+    last = [pl.col("item"), pl.col("nth")] if order == "item" else [pl.col("nth")]
+    falls = [True] * len(keys) + [False] * len(last)
+    return found.sort([*keys, *last], descending=falls, nulls_last=True)
+
+
+@lru_cache(maxsize=16)
+def _tally(grid: ItemGrid, whose: tuple[tuple[str, str], ...]) -> pl.DataFrame:
+    """Count flips and pairs of every item, contrast by contrast: all at once takes their memory."""
+    wanted = dict(whose)
+    own = grid._narrowed(wanted)
+    asked = own.group_by(KEY).agg(n_unread=(pl.col("rank") == 0).sum())
+    total = asked.collect(engine="streaming").with_columns(
+        n_flips=pl.lit(0, pl.Int64), n_pairs=pl.lit(0, pl.Int64), farthest=pl.lit(None, pl.Float64)
+    )
+    for contrast in grid.named(wanted["contrast"]):
+        counted = (
+            lazy_pairs(own, [contrast])
+            .group_by(KEY)
+            .agg(
+                flips=IS_FLIP.sum().cast(pl.Int64),
+                pairs=pl.len().cast(pl.Int64),
+                far=pl.col("distance").filter(IS_FLIP).max().cast(pl.Float64),
+            )
+        )
+        both = total.join(counted.collect(engine="streaming"), on=KEY, how="left")
+        total = both.with_columns(
+            n_flips=pl.col("n_flips") + pl.col("flips").fill_null(0),
+            n_pairs=pl.col("n_pairs") + pl.col("pairs").fill_null(0),
+            farthest=pl.max_horizontal("farthest", "far"),
+        ).drop("flips", "pairs", "far")
+    return total
+
+
+def neighbours(found: pl.DataFrame, key: Sequence[str]) -> tuple[int, Sequence[Any], Sequence[Any]]:
+    """The place of an item in a list from 0 (-1 if it is not there), and those beside it."""
+    dataset, item = key
+    at = found.with_row_index("at").filter(dataset=dataset, item=item)["at"]
+    if not len(at):
+        return -1, (), ()
+    place = int(at[0])
+    before = found.row(place - 1)[:2] if place else ()
+    after = found.row(place + 1)[:2] if place + 1 < len(found) else ()
+    return place, before, after
