@@ -211,6 +211,29 @@ def test_the_phase_0_table_takes_its_rates_from_the_greedy_run_in_every_form(
     assert cli(*asked, "--csv")[1] == Path("table.csv").read_text()
 
 
+def test_one_report_shows_both_phases_of_the_first_table(
+    cli: Cli, two_runs: tuple[str, str]
+) -> None:
+    greedy, stochastic = two_runs
+    (row,) = json.loads(cli("phase0", stochastic, "--greedy", greedy, "--json")[1])["phase0"]
+    alone = json.loads(cli("phase0", stochastic, "--json")[1])["phase0"][0]
+    assert row["P1"] != alone["P1"]
+    for ending in ("html", "md", "tex"):
+        asked = ("report", stochastic, "--greedy", greedy, "--out", f"both.{ending}")
+        assert cli(*asked)[0] == 0
+        written = Path(f"both.{ending}").read_text()
+        assert f"{row['P1']:.3f}" in written
+        assert f"{row['total']:.3f}" in written
+
+
+def test_runs_at_two_temperatures_are_refused_with_the_way_out(cli: Cli, tickets: Path) -> None:
+    cli("run", str(tickets), "--out", "a")
+    cli("run", str(tickets), "--out", "b", "--set", "decoding.temperature=0.7")
+    code, _, said = cli("report", "a", "b")
+    assert code == 2
+    assert "--greedy" in said
+
+
 def test_equal_prompts_are_not_identified(cli: Cli, tickets: Path) -> None:
     """Words and a minimal header: reversing the label list changes nothing in the prompt."""
     words = ["--set", "base={label_format: natural_language, clarity: minimal, shots: 1}"]

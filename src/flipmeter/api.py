@@ -390,13 +390,21 @@ class Run(Printed):
         second = other if isinstance(other, Run) else Run(other)
         return differences(self.source, second.source)
 
-    def report(self, path: StrPath | None = None) -> Path:
-        """Write one file: .html (`report.html` in the folder unless named), .md, .tex, .csv, …"""
+    def report(self, path: StrPath | None = None, *, greedy: Run | StrPath | None = None) -> Path:
+        """Write one file: .html (`report.html` in the folder unless named), .md, .tex, .csv, …
+
+        With a `greedy` run of the same raters it reports on both phases of the paper's first table.
+        """
         from flipmeter.report import write_report
+        from flipmeter.run.results.gather import beside_greedy
         from flipmeter.ship.choices import findings
 
         where = Path(path) if path is not None else self.folder / "report.html"
-        write_report(findings(self.source), where)
+        found = findings(self.source)
+        if greedy is not None:
+            first = greedy if isinstance(greedy, Run) else Run(greedy)
+            found = beside_greedy(found, first.source)
+        write_report(found, where)
         return where
 
     def tables(self) -> Iterator[RenderableType]:

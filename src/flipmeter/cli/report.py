@@ -37,6 +37,14 @@ def report(
             "RUN/report.html, or report.html for several runs.",
         ),
     ] = None,
+    greedy: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="A greedy run of the same raters: its verdicts, and P1, P2 and P3 of the first "
+            "table, beside those of RUN.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write one self-contained HTML page about a run; also Markdown, LaTeX, CSV, Parquet."""
@@ -44,6 +52,7 @@ def report(
     beside = first / "report.html" if first.is_dir() else first.with_suffix(".html")
     path = out or (Path("report.html") if others else beside)
     check_ending(path)
-    spare(path, *folders)
-    open_run(folders, scale, within).report(path)
+    spare(path, *folders, greedy)
+    other = None if greedy is None else open_run([greedy])
+    open_run(folders, scale, within).report(path, greedy=other)
     finish({"report": str(path)}, f"report: {path}", as_json=as_json)

@@ -120,8 +120,15 @@ def _refuse_other_studies(runs: Sequence[Run]) -> None:
                 raise Problem(
                     f"{runs[0].folder} and {run.folder} are not one study: `{name}` is "
                     f"{getattr(first, name)!r} and {getattr(run.study, name)!r}; only "
-                    f"{', '.join(sorted(ADDED))} may differ"
+                    f"{', '.join(sorted(ADDED))} may differ{_way_out(first, run.study)}"
                 )
+
+
+def _way_out(first: Study, second: Study) -> str:
+    """How to read two phases together, where a difference in decoding says that they are two."""
+    if first.decoding == second.decoding:
+        return ""
+    return ". For the two phases of the paper's first table: report or phase0 RUN --greedy RUN"
 
 
 def _one_study(runs: Sequence[Run]) -> Study:

@@ -56,6 +56,18 @@ def gather_numbers(run: Run) -> Findings:
     )
 
 
+def beside_greedy(found: Findings, greedy: Run) -> Findings:
+    """Findings with P1, P2 and P3 of the paper's first table, and the verdicts, of a greedy run."""
+    table = phase0_table(*(e.filter(level="") for e in (greedy.estimates, found.estimates)))
+    name = greedy.study.name
+    told = (
+        f"First table: P1, P2 and P3 from {name}; noise, total and p from {found.name}",
+        *(f"{name}: {sentence}" for sentence in sentences(greedy)),
+        *(f"{name}: {rater}: {text}" for rater, text in greedy.warnings.items()),
+    )
+    return replace(found, phase0=table, notes=[*told, *found.notes])
+
+
 def _residuals(run: Run) -> pl.DataFrame:
     """What levels change, with a word for each change; without an interval there is none."""
     found = residuals(run.decisions, run.contrasts, mode=run.study.mode)
