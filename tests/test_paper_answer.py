@@ -57,6 +57,20 @@ def test_a_small_size_is_a_few_items_of_one_dataset(tmp_path: Path) -> None:
     assert {len(job.study.seeds) for job in found} == {1}
 
 
+def test_replies_of_a_small_size_are_short_in_every_phase() -> None:
+    """Raw text has no end of its own in the paper's mode, which allows 512 tokens in Phase 0."""
+    assert {job.study.decoding.max_tokens for job in jobs()} == {8}
+
+
+def test_a_small_size_says_that_it_is_not_the_papers() -> None:
+    def perform(job: PhaseStudy) -> Run:
+        raise Problem("no key")
+
+    notes = {size: answer(PaperRequest(size=size), [], perform).notes for size in ("small", "full")}
+    assert any("small size" in note for note in notes["small"])
+    assert not any("small size" in note for note in notes["full"])
+
+
 def test_the_full_size_is_the_papers(tmp_path: Path) -> None:
     by_phase = {job.phase: job.study for job in jobs(size="full", data_dir=tmp_path)}
     assert {study.test_size for study in by_phase.values()} == {200}

@@ -12,11 +12,15 @@ from flipmeter.api import Run
 from flipmeter.base.problem import Incomplete
 from flipmeter.paper.claims import Decided, decide_claim, paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
-from flipmeter.paper.phases import STAND_IN, Needed, PaperRequest, PhaseStudy
+from flipmeter.paper.phases import SMALL_SHOTS, STAND_IN, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.sheets import Sheet, all_sheets
 from flipmeter.types import Problem
 
 Perform = Callable[[PhaseStudy], Run]
+SMALL_NOTE = (
+    f"small size: few items, one seed, {SMALL_SHOTS} demonstrations of each class in the base (the "
+    "paper: 5; Phase 2a: 1); --size full is the paper's"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def answer(request: PaperRequest, claims: Sequence[str], perform: Perform) -> Pa
     told = [f"{phase}: {why}" for phase, whys in found.missing.items() for why in whys]
     if request.stands_in:
         told.insert(0, f"the bundled {STAND_IN} stand in for the paper's data (--data-dir)")
+    if request.size == "small":
+        told.insert(0, SMALL_NOTE)
     reasons: dict[Phase, str] = {phase: "; ".join(whys) for phase, whys in found.missing.items()}
     runs = {phase: Run(*(one.folder for one in of)) for phase, of in found.runs.items() if of}
     return PaperAnswer(PhaseRuns(runs, reasons), claims, told)

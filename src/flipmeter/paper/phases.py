@@ -29,20 +29,34 @@ PAPER_MODELS = "paper"
 CHEAP = ("label_order", "demo_order")
 COSTLY = re.compile(r"permutations|domain_context|pride_cyclic|insertion")
 """Pipelines that ask many times more, and that the paper has no row for."""
+SMALL_SHOTS = 2
+"""Demonstrations of each class in the base of a small size, which has 5 in the paper."""
+FEW: Mapping[str, Any] = {"base.shots": SMALL_SHOTS, "decoding.max_tokens": 8}
+CUED: Mapping[str, Any] = {
+    **FEW,
+    "test_size": 12,
+    "seeds": [0],
+    "probes": list(CHEAP),
+    "decoding.stop": ["\n"],
+}
 SMALL: Mapping[Phase, Mapping[str, Any]] = {
-    "phase0a": {"test_size": 16},
-    "phase0b": {"test_size": 16},
-    "phase1": {"test_size": 12, "seeds": [0], "probes": list(CHEAP), "decoding.max_tokens": 8},
+    "phase0a": {**FEW, "test_size": 16},
+    "phase0b": {**FEW, "test_size": 16},
+    "phase1": CUED,
     "phase2a": {
+        **FEW,
         "test_size": 16,
         "seeds": [0],
         "probes": list(CHEAP[:1]),
         "base.shots": 1,
-        "decoding.max_tokens": 8,
     },
-    "phase2b": {"test_size": 12, "seeds": [0], "probes": list(CHEAP), "decoding.max_tokens": 8},
+    "phase2b": CUED,
 }
-"""What a small size changes: few items and one seed, and nothing that shares no prefix."""
+"""What a small size changes: few items and demonstrations, one seed, short replies.
+
+Raw text does not end by itself in the paper's mode. A line break ends what follows a cue; replies
+to comparisons and behind an uncued query may begin with one.
+"""
 
 
 @dataclass(frozen=True)
