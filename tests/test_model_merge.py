@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Cli
-from flipmeter.model import Capability, Store, merge
+from flipmeter.model import Capability, Store, export, merge
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage
 
 HEADS = ("Rate it.\n", "Judge this.\n")
@@ -148,3 +149,68 @@ def test_the_command_says_what_each_store_brought(cli: Cli, tmp_path: Path) -> N
     ]
     assert cli("cache", "merge", "a", "--into", "c", "--prefer", "last")[0] == 2
     assert "no reply store at none" in cli("cache", "merge", "none", "--into", "c")[2]
+
+
+# --- exports --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_prompts", [True, False])
+def test_an_export_brings_its_replies_to_another_store(tmp_path: Path, has_prompts: bool) -> None:
+    content = dict.fromkeys(range(7), "2")
+    with Store(written(tmp_path / "a.sqlite", content)) as store:
+        export(store, tmp_path / "a.jsonl", has_prompts=has_prompts)
+    (done,) = merge([tmp_path / "a.jsonl"], tmp_path / "b.sqlite")
+    assert (done.path, done.n_new) == (tmp_path / "a.jsonl", 7)
+    assert read(tmp_path / "b.sqlite") == expected(content)
+
+
+def test_a_score_of_minus_infinity_survives_an_export(tmp_path: Path) -> None:
+    said = Reply("2", "stop", (-0.25, float("-inf")), Usage(1, 0, 1, None), 0.5, "m", "p")
+    with Store(tmp_path / "a.sqlite") as store:
+        store.put(request(1), said)
+        export(store, tmp_path / "a.jsonl", has_prompts=False)
+    merge([tmp_path / "a.jsonl"], tmp_path / "b.sqlite")
+    assert read(tmp_path / "b.sqlite") == {request(1).key: said}
+
+
+def test_an_export_without_prompts_has_no_text_of_the_data(tmp_path: Path) -> None:
+    with Store(written(tmp_path / "a.sqlite", {3: "2"})) as store:
+        export(store, tmp_path / "a.jsonl", has_prompts=False)
+        export(store, tmp_path / "a.parquet", has_prompts=False)
+    (line,) = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert "Item 3" not in line
+    assert request(3).key in line
+    assert "prompt" not in pl.read_parquet(tmp_path / "a.parquet").columns
+
+
+def test_an_export_that_contradicts_the_store_is_named(tmp_path: Path) -> None:
+    with Store(written(tmp_path / "a.sqlite", {3: "2"})) as store:
+        export(store, tmp_path / "a.jsonl", has_prompts=False)
+    into = written(tmp_path / "b.sqlite", {3: "5"})
+    with pytest.raises(Problem, match=r"1 requests have another reply in .*a\.jsonl"):
+        merge([tmp_path / "a.jsonl"], into)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[1]", "is not a row"),
+        ('{"key": "ab"}', "no 'answered_by'"),
+        ("{", "line 1"),
+    ],
+)
+def test_a_file_that_is_no_export_is_refused_by_its_line(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text(line + "\n")
+    with pytest.raises(Problem, match=said):
+        merge([tmp_path / "a.jsonl"], tmp_path / "b.sqlite")
+    assert not (tmp_path / "b.sqlite").exists()
+
+
+def test_the_command_exports_without_prompts_and_merges_it(cli: Cli, tmp_path: Path) -> None:
+    source, lines, into = (str(tmp_path / name) for name in ("a.sqlite", "a.jsonl", "b.sqlite"))
+    written(Path(source), {3: "2", 4: "2"})
+    assert cli("cache", "export", source, lines, "--no-prompts")[0] == 0
+    code, out, _ = cli("cache", "merge", lines, "--into", into)
+    assert (code, "2 new" in out) == (0, True)

@@ -78,13 +78,20 @@ def cache_export(
     store: Annotated[
         Path, typer.Option("--store", metavar="FILE", help="The reply store of the run folder.")
     ] = STORE,
+    no_prompts: Annotated[
+        bool,
+        typer.Option(
+            "--no-prompts",
+            help="Leave the prompts out: keys and replies may be shared where the data may not.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write requests with their replies: all of a store, or those of one run."""
     keys = _keys(source) if source.is_dir() else None
     path = source if keys is None else store
     with open_stored(path) as replies:
-        n_written = export(replies, out, keys)
+        n_written = export(replies, out, keys, has_prompts=not no_prompts)
         n_stored = len(replies)
     if keys is None and n_written < n_stored:
         warn(f"{n_stored - n_written:,} damaged replies in {path} are left out")
@@ -105,7 +112,9 @@ def _keys(folder: Path) -> list[str]:
 
 @app.command("merge")
 def cache_merge(
-    sources: Annotated[list[Path], typer.Argument(help="Reply stores.")],
+    sources: Annotated[
+        list[Path], typer.Argument(help="Reply stores, or .jsonl files of cache export.")
+    ],
     into: Annotated[
         Path, typer.Option("--into", metavar="FILE", help="The store that receives the replies.")
     ],
@@ -117,7 +126,7 @@ def cache_merge(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Merge reply stores, all replies or none."""
+    """Merge reply stores, or what was exported of them, all replies or none."""
     if prefer not in (None, "first"):
         raise Problem(f"--prefer {prefer}: only 'first' is known; list the preferred store first")
     lines, content = [], []

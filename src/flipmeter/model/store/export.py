@@ -22,10 +22,11 @@ from flipmeter.model.store.store import BATCH, Store
 from flipmeter.types import Problem
 
 LOCK_SECONDS = 2.0
+PROMPT = "prompt"
 EXPORTED: dict[str, pl.DataType | type[pl.DataType]] = {
     "key": pl.String,
     "model": pl.String,
-    "prompt": pl.String,
+    PROMPT: pl.String,
     "params": pl.String,
     "answers": pl.List(pl.String),
     "repeat": pl.Int64,
@@ -93,21 +94,25 @@ JOIN texts AS answered ON answered.id = replies.answered_by
 BEFORE = re.compile(r"(?:system|user|assistant)\x1f([^\x1e]*)\x1e")
 
 
-def export(store: Store, out: Path, keys: Iterable[str] | None = None) -> int:
+def export(
+    store: Store, out: Path, keys: Iterable[str] | None = None, *, has_prompts: bool = True
+) -> int:
     """Write requests with their replies, row by row, and return how many; None means all.
 
-    `params` is JSON text; `scores` are by answer, with None for minus infinity.
+    `params` is JSON text; `scores` are by answer, with None for minus infinity. Without prompts no
+    text of the data is written unless a reply repeats it.
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise Problem(f"cannot write {out}: the name must end in .jsonl or .parquet")
     refuse_link(out)
     try:
         with fresh(out) as lines:
-            n_rows = _write_lines(lines, stored_rows(store, keys))
+            rows = stored_rows(store, keys)
+            n_rows = _write_lines(lines, rows if has_prompts else map(_without_prompt, rows))
             if not n_rows:
                 raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
             if out.suffix == ".parquet":
-                _turn_to_parquet(lines)
+                _turn_to_parquet(lines, has_prompts)
     except OSError as error:
         raise Problem(f"cannot write {out} ({error}); use another file") from error
     return n_rows
@@ -171,12 +176,17 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     return n_rows
 
 
-def _turn_to_parquet(lines: Path) -> None:
+def _without_prompt(row: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name != PROMPT}
+
+
+def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:
     """Rewrite a file of JSON lines as Parquet, a chunk at a time."""
+    schema = {name: kind for name, kind in EXPORTED.items() if has_prompts or name != PROMPT}
     table = lines.with_name(lines.name + ".new")
     try:
         pattern = escape(str(lines.absolute()))  # polars takes a path for a pattern here
-        pl.scan_ndjson(pattern, schema=EXPORTED).sink_parquet(table)
+        pl.scan_ndjson(pattern, schema=schema).sink_parquet(table)
         table.replace(lines)
     finally:
         table.unlink(missing_ok=True)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from flipmeter.model.backends.response import shortened
 from flipmeter.model.store.export import open_stored
+from flipmeter.model.store.exported import ENDING, store_of
 from flipmeter.model.store.store import Store
 from flipmeter.types import Problem
 
@@ -54,7 +56,7 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -> list[Merged]:
-    """Add the replies of some stores to one that may be new, all at once.
+    """Add the replies of some stores, or exports of stores, to one that may be new, all at once.
 
     A request with different replies is a problem, unless the first is preferred: that of `into`,
     then that of the store named first. A damaged source is refused before anything is written; if
@@ -63,17 +65,33 @@ def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -
     paths = [path for path in dict.fromkeys(sources) if not _is_same(path, into)]
     if len(paths) > MOST:
         raise Problem(f"{len(paths)} stores are too many at a time; merge {MOST}, then the rest")
-    for path in paths:
-        open_stored(path).close()  # brings an old one up to date
+    with TemporaryDirectory() as folder:
+        stores = [_as_store(path, Path(folder) / f"{n}.sqlite") for n, path in enumerate(paths)]
+        return _merge_stores(paths, stores, into, prefers_first)
+
+
+def _as_store(path: Path, where: Path) -> Path:
+    """The store itself, brought up to date, or one that is made of an export."""
+    if path.suffix == ENDING:
+        return store_of(path, where)
+    open_stored(path).close()
+    return path
+
+
+def _merge_stores(
+    paths: Sequence[Path], stores: Sequence[Path], into: Path, prefers_first: bool
+) -> list[Merged]:
+    """Merge stores that may stand for other files, by whose names they go."""
     with closing(sqlite3.connect(":memory:")) as db:
-        for path in paths:
-            _check(db, path)
+        for store in stores:
+            _check(db, store)
     names = {f"s{number}": path for number, path in enumerate(paths)}
-    damaged = {name: _damaged(path) for name, path in {**names, "main": into}.items()}
+    opened = dict(zip(names, stores, strict=True))
+    damaged = {name: _damaged(path) for name, path in {**opened, "main": into}.items()}
     try:
         with closing(sqlite3.connect(into, isolation_level=None)) as db:
-            for name, path in names.items():
-                db.execute(f"ATTACH ? AS {name}", [str(path)])
+            for name, store in opened.items():
+                db.execute(f"ATTACH ? AS {name}", [str(store)])
             for name, keys in damaged.items():
                 db.execute(f"CREATE TEMP TABLE damaged_{name} (key BLOB PRIMARY KEY)")
                 db.executemany(f"INSERT INTO damaged_{name} VALUES (?)", keys)

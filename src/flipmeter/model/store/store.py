@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flipmeter.base.files.atomic import refuse_link
 from flipmeter.model.backends.backend import Capability
@@ -91,6 +91,22 @@ FROM replies
 """
 INSERT = f"INTO replies VALUES ({','.join('?' * 15)})"
 WAIT_SECONDS = 60
+
+
+class KeptRequest(NamedTuple):
+    """What a store keeps of a request: its key, and texts that no lookup reads."""
+
+    key: str
+    model: str
+    prefix: str
+    rest: str
+    params: str
+
+    @classmethod
+    def of(cls, request: Request) -> KeptRequest:
+        script = request.script
+        params = stored_params(request.params, request.answers, request.repeat, script.anchor)
+        return cls(request.key, request.model, script.head.text, script.rest, params)
 
 
 class Store:
@@ -228,6 +244,10 @@ class Store:
 
     def put_many(self, pairs: Iterable[tuple[Request, Reply]]) -> dict[str, Reply]:
         """Store some replies, all or none, and return those that were there before."""
+        return self.put_kept((KeptRequest.of(request), reply) for request, reply in pairs)
+
+    def put_kept(self, pairs: Iterable[tuple[KeptRequest, Reply]]) -> dict[str, Reply]:
+        """Store replies by the keys of their requests, whose prompts may be left out."""
         answered = list(pairs)
         if any(reply.error for _, reply in answered):
             raise ValueError("an error is not a reply; it must be asked again")
@@ -241,7 +261,7 @@ class Store:
                 raise
             return self._put(answered)  # what is paid for is stored in what was held back
 
-    def _put(self, answered: Sequence[tuple[Request, Reply]]) -> dict[str, Reply]:
+    def _put(self, answered: Sequence[tuple[KeptRequest, Reply]]) -> dict[str, Reply]:
         earlier: dict[str, Reply] = {}
         with self.transaction() as db:
             rows = [self._row(request, reply) for request, reply in answered]
@@ -275,9 +295,7 @@ class Store:
                 self._answered.clear()
                 raise
 
-    def _row(self, request: Request, reply: Reply) -> Row:
-        script = request.script
-        params = _params(request.params, request.answers, request.repeat, script.anchor)
+    def _row(self, request: KeptRequest, reply: Reply) -> Row:
         answered = "\x1f".join((reply.model, reply.provider, reply.fingerprint))
         key = bytes.fromhex(request.key)
         scores = ",".join(map(repr, reply.scores)) if reply.scores is not None else None
@@ -286,13 +304,13 @@ class Store:
         return (
             key,
             self._text(request.model),
-            self._text(script.head.text),
-            script.rest,
-            self._text(params),
+            self._text(request.prefix),
+            request.rest,
+            self._text(request.params),
             *said,
             *numbers,
             self._text(answered),
-            reply_sum(answered, (key, script.rest, *said), numbers),
+            reply_sum(answered, (key, request.rest, *said), numbers),
         )
 
     def _text(self, text: str) -> int:
@@ -345,7 +363,8 @@ class Store:
 
 
 @lru_cache(maxsize=1024)
-def _params(params: str, answers: tuple[str, ...], repeat: int, anchor: int) -> str:
+def stored_params(params: str, answers: tuple[str, ...], repeat: int, anchor: int) -> str:
+    """What a request says besides its model and prompt, as the store keeps it."""
     return canonical_json([params, answers, repeat, anchor])
 
 

@@ -1,0 +1,70 @@
+"""An export -> a store: replies that were written as JSON lines, by the keys of their requests."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flipmeter.base.files.documents import read_json, text_lines
+from flipmeter.model.store.export import EXPORTED, PROMPT
+from flipmeter.model.store.store import KeptRequest, Store, stored_params
+from flipmeter.types import Problem, Reply, Usage
+
+ENDING = ".jsonl"
+KEY = re.compile(r"[0-9a-f]{64}")
+NEEDED = EXPORTED.keys() - {PROMPT}
+Row = dict[str, Any]
+
+
+def store_of(path: Path, where: Path) -> Path:
+    """Write an export into a new store; a row that is not one of an export is a problem."""
+    with Store(where) as store:
+        store.put_kept(_pairs(path))
+    return where
+
+
+def _pairs(path: Path) -> Iterator[tuple[KeptRequest, Reply]]:
+    for number, line in enumerate(text_lines(path), 1):
+        place = f"{path}, line {number}"
+        row = read_json(line, place)
+        try:
+            yield _request(row), _reply(row)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Problem(
+                f"{place} is not a row of `flipmeter cache export` ({error}); nothing was merged"
+            ) from error
+
+
+def _request(row: Row) -> KeptRequest:
+    if absent := sorted(NEEDED - row.keys()):
+        raise ValueError(f"no '{absent[0]}'")
+    if not KEY.fullmatch(row["key"]):
+        raise ValueError(f"key {row['key']!r}")
+    answers = tuple(str(one) for one in row["answers"])
+    params = stored_params(str(row["params"]), answers, int(row["repeat"]), 0)
+    return KeptRequest(row["key"], str(row["model"]), "", str(row.get(PROMPT, "")), params)
+
+
+def _reply(row: Row) -> Reply:
+    counts = ("prompt", "cached", "completion", "reasoning")
+    used = (row[f"{name}_tokens"] for name in counts)
+    return Reply(
+        text=str(row["reply"]),
+        finish=str(row["finish"]),
+        scores=_scores(row["scores"]),
+        usage=Usage(*(None if n is None else int(n) for n in used)),
+        seconds=float(row["seconds"]),
+        model=str(row["answered_by"]),
+        provider=str(row["provider"]),
+        fingerprint=str(row["fingerprint"]),
+    )
+
+
+def _scores(values: list[float | None] | None) -> tuple[float, ...] | None:
+    """Scores by answer; an export has no minus infinity."""
+    if values is None:
+        return None
+    return tuple(-math.inf if value is None else float(value) for value in values)
