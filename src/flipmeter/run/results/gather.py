@@ -61,11 +61,12 @@ def beside_greedy(found: Findings, greedy: Run) -> Findings:
     table = phase0_table(*(e.filter(level="") for e in (greedy.estimates, found.estimates)))
     name = greedy.study.name
     told = (
-        f"First table: P1, P2 and P3 from {name}; noise, total and p from {found.name}",
+        f"The paper's first table: P1, P2 and P3 from {name}, noise, total and p from {found.name}",
         *(f"{name}: {sentence}" for sentence in sentences(greedy)),
         *(f"{name}: {rater}: {text}" for rater, text in greedy.warnings.items()),
     )
-    return replace(found, phase0=table, notes=[*told, *found.notes])
+    both = f"{name} + {found.name}"
+    return replace(found, name=both, phase0=table, notes=[*told, *found.notes])
 
 
 def _residuals(run: Run) -> pl.DataFrame:
