@@ -162,7 +162,7 @@ def _rank(one: Contender) -> tuple[float, float]:
 def _about(run: Run) -> str:
     rater = ", ".join(run.decisions["rater"].unique(maintain_order=True).to_list())
     n_items = run.decisions.filter(level="")["item"].n_unique()
-    n_classes = run.decisions.filter(level="")["n_classes"].max()
+    n_classes = max(run.decisions.filter(level="")["n_classes"].to_list())
     data = ", ".join(run.decisions["dataset"].unique(maintain_order=True).to_list())
     return f"{rater}, {data.partition('/')[0]}, {n_classes} classes, {n_items} items"
 
