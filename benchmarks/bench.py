@@ -1,7 +1,7 @@
 """Run the benchmarks one after the other, and print all their goals as one table.
 
     python benchmarks/bench.py [clients throughput planning statistics aggregators instrument order
-                                viewer peers]
+                                prefix_cache viewer peers]
 
 Without names, all of them: about an hour on two idle cores. Peers are installed into environments
 of their own in the cache folder. With FLIPMETER_DATA set to a folder that holds SST-5, `peers` asks
@@ -30,6 +30,7 @@ SCRIPTS = {
     "aggregators": ["aggregators.py"],
     "instrument": ["instrument.py"],
     "order": ["order.py"],
+    "prefix_cache": ["prefix_cache.py"],
     "viewer": ["viewer.py"],
     "peers": ["peers.py"],
 }

@@ -16,8 +16,8 @@ import pytest
 from flipmeter.decide import Asked
 from flipmeter.decide.pipelines.pipeline import Heard, Traits, pipelines, unheard
 from flipmeter.model import Store
-from flipmeter.model.backends.batch import read_batch, read_results, write_batch
 from flipmeter.model.backends.response import reply_in
+from flipmeter.model.batch.files import BatchEntry, read_batch, read_results, write_batch
 from flipmeter.run.batch import Exported, export_batch, import_batch
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
@@ -191,7 +191,7 @@ def test_a_pipeline_that_asks_in_rounds_is_exported_round_by_round(
 
 
 def test_files_are_cut_by_number_and_by_size(tmp_path: Path) -> None:
-    requests = [("m", question(f"How bad is {k}?")) for k in range(7)]
+    requests = [BatchEntry("m", question(f"How bad is {k}?")) for k in range(7)]
     by_number = write_batch(tmp_path / "a", requests, {}, most_requests=3)
     assert [file.n_requests for file in by_number] == [3, 3, 1]
     size = by_number[0].n_bytes
@@ -204,7 +204,11 @@ def test_files_are_cut_by_number_and_by_size(tmp_path: Path) -> None:
 
 def test_models_and_addresses_get_files_of_their_own(tmp_path: Path) -> None:
     raw = question("x", '{"interface":"completions"}')
-    files = write_batch(tmp_path, [("org/a", question("x")), ("b", question("y")), ("b", raw)], {})
+    files = write_batch(
+        tmp_path,
+        [BatchEntry("org/a", question("x")), BatchEntry("b", question("y")), BatchEntry("b", raw)],
+        {},
+    )
     assert [(file.model, file.url) for file in files] == [
         ("org/a", "/v1/chat/completions"),
         ("b", "/v1/chat/completions"),
@@ -224,7 +228,7 @@ def test_a_batch_holds_no_secret(
 
 def test_a_result_is_read_as_the_live_client_reads_it(tmp_path: Path) -> None:
     asked = question("Rate it.", answers=("1", "2"))
-    write_batch(tmp_path, [("m", asked)], {})
+    write_batch(tmp_path, [BatchEntry("m", asked)], {})
     step = {"token": "2", "logprob": -0.1, "top_logprobs": [{"token": "1", "logprob": -2.5}]}
     body = answer("2", usage={"prompt_tokens": 9}, system_fingerprint="fp")
     body["choices"][0]["logprobs"] = {"content": [step]}
@@ -237,7 +241,7 @@ def test_a_result_is_read_as_the_live_client_reads_it(tmp_path: Path) -> None:
 @pytest.fixture
 def batch(tmp_path: Path) -> tuple[Path, list[Request]]:
     requests = [question(f"How bad is {k}?") for k in range(3)]
-    write_batch(tmp_path / "batch", [("m", request) for request in requests], {})
+    write_batch(tmp_path / "batch", [BatchEntry("m", request) for request in requests], {})
     return tmp_path / "batch", requests
 
 
@@ -335,7 +339,7 @@ def test_what_is_not_known_of_an_endpoint_is_said(
 
 def test_models_of_one_name_at_two_endpoints_have_files_of_their_own(tmp_path: Path) -> None:
     there = [replace(question("x"), model=name) for name in ("m at A", "m at B", "org/m at A")]
-    files = write_batch(tmp_path, zip(("org-m", "org-m", "org/m"), there, strict=True), {})
+    files = write_batch(tmp_path, map(BatchEntry, ("org-m", "org-m", "org/m"), there), {})
     assert len({file.name for file in files}) == 3
     for file, request in zip(files, there, strict=True):
         (line,) = (tmp_path / file.name).read_text(encoding="utf-8").splitlines()
@@ -356,7 +360,7 @@ def test_the_next_command_can_be_pasted(cli: Cli, server: Server, tmp_path: Path
 def test_a_folder_that_cannot_be_written_to_is_named(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Problem, match=r"cannot write the batch into .*file"):
-        write_batch(tmp_path / "file", [("m", question("x"))], {})
+        write_batch(tmp_path / "file", [BatchEntry("m", question("x"))], {})
     assert (tmp_path / "file").read_text() == "mine"
 
 

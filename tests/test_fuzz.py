@@ -28,7 +28,14 @@ from flipmeter.bridge.logs import open_log
 from flipmeter.data.files import load_file
 from flipmeter.data.tables import stream_rows
 from flipmeter.model import Store, merge
-from flipmeter.model.backends.batch import MANIFEST, REQUESTS, read_batch, read_results, write_batch
+from flipmeter.model.batch.files import (
+    MANIFEST,
+    REQUESTS,
+    BatchEntry,
+    read_batch,
+    read_results,
+    write_batch,
+)
 from flipmeter.model.prices import read_prices
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
@@ -410,7 +417,7 @@ def test_a_store(data: st.DataObject) -> None:
 def test_the_results_of_a_batch(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "batch"
-        write_batch(folder, [("gpt", REQUEST)], {"format": 1})
+        write_batch(folder, [BatchEntry("gpt", REQUEST)], {"format": 1})
         reply = {"choices": [{"message": {"content": "1"}, "finish_reason": "stop"}]}
         row = {"custom_id": REQUEST.key, "response": {"status_code": 200, "body": reply}}
         result = data.draw(changed(row).map(lambda one: json.dumps(one).encode()))

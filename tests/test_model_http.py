@@ -16,7 +16,8 @@ import pytest
 from aiohttp import web
 
 from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.http import Endpoint, HttpBackend, Unreachable
+from flipmeter.model.backends.channel import Endpoint, Unreachable
+from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.engine.limiter import FIRST_PERMITS
 from flipmeter.model.names import params_for, request_for

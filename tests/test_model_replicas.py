@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.model import Engine, Ledger, Store, identity_of
-from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.backends.channel import Unreachable
 from flipmeter.model.engine.pool import PERSISTENCE
 from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
 from flipmeter.model.names import open_backend
@@ -215,7 +215,7 @@ class Play:
     def _answer(self) -> None:
         _, request = self.under_way.pop(self.chance.randrange(len(self.under_way)))
         self.answered[request.key] += 1
-        self.rota.done()
+        self.rota.done(request)
 
     def sizes(self) -> Counter[Head]:
         return Counter(one.script.head for one in self.requests)

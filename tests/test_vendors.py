@@ -131,39 +131,6 @@ def request_of(model: Model, *messages: Message, anchor: int = 0, **decoding: An
     )
 
 
-LONG = "A review of a long book. " * 300
-PROMPT = [Message("system", "Rate."), Message("user", LONG + "This one?")]
-
-
-def test_the_shared_part_of_a_prompt_is_marked_for_anthropics_cache() -> None:
-    asked = request_of(Model("anthropic/claude-sonnet-4-5"), *PROMPT, anchor=len(LONG))
-    body = json.loads(AnthropicWire().body("claude-sonnet-4-5", asked))
-    assert body["system"] == [{"type": "text", "text": "Rate."}]
-    assert body["messages"] == [
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": LONG, "cache_control": {"type": "ephemeral"}},
-                {"type": "text", "text": "This one?"},
-            ],
-        }
-    ]
-
-
-def test_a_prefix_that_the_cache_would_not_keep_is_not_marked() -> None:
-    asked = request_of(Model("anthropic/claude-sonnet-4-5"), Message("user", "a b"), anchor=1)
-    body = json.loads(AnthropicWire().body("claude-sonnet-4-5", asked))
-    assert body["messages"] == [{"role": "user", "content": "a b"}]
-
-
-def test_a_shared_system_prompt_is_marked_where_nothing_else_is_shared() -> None:
-    long = [Message("system", LONG), Message("user", "This one?")]
-    body = json.loads(
-        AnthropicWire().body("c", request_of(Model("anthropic/claude-sonnet-4-5"), *long))
-    )
-    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
-
-
 @pytest.mark.parametrize(
     ("name", "extra", "expected"),
     [
@@ -231,11 +198,12 @@ def test_the_version_of_anthropics_api_is_the_one_that_takes_the_fields(
 
 def test_a_gemini_body_has_its_own_names_for_everything() -> None:
     model = Model("gemini/gemini-2.5-flash", extra={"reasoning": {"max_tokens": 500}})
-    asked = request_of(model, *PROMPT, top_p=0.5, stop=("\n",))
+    prompt = Message("system", "Rate."), Message("user", "This one?")
+    asked = request_of(model, *prompt, top_p=0.5, stop=("\n",))
     body = json.loads(GeminiWire().body("gemini-2.5-flash", asked))
     assert body == {
         "systemInstruction": {"parts": [{"text": "Rate."}]},
-        "contents": [{"role": "user", "parts": [{"text": LONG + "This one?"}]}],
+        "contents": [{"role": "user", "parts": [{"text": "This one?"}]}],
         "generationConfig": {
             "maxOutputTokens": 532,
             "temperature": 0.0,

@@ -19,6 +19,7 @@ import pytest
 from conftest import ROOT, Cli
 from flipmeter.cli import main, open_verb
 from flipmeter.cli.exits import EXIT_CODES
+from strict_batches import batches
 
 CLI = ROOT / "src" / "flipmeter" / "cli"
 
@@ -174,6 +175,8 @@ CALLS = {
     "paper": ["paper", "--errata", "--only", "first-seen-majority"],
 }
 SERVERS = {"view": ["view", RUN], "serve": ["serve", "sim/honest", "--port", "0"]}
+JOBS = {f"batch {word}": ["batch", word, "my jobs"] for word in ("submit", "status", "fetch")}
+"""What needs a vendor."""
 SLOW = {"demo"}
 """The demo is `run` on a study of its own; the tutorial and the real tests run it."""
 
@@ -209,7 +212,7 @@ def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def test_every_verb_is_called_below() -> None:
-    assert {*CALLS, *SERVERS, *SLOW} == set(COMMANDS)
+    assert {*CALLS, *SERVERS, *JOBS, *SLOW} == set(COMMANDS)
 
 
 def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) -> None:
@@ -230,6 +233,24 @@ def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) ->
         _, people, _ = call(*again, *(["--force"] if name == "init" else []))
         said = [line for line in people.splitlines() if line.startswith("next")]
         assert len(said) == len(content.get("next", [])), name
+
+
+def test_the_verbs_of_a_batch_at_a_vendor_write_one_json_document(
+    call: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with batches("openai", "sk-openai-test-key") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", server.key)
+        export = ("batch", "export", "my study.yaml", "-m", "openai/gpt-4o", "--out", "my jobs")
+        assert call(*export)[0] == 0
+        for name, arguments in JOBS.items():
+            code, out, err = call(*arguments, "--json")
+            assert code == 0, f"{name}: {err}"
+            content = json.loads(out)
+            assert [row["job"] for row in content["files"]] == ["batch_1"]
+            for command in content.get("next", []):
+                assert_parses(command)
+            assert call(*arguments)[0] == 0
 
 
 def answer_batch(folder: Path) -> None:

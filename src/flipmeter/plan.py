@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.types import Call, Group, Head, Request, Script
+from flipmeter.types import Caching, Call, Group, Head, Request, Script
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known before anything is sent; `characters_new` are new to a prefix cache."""
+    """What is known before anything is sent.
+
+    `characters_new` are new to a cache that keeps every prefix. Of a vendor's cache, which keeps
+    long heads alone, `characters_cached` are expected to be read and `characters_written` taken in.
+    """
 
     calls: int = 0
     distinct: int = 0
     stored: int = 0
     characters: int = 0
     characters_new: int = 0
+    characters_cached: int = 0
+    characters_written: int = 0
     completion_tokens_at_most: int = 0
 
     def __add__(self, other: Cost) -> Cost:
@@ -74,8 +80,15 @@ def _place(request: Request) -> tuple[str, int, str]:
     return request.script.rest, request.repeat, request.params
 
 
-def price(plan: Plan, stored: Collection[str] = frozenset()) -> dict[str, Cost]:
-    """The size of a plan by model: its requests, and the tokens that prefix caches can save."""
+def price(
+    plan: Plan,
+    stored: Collection[str] = frozenset(),
+    caching: Mapping[str, Caching] | None = None,
+) -> dict[str, Cost]:
+    """The size of a plan by model: its requests, and the tokens that prefix caches can save.
+
+    `caching` describes the prefix cache of each model's vendor.
+    """
     costs = {model: Cost(calls=n_calls) for model, n_calls in plan.calls_of.items()}
     last: dict[str, Script] = {}
     for group in plan.groups:
@@ -85,7 +98,19 @@ def price(plan: Plan, stored: Collection[str] = frozenset()) -> dict[str, Cost]:
         if missing:
             costs[group.model] += _cost_of(missing, last.get(group.model))
             last[group.model] = missing[-1].script
+        if kept := (caching or {}).get(group.model):
+            costs[group.model] += _cached(group.head, len(missing), kept)
     return costs
+
+
+def _cached(head: Head, n_requests: int, caching: Caching) -> Cost:
+    """What is expected of a vendor's cache: the first behind a head writes it, others read it."""
+    if n_requests < caching.worth or not caching.keeps(head):
+        return Cost()
+    return Cost(
+        characters_cached=(n_requests - 1) * caching.characters_read(head),
+        characters_written=len(head.text),
+    )
 
 
 def _cost_of(requests: Collection[Request], before: Script | None) -> Cost:

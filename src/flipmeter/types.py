@@ -60,6 +60,14 @@ AnswerOrder = Literal["both", "yes_first", "no_first"]
 """How a yes-no question names its two answers: "yes or no", "no or yes", or both."""
 
 
+CacheMark = Literal["none", "key", "breakpoint", "cache_control"]
+"""How a request says what its vendor's prefix cache should keep: not at all, by a key that all
+behind a head share (OpenAI), or by a mark at the end of the head (OpenAI since gpt-5.6,
+Anthropic)."""
+CHARS_PER_TOKEN = 4.0
+"""A rule of thumb for English, where no reply of a model is stored."""
+
+
 Corrections = tuple[tuple[str, str | None], ...]
 """What an endpoint taught about the fields of a body: another name, or None to leave one out."""
 
@@ -474,6 +482,34 @@ class Head:
     def text(self) -> str:
         """The shared part as one text."""
         return "".join(f"{m.role}\x1f{m.content}\x1e" for m in self.before) + self.start
+
+
+@dataclass(frozen=True)
+class Caching:
+    """How a vendor caches prefixes: how it is told what to keep, and what that costs.
+
+    Prefixes of `least` tokens or more are kept for `seconds` after their last use and read in
+    multiples of `step`. `read` and `write` are prices as shares of that of a prompt token; `read`
+    is None where it differs by model. Fewer than `worth` requests behind a head do not pay for what
+    it costs to write.
+    """
+
+    least: int
+    mark: CacheMark = "none"
+    read: float | None = None
+    write: float = 1.0
+    step: int = 1
+    seconds: float = 300.0
+    worth: int = 2
+
+    def keeps(self, head: Head) -> bool:
+        """Whether a head is long enough, by four characters to the token."""
+        return len(head.text) >= self.least * CHARS_PER_TOKEN
+
+    def characters_read(self, head: Head) -> int:
+        """How many characters of a kept head are read from the cache."""
+        step = self.step * CHARS_PER_TOKEN
+        return int(len(head.text) // step * step)
 
 
 @dataclass(frozen=True)

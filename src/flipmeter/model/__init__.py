@@ -24,6 +24,7 @@ from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
 from flipmeter.model.engine.replicas import fleet_of
 from flipmeter.model.names import (
+    caching_of,
     can_be_reproducible,
     former_identity_of,
     identity_of,
@@ -71,6 +72,7 @@ __all__ = [
     "add_provider",
     "asked_as",
     "backends",
+    "caching_of",
     "can_be_reproducible",
     "check_scored",
     "convert",

@@ -16,8 +16,9 @@ from yarl import URL
 
 from flipmeter.base.consent import is_host_trusted
 from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import Family, World, backends, family_of
-from flipmeter.model.backends.http import OPENAI_WIRES, Endpoint, HttpBackend, Wires
+from flipmeter.model.backends.http import OPENAI_WIRES, HttpBackend, Wires
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.engine.replicas import Fleet
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
@@ -31,8 +32,15 @@ from flipmeter.model.wires.dialect import (
     dialect_of,
 )
 from flipmeter.model.wires.gemini_wire import GeminiWire
+from flipmeter.model.wires.prefix_cache import (
+    ANTHROPIC_CACHES,
+    GEMINI_CACHES,
+    OPENAI_CACHES,
+    CacheTable,
+    caching_in,
+)
 from flipmeter.model.wires.vendor_wires import AZURE_WIRES, CHAT_WIRES, TOGETHER_WIRES
-from flipmeter.types import Interface, Model, Problem
+from flipmeter.types import Caching, Interface, Model, Problem
 
 ALTERNATIVES = 20
 """How many tokens an endpoint is asked to show beside each token of a reply."""
@@ -45,7 +53,7 @@ class Provider(Family):
     `concurrency` is the most that the limiter may grow to; a study's own number is kept as it is.
     `alternatives` is how many tokens the completions interface shows beside each token of a reply.
     One that `needs_key` is a vendor, whose key is sent to no one else. `wires` are its interfaces,
-    and `table` lists the fields that a model takes, by its name.
+    `table` lists the fields that a model takes, by its name, and `caches` its prefix caching.
     """
 
     base_url: str | None
@@ -56,6 +64,7 @@ class Provider(Family):
     alternatives: int = ALTERNATIVES
     wires: Wires = field(default_factory=lambda: OPENAI_WIRES)
     table: Table = ()
+    caches: CacheTable = ()
     lacks: frozenset[str] = frozenset()
     about: str = ""
 
@@ -70,6 +79,7 @@ class Provider(Family):
                 keyed_endpoint(one),
                 self.identity_of(model),
                 wires=self.wires,
+                caching=self.caching_of(model),
                 concurrency=model.concurrency or self.concurrency,
                 is_adaptive=model.concurrency is None,
                 is_replica=is_fleet,
@@ -86,6 +96,9 @@ class Provider(Family):
 
     def concurrency_of(self, model: Model) -> int:
         return self.concurrency
+
+    def caching_of(self, model: Model) -> Caching | None:
+        return caching_in(self.caches, model.own_name)
 
     def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
         wire = self.wires.get(str(body["interface"]))
@@ -124,6 +137,7 @@ add_provider(
     concurrency=256,
     alternatives=5,
     table=OPENAI,
+    caches=OPENAI_CACHES,
 )
 add_provider(
     "azure",
@@ -131,6 +145,7 @@ add_provider(
     needs_key=True,
     wires=AZURE_WIRES,
     table=OPENAI,
+    caches=OPENAI_CACHES,
     about="OpenAI models of Azure, AZURE_BASE_URL=https://NAME.openai.azure.com/openai/v1",
 )
 add_provider(
@@ -139,6 +154,7 @@ add_provider(
     needs_key=True,
     wires={"chat": AnthropicWire()},
     table=ANTHROPIC,
+    caches=ANTHROPIC_CACHES,
     lacks=frozenset({"completions", "logprobs", "seed"}),
     about="Anthropic's Messages API",
 )
@@ -148,6 +164,7 @@ add_provider(
     needs_key=True,
     wires={"chat": GeminiWire()},
     table=GEMINI,
+    caches=GEMINI_CACHES,
     lacks=frozenset({"completions"}),
     about="Google's Gemini API",
 )

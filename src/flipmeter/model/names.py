@@ -12,7 +12,7 @@ from flipmeter.model.backends.family import World, backends, family_of
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.wires.corrections import corrected
 from flipmeter.model.wires.dialect import LOGPROBS
-from flipmeter.types import Decoding, Interface, Model, Prompt, Request, canonical_json
+from flipmeter.types import Caching, Decoding, Interface, Model, Prompt, Request, canonical_json
 
 
 def interface_of(model: Model) -> Interface:
@@ -60,6 +60,11 @@ def without_world(identity: str) -> str:
     kind = identity.partition("/")[0]
     is_table = kind in backends and backends[kind].is_simulated
     return identity.partition("@")[0] if is_table else identity
+
+
+def caching_of(model: Model) -> Caching | None:
+    """How prefixes of a model are cached by its vendor, None where that is not known."""
+    return family_of(model).caching_of(model)
 
 
 def concurrency_of(model: Model) -> int:

@@ -14,7 +14,7 @@ import aiohttp
 
 from flipmeter.base.files.documents import read_json, read_yaml
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
-from flipmeter.model.backends.http import Endpoint
+from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.masking import masked_bytes
 from flipmeter.model.endpoints import endpoint_of, has_endpoint
 from flipmeter.model.engine.budget import Price
@@ -26,7 +26,7 @@ PATIENCE = 3.0
 """Seconds for a provider's list: a plan must not hang on a nicety."""
 LARGEST_LIST = 16 * 2**20
 MILLION = 1e6
-KEYS = ("prompt", "completion", "cached")
+KEYS = ("prompt", "completion", "cached", "written")
 FREE = Price(0.0, 0.0)
 REFUSED = (401, 403)
 
@@ -164,9 +164,9 @@ def _provider_quote(name: str, pricing: object, source: str) -> Quote:
     if fee := _amount(told.get("request")):
         note = f"'{name}' also charges ${fee:g} a request, so tokens alone would say too little"
         return Quote(note=note)
-    cached = _amount(told.get("input_cache_read"))
-    per_million = None if cached is None else cached * MILLION
-    return Quote(Price(prompt * MILLION, completion * MILLION, per_million), source)
+    cache = (_amount(told.get(f"input_cache_{name}")) for name in ("read", "write"))
+    cached, written = (None if amount is None else amount * MILLION for amount in cache)
+    return Quote(Price(prompt * MILLION, completion * MILLION, cached, written), source)
 
 
 def _priced(quotes: Mapping[str, Quote]) -> bool:
@@ -247,11 +247,10 @@ def _price(path: Path, address: str, entry: object) -> Price:
     for key in ("prompt", "completion"):
         if key not in entry:
             raise Problem(f"{path}: the price of '{address}' has no `{key}`; add it, 0 if free")
-    prompt, completion = (_told(path, address, key, entry[key]) for key in ("prompt", "completion"))
-    cached = entry.get("cached")
-    return Price(
-        prompt, completion, None if cached is None else _told(path, address, "cached", cached)
-    )
+    told = {
+        key: _told(path, address, key, entry[key]) for key in KEYS if entry.get(key) is not None
+    }
+    return Price(**told)
 
 
 def _told(path: Path, address: str, key: str, value: object) -> float:

@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import Any
 
 from flipmeter.model.backends.backend import Retry
+from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import Family, World, backends
-from flipmeter.model.backends.http import Endpoint, Exchanged, HttpBackend
+from flipmeter.model.backends.http import Exchanged, HttpBackend
 from flipmeter.model.backends.masking import SHORTEST_SECRET, masked
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.model.backends.weights import Fetched

@@ -8,23 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from flipmeter.model import Store, has_endpoint, identity_of, needs
-from flipmeter.model.backends.batch import (
-    MOST_BYTES,
+from flipmeter.model import Store, caching_of, has_endpoint, identity_of, needs
+from flipmeter.model.batch.files import (
     MOST_REQUESTS,
+    BatchEntry,
     BatchFile,
     Results,
+    forms_in,
     read_batch,
     read_results,
     result_files,
     write_batch,
 )
+from flipmeter.model.batch.forms import form_for
 from flipmeter.plan import plan
 from flipmeter.run.fallbacks import Known, adapted, recall
 from flipmeter.run.rate import Rating, Seat, lots, seat
 from flipmeter.study.file import Study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Problem, Request, canonical_json
+from flipmeter.types import Condition, Model, Problem, Request, canonical_json
 
 LOT = 10_000
 """How many replies are stored at a time."""
@@ -49,7 +51,7 @@ def export_batch(
     store: Store,
     *,
     most_requests: int = MOST_REQUESTS,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int | None = None,
 ) -> Exported:
     """Write what a study has to ask now and is not stored; nothing is written if that is nothing.
 
@@ -67,7 +69,7 @@ def export_batch(
     fitted, _ = adapted(remote, known)
     seats = dict.fromkeys(seat(condition) for condition in fitted)
     identities = {(model, dataset): identity_of(model) for model, dataset in seats}
-    names = {identities[place]: place[0].own_name for place in seats}
+    models = {identities[place]: place[0] for place in seats}
     missing, n_rounds = _missing(fitted, identities, store)
     if not missing:
         return Exported((), n_rounds, notes)
@@ -78,9 +80,13 @@ def export_batch(
         "study_sha256": hashlib.sha256(content.encode()).hexdigest(),
         "round": n_rounds,
     }
-    asked = ((names[request.model], request) for request in missing)
+    asked = [_asked(models[request.model], request) for request in missing]
     files = write_batch(folder, asked, about, most_requests=most_requests, most_bytes=most_bytes)
     return Exported(tuple(files), n_rounds, notes)
+
+
+def _asked(model: Model, request: Request) -> BatchEntry:
+    return BatchEntry(model.own_name, request, form_for(model.family), caching_of(model))
 
 
 def _missing(
@@ -139,7 +145,7 @@ def import_batch(paths: Sequence[Path], store: Store, folder: Path | None = None
     folder = folder or next((path for path in paths if path.is_dir()), paths[0].parent)
     known = read_batch(folder)
     files = [file for path in paths for file in (result_files(path) if path.is_dir() else [path])]
-    found: Results = read_results(files, known)
+    found: Results = read_results(files, known, forms_in(folder))
     before = store.among(found.replies)
     answered = [(known[key], reply) for key, reply in found.replies.items()]
     for start in range(0, len(answered), LOT):

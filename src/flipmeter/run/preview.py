@@ -13,6 +13,7 @@ from flipmeter.model import (
     Quote,
     Spent,
     Store,
+    caching_of,
     find_prices,
     former_identity_of,
     identity_of,
@@ -92,7 +93,12 @@ def preview(
     first = plan_first_round(study, store)
     plans = () if power is None else tuple(_power(study, power, first.grid))
     stored = store.among([request.key for request in first.plan.requests])
-    costs, worst = price(first.plan, stored), _worst(first.plan, stored)
+    caches = {
+        identity: caching
+        for (model, _), identity in first.identities.items()
+        if (caching := caching_of(model)) is not None
+    }
+    costs, worst = price(first.plan, stored, caches), _worst(first.plan, stored)
     sharers, engines = first.sharers, _Notes(study, store, first, stored)
     asked = [m for models, some in sharers.items() if any(i in worst for i in some) for m in models]
     quotes = wait_for(find_prices(asked, study.prices, listed, is_offline=is_offline))
@@ -105,6 +111,7 @@ def preview(
             observe(store, identities),
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
             notes=tuple(engines.of(models, identities)),
+            caching=next((caches[identity] for identity in identities if identity in caches), None),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
     panels = [f"panel {one.name}: {jury_identity(one)}; asks nothing more" for one in study.juries]

@@ -46,15 +46,20 @@ class Strict(BaseModel):
 
 
 class PriceEntry(Strict):
-    """US dollars per million tokens; `cached` is the price of prompt tokens from a prefix cache."""
+    """US dollars per million tokens.
+
+    `cached` is the price of prompt tokens that a prefix cache holds, `written` of those that it
+    takes in.
+    """
 
     prompt: float = Field(ge=0)
     completion: float = Field(ge=0)
     cached: float | None = Field(None, ge=0)
+    written: float | None = Field(None, ge=0)
 
     @property
     def price(self) -> Price:
-        return Price(self.prompt, self.completion, self.cached)
+        return Price(self.prompt, self.completion, self.cached, self.written)
 
 
 class ActorsEntry(Strict):

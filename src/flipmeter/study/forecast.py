@@ -10,15 +10,13 @@ from flipmeter.base.checks import above
 from flipmeter.base.printed import Printed
 from flipmeter.model import Observed, Quote, Spent, is_in_process
 from flipmeter.plan import Cost
-from flipmeter.types import Model
+from flipmeter.types import CHARS_PER_TOKEN, Caching, Model
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from flipmeter.measure import PowerPlan
 
-CHARS_PER_TOKEN = 4.0
-"""A rule of thumb for English, where no reply of the model is stored."""
 MOST_CHARS_PER_TOKEN = 4.5
 """Long tokens, for the least that a study can cost."""
 MILLION = 1e6
@@ -62,6 +60,7 @@ class Forecast:
     duration: Duration | None = None
     is_in_process: bool = False
     notes: tuple[str, ...] = ()
+    caching: Caching | None = None
 
     @property
     def characters_per_token(self) -> float:
@@ -75,6 +74,27 @@ class Forecast:
     def prompt_tokens_new(self) -> int:
         """What is left of the prompt tokens where a prefix cache holds what was sent."""
         return round(self.cost.characters_new / self.characters_per_token)
+
+    @property
+    def prompt_tokens_cached(self) -> int:
+        """The prompt tokens that the vendor's prefix cache is expected to hold."""
+        return round(self.cost.characters_cached / self.characters_per_token)
+
+    @property
+    def usd_saved_by_cache(self) -> float | None:
+        """What the vendor's prefix cache is expected to save, less what it costs to fill."""
+        price, caching, cost = self.quote.price, self.caching, self.cost
+        if price is None or caching is None:
+            return None
+        read, write = price.cached, price.written
+        if read is None and caching.read is not None:
+            read = caching.read * price.prompt
+        if read is None:
+            return None
+        write = caching.write * price.prompt if write is None else write
+        saved = cost.characters_cached * (price.prompt - read)
+        premium = cost.characters_written * (write - price.prompt)
+        return (saved - premium) / self.characters_per_token / MILLION
 
     @property
     def prompt_tokens_at_most(self) -> int:
@@ -106,6 +126,8 @@ class Forecast:
             "to_ask": self.cost.to_ask,
             "prompt_tokens": self.prompt_tokens,
             "prompt_tokens_new": self.prompt_tokens_new,
+            "prompt_tokens_cached": self.prompt_tokens_cached,
+            "usd_saved_by_cache": self.usd_saved_by_cache,
             "prompt_tokens_at_most": self.prompt_tokens_at_most,
             "characters_per_token": self.characters_per_token,
             "measured_on_replies": self.observed.n_counted,

@@ -108,6 +108,8 @@ def _notes(seen: Preview) -> Iterator[str]:
     """Yield how the numbers are known, and what is missing."""
     for words, models in _by_words(seen, _token_words).items():
         yield f"prompt tokens: {words}{models}"
+    for words, models in _by_words(seen, _cache_words).items():
+        yield f"prefix cache: {words}{models}"
     for words, models in _by_words(seen, _time_words).items():
         yield f"time: {words}{models}"
     for words, models in _by_words(seen, _engine_words).items():
@@ -135,6 +137,20 @@ def _token_words(forecast: Forecast) -> str:
     if forecast.observed.n_counted:
         return f"{each}, measured on {forecast.observed.n_counted:,} stored replies"
     return each
+
+
+def _cache_words(forecast: Forecast) -> str:
+    """What the vendor's prefix cache is expected to do, "" where it is not known to have one."""
+    caching, n_cached = forecast.caching, forecast.prompt_tokens_cached
+    if caching is None:
+        return ""
+    if not n_cached:
+        return f"nothing; the vendor keeps shared prefixes of {caching.least:,} tokens or more"
+    share = f"{100 * n_cached / forecast.prompt_tokens:.0f} % of the prompt tokens expected from it"
+    saved = forecast.usd_saved_by_cache
+    if saved is None:
+        return f"{share}; add `cached` to the price to see what that saves"
+    return f"{share}, saves about {_dollars(saved)}"
 
 
 def _engine_words(forecast: Forecast) -> str:

@@ -10,7 +10,7 @@ from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.sim.judge_reader import Worth
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.registry import Registry, suggestion
-from flipmeter.types import Decoding, Interface, Model, Problem, Span
+from flipmeter.types import Caching, Decoding, Interface, Model, Problem, Span
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Family:
     def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
         """Fields that ask for log-probabilities; a backend also sees the labels to score."""
         return {}
+
+    def caching_of(self, model: Model) -> Caching | None:
+        """How prefixes of a model are cached and billed, None where that is not known."""
+        return None
 
     def models(self) -> Mapping[str, str]:
         """Known models of this family with a line about each, for `flipmeter list`."""

@@ -17,11 +17,15 @@ TOKENS_PER_MESSAGE = 8
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per million tokens; `cached` is for prompt tokens that a prefix cache holds."""
+    """US dollars per million tokens.
+
+    `cached` is for prompt tokens that a prefix cache holds, `written` for those that it takes in.
+    """
 
     prompt: float
     completion: float
     cached: float | None = None
+    written: float | None = None
 
     def of(self, prompt: int, completion: int) -> float:
         return (prompt * self.prompt + completion * self.completion) / 1e6

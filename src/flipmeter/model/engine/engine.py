@@ -29,6 +29,7 @@ from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.model.wires.corrections import corrected_request
 from flipmeter.model.wires.learned import note_corrections
+from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Corrections, Problem, Reply, Request
 
 Asked = Callable[[Request, Reply], None]
@@ -211,6 +212,10 @@ class Engine:
     ) -> list[Pool]:
         """The workers of a backend, or of each of its replicas."""
         fleet = fleet_of(self.backends[identity])
+        for one in fleet.replicas:
+            cache: PrefixCache | None = getattr(one, "cache", None)
+            if cache is not None:
+                cache.expect(requests)
         rota = Rota(requests, fleet)
         stop.rotas.append(rota)
         claims = Claims(self._leases, journal.found, requests)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from flipmeter.base.drain import GRACE, Drained
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.backends.channel import Unreachable
 from flipmeter.model.engine.breaker import Breaker, Outage
 from flipmeter.model.engine.budget import Purse, Spent, taken
 from flipmeter.model.engine.claimed_requests import Claims
@@ -166,7 +166,7 @@ class Pool:
         try:
             while (request := await self.rota.take(self.place)) is not None:
                 if not self.claims.take(request):
-                    self.rota.done()
+                    self.rota.done(request)
                     await asyncio.sleep(0)
                     continue
                 try:
@@ -184,7 +184,7 @@ class Pool:
                     return
                 self.hire(tasks)
                 await self.keep(request, reply)
-                self.rota.done()
+                self.rota.done(request)
         except Problem as problem:
             self.stop.because(problem)
 

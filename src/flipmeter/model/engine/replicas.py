@@ -8,7 +8,8 @@ from itertools import groupby
 
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.http import Unreachable
+from flipmeter.model.backends.channel import Unreachable
+from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Head, Problem, Reply, Request
 
 Place = int
@@ -92,6 +93,7 @@ class Rota:
         self._begun: list[Share] = [deque() for _ in fleet.replicas]
         self._own: list[deque[Share]] = [deque() for _ in fleet.replicas]
         self._free: deque[Share] = deque()
+        self._warming: dict[Head, tuple[Place, Share]] = {}
         for head, group in groupby(requests, key=lambda one: one.script.head):
             self._waiting(head).append(deque(group))
         fleet.muster()
@@ -114,21 +116,45 @@ class Rota:
             self._begun[place] = share
             self.fleet.settle(share[0].script.head, place)
         share = self._begun[place] or self._late
-        return share.popleft() if share else None
+        if not share:
+            return None
+        request = share.popleft()
+        if share is self._begun[place] and share and self._is_cold(request, place):
+            self._warming[request.script.head] = place, share
+            self._begun[place] = deque()
+        return request
+
+    def _is_cold(self, request: Request, place: Place) -> bool:
+        """Whether what shares a head with a request waits for its reply.
+
+        Until then a vendor's cache does not hold the head, and everything sent would pay for it.
+        """
+        cache: PrefixCache | None = getattr(self.fleet.replicas[place], "cache", None)
+        head = request.script.head
+        return cache is not None and head not in self._warming and cache.is_cold(head)
+
+    def release(self, request: Request) -> None:
+        """Let go what waits for a request, which has ended in one way or another."""
+        place, share = self._warming.pop(request.script.head, (0, None))
+        if share:
+            self._own[place].appendleft(share)
+            self.fleet.changed.ring()
 
     def has_others(self, request: Request) -> bool:
         """Whether a request has failed and there are some that have not been tried."""
         if not self.n_tried[request.key]:
             return False
-        return any((*self._begun, self._free, *self._own))
+        return any((*self._begun, self._free, *self._own, self._warming))
 
     def put_off(self, request: Request) -> None:
         """Try others first: a request may fail by itself."""
+        self.release(request)
         self._late.append(request)
         self.fleet.changed.ring()
 
     def put_back(self, request: Request) -> None:
         """Hand on what was asked of one that is gone, to who has its group by now."""
+        self.release(request)
         head = request.script.head
         begun = [share for share in self._begun if share and share[0].script.head == head]
         if begun:
@@ -138,7 +164,8 @@ class Rota:
         self.n_returned[request.key] += 1
         self.fleet.changed.ring()
 
-    def done(self) -> None:
+    def done(self, request: Request) -> None:
+        self.release(request)
         self.n_open -= 1
         if not self.n_open:
             self.end()

@@ -16,13 +16,10 @@ from flipmeter.model.wires.dialect import (
     without_reasoning,
 )
 from flipmeter.model.wires.wire import Wire
-from flipmeter.types import Head, Message, Reply, Request, Usage
+from flipmeter.types import Caching, Head, Message, Reply, Request, Usage
 
 OLD_VERSION, VERSION = "2023-06-01", "2026-10-21"
 """The newer one has no sampling fields, for any model."""
-LEAST_CACHED = 1024
-"""The fewest tokens of a prefix that the cache keeps for any model; a mark before that is idle."""
-CHARACTERS_PER_TOKEN = 4
 FINISHES = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -40,7 +37,7 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 
 
 class AnthropicWire(Wire):
-    """Messages, with the shared part of a prompt marked where the cache would keep it."""
+    """Messages, with the shared part of a prompt as a block that the cache can keep."""
 
     vendor = "Anthropic"
 
@@ -62,11 +59,21 @@ class AnthropicWire(Wire):
             told["stop_sequences"] = body["stop"]
         return _with_thinking(told)
 
-    def body(self, model: str, request: Request) -> bytes:
+    def body(
+        self,
+        model: str,
+        request: Request,
+        caching: Caching | None = None,
+        is_shared: bool = False,
+    ) -> bytes:
         fields = json.loads(request.params)
         fields.pop("interface", None)
-        start = _started(request.script.head)
-        turns = [*start["messages"], {"role": start["role"], "content": _content(request)}]
+        head = request.script.head
+        is_kept = caching is not None and caching.keeps(head)
+        mark = _MARK if is_kept and is_shared else {}
+        start = _started(head, bool(mark))
+        content = _content(request, mark) if is_kept else request.script.messages[-1].content
+        turns = [*start["messages"], {"role": start["role"], "content": content}]
         system = {"system": start["system"]} if start["system"] else {}
         return json.dumps({"model": model, **fields, **system, "messages": turns}).encode()
 
@@ -120,13 +127,13 @@ def _at_default_temperature(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _started(head: Head) -> dict[str, Any]:
+def _started(head: Head, is_marked: bool) -> dict[str, Any]:
     """The system prompt and the messages before the last one, marked where they end the head."""
     before = list(head.before)
     told = [one.content for one in before if one.role == "system"]
     system: list[dict[str, Any]] = [{"type": "text", "text": text} for text in told]
     turns: list[dict[str, Any]] = [_turn(one) for one in before if one.role != "system"]
-    if not head.start.strip() and _is_long(head):
+    if is_marked and not head.start.strip():
         if turns:
             turns[-1]["content"] = [{"type": "text", "text": turns[-1]["content"], **_MARK}]
         elif system:
@@ -134,16 +141,12 @@ def _started(head: Head) -> dict[str, Any]:
     return {"system": system, "messages": turns, "role": _role(head.role)}
 
 
-def _content(request: Request) -> str | list[dict[str, Any]]:
-    """The last message: its shared start marked as a block of its own, if the cache keeps it."""
-    head, rest = request.script.head, request.script.rest
-    # A block may not be empty, nor all white space.
-    if not (head.start.strip() and rest.strip() and _is_long(head)):
-        return head.start + rest
-    return [
-        {"type": "text", "text": head.start, **_MARK},
-        {"type": "text", "text": rest},
-    ]
+def _content(request: Request, mark: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+    """The last message, its shared start a block of its own."""
+    start, rest = request.script.head.start, request.script.rest
+    if not (start.strip() and rest.strip()):  # a block may not be empty, nor all white space
+        return start + rest
+    return [{"type": "text", "text": start, **mark}, {"type": "text", "text": rest}]
 
 
 def _turn(message: Message) -> dict[str, Any]:
@@ -152,11 +155,6 @@ def _turn(message: Message) -> dict[str, Any]:
 
 def _role(role: str) -> str:
     return "user" if role == "system" else role
-
-
-@lru_cache(maxsize=256)
-def _is_long(head: Head) -> bool:
-    return len(head.text) >= LEAST_CACHED * CHARACTERS_PER_TOKEN
 
 
 # --- answers ----------------------------------------------------------------------------------

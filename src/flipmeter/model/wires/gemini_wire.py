@@ -11,7 +11,7 @@ from flipmeter.model.backends.response import TokenPaths, Trouble, clean_name, p
 from flipmeter.model.label_scores import Step, scores_along
 from flipmeter.model.wires.dialect import LIMITS, budget_in, effort_in, without_reasoning
 from flipmeter.model.wires.wire import Wire
-from flipmeter.types import Message, Reply, Request, Usage
+from flipmeter.types import Caching, Message, Reply, Request, Usage
 
 NAMES = {
     **dict.fromkeys(LIMITS, "maxOutputTokens"),
@@ -56,7 +56,13 @@ class GeminiWire(Wire):
         thinking = _thinking(body)
         return told | ({"thinkingConfig": thinking} if thinking else {})
 
-    def body(self, model: str, request: Request) -> bytes:
+    def body(
+        self,
+        model: str,
+        request: Request,
+        caching: Caching | None = None,
+        is_shared: bool = False,
+    ) -> bytes:
         fields = json.loads(request.params)
         fields.pop("interface", None)
         settings = {k: v for k, v in fields.items() if k not in OWN_PLACE}

@@ -8,9 +8,10 @@ from typing import Any
 
 from flipmeter.model.backends.response import TokenPaths, clean_name, plain, steps_of
 from flipmeter.model.label_scores import scores_along
+from flipmeter.model.wires.chat_wire import cache_fields, marked_messages
 from flipmeter.model.wires.dialect import LIMITS, effort_in, without_reasoning
 from flipmeter.model.wires.wire import Wire
-from flipmeter.types import Reply, Request
+from flipmeter.types import Caching, Reply, Request
 
 LEAST_TOKENS = 16
 """The API refuses a smaller limit."""
@@ -41,10 +42,17 @@ class ResponsesWire(Wire):
             told = {**without_reasoning(told), "reasoning": {"effort": effort}}
         return {"store": False, **told}
 
-    def body(self, model: str, request: Request) -> bytes:
+    def body(
+        self,
+        model: str,
+        request: Request,
+        caching: Caching | None = None,
+        is_shared: bool = False,
+    ) -> bytes:
         fields = json.loads(request.params)
         fields.pop("interface", None)
-        turns = [{"role": one.role, "content": one.content} for one in request.script.messages]
+        fields |= cache_fields(request, caching, is_shared)
+        turns = marked_messages(request, caching, is_shared, "input_text")
         return json.dumps({"model": model, **fields, "input": turns}).encode()
 
     def flaw(self, answer: Mapping[str, Any]) -> str:

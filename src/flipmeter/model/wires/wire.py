@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from flipmeter.model.backends.response import Trouble, trouble_in
-from flipmeter.types import Reply, Request
+from flipmeter.types import Caching, Reply, Request
 
 
 @lru_cache(maxsize=1024)
@@ -28,8 +28,18 @@ class Wire(ABC):
         """Where a request is sent, behind the base URL."""
 
     @abstractmethod
-    def body(self, model: str, request: Request) -> bytes:
-        """The body of a request, for a model as its endpoint calls it."""
+    def body(
+        self,
+        model: str,
+        request: Request,
+        caching: Caching | None = None,
+        is_shared: bool = False,
+    ) -> bytes:
+        """The body of a request, for a model as its endpoint calls it.
+
+        A head that `caching` keeps ends a block of its own, whoever else is asked; only the mark on
+        it depends on whether the head `is_shared` by other requests.
+        """
 
     @abstractmethod
     def flaw(self, answer: Mapping[str, Any]) -> str:

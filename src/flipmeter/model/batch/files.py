@@ -1,4 +1,4 @@
-"""Request -> a line of a batch file, and its result -> Reply, as OpenAI and `vllm run-batch` do it.
+"""Request -> a line of a batch file, and its result -> Reply, in the form of the vendor.
 
 A folder holds the files to hand in, `requests.jsonl` with the requests as our own store knows them,
 and `manifest.json`, which says what is what. Results may come whole, in parts or twice.
@@ -18,25 +18,31 @@ from typing import Any
 from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.base.files.documents import read_json, text_lines
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
-from flipmeter.model.backends.http import OPENAI_WIRES, moderated
-from flipmeter.model.backends.response import Trouble, shortened
-from flipmeter.model.wires.wire import interface_in
-from flipmeter.types import Head, Message, Problem, Reply, Request, Script
+from flipmeter.model.batch.forms import (
+    COMPATIBLE,
+    FORMS,
+    OPENAI_FORM,
+    SHAPES,
+    BatchForm,
+    Shape,
+    id_in,
+    shape_of,
+)
+from flipmeter.types import Caching, Head, Message, Problem, Reply, Request, Script
 
 MOST_REQUESTS = 50_000
-MOST_BYTES = 200 * 10**6
-"""What OpenAI takes in one file."""
+"""What every vendor takes in one file."""
 
-MANIFEST, REQUESTS = "manifest.json", "requests.jsonl"
+MANIFEST, REQUESTS, JOBS = "manifest.json", "requests.jsonl", "jobs.jsonl"
 NAMED = 3
 """How many ids an error names."""
-Door = tuple[str, str, str]
-"""A model as its endpoint calls it, its identity, and the address that is asked."""
+Door = tuple[str, str, str, str]
+"""A model as its endpoint calls it, its identity, the address that is asked, and its form."""
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file to hand in: for one model behind one address, as vendors want it.
+    """A file to hand in: for one model behind one address, in the `form` of its vendor.
 
     `identity` tells models apart that two endpoints call by the same name.
     """
@@ -45,9 +51,20 @@ class BatchFile:
     model: str
     identity: str
     url: str
+    form: str
     n_requests: int
     n_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True)
+class BatchEntry:
+    """A request of a batch, its model as the endpoint calls it, and the form of its vendor."""
+
+    model: str
+    request: Request
+    form: str = COMPATIBLE
+    caching: Caching | None = None
 
 
 @dataclass
@@ -63,20 +80,17 @@ class Results:
 
 def write_batch(
     folder: Path,
-    requests: Iterable[tuple[str, Request]],
+    requests: Iterable[BatchEntry],
     about: Mapping[str, Any],
     *,
     most_requests: int = MOST_REQUESTS,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int | None = None,
 ) -> list[BatchFile]:
-    """Write requests, each with its model as the endpoint calls it, into a folder of their own.
-
-    `about` goes into the manifest as it is.
-    """
+    """Write requests into a folder of their own; `about` goes into the manifest as it is."""
     if (folder / MANIFEST).exists():
         raise Problem(f"{folder} already holds a batch; import it, or use another folder")
     try:
-        return _written(folder, requests, about, most_requests, most_bytes)
+        return _written(folder, list(requests), about, most_requests, most_bytes)
     except OSError as error:
         raise Problem(
             f"cannot write the batch into {folder} ({error.strerror}); use another folder"
@@ -85,10 +99,10 @@ def write_batch(
 
 def _written(
     folder: Path,
-    requests: Iterable[tuple[str, Request]],
+    requests: Sequence[BatchEntry],
     about: Mapping[str, Any],
     most_requests: int,
-    most_bytes: int,
+    most_bytes: int | None,
 ) -> list[BatchFile]:
     folder.mkdir(parents=True, exist_ok=True)
     lines: dict[Door, list[bytes]] = {}
@@ -98,30 +112,31 @@ def _written(
     files: list[BatchFile] = []
     named: Counter[str] = Counter()
     for door, some in lines.items():
-        stem = _stem(door)
-        for part in _parts(some, most_requests, most_bytes):
+        stem, form = _stem(door), FORMS[door[-1]]
+        most = most_bytes or form.most_bytes, min(most_requests, form.most_requests)
+        for part in _parts(some, *most):
             named[stem] += 1
-            files.append(_write(folder, f"{stem}-{named[stem]:03}.jsonl", door, part))
+            name = f"{stem}-{named[stem]:03}{form.suffix}"
+            files.append(_write(folder, name, door, part))
     manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
     write_output(folder / MANIFEST, text + "\n")
     return files
 
 
-def _each(
-    requests: Iterable[tuple[str, Request]], lines: dict[Door, list[bytes]]
-) -> Iterator[Request]:
+def _each(requests: Sequence[BatchEntry], lines: dict[Door, list[bytes]]) -> Iterator[Request]:
     """Yield requests while their lines are gathered by model and address."""
-    for model, request in requests:
-        wire = OPENAI_WIRES[interface_in(request.params)]
-        url, body = f"/v1{wire.path(model)}", wire.body(model, request)
-        start = json.dumps({"custom_id": request.key, "method": "POST", "url": url})
-        line = f'{start.removesuffix("}")}, "body": {body.decode()}}}\n'.encode()
-        lines.setdefault((model, request.model, url), []).append(line)
+    sharing = Counter((asked.request.model, asked.request.script.head) for asked in requests)
+    for asked in requests:
+        model, request, form = asked.model, asked.request, FORMS[asked.form]
+        worth = asked.caching.worth if asked.caching else 0
+        is_shared = sharing[request.model, request.script.head] >= worth
+        door = model, request.model, form.url(model, request), asked.form
+        lines.setdefault(door, []).append(form.line(model, request, asked.caching, is_shared))
         yield request
 
 
-def _parts(lines: Sequence[bytes], most_requests: int, most_bytes: int) -> Iterator[list[bytes]]:
+def _parts(lines: Sequence[bytes], most_bytes: int, most_requests: int) -> Iterator[list[bytes]]:
     part: list[bytes] = []
     size = 0
     for line in lines:
@@ -134,13 +149,14 @@ def _parts(lines: Sequence[bytes], most_requests: int, most_bytes: int) -> Itera
 
 
 def _stem(door: Door) -> str:
-    model, _, url = door
+    model, _, url, _ = door
     stem = re.sub(r"[^\w.-]+", "-", model).strip("-.") or "model"
-    return f"{stem}-{url.removeprefix('/v1/').replace('/', '-')}"
+    way = re.sub(r"[^\w.-]+", "-", url.removeprefix("/v1/models/").removeprefix("/v1/"))
+    return f"{stem}-{way.removeprefix(stem).strip('-')}"
 
 
 def _write(folder: Path, name: str, door: Door, lines: Sequence[bytes]) -> BatchFile:
-    content = b"".join(lines)
+    content = FORMS[door[-1]].file(lines)
     write_output(folder / name, content)
     digest = hashlib.sha256(content).hexdigest()
     return BatchFile(name, *door, len(lines), len(content), digest)
@@ -202,9 +218,30 @@ def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
     return request
 
 
+def forms_in(folder: Path) -> dict[str, BatchForm]:
+    """The form of each model of a batch, by identity."""
+    files = batch_files(folder)
+    return {file.identity: FORMS[file.form] for file in files}
+
+
+def batch_files(folder: Path) -> list[BatchFile]:
+    """The files of a batch as its manifest names them."""
+    path = folder / MANIFEST
+    try:
+        files = [BatchFile(**{"form": COMPATIBLE, **row}) for row in _manifest(folder)["files"]]
+    except TypeError as error:
+        raise Problem(f"{path} is damaged ({error}); export the batch again") from error
+    for file in files:
+        if file.form not in FORMS:
+            raise Problem(f"{path}: no batch form '{file.form}'; there are: {', '.join(FORMS)}")
+        if Path(file.name).name != file.name or file.name in ("", ".", ".."):
+            raise Problem(f"{path} names '{file.name}', which is not a file of its folder")
+    return files
+
+
 def result_files(folder: Path) -> list[Path]:
     """The files in a batch's folder that are not its own: what came back."""
-    own = {REQUESTS, *(file["name"] for file in _manifest(folder)["files"])}
+    own = {REQUESTS, JOBS, *(file["name"] for file in _manifest(folder)["files"])}
     found = [path for path in sorted(folder.glob("*.jsonl")) if path.name not in own]
     if not found:
         raise Problem(
@@ -214,19 +251,27 @@ def result_files(folder: Path) -> list[Path]:
     return found
 
 
-def read_results(paths: Sequence[Path], known: Mapping[str, Request]) -> Results:
+def read_results(
+    paths: Sequence[Path],
+    known: Mapping[str, Request],
+    forms: Mapping[str, BatchForm] | None = None,
+) -> Results:
     """Read result files as the live client reads answers; an id that is not known is refused.
 
-    The same reply twice counts once, a reply wins over an error, and two different replies to one
-    request are refused: either could be the right one.
+    `forms` names the form of a model's results by its identity. The same reply twice counts once, a
+    reply wins over an error, and two different replies to one request are refused: either could be
+    the right one.
     """
     found, unknown, torn = Results(), dict[str, str](), dict[str, str]()
     for where, row in (row for path in paths for row in _rows(path)):
-        key = row.get("custom_id")
+        shape = shape_of(row, where)
+        _check_shape(shape, (forms or {}).values(), where)
+        key = id_in(row, shape)
         if not isinstance(key, str) or key not in known:
             unknown.setdefault(str(key), where)
             continue
-        reply = _reply(row, known[key])
+        form = (forms or {}).get(known[key].model, OPENAI_FORM)
+        reply = form.reply(row, known[key])
         if reply.error:
             found.errors.setdefault(key, reply.error)
         elif found.replies.setdefault(key, reply) != reply:
@@ -237,25 +282,14 @@ def read_results(paths: Sequence[Path], known: Mapping[str, Request]) -> Results
     return found
 
 
-def _reply(row: Mapping[str, Any], request: Request) -> Reply:
-    """The reply in a result, or one with an error, which is never stored."""
-    response = row.get("response")
-    if not isinstance(response, Mapping):
-        error = row.get("error")
-        said = error.get("message") or error.get("code") if isinstance(error, Mapping) else error
-        return Reply(error=shortened(str(said or "the result has neither response nor error")))
-    body, status = response.get("body"), response.get("status_code", 200)
-    answer = body if isinstance(body, dict) else {}
-    status = status if isinstance(status, int) else 200
-    wire = OPENAI_WIRES[interface_in(request.params)]
-    trouble = wire.trouble(status, answer, json.dumps(body).encode())
-    if trouble is None:
-        return wire.reply(answer, 0.0, request.answers)
-    return moderated(trouble) or Reply(error=_said(trouble))
-
-
-def _said(trouble: Trouble) -> str:
-    return f"HTTP {trouble.status} in the batch: {trouble.message}"
+def _check_shape(shape: Shape, forms: Iterable[BatchForm], where: str) -> None:
+    """Refuse results of a vendor that the batch has no model of."""
+    wanted = {form.shape: form.vendor for form in forms} or {OPENAI_FORM.shape: "OpenAI"}
+    if shape not in wanted:
+        raise Problem(
+            f"{where} is in the form of {SHAPES[shape]} batches, and this batch was written for "
+            f"{', '.join(wanted.values())}; nothing is imported"
+        )
 
 
 def _refuse(ids: Mapping[str, str], why: str) -> None:

@@ -1,0 +1,1 @@
+"""Requests -> batches of a vendor: files to hand in, jobs at the vendor, results -> replies."""
