@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,18 +191,24 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield Bench(server, evaluate, evaluate("flipmeter/positions", f"-Tshots={SHOTS}"))
 
 
-def evaluated(folder: Path, url: str, task: str, *options: str, model: str = "rater") -> Path:
+def evaluated(
+    folder: Path, url: str, task: str, *options: str, model: str = "openai-api/local/rater"
+) -> Path:
     """Run `inspect eval` and return its log."""
-    program = Path(sys.executable).with_name("inspect")
-    command = [program, "eval", task, *options, "--model", f"openai-api/local/{model}"]
-    command += ["--model-base-url", url, "--log-dir", folder, "--display", "plain"]
-    variables = {**os.environ, "LOCAL_API_KEY": "none", "NO_PROXY": "127.0.0.1"}
-    ended = subprocess.run(
-        [*map(str, command)], cwd=folder, env=variables, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    inspected(folder, "eval", task, *options, "--model", model, "--model-base-url", url)
     (log,) = folder.glob("*.eval")
     return log
+
+
+def inspected(folder: Path, *arguments: str) -> str:
+    """Run a command of Inspect in a folder that takes its logs, and return what it says."""
+    program = str(Path(sys.executable).with_name("inspect"))
+    command = [program, *arguments, "--log-dir", str(folder), "--display", "plain"]
+    keys = {"LOCAL_API_KEY": "none", "OPENAI_API_KEY": "none"}
+    variables = {**os.environ, **keys, "NO_PROXY": "127.0.0.1"}
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 def imported(log: Path, folder: Path, ledger: Ledger | None = None, **options: Any) -> Run:
@@ -328,6 +335,67 @@ def test_a_study_file_gives_a_task_its_levels(bench: Bench, tmp_path: Path) -> N
     in_letters = "reviews label_format=letter seed 4 P1"  # and the server knows digits only
     assert scores.metrics[f"{in_letters} n"].value == 0
     assert scores.metrics[f"{in_letters} failed"].value == 2
+
+
+@contextmanager
+def served(model: str) -> Iterator[str]:
+    """`flipmeter serve` in a process of its own, and its address."""
+    flipmeter = str(Path(sys.executable).with_name("flipmeter"))
+    command = [flipmeter, "serve", model, "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield json.loads(server.stdout.readline())["address"]
+        finally:
+            server.kill()
+
+
+@needs_inspect
+@pytest.mark.parametrize(
+    ("model", "options", "path"),
+    [
+        ("openai/gpt-5.4", (), "responses"),
+        ("openai/gpt-4o", ("-M", "responses_api=true"), "responses"),
+        ("openai/gpt-4o", (), "chat"),
+    ],
+)
+def test_the_openai_provider_of_inspect_asks_a_served_rater(
+    tmp_path: Path, model: str, options: tuple[str, ...], path: str
+) -> None:
+    with served("*=sim/first-slot?strength=2") as url:
+        size = ("-Ttest_size=6", "-Tshots=1")
+        log = evaluated(tmp_path, url, "flipmeter/label_order", *size, *options, model=model)
+        run = imported(log, tmp_path)
+        there = {"model": f"http/{model.partition('/')[2]}", "base_url": url}
+        ours = study(there, probes=["label_order"], test_size=6)
+        asked = perform(ours, tmp_path / "asked", Store())
+    assert set(run.decisions["fault"]) == {""}
+    told = ("view", "item", "rank", "slot")
+    assert run.decisions.select(told).equals(asked.decisions.select(told))
+    assert run.decisions["rater"].unique().to_list() == [model]
+    text = json.dumps([str(one) for one in open_log(log).samples()])
+    assert ("resp_" in text) == (path == "responses")
+
+
+@needs_inspect
+def test_a_log_is_scored_again_by_the_names_of_the_scorers(bench: Bench, tmp_path: Path) -> None:
+    log = tmp_path / bench.log.name
+    log.write_bytes(bench.log.read_bytes())
+    inspected(
+        tmp_path,
+        "score",
+        str(log),
+        "--scorer",
+        "flipmeter/label",
+        "--action",
+        "overwrite",
+        "--overwrite",
+    )
+    first, again = (open_log(one).header.results.scores for one in (bench.log, log))
+    assert [one.name for one in again] == ["label"]
+    assert again[0].metrics["accuracy"].value == pytest.approx(
+        first[0].metrics["accuracy"].value, abs=1.0
+    )
 
 
 PAIRS = """

@@ -134,6 +134,80 @@ def test_a_body_becomes_a_request() -> None:
     assert (request.model, request.params) == ("recorder@1", '{"interface":"chat","top_k":1}')
 
 
+# Responses
+
+ASKED = {"model": "honest", "input": PROMPT, "store": False, "max_output_tokens": 16}
+
+
+@pytest.mark.parametrize("told", [PROMPT, CHAT["messages"]], ids=["text", "messages"])
+def test_a_response_is_answered_in_the_form_that_clients_read(told: object) -> None:
+    status, answer = one(HONEST, "responses", {**ASKED, "input": told})
+    assert (status, answer["object"], answer["status"]) == (200, "response", "completed")
+    (message,) = answer["output"]
+    assert (message["role"], message["content"][0]["text"]) == ("assistant", "2")
+    assert answer["usage"]["input_tokens"] > 20
+    assert answer["usage"]["output_tokens"] == 1
+
+
+def test_a_body_of_the_responses_api_becomes_a_request() -> None:
+    backend = Recorder()
+    body = {
+        "model": "m",
+        "instructions": "c",
+        "input": [{"type": "message", "role": "user", "content": [{"text": "a"}, {"text": "b"}]}],
+        "max_output_tokens": 20,
+        "temperature": 0,
+        "include": ["reasoning.encrypted_content"],
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "prompt_cache_key": "k",
+        "store": False,
+        "tools": [],
+    }
+    assert one({"m": backend}, "responses", body)[0] == 200
+    (request,) = backend.requests
+    assert [(one.role, one.content) for one in request.script.messages] == [
+        ("system", "c"),
+        ("user", "ab"),
+    ]
+    assert json.loads(request.params) == {
+        "interface": "chat",
+        "max_tokens": 20,
+        "temperature": 0,
+        "reasoning": {"effort": "low"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "reason"),
+    [("stop", "completed", None), ("length", "incomplete", "max_output_tokens")],
+)
+def test_a_response_that_was_cut_says_so(finish: str, status: str, reason: str | None) -> None:
+    answer = one({"honest": Recorder(Reply("2", finish))}, "responses", ASKED)[1]
+    assert answer["status"] == status
+    assert (answer["incomplete_details"] or {}).get("reason") == reason
+
+
+def test_a_refusal_is_a_part_of_its_own() -> None:
+    answer = one({"honest": Recorder(Reply("No.", "refusal"))}, "responses", ASKED)[1]
+    assert answer["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"input": []}, "needs 'input'"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "messages only"),
+        ({"tools": [{"type": "web_search"}]}, "'tools' is not supported"),
+        ({"previous_response_id": "resp_1"}, "'previous_response_id' is not supported"),
+        ({"text": {"format": {"type": "json_schema"}}}, "plain text only"),
+        ({"stream": True}, "'stream' is not supported"),
+    ],
+)
+def test_what_a_response_cannot_be_asked_for_is_refused(more: dict[str, Any], message: str) -> None:
+    status, answer = one(HONEST, "responses", {**ASKED, **more})
+    assert (status, message in answer["error"]["message"]) == (400, True)
+
+
 def test_any_name_goes_to_the_catch_all() -> None:
     status, answer = one({"*": Recorder()}, "chat/completions", {**CHAT, "model": "who/ever"})
     assert (status, answer["model"]) == (200, "who/ever")
@@ -277,7 +351,7 @@ ANSWERS = ("1", "2", "3", "4")
 TILTED = sim(sim_spec("sim/first-slot"))
 
 
-@pytest.mark.parametrize("interface", ["chat", "completions"])
+@pytest.mark.parametrize("interface", ["chat", "completions", "responses"])
 def test_scores_over_http_are_those_of_the_backend(interface: Interface) -> None:
     prompt = Prompt(Script.of([Message("user", PROMPT)]), ANSWERS, (4, 3, 2, 1))
 

@@ -26,6 +26,13 @@ ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
     "user": "user",
     "assistant": "assistant",
 }
+NOT_ASKED = {
+    *("store", "metadata", "user", "safety_identifier", "service_tier", "truncation", "background"),
+    *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "parallel_tool_calls"),
+}
+"""Fields about an account or a cache: they change no reply."""
+SHOWN = "message.output_text.logprobs"
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
 
 
@@ -111,6 +118,7 @@ class Front:
         for prefix in PREFIXES:
             app.router.add_post(f"{prefix}/chat/completions", self._chat)
             app.router.add_post(f"{prefix}/completions", self._completions)
+            app.router.add_post(f"{prefix}/responses", self._responses)
             app.router.add_get(f"{prefix}/models", self._models)
         return app
 
@@ -161,12 +169,19 @@ class Front:
         model, reply = await self._answer(body, messages, "completions")
         return _completion("text_completion", "cmpl", model, {"text": reply.text}, reply)
 
+    async def _responses(self, request: web.Request) -> web.Response:
+        body = _decode(await request.read())
+        messages = _input(body.pop("instructions", None), body.pop("input", None))
+        model, reply = await self._answer(_as_chat(body), messages, "chat")
+        return _response(model, reply)
+
     async def _answer(
         self, body: dict[str, Any], messages: tuple[Message, ...], interface: Interface
     ) -> tuple[str, Reply]:
         """Ask the backend that the body names, when it is this request's turn."""
         model = body.pop("model", None)
         name = self._name(model)
+        body = {field: value for field, value in body.items() if field not in NOT_ASKED}
         backend = self._backends[name]
         request = Request(
             model=backend.identity,
@@ -238,6 +253,40 @@ def _text(content: object) -> str:
     return "".join(map(str, texts))
 
 
+def _input(instructions: object, told: object) -> tuple[Message, ...]:
+    """The messages of the Responses API: instructions, then one text or a list of messages."""
+    rows = [{"role": "user", "content": told}] if isinstance(told, str) else told
+    if not isinstance(rows, list) or not rows:
+        raise Refused(400, "the body needs 'input', a text or a list of role and content")
+    for row in rows:
+        if isinstance(row, dict) and row.get("type", "message") != "message":
+            raise Refused(400, f"'input' may hold messages only; got {str(row)[:80]}")
+    first = [] if instructions is None else [{"role": "system", "content": instructions}]
+    return _messages([*first, *rows])
+
+
+def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
+    """A body of the Responses API in the words of chat completions."""
+    for name in ("tools", "previous_response_id", "conversation", "prompt"):
+        if body.pop(name, None):
+            raise Refused(400, f"'{name}' is not supported; leave it out")
+    text = body.pop("text", None) or {}
+    kind = text.get("format", {"type": "text"}) if isinstance(text, dict) else None
+    if not isinstance(kind, dict) or kind.get("type") != "text":
+        raise Refused(400, "'text' may ask for plain text only")
+    if (limit := body.pop("max_output_tokens", None)) is not None:
+        body["max_tokens"] = limit
+    if SHOWN in (body.pop("include", None) or ()):
+        body["logprobs"] = True
+    else:
+        body.pop("top_logprobs", None)
+    reasoning = body.pop("reasoning", None)
+    if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
+        body["reasoning"] = {"effort": reasoning["effort"]}
+    body.pop("tool_choice", None)
+    return body
+
+
 def _prompt(prompt: object) -> str:
     text = prompt[0] if isinstance(prompt, list) and len(prompt) == 1 else prompt
     if not isinstance(text, str):
@@ -277,6 +326,48 @@ def _completion(
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": usage.cached or 0},
             "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        },
+    }
+    return web.json_response(answer)
+
+
+def _response(model: str, reply: Reply) -> web.Response:
+    """The answer as OpenAI's Responses API would write it."""
+    usage, name = reply.usage, os.urandom(12).hex()
+    prompt, completion = usage.prompt or 0, usage.completion or 0
+    shown = _logprobs("chat.completion", reply) or {"content": []}
+    text = {"type": "output_text", "annotations": [], "logprobs": shown["content"]}
+    said: dict[str, Any] = {**text, "text": reply.text}
+    if reply.finish == "refusal":
+        said = {"type": "refusal", "refusal": reply.text}
+    why = INCOMPLETE.get(reply.finish)
+    message = {
+        "id": f"msg_{name}",
+        "type": "message",
+        "role": "assistant",
+        "status": "incomplete" if why else "completed",
+        "content": [said],
+    }
+    answer = {
+        "id": f"resp_{name}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "status": message["status"],
+        "incomplete_details": {"reason": why} if why else None,
+        "error": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model,
+        "output": [message],
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": usage.cached or 0, "cache_write_tokens": 0},
+            "output_tokens": completion,
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+            "total_tokens": prompt + completion,
         },
     }
     return web.json_response(answer)
