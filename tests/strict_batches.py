@@ -88,9 +88,9 @@ def _openai_upload(server: Batches, headers: dict[str, str], content: bytes) -> 
     if set(parts) != {"purpose", "file"} or parts["purpose"].get_content().strip() != "batch":
         return strict_vendors.openai_error("purpose must be batch", "purpose", None)
     name = f"file-{len(server.files) + 1}"
-    content = parts["file"].get_payload(decode=True)
-    assert isinstance(content, bytes)
-    server.files[name] = content
+    payload = parts["file"].get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    server.files[name] = payload
     about = {
         "id": name,
         "object": "file",
