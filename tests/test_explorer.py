@@ -11,12 +11,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import hypergeom
 
 from changed_runs import changed
+from flipmeter.data.files import load_file
+from flipmeter.measure.inference.slices import exchange_p, slice_rates
+from flipmeter.measure.statistics.formulas import holm
 from flipmeter.report.page.texts import compare
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.item_columns import GOLD, LENGTH, item_columns
@@ -365,3 +370,118 @@ def test_a_run_without_texts_shows_its_items_by_id(runs: Path, tmp_path: Path) -
     assert status == 200
     assert f"item {shown_items(html)[0]}" in Page(html).text
     assert "The run holds no text of it." in Page(own).text
+
+
+# slices
+
+
+def planted(folder: Path, **changes: Any) -> Run:
+    """A rater that reverses its answers to one language only, under the label list reversed."""
+    path = folder.parent / "planted.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label", "language", "wordy"])
+        for k in range(180):
+            language = ("de", "en", "fr")[k % 3]
+            label = ("low", "mid", "high")[k // 3 % 3]
+            rows.writerow([f"{language} text number {k}", label, language, f"row {k}"])
+    data = {
+        "file": str(path),
+        "name": "planted",
+        "scale": ["low", "mid", "high"],
+        "slices": ["language", "wordy"],
+    }
+    study = {"models": ["sim/honest"], "datasets": [data], "test_size": 90, **changes}
+    run = simulated(folder, probes=["label_order"], **study)
+    moved = (pl.col("view") == "reversed") & pl.col("item").is_in(
+        [one["id"] for one in run.items.to_dicts() if one["text"].startswith("de")]
+    )
+    rank = pl.when(moved).then(pl.col("rank") % 3 + 1).otherwise("rank")
+    return changed(folder, decisions=run.decisions.with_columns(rank=rank))
+
+
+@pytest.fixture(scope="module")
+def sliced(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return planted(tmp_path_factory.mktemp("sliced") / "planted")
+
+
+def test_columns_of_the_data_are_kept_and_never_shown(sliced: Run) -> None:
+    assert "language" in item_columns(sliced).by_name
+    prompts = sliced.prompts(sliced.calls["prompt"].unique().to_list())
+    assert not any("row " in text for text in prompts.values())
+    with pytest.raises(Problem, match="has no column 'tongue'"):
+        load_file(
+            sliced.folder.parent / "planted.csv", scale=["low", "mid", "high"], slices=["tongue"]
+        )
+
+
+def test_the_slice_that_flips_is_found(sliced: Run) -> None:
+    slices = item_columns(sliced).of("language")
+    found = slice_rates(sliced.decisions, slices, sliced.contrasts)
+    words = dict(found.select("slice", "word").iter_rows())
+    assert words == {"de": "higher", "en": "lower", "fr": "lower"}
+    values = dict(found.select("slice", "value").iter_rows())
+    assert values == {"de": 1.0, "en": 0.0, "fr": 0.0}
+
+
+def test_a_slice_of_everything_has_the_rate_and_interval_of_the_verdict(sliced: Run) -> None:
+    whole = item_columns(sliced).keys.with_columns(slice=pl.lit("all"))
+    (row,) = slice_rates(sliced.decisions, whole, sliced.contrasts).to_dicts()
+    (verdict,) = sliced.verdicts.to_dicts()
+    assert [row[name] for name in ("value", "low", "high")] == pytest.approx(
+        [verdict[name] for name in ("value", "low", "high")]
+    )
+    assert (row["rest"], row["p"], row["word"]) == (None, None, "")
+
+
+def test_slices_by_chance_are_rarely_told_apart() -> None:
+    rng = np.random.default_rng(3)
+    wrong = 0
+    for seed in range(200):
+        shares = (rng.random(90) < 0.3).astype(float)
+        p = [exchange_p(shares[k::3], np.delete(shares, np.s_[k::3]), seed=seed, draws=999)
+             for k in range(3)]  # fmt: skip
+        wrong += bool((holm(p) < 0.05).any())
+    assert wrong <= 0.05 * 200 + 3 * (0.0475 * 200) ** 0.5
+
+
+def test_exchanging_agrees_with_the_hypergeometric_distribution() -> None:
+    inside, outside = np.array([1.0] * 6 + [0.0] * 4), np.array([1.0] * 4 + [0.0] * 16)
+    p = exchange_p(inside, outside, draws=100_000)
+    tail = hypergeom(30, 10, 10)
+    exact = sum(tail.pmf(k) for k in range(11) if abs(k - 10 / 3) >= 6 - 10 / 3 - 1e-9)
+    assert p == pytest.approx(exact, abs=0.004)
+
+
+def test_clusters_in_two_slices_are_not_tested(sliced: Run) -> None:
+    one = sliced.decisions.with_columns(cluster=pl.lit("all of them"))
+    found = slice_rates(one, item_columns(sliced).of("language"), sliced.contrasts)
+    assert found["p"].to_list() == [None] * 3
+    assert set(found["word"]) == {""}
+
+
+def test_the_page_of_slices_leads_to_the_items_of_each(sliced: Run) -> None:
+    root = sliced.folder.parent
+    ((status, html),) = served(root, "/run/planted/slices?by=language")
+    page = Page(html)
+    assert status == 200
+    assert "P1 by language" in page.text
+    assert "100.0 % [" in page.text
+    link = next(str(a["href"]) for a in page.all("a") if "slice=de" in (a.get("href") or ""))
+    ((_, html),) = served(root, link)
+    n = len(item_columns(sliced).of("language").filter(slice="de"))
+    assert f"{n} items that fit" in Page(html).text
+    for address, told in (
+        ("by=nothing", "no column 'nothing' to slice by; known: gold class, length, language"),
+        ("contrast=P9", "No pair of answers fits."),
+        ("rater=nobody", "No pair of answers fits."),
+    ):
+        ((status, html),) = served(root, f"/run/planted/slices?{address}")
+        assert told in Page(html).text
+    ((_, html),) = served(root, "/run/planted/slices")
+    assert "P1 by gold class" in Page(html).text
+
+
+def test_a_name_for_every_item_is_nothing_to_slice_by(sliced: Run) -> None:
+    assert "wordy" in sliced.items["columns"][0]
+    assert "wordy" not in item_columns(sliced).by_name

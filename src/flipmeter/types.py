@@ -300,7 +300,8 @@ class Item:
     """One thing to be rated. `text` is the main field; a judge has a question and an answer.
 
     Items of one `cluster` are not independent of each other; without one an item is its own.
-    `systems` wrote the fields that may change places, in the order of the fields.
+    `systems` wrote the fields that may change places, in the order of the fields. `columns` are
+    never shown to a rater: results are sliced by them.
     """
 
     id: str
@@ -309,6 +310,7 @@ class Item:
     role: Role = "test"
     cluster: str = ""
     systems: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def text(self) -> str:

@@ -44,6 +44,7 @@ def load_file(
     exchange: Exchange | None = None,
     options: Options | None = None,
     systems: Sequence[str] | None = None,
+    slices: Sequence[str] = (),
     demos: str | Path | None = None,
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
@@ -59,8 +60,9 @@ def load_file(
     `exchange` names fields that may change places: the answers that a judge compares; `systems` the
     columns that say who wrote them (`system_a` and `system_b` where there are such). `options`
     names the columns with the options of a question, or one with a list of them. Outer white space
-    of a text is cut. Without labels (`label: null`) everything but accuracy is measured; a file of
-    `demos` has labels all the same, in its column `label`.
+    of a text is cut. `slices` names columns to slice results by, which no rater sees. Without
+    labels (`label: null`) everything but accuracy is measured; a file of `demos` has labels all the
+    same, in its column `label`.
     """
     path = Path(path)
     column = label or LABEL
@@ -76,7 +78,7 @@ def load_file(
         scale = {NOMINAL: list(names)}
     found = _labels_in(column, test, pool) if scale == NOMINAL else ()
     reader = read_labels(scale, labels, task, column, found)
-    columns = Columns(text, label, id, fields or {}, cluster)
+    columns = Columns(text, label, id, fields or {}, cluster, slices=tuple(slices))
     columns, reader = moved.placed(names, columns, reader, test, task)
     return dataset_of(
         test, pool, columns, reader, on_bad=on_bad, name=name or path.stem, licence=licence
@@ -207,7 +209,7 @@ def dataset_of(
     tested = read_items(test, columns, labels, "test")
     shown = ReadItems("", ())
     if pool is not None:
-        alone = replace(columns, cluster=None, label=columns.label or LABEL)
+        alone = replace(columns, cluster=None, slices=(), label=columns.label or LABEL)
         shown = without_leaks(read_items(pool, alone, labels, "demo"), tested)
     left_out = settle_bad([tested, shown], on_bad)
     check_classes(tested, labels)

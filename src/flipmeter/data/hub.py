@@ -36,6 +36,7 @@ def load_hub(
     exchange: Exchange | None = None,
     options: Options | None = None,
     systems: Sequence[str] | None = None,
+    slices: Sequence[str] = (),
     task: TaskSpec | None = None,
     on_bad: OnBad = "error",
     revision: str | None = None,
@@ -48,10 +49,10 @@ def load_hub(
     Labels that the dataset itself names (a ClassLabel) count from 0 there: they are taken by name
     where the names are those of the scale, else by place. Without a `scale` theirs is used. A lone
     split saved to disk is the test set, and `split_demos: null` sets demonstrations aside from it.
-    `exchange`, `options` and `systems` are those of `load_file`.
+    `exchange`, `options`, `systems` and `slices` are those of `load_file`.
     """
     moved = Moved(exchange, options, systems)
-    columns = Columns(text, label, id, fields or {})
+    columns = Columns(text, label, id, fields or {}, slices=tuple(slices))
     where = str(name_or_path)
     splits = _open(where, config, revision)
     if not isinstance(splits, Mapping):

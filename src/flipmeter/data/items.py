@@ -17,6 +17,9 @@ from flipmeter.types import Item, Problem, Role, joined
 LABEL = "label"
 """The column of the labels unless another is named."""
 
+LONGEST_SLICE = 200
+"""Characters of a value that items are sliced by."""
+
 OnBad = Literal["error", "drop"]
 ON_BAD: tuple[OnBad, ...] = ("error", "drop")
 
@@ -34,6 +37,7 @@ class Columns:
     fields: Mapping[str, str] = field(default_factory=dict)
     cluster: str | None = None
     systems: tuple[str, ...] = ()
+    slices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
@@ -50,7 +54,8 @@ class Columns:
         return replace(self, text="") if is_joined else self
 
     def check(self, table: Table) -> None:
-        named = [name for name in (self.label, self.id, self.cluster, *self.systems) if name]
+        others = (self.label, self.id, self.cluster, *self.systems, *self.slices)
+        named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
                 raise Problem(_missing_column(table, column))
@@ -163,7 +168,13 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     cluster = str(record.values[columns.cluster]).strip() if columns.cluster else ""
     systems = tuple(str(record.values[column]).strip() for column in columns.systems)
     gold = labels.rank(record.values[columns.label]) if columns.label else None
-    return Item(str(name), fields, gold, role, cluster, systems)
+    filed = {column: _filed(record.values.get(column)) for column in columns.slices}
+    return Item(str(name), fields, gold, role, cluster, systems, filed)
+
+
+def _filed(value: object) -> str:
+    """What an item is filed under in a column: the beginning of its text."""
+    return "" if value is None else str(value).strip()[:LONGEST_SLICE]
 
 
 def _without_repeats(reading: ReadItems) -> ReadItems:

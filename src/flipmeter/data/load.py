@@ -110,6 +110,7 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "fields": (Mapping, "a mapping {field: column}"),
     "options": ((str, list, tuple), "a list of columns, or one column with lists"),
     "systems": ((list, tuple), "a list of columns"),
+    "slices": ((list, tuple), "a list of columns"),
     "exchange": ((list, tuple, Mapping), "a list of fields that may change places"),
     "task": ((Mapping, Task), "a mapping with title, noun, aspect, low, high"),
     "demos": ((str, Path), "the path of a file"),

@@ -128,7 +128,7 @@ class ItemGrid:
         """What some items were called under all conditions that fit."""
         names = (*KEY, "view", *LANE, "rank", "fault", "n_classes")
         return (
-            self._narrowed(sought.filters)
+            self.narrowed(sought.filters)
             .filter(pl.col("item").is_in(keys["item"].unique().to_list()))
             .join(keys.lazy().select(KEY), on=KEY, how="semi", maintain_order="left")
             .select(names)
@@ -137,7 +137,7 @@ class ItemGrid:
 
     def compared(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
         """The pairs of answers to some items, with `is_flip`."""
-        own = self._narrowed(sought.filters).filter(
+        own = self.narrowed(sought.filters).filter(
             pl.col("item").is_in(keys["item"].unique().to_list())
         )
         rows = lazy_pairs(own, self.named(sought["contrast"])).with_columns(is_flip=IS_FLIP)
@@ -154,7 +154,7 @@ class ItemGrid:
         rows = wanted.drop("nth").collect().iter_rows(named=True)
         return {(row["dataset"], row["item"]): row for row in rows}
 
-    def _narrowed(self, filters: Mapping[str, str]) -> pl.LazyFrame:
+    def narrowed(self, filters: Mapping[str, str]) -> pl.LazyFrame:
         wanted = {name: filters[name] for name in WHOSE if filters.get(name)}
         return self.decisions.filter(
             pl.lit(True), *(pl.col(name) == _bare(name, value) for name, value in wanted.items())
@@ -215,7 +215,7 @@ def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
 def _tally(grid: ItemGrid, whose: tuple[tuple[str, str], ...]) -> pl.DataFrame:
     """Count flips and pairs of every item, contrast by contrast: all at once takes their memory."""
     wanted = dict(whose)
-    own = grid._narrowed(wanted)
+    own = grid.narrowed(wanted)
     asked = own.group_by(KEY).agg(n_unread=(pl.col("rank") == 0).sum())
     total = asked.collect(engine="streaming").with_columns(
         n_flips=pl.lit(0, pl.Int64), n_pairs=pl.lit(0, pl.Int64), farthest=pl.lit(None, pl.Float64)

@@ -24,6 +24,7 @@ from flipmeter.view.item_pages import ItemGrid, Sought, one_of
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
 from flipmeter.view.sections import Library, Opened, make_comparison, make_report
+from flipmeter.view.slices import make_slices, slice_menus
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -90,6 +91,7 @@ class Viewer:
         app.router.add_get("/run/{run}/progress", self._progress)
         app.router.add_get("/run/{run}/items", self._items)
         app.router.add_get("/run/{run}/item", self._item)
+        app.router.add_get("/run/{run}/slices", self._slices)
         app.router.add_get("/run/{run}/flips", self._flips)
         app.router.add_get("/run/{run}/flip", self._flip)
         app.router.add_get("/run/{run}/notes", self._notes)
@@ -177,6 +179,30 @@ class Viewer:
             raise Problem(f"the address of an item needs {', '.join(missing)}")
         key = query["dataset"], query["item"]
         return await asyncio.to_thread(_item_page, chosen, key, Sought.read(_back(query)))
+
+    async def _slices(self, request: web.Request) -> web.Response:
+        chosen, sought = self._chosen(request), Sought.read(request.query)
+        grid = ItemGrid(chosen.run, chosen.stamp)
+        has_columns = await asyncio.to_thread(lambda: bool(grid.columns.by_name))
+        page = None
+        if has_columns:
+            filters = tuple(sorted(sought.filters.items()))
+            page = await self._jobs.result(
+                ("slices", chosen, chosen.stamp, filters),
+                make_slices,
+                chosen,
+                dict(filters),
+                is_small=await asyncio.to_thread(_are_small, chosen),
+            )
+        return await asyncio.to_thread(
+            lambda: _page(
+                "slices.html",
+                title=grid.run.study.name,
+                page=page,
+                menus=slice_menus(grid, page, sought) if has_columns else [],
+                **_about(chosen),
+            )
+        )
 
     async def _flips(self, request: web.Request) -> web.Response:
         chosen, wanted = self._chosen(request), Wanted.read(request.query)

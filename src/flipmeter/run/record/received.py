@@ -22,6 +22,7 @@ from flipmeter.run.record.generation import (
 )
 from flipmeter.run.record.rows import (
     ADDED,
+    ADDED_TO_ITEMS,
     CALL_SCHEMA,
     CONDITION_SCHEMA,
     ITEM_SCHEMA,
@@ -73,7 +74,7 @@ def check_table(path: Path) -> Path:
     check_parquet(path)
     found, wanted = read_schema(path), pl.Schema(SCHEMAS[path.name])
     for name, kind in wanted.items():
-        if name in ADDED and name not in found:
+        if name in (*ADDED, *ADDED_TO_ITEMS) and name not in found:
             continue
         if found.get(name) != kind:
             what = f"has no column '{name}'" if name not in found else f"'{name}' is no {kind}"

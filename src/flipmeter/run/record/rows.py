@@ -108,9 +108,13 @@ ITEM_SCHEMA = pl.Schema(
         "text": pl.String,
         "fields": pl.String,
         "cluster": pl.String,
+        "columns": pl.String,
     }
 )
-"""`fields` is the JSON of an item's other fields, "" where it has a text alone."""
+"""`fields` is the JSON of an item's other fields, "" where it has a text alone, and `columns` that
+of the columns it can be sliced by."""
+ADDED_TO_ITEMS = ("columns",)
+"""What the items of earlier versions lack."""
 PROMPT_SCHEMA = pl.Schema({"digest": pl.String, "head": pl.String, "text": pl.String})
 """A prompt is a head that many share and the rest of its last message. A head is a row of its own,
 whose text is the JSON of its messages and which names no head."""
@@ -403,7 +407,9 @@ class ItemTable:
 def _item_row(item: Item) -> tuple[object, ...]:
     others = {name: value for name, value in item.fields.items() if name != "text"}
     fields = canonical_json(others) if others else ""
-    return item.id, item.role, item.gold, item.fields.get("text", ""), fields, item.cluster
+    columns = canonical_json(dict(item.columns)) if item.columns else ""
+    text = item.fields.get("text", "")
+    return item.id, item.role, item.gold, text, fields, item.cluster, columns
 
 
 def read_item(row: dict[str, object]) -> Item:

@@ -66,7 +66,7 @@ class Predictions(Run):
         found = whose.unique(["dataset", "id"], maintain_order=True)
         found = found.join(texts, on=["dataset", "id"], how="left", maintain_order="left")
         known = found.with_columns(pl.col("text").fill_null(""), role=pl.lit("test"))
-        blank = known.with_columns(fields=pl.lit(""), cluster=pl.lit(""))
+        blank = known.with_columns(pl.lit("").alias(n) for n in ("fields", "cluster", "columns"))
         return blank.select(ITEM_SCHEMA.names())
 
     def scan(self, name: str) -> pl.LazyFrame:
