@@ -19,16 +19,17 @@ from flipmeter.report.estimate_tables import (
     rate_text,
     weighted_interval,
 )
+from flipmeter.report.sentences import lean
 from flipmeter.types import JUDGED, Contrast
 
 MOST_ROWS = 20
 """Rows on the first screen; the rest is one command away."""
 KEYS = ("rater", "dataset", "level")
-RATE, ABOUT = "flips [95 %]", "what moves"
-DROPPED = ("p", "accuracy", "items", "noise", ABOUT, "note", WEIGHTED, "unreadable")
+RATE, ABOUT, TOWARDS = "flips [95 %]", "what moves", "towards"
+DROPPED = ("p", "accuracy", "items", "noise", ABOUT, "note", WEIGHTED, TOWARDS, "unreadable")
 """What a narrow terminal leaves out, in this order."""
 COLUMNS = (
-    *("verdict", *KEYS, "contrast", ABOUT, RATE, WEIGHTED, "noise"),
+    *("verdict", *KEYS, "contrast", ABOUT, RATE, TOWARDS, WEIGHTED, "noise"),
     *("items", "unreadable", "p", "accuracy", "note"),
 )
 GAP = 2
@@ -108,11 +109,12 @@ def verdict_table(
     """The first rows of `verdicts`, worst first; `accuracy` is by rater, dataset and level."""
     measured = verdicts.filter(pl.col("status").is_in(JUDGED))
     keys = [key for key in KEYS if measured[key].n_unique() > 1]
-    abouts = {contrast.name: contrast.about for contrast in contrasts}
+    own = {contrast.name: contrast for contrast in contrasts}
     rows = [
         {
             **_cells(row, keys),
-            ABOUT: abouts[row["contrast"]],
+            ABOUT: own[row["contrast"]].about,
+            TOWARDS: lean(row, own[row["contrast"]]),
             "accuracy": accuracy.get(tuple(row[key] for key in KEYS), ""),
         }
         for row in measured.head(MOST_ROWS).to_dicts()
