@@ -38,6 +38,7 @@ class Batches:
     faults: list[tuple[str, Fault]] = field(default_factory=list)
     spoil: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = list
     headers: list[dict[str, str]] = field(default_factory=list)
+    answers: list[tuple[str, bytes]] = field(default_factory=list)
 
     def fault(self, call: str) -> Fault | None:
         for number, (pattern, fault) in enumerate(self.faults):
@@ -269,6 +270,7 @@ def batches(kind: str, key: str) -> Iterator[Batches]:
             is_torn: bool = False,
         ) -> None:
             content = said if isinstance(said, bytes) else json.dumps(said).encode()
+            known.answers.append((f"{self.command} {self.path}", content))
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             for name, value in more.items():

@@ -99,10 +99,12 @@ CHAT = {
     *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"),
     *("stop", "logprobs", "top_logprobs", "reasoning_effort", "response_format", "n", "store"),
     *("presence_penalty", "frequency_penalty", "logit_bias", "service_tier", "verbosity"),
+    *("prompt_cache_key", "prompt_cache_options"),
 }
 RESPONSES = {
     *("model", "input", "instructions", "max_output_tokens", "temperature", "top_p", "reasoning"),
     *("top_logprobs", "include", "store", "text", "truncation", "metadata", "prompt_cache_key"),
+    "prompt_cache_options",
 }
 
 
@@ -127,7 +129,41 @@ def openai(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answe
     return 200, _chat(body)
 
 
+def said_in(messages: list[dict[str, Any]]) -> str:
+    """What messages say; a content may be a text or parts of one."""
+    contents = [message["content"] for message in messages]
+    texts = [
+        content if isinstance(content, str) else "".join(part["text"] for part in content)
+        for content in contents
+    ]
+    return "\n".join(texts)
+
+
+def _marks_refusal(body: dict[str, Any]) -> Answer | None:
+    """Marks for the cache are known since gpt-5.6, and each stands in a part of its own."""
+    is_new = re.match(r"gpt-(5\.([6-9]|\d\d)|[6-9])", body["model"]) is not None
+    if "prompt_cache_options" in body and not is_new:
+        name = "prompt_cache_options"
+        return openai_error(f"Unsupported parameter: '{name}'", name, "unsupported_parameter")
+    messages = body.get("messages") or body.get("input") or []
+    parts = [
+        (message["role"], part)
+        for message in messages
+        if not isinstance(message["content"], str)
+        for part in message["content"]
+    ]
+    marked = [role for role, part in parts if "prompt_cache_breakpoint" in part]
+    if marked and (not is_new or len(marked) > 4 or "assistant" in marked):
+        return openai_error("prompt_cache_breakpoint is not supported here", None, None)
+    kind = "text" if "messages" in body else "input_text"
+    if any(part["type"] != kind or not part["text"] for _, part in parts):
+        return openai_error(f"Invalid value: a part must be '{kind}'", None, "invalid_value")
+    return None
+
+
 def _openai_refusal(body: dict[str, Any], limit: str) -> Answer | None:
+    if refusal := _marks_refusal(body):
+        return refusal
     model = body["model"]
     is_reasoning = re.match(r"o\d|gpt-5(?!-chat)|gpt-[6-9]", model) is not None
     if not is_reasoning:
@@ -160,7 +196,7 @@ def _openai_refusal(body: dict[str, Any], limit: str) -> Answer | None:
 
 
 def _chat(body: dict[str, Any]) -> dict[str, Any]:
-    prompt = "\n".join(str(message["content"]) for message in body["messages"])
+    prompt = said_in(body["messages"])
     label = first_label(prompt)
     choice: dict[str, Any] = {
         "index": 0,
@@ -203,7 +239,7 @@ def _responses(body: dict[str, Any]) -> Answer:
         )
     if refusal := _openai_refusal(body, "max_output_tokens"):
         return refusal
-    prompt = "\n".join(str(message["content"]) for message in body["input"])
+    prompt = said_in(body["input"])
     label = first_label(prompt)
     shows = "message.output_text.logprobs" in body.get("include", [])
     text = {

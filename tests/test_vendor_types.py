@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+import strict_batches
 import strict_vendors
+from flipmeter.base.run_sync import wait_for
+from flipmeter.model import Store
+from flipmeter.model.batch.jobs import fetch, submit
+from flipmeter.run.batch import export_batch
 from strict_vendors import Vendor, vendor
+from test_batch_jobs import VENDORS as JOBS
 from test_vendors import FAMILIES, ran, study
 
 claude = pytest.importorskip("anthropic.types")
@@ -24,6 +31,8 @@ mistral = pytest.importorskip("mistralai.client.models")
 openai = pytest.importorskip("openai.types")
 together = pytest.importorskip("together.types.chat")
 
+CHAT_PART = openai.chat.ChatCompletionContentPartTextParam
+RESPONSE_PART = openai.responses.ResponseInputTextParam
 OLD_SAMPLING = {"temperature", "top_p", "top_k"}
 """Version 2023-06-01 of Anthropic's API takes them; its SDK has no type for them since 1.0."""
 BUDGET = {"extra_body": {"reasoning": {"max_tokens": 2000}}}
@@ -53,7 +62,24 @@ def can_be(kind: Any, value: Any) -> None:
     TypeAdapter(kind).validate_python(value)
 
 
+def without_parts(messages: list[dict[str, Any]], kind: Any) -> list[dict[str, Any]]:
+    """Messages with one text each; parts are checked one by one, since types read them lazily."""
+    plain = []
+    for message in messages:
+        content = message["content"]
+        if not isinstance(content, str):
+            for part in content:
+                must_be(kind, part)
+            content = "".join(part["text"] for part in content)
+        plain.append({**message, "content": content})
+    return plain
+
+
 def openai_body(body: dict[str, Any]) -> None:
+    if "input" in body:
+        body = {**body, "input": without_parts(body["input"], RESPONSE_PART)}
+    elif "messages" in body:
+        body = {**body, "messages": without_parts(body["messages"], CHAT_PART)}
     if "input" in body:
         return must_be(openai.responses.response_create_params.ResponseCreateParamsBase, body)
     return must_be(openai.chat.completion_create_params.CompletionCreateParamsBase, body)
@@ -103,6 +129,19 @@ ANSWERS: dict[str, Check] = {
 }
 
 
+BATCH_ANSWERS: dict[str, dict[str, Any]] = {
+    "openai": {
+        "POST /v1/files": openai.FileObject,
+        r"POST /v1/batches|GET /v1/batches/\S+": openai.Batch,
+        r"GET /v1/files/\S+/content": dict[str, Any],  # the SDK has no type for a line
+    },
+    "anthropic": {
+        r"GET \S+/results": claude.messages.MessageBatchIndividualResponse,
+        r"POST /v1/messages/batches|GET /v1/messages/batches/\S+": claude.messages.MessageBatch,
+    },
+}
+
+
 def asked(
     model: str, entry: dict[str, Any], folder: Path, patch: pytest.MonkeyPatch, **keys: Any
 ) -> Vendor:
@@ -133,6 +172,89 @@ def test_a_vendors_sdk_knows_every_field_that_is_sent_and_reads_what_is_answered
     for answer, status in zip(server.answers, server.statuses, strict=True):
         if status == 200:
             ANSWERS[family](answer)
+
+
+# Marks for prefix caches
+
+MARKED = {
+    "anthropic/claude-sonnet-4-5": "cache_control",
+    "openai/gpt-4o": "prompt_cache_key",
+    "openai/gpt-5.6": "prompt_cache_breakpoint",
+    "azure/gpt-5.6": "prompt_cache_breakpoint",
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "interface"),
+    [
+        *((model, "chat") for model in MARKED),
+        *((model, "responses") for model in MARKED if not model.startswith("anthropic")),
+    ],
+)
+def test_a_vendors_sdk_knows_the_marks_for_its_prefix_cache(
+    model: str, interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = model.partition("/")[0]
+    head = "A review tells of a book, and a number of how it was liked. " * 200
+    prompt = tmp_path / "long.txt"
+    prompt.write_text(f"{head}\nAnswer with one of [{{{{ labels }}}}].\n{{{{ text }}}}")
+    long = {"base": {"prompt": str(prompt)}}
+    server = asked(model, {"interface": interface}, tmp_path, monkeypatch, **long)
+    assert set(server.statuses) == {200}
+    for body in server.taken:
+        BODIES[family](body)
+        assert MARKED[model] in json.dumps(body)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("model", [name for name in FAMILIES if not name.startswith("azure")])
+def test_a_vendors_sdk_knows_the_lines_of_its_batch_files(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = model.partition("/")[0]
+    monkeypatch.setenv(f"{family.upper()}_API_KEY", "a-key-that-goes-nowhere")
+    with Store() as store:
+        (file,) = export_batch(study(model), tmp_path / "b", store).files
+    text = (tmp_path / "b" / file.name).read_text()
+    if family == "anthropic":
+        content = json.loads(text)
+        for row in content["requests"]:
+            anthropic_body(row["params"])
+            row["params"] = {k: v for k, v in row["params"].items() if k not in OLD_SAMPLING}
+            must_be(claude.messages.batch_create_params.Request, row)
+        return can_be(claude.messages.batch_create_params.BatchCreateParams, content)
+    for row in map(json.loads, text.splitlines()):
+        BODIES[family](row["request" if family == "gemini" else "body"])
+        if family == "mistral":
+            must_be(mistral.BatchRequest, row)
+    return None
+
+
+@pytest.mark.parametrize("family", ["openai", "anthropic"])
+def test_a_vendors_sdk_reads_what_the_local_batches_answer(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, key = JOBS[family]
+    with strict_batches.batches(family, key) as server:
+        monkeypatch.setenv(f"{family.upper()}_API_KEY", key)
+        monkeypatch.setenv(f"{family.upper()}_BASE_URL", server.url)
+        with Store() as store:
+            export_batch(study(model), tmp_path / "b", store)
+        wait_for(submit(tmp_path / "b"))
+        wait_for(fetch(tmp_path / "b"))
+    assert len(server.answers) >= 3
+    for call, answer in server.answers:
+        for pattern, kind in BATCH_ANSWERS[family].items():
+            if re.fullmatch(pattern, call):
+                for row in (
+                    answer.splitlines() if "results" in call or "content" in call else [answer]
+                ):
+                    can_be(kind, json.loads(row))
+                break
+        else:
+            raise AssertionError(f"{call} has no type")
 
 
 FOREIGN: dict[str, dict[str, Any]] = {
