@@ -29,6 +29,7 @@ from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Problem, Reply
 from misbehaving import Behaviour, Server, answer, receipt, says, serving
+from test_decimals import essays
 from test_option_order import questions as option_questions
 from test_pair_order import rows as pair_rows
 
@@ -417,12 +418,20 @@ answer: {json: verdict.letter}
 """
 
 
+DECIMALS = """
+datasets: [{file: essays.csv, text: essay, label: score, scale: {from: 0, to: 10}, within: 0.5}]
+base: {shots: 2}
+"""
+
+
 def reasoning(body: Any) -> Behaviour:
     """Name every letter before the one that is meant, as the last label or as JSON."""
     letter = "AB"[receipt(body) % 2]
     text = f"Label: B looked good at first, and so did A and C.\nLabel: {letter}"
     if "What is" in str(body):
         text = json.dumps({"why": "A, B or C", "verdict": {"letter": letter}})
+    if "essay" in str(body):
+        text = f"{receipt(body) % 101 / 10}/10"
     usage = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}
     whole = {"id": "x", "object": "chat.completion", "created": 1, "usage": usage}
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
@@ -430,12 +439,16 @@ def reasoning(body: Any) -> Behaviour:
 
 
 @needs_inspect
-@pytest.mark.parametrize(("task", "content"), [("pair_order", PAIRS), ("option_order", OPTIONS)])
+@pytest.mark.parametrize(
+    ("task", "content"),
+    [("pair_order", PAIRS), ("option_order", OPTIONS), ("demo_order", DECIMALS)],
+)
 def test_places_are_moved_and_structured_replies_read(
     tmp_path: Path, task: str, content: str
 ) -> None:
     (tmp_path / "pairs.csv").write_text(pair_rows())
     (tmp_path / "mcq.csv").write_text(option_questions(40))
+    (tmp_path / "essays.csv").write_text(essays())
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: mine\nmodels: [sim/honest]\nrepeats: 1\ntest_size: 9\n{content}")
     with serving(reasoning) as server:
@@ -450,7 +463,7 @@ def test_places_are_moved_and_structured_replies_read(
     assert {name: one.value for name, one in scores.metrics.items()} == figures(
         run.estimates, run.contrasts
     )
-    assert {"pair_order": "P6", "option_order": "P7"}[task] in scores.metrics
+    assert {"pair_order": "P6", "option_order": "P7", "demo_order": "P2a"}[task] in scores.metrics
 
 
 @needs_inspect

@@ -65,6 +65,27 @@ def test_a_first_slot_rater_is_pulled_to_the_first_slots(cli: Cli, runs: list[st
     assert test["p"] < 0.01
 
 
+def test_orders_of_a_pair_and_ranks_of_systems_are_named_in_words(
+    cli: Cli, write: Callable[[str, str], Path]
+) -> None:
+    rows = [
+        f"q{k},{'ab'[k % 3 == 0]},{'ab'[k % 2]},a,{['ant', 'bee', 'cat'][k % 3]},"
+        f"{['bee', 'cat', 'ant'][k % 3]}"
+        for k in range(30)
+    ]
+    header = "item,as_given,swapped,gold,system_a,system_b\n"
+    write("verdicts.csv", header + "\n".join(rows) + "\n")
+    code, out, _ = cli("measure", "verdicts.csv", "--show", "pairs,systems")
+    lines = [line for line in out.splitlines() if line.strip()]
+    assert code == 0
+    for told in ("ties, as given", "accuracy, swapped", "no place is preferred, p: randomisation"):
+        assert any(told in line for line in lines), told
+    (place,) = (k for k, line in enumerate(lines) if "rank of ant" in line)
+    ranks = "".join(lines[place : place + 2])
+    assert "[1, 3]" in ranks
+    assert ".000" not in ranks
+
+
 def test_costs_are_read_from_a_file(
     cli: Cli, runs: list[str], write: Callable[[str, str], Path]
 ) -> None:

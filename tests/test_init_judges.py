@@ -30,11 +30,16 @@ def pairs(labels: str, header: str = "prompt,answer_1,answer_2,preferred") -> st
         ("a|b|tie", ["b", "tie", "a"]),
         ("1|2", ["2", "1"]),
         ("answer_1|answer_2", ["answer_2", "answer_1"]),
-        ("A>>B|A>B|A=B|B>A|B>>A", None),
+        ("A>B|A>>B|A=B|B>A|B>>A", ["B>>A", "B>A", "A=B", "A>B", "A>>B"]),
+        (
+            "1 slightly better|1 much better|tie|2 much better|2 slightly better",
+            ["2 much better", "2 slightly better", "tie", "1 slightly better", "1 much better"],
+        ),
+        ("both bad|a|b|tie", ["b", "both bad", "tie", "a"]),
     ],
 )
 def test_answer_columns_become_a_judge_study(
-    write: Write, cli: Cli, tmp_path: Path, labels: str, scale: list[str] | None
+    write: Write, cli: Cli, tmp_path: Path, labels: str, scale: list[str]
 ) -> None:
     write("pairs.csv", pairs(labels))
     code, _, err = cli("init", "pairs.csv")
@@ -43,7 +48,7 @@ def test_answer_columns_become_a_judge_study(
     (dataset,) = study.load()
     assert dataset.task.places is not None
     assert dataset.task.places.fields == ("answer_1", "answer_2")
-    assert scale is None or list(dataset.task.scale.names) == scale
+    assert list(dataset.task.scale.names) == scale
     views = {one.view.name for one in conditions(study)}
     assert views == {"base", "swapped"}
     gold = [item.gold for item in dataset.test]
@@ -91,3 +96,40 @@ def test_a_text_that_is_named_is_rated_by_itself(write: Write, cli: Cli, tmp_pat
     assert "exchange: [answer_1, answer_2]" in err
     (dataset,) = read_study(tmp_path / "pairs.yaml").load()
     assert dataset.task.places is None
+
+
+def test_options_of_one_word_and_of_different_numbers_are_found(
+    write: Write, cli: Cli, tmp_path: Path
+) -> None:
+    words = ["bread", "tide", "lamp", "river", "moon", "tax", "tea", "wheel", "glass", "paper"]
+    rows = [
+        ",".join(
+            [
+                f"Which word is number {k}?",
+                *(words[(k + i) % 10] if i < 2 + k % 4 else "" for i in range(5)),
+                "ABCDE"[k % (2 + k % 4)],
+            ]
+        )
+        for k in range(40)
+    ]
+    write("mcq.csv", "question,a,b,c,d,e,answer\n" + "\n".join(rows) + "\n")
+    code, _, err = cli("init", "mcq.csv")
+    assert code == 0, err
+    (dataset,) = read_study(tmp_path / "mcq.yaml").load()
+    assert dataset.task.places is not None
+    assert dataset.task.places.fields == ("a", "b", "c", "d", "e")
+    assert len(dataset.test) == 40
+
+
+def test_grades_that_cannot_be_ordered_are_named(write: Write, cli: Cli) -> None:
+    write("pairs.csv", pairs("1 wins|1 wow wins|tie|2 wins|2 wow wins"))
+    code, _, err = cli("init", "pairs.csv")
+    assert code == 0
+    assert "order of '2 wins', '2 wow wins' is a guess" in " ".join(err.split())
+
+
+def test_a_draft_tells_to_try_before_it_is_run(write: Write, cli: Cli) -> None:
+    rows = [f"This is thing {k} of many,{['low', 'high'][k % 2]}" for k in range(40)]
+    path = write("tickets.csv", "text,severity\n" + "\n".join(rows) + "\n")
+    assert cli("init", "tickets.csv")[0] == 0
+    assert "flipmeter try tickets.yaml" in path.with_suffix(".yaml").read_text()

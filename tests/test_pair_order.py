@@ -481,13 +481,18 @@ def test_no_file_is_labelled_with_half_a_pair(write: Write, tmp_path: Path) -> N
     run = done(study, tmp_path)
     card = card_of(run, select(run))
     path = tmp_path / "pairs.csv"
-    columns = {"question": "prompt", "a": "answer_1"}
-    with Store() as store, pytest.raises(Problem, match="--field b=COLUMN"):
-        wait_for(classify(card, Job(path, tmp_path / "o.csv", "", columns), store))
-    both = Job(path, tmp_path / "o.csv", "", {**columns, "b": "answer_2"}, limit=3)
-    with Store() as store:
-        found = wait_for(classify(card, both, store, world=card.world(tmp_path)))
-    assert (found.n_new, found.faults.total()) == (3, 0)
+    half = tmp_path / "half.csv"
+    half.write_text("prompt,answer_1,other\nWhy?,Because.,So.\n")
+    with Store() as store, pytest.raises(Problem, match="no column 'b'; pass --field b=COLUMN"):
+        wait_for(classify(card, Job(half, tmp_path / "o.csv"), store))
+    outs = [tmp_path / "named.csv", tmp_path / "known.csv"]
+    named = {"question": "prompt", "a": "answer_1", "b": "answer_2"}
+    for out, columns in zip(outs, (named, {}), strict=True):
+        with Store() as store:
+            job = Job(path, out, fields=columns, limit=3)
+            found = wait_for(classify(card, job, store, world=card.world(tmp_path)))
+        assert (found.n_new, found.faults.total()) == (3, 0)
+    assert outs[0].read_text() == outs[1].read_text()
 
 
 def test_a_claim_about_pairs_ends_a_run_early(write: Write, tmp_path: Path) -> None:

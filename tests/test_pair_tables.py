@@ -55,14 +55,30 @@ def test_verdicts_side_by_side_are_read_as_two_orders(write: Write) -> None:
 def test_orders_under_each_other_say_the_same(
     write: Write, labels: tuple[str, str], slot: bool
 ) -> None:
-    scale = () if labels == ("1", "2") else labels
-    run = fm.Run(write("long.csv", long(labels, slot=slot)), scale=scale)
+    run = fm.Run(write("long.csv", long(labels, slot=slot)))
     first = pairs(fm.Run(write("verdicts.csv", WIDE)))
     found = pairs(run)
     assert found["first_share"] == pytest.approx(first["first_share"])
     assert found["accuracy:1"] == pytest.approx(54 / 60)
     n_both = sum(k % 10 > 0 and k % 3 == 0 for k in range(60))
     assert found["accuracy_both"] == pytest.approx(n_both / 60)
+
+
+@pytest.mark.parametrize(
+    ("said", "scale"),
+    [
+        ("a b tie", "b, tie, a"),
+        ("A>>B A>B A=B B>A B>>A", "B>>A, B>A, A=B, A>B, A>>B"),
+        ("model_2 model_1 both_bad", "model_2, both_bad, model_1"),
+    ],
+)
+def test_the_order_of_verdicts_is_told_by_their_names(write: Write, said: str, scale: str) -> None:
+    names = said.split()
+    rows = [f"{k},{names[k % len(names)]},{names[k % 2]}" for k in range(30)]
+    path = write("v.csv", "item,as_given,swapped\n" + "\n".join(rows) + "\n")
+    (told,) = fm.read_predictions(path).environment["datasets"].values()
+    assert f"the scale was taken to be {scale}" in told["notes"]
+    assert "first_share" in pairs(fm.Run(path))
 
 
 def test_a_scale_turned_round_turns_nothing_else(write: Write) -> None:

@@ -16,6 +16,7 @@ from misbehaving import MODEL, Behaviour, answer, receipt, says, serving
 from read_html import Page
 from test_batch import handed_in, inputs, tables
 from test_batch import write as write_rows
+from test_decimals import rating
 from test_option_order import choosing
 from test_pair_order import judge
 from test_view import served
@@ -31,10 +32,19 @@ def letters(body: Any) -> Behaviour:
     return says(answer("AB"[receipt(body) % 2]))
 
 
-@ROADS
-def test_a_batch_of_moved_places_is_a_live_run(write: Write, tmp_path: Path, make: Make) -> None:
+def scores(body: Any) -> Behaviour:
+    """Answer with a decimal score, by the whole prompt."""
+    return says(answer(f"Score: {receipt(body) % 101 / 10}"))
+
+
+@pytest.mark.parametrize(
+    ("make", "replies"), [(judge, letters), (choosing, letters), (rating, scores)]
+)
+def test_a_batch_of_moved_places_is_a_live_run(
+    write: Write, tmp_path: Path, make: Make, replies: Callable[[Any], Behaviour]
+) -> None:
     folder = tmp_path / "batch"
-    with serving(letters) as server, Store(tmp_path / "replies.sqlite") as store:
+    with serving(replies) as server, Store(tmp_path / "replies.sqlite") as store:
         models = [{"model": f"http/{MODEL}", "base_url": server.url, "name": "acme"}]
         study = make(write, models=models, test_size=9)
         done = export_batch(study, folder, store)

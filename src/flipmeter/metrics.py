@@ -13,7 +13,7 @@ class Metric:
 
     A metric that is measured for several things is named `NAME:THING` in tables and titled
     `each` THING. One that `needs_order` has no value where classes have no order. One that is no
-    share (`is_share`) is shown as it is, not in percent.
+    share (`is_share`) is shown as it is, not in percent, and an `is_whole` one without decimals.
     """
 
     about: str
@@ -21,23 +21,33 @@ class Metric:
     is_share: bool = True
     needs_order: bool = False
     is_better_high: bool = False
+    is_whole: bool = False
 
     def title(self, thing: str = "") -> str:
         return f"{self.each or self.about} {thing}" if thing else self.about
 
 
+ORDERS = {"1": "as given", "2": "swapped"}
+"""What the two orders of a pair are called, whose numbers are `ties:1` and `ties:2`."""
 metrics: Registry[Metric] = Registry("metric")
 
 
 def title_of(name: str) -> str:
     """The title of a metric; a number without words is shown under its own name."""
     stem, _, thing = name.partition(":")
+    if stem in ("accuracy", "ties"):
+        thing = ORDERS.get(thing, thing)
     return metrics[stem].title(thing) if stem in metrics else name
 
 
 def is_share(name: str) -> bool:
     stem = name.partition(":")[0]
     return stem not in metrics or metrics[stem].is_share
+
+
+def is_whole(name: str) -> bool:
+    stem = name.partition(":")[0]
+    return stem in metrics and metrics[stem].is_whole
 
 
 def is_better_high(name: str) -> bool:
@@ -49,7 +59,7 @@ def needs_order(name: str) -> bool:
 
 
 # Scores of every view.
-metrics.add("accuracy", Metric("accuracy", each="accuracy, order", is_better_high=True))
+metrics.add("accuracy", Metric("accuracy", each="accuracy,", is_better_high=True))
 metrics.add("macro_f1", Metric("macro F1", is_better_high=True))
 metrics.add("macro_f1_present", Metric("macro F1 over the gold classes"))
 metrics.add("pearson", Metric("Pearson", is_share=False, needs_order=True, is_better_high=True))
@@ -130,10 +140,10 @@ metrics.add("entropy_trend", Metric("no trend with the entropy, p"))
 # One number for each of several things: NAME:THING.
 metrics.add("slot", Metric("share of slot"))
 metrics.add("recall", Metric("accuracy when the right option is in slot"))
-metrics.add("ties", Metric("ties, order"))
+metrics.add("ties", Metric("ties,"))
 metrics.add("win_rate", Metric("win rate of"))
 metrics.add("strength", Metric("strength of", is_share=False))
-metrics.add("rank", Metric("rank of", is_share=False))
+metrics.add("rank", Metric("rank of", is_share=False, is_whole=True))
 metrics.add("slot_excess", Metric("beyond expectation, slot"))
 metrics.add("margin", Metric("flips, smallest margins first,"))
 metrics.add("entropy", Metric("flips, smallest entropies first,"))

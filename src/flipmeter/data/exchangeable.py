@@ -25,6 +25,8 @@ _PREFERS = re.compile(
     r"[<>]|\b(better|best|worse|worst|over|beats?|wins?|won|than|preferr?ed|stronger|weaker)\b",
     re.IGNORECASE,
 )
+_MUCH = re.compile(r"\b(much|far|strongly|significantly|clearly|definitely|a lot)\b", re.IGNORECASE)
+_LITTLE = re.compile(r"\b(slightly|somewhat|marginally|a bit|a little)\b", re.IGNORECASE)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 _TITLES = {"pair": "Pairwise Comparison", "candidates": "Comparison", "options": "Multiple Choice"}
 
@@ -140,6 +142,27 @@ def _is_even(places: Places, rank: Rank) -> bool:
     """Say whether a class names all places and prefers none, as "A=B" does."""
     names_all = len(places.named(rank)) == len(places.fields)
     return names_all and not _PREFERS.search(places.forms[rank - 1])
+
+
+def by_lean(places: Places, classes: Sequence[str]) -> list[str]:
+    """Classes from what is best for the last field to what is best for the first."""
+    rank_of = {name: rank for rank, name in enumerate(classes, 1)}
+    return sorted(classes, key=lambda name: lean_of(places, rank_of[name]))
+
+
+def lean_of(places: Places, rank: Rank) -> float:
+    """How much a class is for the first field: 0 for a tie, more for a stronger grade."""
+    own = places.favoured(rank)
+    if own is None:
+        return 0.0
+    middle = (len(places.fields) - 1) / 2
+    return (middle - own) * _strength(places.forms[rank - 1])
+
+
+def _strength(form: str) -> float:
+    """How strongly a grade is worded: "A>>B" more than "A>B", "slightly better" less."""
+    marks = max(1, sum(form.count(mark) for mark in "<>"))
+    return marks * (2.0 if _MUCH.search(form) else 0.5 if _LITTLE.search(form) else 1.0)
 
 
 def option_places(fields: Sequence[str], scale: Scale) -> Places:

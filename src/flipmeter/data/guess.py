@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from string import ascii_lowercase
 
 from flipmeter.data.digest import is_blank
 from flipmeter.data.labels import label_key
@@ -202,7 +203,7 @@ def is_bare_number(value: object) -> bool:
     return _NUMBER.fullmatch(str(value).strip()) is not None
 
 
-_TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-d]|first|second|left|right)")
+_TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-h]|first|second|left|right)")
 MOST_APART = 2.0
 """How many times longer the texts of one column may be than those of its twin."""
 
@@ -212,15 +213,31 @@ def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:
 
     Their texts are of about the same length. Nothing where there are no such columns.
     """
-    by_stem: dict[str, list[str]] = {}
-    for column, values in texts.items():
-        named = _TWINS.fullmatch(column.casefold())
-        if named and values and _is_read(column, values):
-            by_stem.setdefault(named["stem"], []).append(column)
-    for columns in by_stem.values():
+    read = {column: values for column, values in texts.items() if values}
+    for columns in _twins(name for name, values in read.items() if _is_read(name, values)):
         lengths = [_mean_length(texts[column]) for column in columns]
-        if len(columns) > 1 and max(lengths) <= MOST_APART * min(lengths):
+        if max(lengths) <= MOST_APART * min(lengths):
             return columns
+    return []
+
+
+def _twins(columns: Iterable[str]) -> Iterator[list[str]]:
+    """Groups of columns whose names differ in a letter, a number or a side."""
+    by_stem: dict[str, list[str]] = {}
+    for column in columns:
+        if named := _TWINS.fullmatch(column.casefold()):
+            by_stem.setdefault(named["stem"], []).append(column)
+    return (group for group in by_stem.values() if len(group) > 1)
+
+
+def _named_options(texts: Mapping[str, Sequence[object]]) -> list[str]:
+    """Three or more twins, words or numbers, that the values of another column name."""
+    for group in _twins(texts):
+        names = {*map(label_key, group), *ascii_lowercase[: len(group)]}
+        for column in texts.keys() - {*group}:
+            values = {label_key(value) for value in _distinct(texts[column])}
+            if len(group) > 2 and len(values) > 1 and values <= names:
+                return group
     return []
 
 
@@ -231,8 +248,9 @@ def is_text_column(table: Table, column: str) -> bool:
 
 
 def exchangeable_columns(table: Table) -> list[str]:
-    """Columns of a table that look like answers a judge compares."""
-    return guess_exchangeable(dict(_columns(table)))
+    """Columns of a table that look like answers a judge compares, or options of a question."""
+    texts = dict(_columns(table))
+    return guess_exchangeable(texts) or _named_options(texts)
 
 
 # --- columns ----------------------------------------------------------------------------------

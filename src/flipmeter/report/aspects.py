@@ -8,7 +8,7 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.metrics import is_share, metrics, title_of
+from flipmeter.metrics import is_share, is_whole, metrics, title_of
 from flipmeter.report.estimate_tables import KEYS, Record, interval, p_value
 from flipmeter.types import LEVEL
 
@@ -49,19 +49,21 @@ def _place(metric: str) -> int:
 def _cell(row: Record) -> str:
     if row["p"] is not None:
         return f"{p_value(row['p'])}\nHolm {p_value(row['p_holm'])}, BH {p_value(row['p_bh'])}"
-    value, bracket, ends = interval(row, percent=is_share(row["metric"])).partition(" [")
+    name = row["metric"]
+    shown = interval(row, percent=is_share(name), whole=is_whole(name))
+    value, bracket, ends = shown.partition(" [")
     if row["metric"].startswith(BINNED):
         ends += f"\n{row['note']}, n = {row['n']}"
     return f"{value}\n[{ends}" if bracket else value
 
 
 def aspect_notes(rows: pl.DataFrame) -> list[str]:
-    """Every note of an aspect once, with the metrics it is about."""
+    """Every note of an aspect once, with the titles of what it is about."""
     noted = rows.filter((pl.col("note") != "") & pl.col("value").is_not_null())
     noted = noted.filter(~pl.col("metric").str.contains("^(margin|entropy):"))
     noted = noted.filter(~pl.col("note").str.contains("df |sign test|signed ranks"))
     about = noted.group_by("note", maintain_order=True).agg(pl.col("metric").unique())
-    return [f"{', '.join(sorted(metrics))}: {note}" for note, metrics in about.iter_rows()]
+    return [f"{', '.join(map(title_of, sorted(own)))}: {note}" for note, own in about.iter_rows()]
 
 
 OUTCOME_STYLE = {"shown": "bold green", "refuted": "bold red", "unreadable": "bold red"}

@@ -28,11 +28,11 @@ def intervals_of(mode: str) -> str:
     return "Wilson 95 % intervals" if mode == "paper" else "95 % intervals"
 
 
-def interval(row: Record, *, percent: bool = True) -> str:
+def interval(row: Record, *, percent: bool = True, whole: bool = False) -> str:
     """ "21.0 % [16.2, 26.9]", or the reason why there is no number."""
     if row["value"] is None:
         return str(row["note"] or "undefined")
-    scale, form = (100.0, ".1f") if percent else (1.0, ".3f")
+    scale, form = (100.0, ".1f") if percent else (1.0, ".0f" if whole else ".3f")
     value = f"{scale * row['value']:{form}}" + (" %" if percent else "")
     if row["low"] is None:
         return value

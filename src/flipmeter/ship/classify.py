@@ -115,14 +115,33 @@ class LabelCounts:
         self.faults.update(row["fault"] for row in found if row["fault"])
 
 
+def _with_known_columns(card: Card, job: Job) -> Job:
+    """The job with the columns of the rater's own dataset for fields that it does not name."""
+    source = card.selected.source if card.selected else ""
+    told: Mapping[str, Any] = source if isinstance(source, dict) else {}
+    places = card.task.places
+    usual = {name: name for name in places.fields} if places else {}
+    there = {*columns_of(job.source)}
+    fields = {
+        name: column
+        for name, column in {**usual, **(told.get("fields") or {})}.items()
+        if column in there
+    }
+    text = told.get("text") if job.text == Job.text and Job.text not in there else None
+    return replace(
+        job, fields={**fields, **job.fields}, text=text if text in there and text else job.text
+    )
+
+
 def _check_fields(card: Card, job: Job) -> None:
     """Refuse to compare answers or options that have no column: half a pair would be rated."""
     places = card.task.places
-    missing = [name for name in places.fields if name not in job.columns] if places else []
+    needed = places.fields[:2] if places and places.kind == "options" else places and places.fields
+    missing = [name for name in needed or () if name not in job.columns]
     if places and missing:
         raise Problem(
-            f"the rater compares the fields {', '.join(places.fields)}, and {', '.join(missing)} "
-            f"has no column; name each: --field {missing[0]}=COLUMN"
+            f"the rater compares {', '.join(places.fields)}, and {job.source} has no column "
+            f"'{missing[0]}'; pass --field {missing[0]}=COLUMN"
         )
 
 
@@ -150,7 +169,7 @@ async def classify(
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
     named = job.keep or ()
-    job = job.of_file()
+    job = _with_known_columns(card, job).of_file()
     _check_fields(card, job)
     read = stream_rows(job.source, [*job.columns.values(), *named], job.keep or ())
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))

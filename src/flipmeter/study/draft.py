@@ -52,6 +52,7 @@ Ask = Callable[[str, str], str]
 
 STUDY = Template("""\
 # Drafted by flipmeter init: read it, change what is wrong, then
+#   flipmeter try $out     ask a few items and show how replies are read
 #   flipmeter plan $out    requests, tokens, price and time
 #   flipmeter run $out     ask the model and measure
 name: $name

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from string import ascii_lowercase
 
-from flipmeter.data.exchangeable import read_exchange
+from flipmeter.data.exchangeable import by_lean, lean_of, read_exchange
 from flipmeter.data.guess import MOST_CLASSES, guess_id, is_text_column, usual_classes
 from flipmeter.data.labels import label_key
 from flipmeter.data.tables import Table
@@ -43,10 +43,13 @@ def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
         classes = tuple(str(value).strip() for value in usual_classes(table, column))
         places = _places(found, classes)
         if places is not None:
-            scale: object = _ordered(places, classes)
+            scale: object = by_lean(places, classes)
             nominal = len(found) > 2
             return ComparedColumns(
-                column, {**keys, "scale": {"nominal": scale} if nominal else scale}, probe
+                column,
+                {**keys, "scale": {"nominal": scale} if nominal else scale},
+                probe,
+                tuple(_unsure(places, classes)),
             )
     note = "no column says which answer is better: everything but accuracy is measured"
     usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
@@ -60,17 +63,15 @@ def _places(fields: tuple[str, ...], classes: tuple[str, ...]) -> Places | None:
         return None
 
 
-def _ordered(places: Places, classes: Sequence[str]) -> list[str]:
-    """Classes from what is best for the last field to what is best for the first."""
-    n = len(places.fields)
-    favoured = {name: places.favoured(rank) for rank, name in enumerate(classes, 1)}
-    middle = (n - 1) / 2
-
-    def place(name: str) -> float:
-        own = favoured[name]
-        return -(middle if own is None else own)
-
-    return sorted(classes, key=place)
+def _unsure(places: Places, classes: Sequence[str]) -> list[str]:
+    """A note on the classes for the last field whose grades are not told apart by their words."""
+    leans = [(lean_of(places, rank), name) for rank, name in enumerate(classes, 1)]
+    for lean, _ in leans:
+        same = [name for other, name in leans if other == lean]
+        if lean < 0 and len(same) > 1 and len(places.fields) == 2:
+            listed = ", ".join(f"'{name}'" for name in same)
+            return [f"the order of {listed} is a guess; the scale goes from best for the last"]
+    return []
 
 
 def _asked(table: Table, found: tuple[str, ...]) -> ComparedColumns | None:

@@ -96,7 +96,7 @@ def _tested(choices: Choices, failed: int) -> Estimate:
     """The core's exact test of direction: does the winner move with its place?"""
     row = Row(choices.classes, None, choices.cluster, span=choices.span)
     p = evidence(read_blocks(row), draws=DRAWS, seed=0)
-    note = "randomisation test: no order is preferred"
+    note = "randomisation test of direction"
     n = len(choices.classes)
     return Estimate(p.p_direction, n=n, failed=failed, metric="first_test", note=note)
 

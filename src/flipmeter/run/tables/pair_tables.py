@@ -6,13 +6,13 @@ other with the order as their condition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from flipmeter.data.exchangeable import read_exchange
+from flipmeter.data.exchangeable import by_lean, read_exchange
 from flipmeter.data.tables import Record, Table
 from flipmeter.probe import place_order
-from flipmeter.types import Item, Problem, Rank, Task
+from flipmeter.types import Item, Problem, Rank, Scale, Task
 
 AS_GIVEN = ("as_given", "as given", "given", "original")
 SWAPPED = ("swapped", "swap")
@@ -59,6 +59,12 @@ def pair_task(task: Task) -> Task | None:
     except Problem:
         return None
     return replace(task, places=places)
+
+
+def verdict_classes(labels: Sequence[str]) -> list[str]:
+    """Labels that say which of two answers is better, best for the second first; else none."""
+    task = pair_task(Task(Scale(tuple(labels)))) if len(labels) > 1 else None
+    return by_lean(task.places, labels) if task and task.places else []
 
 
 def where_won(task: Task | None, view: str, rank: Rank | None, slot: int) -> int:

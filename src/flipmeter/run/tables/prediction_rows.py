@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from shlex import quote
@@ -17,7 +17,13 @@ from flipmeter.data.tables import Record, Table
 from flipmeter.probe import expand, probes
 from flipmeter.registry import suggestion
 from flipmeter.run.record.rows import OF_SCORES, SCHEMA, scored
-from flipmeter.run.tables.pair_tables import pair_task, view_of, where_won
+from flipmeter.run.tables.pair_tables import (
+    SWAPPED,
+    pair_task,
+    verdict_classes,
+    view_of,
+    where_won,
+)
 from flipmeter.types import FAULTS, Problem, Rank, Span, Task, View
 
 MOST_GUESSED = 101
@@ -121,8 +127,13 @@ class PredictionRows:
         named = self.scale[1:]
         return read_labels({NOMINAL: list(named)} if named else NOMINAL, found=said)
 
+    def _verdict_classes(self, labels: Sequence[str]) -> list[str]:
+        """The order of verdicts on two answers, where a table has them in both orders."""
+        conditions = {self._text(record, "view") for record in self._records}
+        return verdict_classes(labels) if conditions & {*SWAPPED} else []
+
     def _guessed(self) -> list[str]:
-        """The whole numbers from the least to the greatest, if all labels are numbers."""
+        """The verdicts of a judge, or the whole numbers from the least to the greatest."""
         said = [self._text(r, part) for r in self._records for part in ("label", "gold")]
         known = list(dict.fromkeys(text for text in said if text))
         numbers = [int(text.removesuffix(".0")) for text in known if _is_whole(text)]
@@ -136,6 +147,9 @@ class PredictionRows:
                 f"{self.table.file}: the labels are decimal scores, such as {known[0]}; name their "
                 "range, and what counts as the same: --scale 0..10 --within 0.5"
             )
+        if len(numbers) < len(known) and (verdicts := self._verdict_classes(known)):
+            self.notes.append(f"the scale was taken to be {', '.join(verdicts)}")
+            return verdicts
         if len(numbers) < len(known):
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
             raise Problem(
