@@ -21,7 +21,7 @@ import polars as pl
 from flipmeter import Run
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
-from flipmeter.paper.claims import paper_claims
+from flipmeter.paper.claims import Decided, paper_claims
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
 from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
@@ -30,6 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)
 WORDS = {"": "words", "pipeline=pointwise+batch": "words, batch calibration"}
 RULED_OUT = "by construction"
+UNMEASURED = "not measurable"
 Record = dict[str, Any]
 
 
@@ -37,22 +38,32 @@ Record = dict[str, Any]
 
 
 def claims_table(named: Sequence[str]) -> str:
-    """Every claim with what was found, one column of words for each rater."""
-    runs = dict(one.split("=", 1) for one in named)
-    unknown = [name for name in runs if name not in PHASES]
-    if unknown:
-        raise Problem(f"--claims {unknown[0]}: phases are {', '.join(PHASES)}")
-    folders: dict[Phase, list[Path]] = {
-        phase: [Path(text) for text in runs[phase].split(",")] for phase in PHASES if phase in runs
-    }
-    opened = {phase: Run(*some) for phase, some in folders.items()}
-    answer = PaperAnswer(PhaseRuns(opened), chosen_claims([]))
-    rows = [["claim of the paper", "rater", "here", "because"]]
-    for name, rater, decided in answer.decided:
-        if paper_claims[name].phase in opened:
-            says = f"{name}: {paper_claims[name].says}"
-            rows.append([says, rater, decided.word, decided.reason])
-    return markdown_table(rows)
+    """Every claim that a run can decide, with what was found, and the names of the others."""
+    rows = [["claim of the paper", "data", "here", "because"]]
+    open_ones: dict[str, None] = {}
+    for text in named:
+        phase, _, folder = text.partition("=")
+        if phase not in PHASES:
+            raise Problem(f"--claims {text}: write PHASE=RUN; phases are {', '.join(PHASES)}")
+        run = Run(*folder.split(","))
+        about = _about(run)
+        for name, decided in _decided(phase, run):
+            if decided.word == UNMEASURED:
+                open_ones[name] = None
+            else:
+                says = f"{name}: {paper_claims[name].says}"
+                rows.append([says, about, decided.word, decided.reason])
+    decided_ones = {row[0].partition(":")[0] for row in rows[1:]}
+    missing = [name for name in open_ones if name not in decided_ones]
+    told = f"\n\nNot measured in these runs: {', '.join(missing)}." if missing else ""
+    return markdown_table(rows) + told
+
+
+def _decided(phase: Phase, run: Run) -> Iterator[tuple[str, Decided]]:
+    """The claims of a phase with what a run says of them."""
+    names = [name for name in chosen_claims([]) if paper_claims[name].phase == phase]
+    for name, _, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
+        yield name, decided
 
 
 # --- what levels change -------------------------------------------------------------------------
@@ -160,11 +171,14 @@ def _rank(one: Contender) -> tuple[float, float]:
 
 
 def _about(run: Run) -> str:
-    rater = ", ".join(run.decisions["rater"].unique(maintain_order=True).to_list())
-    n_items = run.decisions.filter(level="")["item"].n_unique()
-    n_classes = max(run.decisions.filter(level="")["n_classes"].to_list())
-    data = ", ".join(run.decisions["dataset"].unique(maintain_order=True).to_list())
-    return f"{rater}, {data.partition('/')[0]}, {n_classes} classes, {n_items} items"
+    base = run.decisions.filter(level="")
+    rater, data = (
+        ", ".join(base[name].unique(maintain_order=True)) for name in ("rater", "dataset")
+    )
+    n_items, n_classes = base["item"].n_unique(), max(base["n_classes"].to_list())
+    shots = run.study.base.get("shots", 5)
+    shown = f"{n_classes} classes, {shots} demonstration{'s' * (shots != 1)} of each"
+    return f"{rater}, {data.partition('/')[0]}, {shown}, {n_items} items"
 
 
 def _base_accuracy(run: Run) -> dict[str, Record]:
@@ -251,7 +265,7 @@ def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE=RUN[,RUN]")
+    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE=RUN")
     parser.add_argument("--levels", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--fronts", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--write", action="store_true", help="put the tables into the docs")
