@@ -1,6 +1,7 @@
 """Write the tables of docs/findings.md from run folders.
 
-    python benchmarks/findings.py [--claims PHASE=RUN ...] [--levels RUN ...] [--fronts RUN ...]
+    python benchmarks/findings.py [--claims PHASE[:CLAIM]=RUN ...]
+        [--levels RUN ...] [--fronts RUN ...] [--write]
 
 `--claims` decides the paper's claims on runs of its phases, `--levels` shows what prompt factors
 and pipelines change, `--fronts` holds raters against the plain prompt with words and says which to
@@ -30,7 +31,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)
 WORDS = {"": "words", "pipeline=pointwise+batch": "words, batch calibration"}
 RULED_OUT = "by construction"
-UNMEASURED = "not measurable"
+UNMEASURED, IN_PART = "not measurable", "asked in part"
 Record = dict[str, Any]
 
 
@@ -42,26 +43,38 @@ def claims_table(named: Sequence[str]) -> str:
     rows = [["claim of the paper", "data", "here", "because"]]
     open_ones: dict[str, None] = {}
     for text in named:
-        phase, _, folder = text.partition("=")
+        where, _, folder = text.partition("=")
+        phase, _, only = where.partition(":")
         if phase not in PHASES:
             raise Problem(f"--claims {text}: write PHASE=RUN; phases are {', '.join(PHASES)}")
-        run = Run(*folder.split(","))
+        run = Run(folder)
         about = _about(run)
-        for name, decided in _decided(phase, run):
-            if decided.word == UNMEASURED:
+        for name, decided in _decided(phase, run, only):
+            word, why = _said(decided)
+            if word == UNMEASURED:
                 open_ones[name] = None
             else:
-                says = f"{name}: {paper_claims[name].says}"
-                rows.append([says, about, decided.word, decided.reason])
+                rows.append([f"{name}: {paper_claims[name].says}", about, word, why])
     decided_ones = {row[0].partition(":")[0] for row in rows[1:]}
     missing = [name for name in open_ones if name not in decided_ones]
     told = f"\n\nNot measured in these runs: {', '.join(missing)}." if missing else ""
     return markdown_table(rows) + told
 
 
-def _decided(phase: Phase, run: Run) -> Iterator[tuple[str, Decided]]:
-    """The claims of a phase with what a run says of them."""
-    names = [name for name in chosen_claims([]) if paper_claims[name].phase == phase]
+def _said(decided: Decided) -> tuple[str, str]:
+    """The word for a claim and its reason; of one that was asked in part, the parts that were."""
+    asked = [part for part in decided.parts if part.word != UNMEASURED]
+    if decided.word != UNMEASURED or not asked:
+        return decided.word, decided.reason
+    told = "; ".join(f"{part.text}: {part.word}, {part.number}" for part in asked)
+    return IN_PART, f"{told}; {len(decided.parts) - len(asked)} parts were not asked"
+
+
+def _decided(phase: Phase, run: Run, only: str) -> Iterator[tuple[str, Decided]]:
+    """The claims of a phase, or one of them, with what a run says of them."""
+    names = [
+        name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
+    ]
     for name, _, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
         yield name, decided
 
@@ -265,7 +278,7 @@ def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE=RUN")
+    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE[:CLAIM]=RUN")
     parser.add_argument("--levels", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--fronts", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--write", action="store_true", help="put the tables into the docs")
