@@ -13,7 +13,8 @@ import flipmeter as fm
 from flipmeter.measure import judge, measure
 from flipmeter.measure.inference import Row, verdict, verdicts
 from flipmeter.measure.inference.headlines import headlines
-from flipmeter.measure.panel.panel import compared, read_panel
+from flipmeter.measure.panel.panel import compared
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.probe import contrasts_of
 from flipmeter.types import Problem
 

@@ -15,7 +15,7 @@ import pytest
 
 import flipmeter as fm
 from flipmeter.measure import verdict, verdicts
-from flipmeter.measure.panel.panel import read_panel
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.report import finding_lines
 from flipmeter.types import Contrast
 from report_runs import simulated

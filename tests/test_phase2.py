@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 
 from changed_runs import changed
-from flipmeter.measure import measure_aspects
+from flipmeter.measure import Parts, measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.report.page.origin import conditions_grid, models_grid
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import Rating, seat
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.rows import spent
+from flipmeter.run.record.rows import PLACE, tally
 from flipmeter.run.results.gather import costs, gather, sentences
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
@@ -239,7 +239,7 @@ def test_every_count_holds_what_items_share(tmp_path: Path) -> None:
     run = performed(tmp_path, "pointwise+contextual", probes=["label_order"], models=[priced])
     calls = dict(run.estimates.filter(metric="calls").select("level", "value").iter_rows())
     assert calls == {"": 1, "pipeline=pointwise+contextual": pytest.approx(1 + 3 / 20)}
-    taken = spent(run.decisions)
+    taken = run.tally
     assert taken["n_calls"].sum() == len(run.calls) == 2 * 20 + 2 * 23
     own = run.decisions["prompt_tokens"].sum()
     shared = run.decisions.filter(view="base")["shared_prompt_tokens"].max()
@@ -252,7 +252,8 @@ def test_every_count_holds_what_items_share(tmp_path: Path) -> None:
 def test_runs_of_before_have_no_tokens_that_items_share(tmp_path: Path) -> None:
     run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
     old = run.decisions.select(pl.exclude("^shared_.*_tokens$"))
-    assert spent(old)["prompt_tokens"].sum() == old["prompt_tokens"].sum()
+    taken = tally(Parts(old.lazy().with_row_index(PLACE)))
+    assert taken["prompt_tokens"].sum() == old["prompt_tokens"].sum()
 
 
 def test_the_report_counts_what_items_share(tmp_path: Path) -> None:

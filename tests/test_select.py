@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from changed_runs import changed
 from conftest import ROOT, Cli
 from flipmeter.base.pareto import non_dominated
 from flipmeter.measure import choose, held_out, propose, read_field, standings
@@ -713,7 +714,7 @@ def test_what_to_try_next_calls_a_prompt_file_by_its_name(tmp_path: Path) -> Non
     )
     better = pl.col("level") != ""
     altered = run.decisions.with_columns(rank=pl.when(better).then("gold").otherwise("rank"))
-    run.__dict__["decisions"] = altered
+    run = changed(run.folder, decisions=altered)
     tried = propose_next(run, select(run), "sim/first-slot").configs.values()
     assert {"prompt": "built-in", "label_format": "natural_language"} in tried
 

@@ -432,5 +432,5 @@ class Run(Printed):
     def _choices(self) -> list[Choice]:
         from flipmeter.ship.choices import choices_of
 
-        is_compared = self.decisions.select("rater", "level").n_unique() > 1
+        is_compared = self.source.tally.select("rater", "level").n_unique() > 1
         return choices_of(self.source) if is_compared else []

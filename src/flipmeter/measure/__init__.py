@@ -44,7 +44,8 @@ from flipmeter.measure.inference.sequential.power import (
     refuse_unreachable,
 )
 from flipmeter.measure.inference.sequential.watch import Watch, Watched
-from flipmeter.measure.panel.panel import Panel, compared, read_panel
+from flipmeter.measure.panel.panel import Panel, compared
+from flipmeter.measure.panel.reading import Panels, Parts
 from flipmeter.measure.statistics.formulas import mcnemar, paper_round, wilson
 
 __all__ = [
@@ -59,6 +60,8 @@ __all__ = [
     "LevelChoice",
     "Limit",
     "Panel",
+    "Panels",
+    "Parts",
     "PowerPlan",
     "Proposal",
     "Standing",
@@ -105,7 +108,6 @@ __all__ = [
     "rank_systems",
     "read_claim",
     "read_field",
-    "read_panel",
     "refuse_unreachable",
     "residuals",
     "rows_of",

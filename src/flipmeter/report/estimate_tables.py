@@ -10,7 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.types import JUDGED, Contrast
+from flipmeter.types import (
+    FAULTS,
+    JUDGED,
+    Contrast,
+)
 
 WORD_STYLE = {
     "flips": "bold red",
@@ -269,14 +273,16 @@ def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
     return lines
 
 
-def failures_line(decisions: pl.DataFrame) -> str:
-    """The number of decisions without a class, by fault and view; empty if there are none."""
-    faults = decisions.filter(pl.col("fault") != "")
-    if faults.is_empty():
+def failures_line(tally: pl.DataFrame) -> str:
+    """How many decisions have no class, by fault and view; empty when there are none."""
+    n_faults = int(tally["n_faults"].sum())
+    if not n_faults:
         return ""
-    counts = faults.group_by("rater", "view", "fault").len().sort("rater", "view", "fault")
+    kinds = tally.unpivot(FAULTS, index=["rater", "view"], variable_name="fault", value_name="len")
+    counts = kinds.group_by("rater", "view", "fault").agg(pl.col("len").sum())
+    counts = counts.filter(pl.col("len") > 0).sort("rater", "view", "fault")
     parts = [f"{r['rater']} {r['view']}: {r['len']} {r['fault']}" for r in counts.to_dicts()]
-    return f"no class in {len(faults)} of {len(decisions)} decisions ({'; '.join(parts)})"
+    return f"no class in {n_faults} of {tally['n'].sum()} decisions ({'; '.join(parts)})"
 
 
 def p_value(p: float | None) -> str:

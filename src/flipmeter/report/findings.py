@@ -11,7 +11,7 @@ import polars as pl
 
 from flipmeter.report.configurations import Choice, NextStep
 from flipmeter.report.headline import Headline
-from flipmeter.report.pairs import WHOSE, Where
+from flipmeter.report.pairs import WHOSE, PairTables, Where
 from flipmeter.report.sentences import Sentence, finding_lines
 from flipmeter.types import Contrast, Scale
 
@@ -85,10 +85,12 @@ class Findings:
     mode: str
     margin: float
     contrasts: tuple[Contrast, ...]
-    decisions: pl.DataFrame
+    scan: pl.LazyFrame
+    tally: pl.DataFrame
+    n_items: int
     estimates: pl.DataFrame
     verdicts: pl.DataFrame
-    pairs: pl.DataFrame
+    pairs: PairTables
     phase0: pl.DataFrame
     residuals: pl.DataFrame | None
     sentences: Sequence[Sentence]
@@ -100,11 +102,15 @@ class Findings:
     study: str
     environment: Mapping[str, Any]
     costs: Mapping[str, float]
-    spent: pl.DataFrame
     browser: Browser = field(default_factory=Browser)
     aspects: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     choices: Sequence[Choice] = ()
     next_steps: Sequence[NextStep] = ()
+
+    @cached_property
+    def decisions(self) -> pl.DataFrame:
+        """All decisions, read when a section asks for them; `tally` counts them by condition."""
+        return self.scan.collect()
 
     @property
     def headline(self) -> Headline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,6 +18,9 @@ OF_SCORES = ("scale_from", "scale_to", "tolerance")
 SHOWN_FIRST, SHOWN_SECOND = "answer shown first", "answer shown second"
 FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
 LOWER_SCORES, HIGHER_SCORES = "lower scores", "higher scores"
+
+PLACE = "at"
+"""The number of the first decision of a pair, where decisions are numbered."""
 
 Where = tuple[str, str, str, str]
 """Rater, dataset, level and contrast."""
@@ -62,9 +65,10 @@ def _has_scores(decisions: pl.LazyFrame) -> bool:
 
 def _paired(decisions: pl.LazyFrame, contrast: Contrast, *, has_scores: bool) -> pl.LazyFrame:
     a, b = (decisions.filter(view=view) for view in contrast.views)
-    both = a.select(*SAME, "gold", "n_classes", "labels", "nominal", *OF_SCORES, *SIDE).join(
-        b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left"
-    )
+    place = [PLACE] if PLACE in decisions.collect_schema() else []
+    both = a.select(
+        *SAME, *place, "gold", "n_classes", "labels", "nominal", *OF_SCORES, *SIDE
+    ).join(b.select(*SAME, *SIDE), on=SAME, suffix="_b", maintain_order="left")
     moved = pl.col("rank_b") - pl.col("rank")
     if contrast.reverses_labels:
         # A class stands at its own slot in one list and at the mirrored one in the other.
@@ -139,8 +143,7 @@ class Matrix:
 
 def matrices(pairs: pl.DataFrame) -> Iterator[Matrix]:
     """Yield the table of both answers for each contrast, seeds together."""
-    listed = pairs.filter(pl.col("scale_from").is_null())  # decimal scores have no classes
-    for where, rows in listed.group_by(*WHOSE, maintain_order=True):
+    for where, rows in _in_classes(pairs).group_by(*WHOSE, maintain_order=True):
         counts = rows.group_by("rank", "rank_b").len()
         rater, dataset, level, contrast = (str(part) for part in where)
         yield Matrix(
@@ -148,6 +151,10 @@ def matrices(pairs: pl.DataFrame) -> Iterator[Matrix]:
             int(rows["n_classes"][0]),
             {(a, b): n for a, b, n in counts.iter_rows()},
         )
+
+
+def _in_classes(pairs: pl.DataFrame) -> pl.DataFrame:
+    return pairs.filter(pl.col("scale_from").is_null())  # decimal scores have no classes
 
 
 @dataclass(frozen=True)
@@ -166,10 +173,9 @@ class SlotShares:
 
 def slot_shares(pairs: pl.DataFrame, contrasts: Sequence[Contrast]) -> Iterator[SlotShares]:
     """Yield slot shares at the base for every pair of views that reverses the label list."""
-    reversing = [contrast.name for contrast in contrasts if contrast.reverses_labels]
-    is_read = (pl.col("slot") > 0) & (pl.col("slot_b") > 0)
-    chosen = pairs.filter(is_read, pl.col("contrast").is_in(reversing), level="")
-    for (rater, dataset), rows in chosen.group_by("rater", "dataset", maintain_order=True):
+    for (rater, dataset), rows in _in_slots(pairs, contrasts).group_by(
+        "rater", "dataset", maintain_order=True
+    ):
         n_classes = int(rows["n_classes"][0])
         slots = pl.concat([rows["slot"], rows["slot_b"].alias("slot")])
         gold = rows["gold"].drop_nulls()
@@ -178,7 +184,86 @@ def slot_shares(pairs: pl.DataFrame, contrasts: Sequence[Contrast]) -> Iterator[
         yield SlotShares(str(rater), str(dataset), _shares(slots, n_classes), expected, len(slots))
 
 
+def _in_slots(pairs: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
+    reversing = [contrast.name for contrast in contrasts if contrast.reverses_labels]
+    is_read = (pl.col("slot") > 0) & (pl.col("slot_b") > 0)
+    return pairs.filter(is_read, pl.col("contrast").is_in(reversing), level="")
+
+
 def _shares(places: pl.Series, n_places: int) -> tuple[float, ...]:
     return tuple(
         float((places == place).sum()) / max(len(places), 1) for place in range(1, n_places + 1)
     )
+
+
+# --- all pairs of a run -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairTables:
+    """What is counted of all pairs at the base, and the flips to look at first.
+
+    `flips` are in the order of contrasts and decisions. Those left out come later than `MOST` of
+    others where contrasts take turns, with `AT_ONCE` flips each time; `n_flips` counts them, too.
+    """
+
+    matrices: Sequence[Matrix]
+    slots: Sequence[SlotShares]
+    flips: pl.DataFrame
+    n_flips: int
+
+
+AT_ONCE = 5
+"""How many flips of one contrast are shown before another has its turn."""
+MOST = 4_000
+"""More flips than a page ever has room for."""
+CONTRAST = "nth"
+
+
+def count_pairs(parts: Iterable[pl.LazyFrame], contrasts: Sequence[Contrast]) -> PairTables:
+    """Pair up numbered decisions, one part and one contrast after the other."""
+    shown = [pair for contrast in contrasts for pair in contrast.pairs]
+    squares: dict[tuple[int, int], Matrix] = {}
+    slots: dict[tuple[int, int], SlotShares] = {}
+    flips: list[pl.DataFrame] = []
+    n_flips = 0
+    for part in parts:
+        turned = []
+        for nth, pair in enumerate(shown or [Contrast("", ("", ""))]):
+            pairs = lazy_pairs(part, [pair]).collect(engine="streaming").sort(PLACE)
+            pairs = pairs.with_columns(pl.lit(nth).alias(CONTRAST))
+            base = pairs.filter(level="")
+            found = matrices(base), _starts(_in_classes(base), WHOSE)
+            squares |= {start: one for one, start in zip(*found, strict=True)}
+            turned += [base] if pair.reverses_labels else []
+            mine = flipped(pairs)
+            n_flips += len(mine)
+            flips = [_first_turns(pl.concat([*flips, mine]))]
+        if turned:
+            whole = pl.concat(turned)
+            shares = slot_shares(whole, shown), _starts(_in_slots(whole, shown), WHOSE[:2])
+            slots |= {start: one for one, start in zip(*shares, strict=True)}
+    kept = pl.concat(flips).sort(CONTRAST, PLACE)
+    return PairTables(_sorted(squares), _sorted(slots), kept, n_flips)
+
+
+def _starts(pairs: pl.DataFrame, whose: Sequence[str]) -> list[tuple[int, int]]:
+    """The contrast and decision with which each group begins."""
+    begins = pairs.group_by(whose, maintain_order=True).agg(pl.col(CONTRAST, PLACE).first())
+    return begins.select(CONTRAST, PLACE).rows()
+
+
+def _first_turns(flips: pl.DataFrame) -> pl.DataFrame:
+    """Leave out flips whose turn comes after `MOST` others, whoever begins."""
+    turns = flips.with_columns((pl.int_range(pl.len()).over(WHOSE) // AT_ONCE).alias("turn"))
+    by_turn = turns.group_by("turn").len().sort("turn").with_columns(pl.col("len").cum_sum())
+    enough = by_turn.filter(pl.col("len") >= MOST)["turn"]
+    kept = turns if enough.is_empty() else turns.filter(pl.col("turn") <= enough[0])
+    return kept.drop("turn")
+
+
+Counted = TypeVar("Counted")
+
+
+def _sorted(found: Mapping[tuple[int, int], Counted]) -> list[Counted]:
+    return [one for _, one in sorted(found.items(), key=lambda each: each[0])]

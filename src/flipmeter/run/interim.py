@@ -25,12 +25,17 @@ class Interim:
 
     contrasts: Sequence[Contrast] = ()
     known: Mapping[str, Reply] = field(default_factory=dict)
+    _lot: Sequence[Condition] = ()
     _waiting: dict[str, list[tuple[Condition, Call]]] = field(default_factory=dict)
     _ranks: dict[tuple[str, ...], int] = field(default_factory=dict)
     _counts: dict[Whose, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def expect(self, conditions: Sequence[Condition], calls: Iterable[Call]) -> None:
-        """Note what will be asked next."""
+        """Note what will be asked next; both answers of a pair are asked in one lot."""
+        if conditions is not self._lot:
+            self._lot = conditions
+            self._waiting.clear()
+            self._ranks.clear()
         for call in calls:
             condition, ask = conditions[call.condition], call.ask
             is_answer = condition.rater.pipeline == "pointwise" and not call.draw and not ask.part

@@ -19,7 +19,7 @@ def select_by_factor(
     run: Run, by: str | None = None, *, rater: str | None = None
 ) -> dict[str, tuple[LevelChoice, ...]]:
     """Choose levels for every rater, or for the one that is named."""
-    raters = run.decisions["rater"].unique(maintain_order=True).to_list()
+    raters = run.named("rater")
     if rater is not None and rater not in raters:
         raise Problem(f"no model named '{rater}' in this run{suggestion(rater, raters)}")
     found = {name: levels_of_rater(run, name, by) for name in ([rater] if rater else raters)}

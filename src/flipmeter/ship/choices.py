@@ -24,7 +24,7 @@ def findings(run: Run, *, with_items: bool = True) -> Findings:
 
 def choices_of(run: Run) -> list[Choice]:
     """What to use on each dataset: the best shown to flip less than the margin allows."""
-    names = run.decisions.filter(level="")["dataset"].unique(maintain_order=True)
+    names = run.tally.filter(level="")["dataset"].unique(maintain_order=True)
     return [_choice(run, str(name)) for name in names]
 
 

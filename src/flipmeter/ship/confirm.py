@@ -261,7 +261,7 @@ def _missing(run: Run) -> str:
     """What a run lacks to be whole."""
     if run.stopped:
         return run.stopped
-    failed = int((run.decisions["fault"] == "error").sum())
+    failed = int(run.tally["error"].sum())
     return f"{failed} decisions failed after retries" if failed else ""
 
 
@@ -274,7 +274,7 @@ def _verdicts(run: Run, limits: Mapping[str, float], unreadable_limit: float) ->
     for contrast in run.contrasts:
         if contrast.name in limits:
             ((row, verdict),) = judge(
-                run.panel,
+                run.panels,
                 [contrast],
                 margin=limits[contrast.name],
                 unreadable_limit=unreadable_limit,
@@ -326,5 +326,5 @@ def _entry(limit: float, found: Verdict) -> ConfirmedContrast:
 
 def _score(run: Run, by: By) -> EstimateEntry:
     """How good the rater is on these items."""
-    (found,) = standings(read_field(run.decisions, (), by=by, cost="none"))
+    (found,) = standings(read_field(run.parts.decisions, (), by=by, cost="none"))
     return EstimateEntry.of(found.score)

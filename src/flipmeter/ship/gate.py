@@ -215,18 +215,18 @@ def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> C
     if reference is not None:
         _refuse_other_data(run, reference)
     contrasts = _contrasts(run, reference)
-    named, wild = _limits(gate, run.decisions, contrasts)
+    named, wild = _limits(gate, run.tally, contrasts)
     held = hold_limits(
         run.decisions,
         contrasts,
         {key: [*named[key], *wild[key]] for key in named},
-        panel=run.panel,
+        panel=run.panels.whole,
         reference=None if reference is None else reference.decisions,
         alpha=gate.alpha,
     )
     claims, left_out = _applicable(held, named)
     notes = [f"{rater}: {text}" for rater, text in run.warnings.items()]
-    return Checked(run.study.name, in_order(claims, run.decisions), (*notes, *left_out))
+    return Checked(run.study.name, in_order(claims, run.tally), (*notes, *left_out))
 
 
 def _without_drift(gate: Gate) -> Gate:
@@ -255,12 +255,12 @@ _Wanted = dict[Key, list[Limit]]
 
 
 def _limits(
-    gate: Gate, decisions: pl.DataFrame, contrasts: Sequence[Contrast]
+    gate: Gate, conditions: pl.DataFrame, contrasts: Sequence[Contrast]
 ) -> tuple[_Wanted, _Wanted]:
     """The limits of every rater, dataset and level: those named, and those by pattern."""
-    groups = decisions.select("rater", "dataset", "level").unique(maintain_order=True)
+    groups = conditions.select("rater", "dataset", "level").unique(maintain_order=True)
     keys: list[Key] = groups.rows()
-    views = decisions["view"].unique(maintain_order=True).to_list()
+    views = conditions["view"].unique(maintain_order=True).to_list()
     named: _Wanted = {key: [] for key in keys}
     wild: _Wanted = {key: [] for key in keys}
     for rule in gate.each:

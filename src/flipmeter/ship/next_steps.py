@@ -94,7 +94,7 @@ def _use(run: Run, choice: Choice) -> Iterator[NextStep]:
         return
     several = len({one.rater for one in choice.configurations}) > 1
     name = shown_configuration(used, several_raters=several)
-    datasets = run.decisions["dataset"].n_unique()
+    datasets = run.tally["dataset"].n_unique()
     on = f" on {choice.dataset}" if datasets > 1 else ""
     only = f" --dataset {quote(choice.dataset)}" if datasets > 1 else ""
     yield NextStep(
@@ -127,7 +127,7 @@ def _held_out(choice: Choice) -> str:
 
 def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     """A rater that flips alone has nothing to be compared with."""
-    is_alone = len(run.decisions.select("rater", "level").unique()) == 1
+    is_alone = len(run.tally.select("rater", "level").unique()) == 1
     if is_alone and (measured["word"] == "flips").any():
         formats = "vary={label_format: [letter, natural_language, neutral_id]}"
         yield NextStep(

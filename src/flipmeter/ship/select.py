@@ -31,6 +31,7 @@ from flipmeter.measure import (
 from flipmeter.measure.effects.field import By, Candidate, Cost
 from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, judge
+from flipmeter.measure.panel.frame import distinct
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.registry import suggestion
 from flipmeter.run.record.folder import Run
@@ -158,16 +159,12 @@ def select(
     of its probe. `seed` draws the held-out halves.
     """
     name = _dataset(run, dataset)
-    asked = run.decisions
+    asked, own = run.tally, run.parts.decisions.filter(dataset=name)
     if rater is not None:
-        _known(rater, asked["rater"].unique(maintain_order=True).to_list(), "model")
-        asked = asked.filter(rater=rater)
-    own = asked.filter(dataset=name)
-    left_out = [
-        one
-        for one in asked["level"].unique(maintain_order=True)
-        if one not in own["level"].unique()
-    ]
+        _known(rater, run.named("rater"), "model")
+        asked, own = asked.filter(rater=rater), own.filter(rater=rater)
+    here = asked.filter(dataset=name)["level"].unique().to_list()
+    left_out = [one for one in asked["level"].unique(maintain_order=True) if one not in here]
     proof = ruled_out(run, flip_proof)
     own, can_flip = _flip_proof(run, own, proof) if proof else (own, ())
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
@@ -199,11 +196,11 @@ def _flip_limits(field: Field, max_flip: Mapping[str, float]) -> dict[str, float
 
 
 def _dataset(run: Run, dataset: str | None) -> str:
-    names = run.decisions["dataset"].unique(maintain_order=True).to_list()
+    names = run.named("dataset")
     if dataset is not None:
         _known(dataset, names, "dataset")
         return dataset
-    at_base = run.decisions.filter(level="")["dataset"].unique(maintain_order=True).to_list()
+    at_base = run.tally.filter(level="")["dataset"].unique(maintain_order=True).to_list()
     if len(at_base) != 1:
         raise Problem(
             f"this run has several datasets ({', '.join(at_base)}), and a rater is shipped for one "
@@ -237,8 +234,8 @@ def ruled_out(run: Run, names: Sequence[str]) -> list[Contrast]:
 
 
 def _flip_proof(
-    run: Run, decisions: pl.DataFrame, proof: Sequence[Contrast]
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    run: Run, decisions: pl.LazyFrame, proof: Sequence[Contrast]
+) -> tuple[pl.LazyFrame, tuple[str, ...]]:
     """The decisions of the candidates on which some contrasts cannot flip, and the other names."""
     rows = [row for row, _ in judge(decisions, proof)]
     ways = {(row.key[0], row.key[2]) for row in rows}
@@ -249,10 +246,12 @@ def _flip_proof(
             f"no configuration of this run rules out flips of {named}; add pipelines that do "
             "(docs/flip-proof.md): orbit for P1, cumulative or labelwise for P1 and P2"
         )
-    order = decisions.select("rater", "level").unique(maintain_order=True).rows()
+    order = distinct(decisions, "rater", "level")
     kept = pl.DataFrame([one for one in order if one not in able], ["rater", "level"], orient="row")
     shown = tuple(shown_candidate((r, lev)) for r, lev in order if (r, lev) in able)
-    return decisions.join(kept, on=["rater", "level"], how="semi", maintain_order="left"), shown
+    return decisions.join(
+        kept.lazy(), on=["rater", "level"], how="semi", maintain_order="left"
+    ), shown
 
 
 def _named(field: Field, rater: str | None, level: str) -> int:

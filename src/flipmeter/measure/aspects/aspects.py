@@ -19,7 +19,9 @@ from flipmeter.measure.aspects.slots import slot_rows
 from flipmeter.measure.aspects.systems import system_rows
 from flipmeter.measure.aspects.worst import worst_rows
 from flipmeter.measure.estimates.long_table import Rows, as_frame
-from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.measure.panel.frame import Decisions
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.statistics.multiplicity import adjusted
 from flipmeter.registry import Registry
 from flipmeter.types import Contrast, Mode, Problem
@@ -104,7 +106,7 @@ _add(
 
 
 def measure_aspects(
-    decisions: pl.DataFrame | Panel,
+    decisions: Decisions | Panel | Panels,
     contrasts: Sequence[Contrast],
     names: Sequence[str] | None = None,
     *,
@@ -118,18 +120,19 @@ def measure_aspects(
     metric adjusted beside the raw ones. `costs` are for `worst`. The mode changes nothing here.
     """
     wanted = {name: ASPECTS[name] for name in (ASPECTS if names is None else names)}
-    panel = read_panel(decisions, reproducible)
-    if panel.nominal.all() and all(aspect.needs_order for aspect in wanted.values()):
+    panels = panels_of(decisions, reproducible)
+    needs_order = all(aspect.needs_order for aspect in wanted.values())
+    if needs_order and all(panel.nominal.all() for panel in panels):
         raise Problem(
             f"{', '.join(wanted)}: not defined, because the scale is nominal and no class is "
             "farther from another; --show matrix shows which classes are exchanged"
         )
-    return {
-        name: adjusted(
-            as_frame(list(_rows(aspect, panel, contrasts, costs)), panel.keys, mode, panel.nominal)
-        )
-        for name, aspect in wanted.items()
-    }
+    found: dict[str, list[pl.DataFrame]] = {name: [] for name in wanted}
+    for panel in panels:
+        for name, aspect in wanted.items():
+            rows = list(_rows(aspect, panel, contrasts, costs))
+            found[name].append(as_frame(rows, panel.keys, mode, panel.nominal))
+    return {name: adjusted(pl.concat(tables)) for name, tables in found.items()}
 
 
 def _rows(

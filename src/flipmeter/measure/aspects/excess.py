@@ -8,7 +8,6 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS
@@ -22,7 +21,7 @@ from flipmeter.measure.panel.checked import (
     ratio,
     same_length,
 )
-from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
@@ -31,7 +30,8 @@ from flipmeter.measure.panel.groups import (
     one_group,
     undefined,
 )
-from flipmeter.measure.panel.panel import ABSENT, KEY, Panel, by_construction, compared
+from flipmeter.measure.panel.panel import ABSENT, Panel, by_construction, compared
+from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import NO_CLASS, Contrast, Estimate
@@ -210,31 +210,43 @@ def _runs(panel: Panel, view: str, settled: Booleans) -> Ranks:
 # --- warnings ---------------------------------------------------------------------------------
 
 
-def _moved(rank: pl.Expr) -> pl.Expr:
-    """Whether the ranks of a group of rows are not all the same; "no class" is one of its own."""
-    some_failed = (rank.min() == NO_CLASS) & (rank.max() > NO_CLASS)
-    return some_failed | (rank.max() - rank.min() > pl.col("tolerance").max().fill_null(0))
+def _repeated(panel: Panel) -> Iterator[tuple[str, int, int, int]]:
+    """By group its rater, the items that a view asked again, and those moved and those all read.
+
+    "No class" is a class of its own.
+    """
+    for view in dict.fromkeys(name for name, _ in panel.ranks):
+        runs = [panel.ranks[name, repeat] for name, repeat in panel.ranks if name == view]
+        again = [panel.asked(run) for run in panel.ranks if run[0] == view and run[1] > 0]
+        if not again:
+            continue
+        highest = np.max(runs, axis=0)
+        lowest = np.min([np.where(run == ABSENT, highest, run) for run in runs], axis=0)
+        n_runs = np.sum([run != ABSENT for run in runs], axis=0)
+        kept = np.any(again, axis=0) & (n_runs > 1)
+        some_failed = (lowest == NO_CLASS) & (highest > NO_CLASS)
+        moved = some_failed | (highest - lowest > panel.tolerance)
+        counts = (kept, kept & moved, kept & (lowest > NO_CLASS))
+        each = (panel.groups.count(marked).tolist() for marked in counts)
+        yield from zip(panel.keys["rater"], *each, strict=True)
 
 
 def noise_warnings(
-    decisions: pl.DataFrame, greedy: Collection[str], reproducible: Collection[str] = ()
+    decisions: Decisions | Panel | Panels,
+    greedy: Collection[str],
+    reproducible: Collection[str] = (),
 ) -> Mapping[str, list[str]]:
     """Say by rater when repeats look wrong: never different with sampling, different when greedy.
 
     `greedy` names the raters that do not sample; a reproducible one answers for itself elsewhere.
     """
-    frame, unit = checked(decisions), [*KEY, "view", "item"]
-    again = frame.filter(pl.col("repeat") > 0).select(unit).unique()
-    rank = pl.col("rank")
-    runs = frame.join(again, on=unit, how="semi").group_by(unit)
-    repeated = runs.agg(n_runs=pl.len(), moved=_moved(rank), is_read=rank.min() > NO_CLASS).filter(
-        pl.col("n_runs") > 1
-    )
-    counts = repeated.group_by("rater").agg(
-        n=pl.len(), n_moved=pl.col("moved").sum(), n_read=pl.col("is_read").sum()
-    )
+    counts: dict[str, tuple[int, int, int]] = {}
+    for panel in panels_of(decisions):
+        for rater, n, n_moved, n_read in _repeated(panel):
+            so_far = counts.get(rater, (0, 0, 0))
+            counts[rater] = (so_far[0] + n, so_far[1] + n_moved, so_far[2] + n_read)
     found: dict[str, list[str]] = {}
-    for rater, n, n_moved, n_read in counts.sort("rater").iter_rows():
+    for rater, (n, n_moved, n_read) in sorted(counts.items()):
         # Replies without a class may differ: that all are cut off says nothing of the temperature.
         if rater not in greedy and not n_moved and n_read >= ENOUGH_REPEATED:
             found[rater] = [

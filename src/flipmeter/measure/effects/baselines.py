@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from flipmeter.measure.effects.measured_items import MeasuredItems
+from flipmeter.measure.panel.frame import Decisions, distinct
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
 
@@ -67,7 +68,7 @@ def split_level(level: str) -> tuple[str, str]:
 
 
 def comparisons(
-    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
+    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
 ) -> list[LevelComparison]:
     """Hold every level against its rater's base, and every rater against the first one."""
     raters, datasets, levels = _seen(decisions)
@@ -94,7 +95,7 @@ def comparisons(
 
 
 def transfers(
-    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems], *, reference: str
+    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems], *, reference: str
 ) -> list[LevelComparison]:
     """Hold every rater against the reference, both at the base and both at each config."""
     raters, datasets, levels = _seen(decisions)
@@ -118,7 +119,7 @@ def transfers(
 
 
 def own_levels(
-    decisions: pl.DataFrame, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
+    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
 ) -> list[LevelComparison]:
     """Every rater at the base and at every level it was asked at, held against nothing."""
     raters, datasets, levels = _seen(decisions)
@@ -158,7 +159,7 @@ class Joint:
 
 
 def joints(
-    decisions: pl.DataFrame,
+    decisions: Decisions,
     keys: pl.DataFrame,
     sides: Sequence[MeasuredItems],
     configs: Mapping[str, Mapping[str, object]],
@@ -195,10 +196,10 @@ def _joint(
     return Joint(name, rater, levels, groups, missing)
 
 
-def _seen(decisions: pl.DataFrame) -> tuple[list[str], list[str], list[str]]:
+def _seen(decisions: Decisions) -> tuple[list[str], list[str], list[str]]:
     """Raters, datasets and levels in the order of the decisions."""
     raters, datasets, levels = (
-        decisions[name].cast(pl.String).unique(maintain_order=True).to_list()
+        [str(value) for (value,) in distinct(decisions, name)]
         for name in ("rater", "dataset", "level")
     )
     return raters, datasets, levels

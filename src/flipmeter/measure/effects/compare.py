@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,11 +20,19 @@ from flipmeter.measure.effects.measured_items import (
 from flipmeter.measure.effects.residuals import subtract
 from flipmeter.measure.estimates.moments import MOMENT_SCORES
 from flipmeter.measure.inference.significance import side_of_zero
-from flipmeter.measure.panel.frame import any_decimal, any_nominal, checked, quoted
+from flipmeter.measure.panel.frame import (
+    Decisions,
+    any_decimal,
+    any_nominal,
+    distinct,
+    quoted,
+    scanned,
+)
 from flipmeter.measure.statistics.formulas import mcnemar
 from flipmeter.measure.statistics.multiplicity import adjusted
 from flipmeter.types import Contrast, Problem
 
+Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
 FIRST, SECOND = "first", "second"
 BY_ITEM = "accuracy"
 """The score that McNemar's test can hold item against item; so can it every flip rate."""
@@ -32,9 +41,7 @@ ONE = 2
 """One dataset and the mean over it say the same."""
 
 
-def compare(
-    first: pl.DataFrame, second: pl.DataFrame, contrasts: Sequence[Contrast]
-) -> pl.DataFrame:
+def compare(first: Decisions, second: Decisions, contrasts: Sequence[Contrast]) -> pl.DataFrame:
     """Subtract a run from another, metric by metric, on the items that both have.
 
     Raters, datasets, levels and seeds are paired by name; where each run has one rater, these are
@@ -45,31 +52,45 @@ def compare(
     which are not independent.
     """
     pairs = [pair for contrast in contrasts for pair in contrast.pairs]
-    frames = same_raters(checked(first), checked(second))
-    both = pl.concat(
-        [
-            frame.with_columns(rater=pl.format("{}/{}", pl.lit(name), "rater"))
-            for name, frame in zip((FIRST, SECOND), frames, strict=True)
-        ]
-    )
-    keys, sides = read_sides(both, pairs, "recommended")
-    found = _comparisons(keys)
+    frames = same_raters(scanned(first).table, scanned(second).table)
     names = [contrast.name for contrast in pairs]
-    measurer = Measurer("recommended", names, any_nominal(both), any_decimal(both))
-    table = subtract(sides, measurer, found).drop("factor", "mode", "against")
+    nominal, decimal = (any(map(of, frames)) for of in (any_nominal, any_decimal))
+    tables: list[pl.DataFrame] = []
+    counts: dict[tuple[str, str, str], _Counts] = {}
+    for rater in _shared_raters(frames):  # what is measured of one is let go of before the next
+        keys, sides = read_sides(_of_rater(frames, rater), pairs, "recommended")
+        found = _comparisons(keys)
+        tables.append(subtract(sides, Measurer("recommended", names, nominal, decimal), found))
+        counts |= {
+            (one.rater, one.level, dataset): _discordant(sides, of)
+            for one in found
+            for dataset, of in {**one.pairs, "": list(chain(*one.pairs.values()))}.items()
+        }
+    if not counts:
+        raise Problem("the runs have no rater, dataset, level and seed in common; nothing to pair")
+    table = pl.concat(tables).drop("factor", "mode", "against")
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
-    counts = {
-        (one.rater, one.level, dataset): _discordant(sides, of)
-        for one in found
-        for dataset, of in {**one.pairs, "": list(chain(*one.pairs.values()))}.items()
-    }
-    return _judged(table, counts, measurer.names)
+    return _judged(table, counts, names)
 
 
-def same_raters(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _shared_raters(frames: Sequence[pl.LazyFrame]) -> list[str]:
+    first, second = ({name for (name,) in distinct(frame, "rater")} for frame in frames)
+    return sorted(first & second)
+
+
+def _of_rater(frames: Sequence[pl.LazyFrame], rater: str) -> pl.LazyFrame:
+    """The decisions of one rater in both runs, which its name tells apart."""
+    own = (frame.filter(pl.col("rater") == rater) for frame in frames)
+    return pl.concat(
+        one.with_columns(rater=pl.lit(f"{name}/{rater}"))
+        for name, one in zip((FIRST, SECOND), own, strict=True)
+    )
+
+
+def same_raters(first: Table, second: Table) -> tuple[Table, Table]:
     """Give the only rater of each run one name; otherwise names must meet."""
-    names = [frame["rater"].unique(maintain_order=True).to_list() for frame in (first, second)]
+    names = [[name for (name,) in distinct(frame, "rater")] for frame in (first, second)]
     if set(names[0]) & set(names[1]):
         return first, second
     if [len(own) for own in names] != [1, 1]:
@@ -92,8 +113,6 @@ def _comparisons(keys: pl.DataFrame) -> list[LevelComparison]:
         if run == SECOND and other is not None:
             one = found.setdefault((rater, level), LevelComparison("run", level, rater, rater))
             one.pairs.setdefault(dataset, []).append((seed, group, other))
-    if not found:
-        raise Problem("the runs have no rater, dataset, level and seed in common; nothing to pair")
     return list(found.values())
 
 

@@ -14,7 +14,8 @@ from flipmeter.measure.effects.gee import Outcomes
 from flipmeter.measure.effects.measured_items import contrasted
 from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.frame import checked
-from flipmeter.measure.panel.panel import KEY, Panel, read_panel
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.panel.units import differ
 from flipmeter.types import Contrast, Mode, Problem
 
@@ -49,10 +50,8 @@ def read_responses(
     frame = checked(decisions).filter(repeat=0)
     plan = _plan(frame["level"].unique(maintain_order=True).to_list())
     panel = read_panel(frame)
-    asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
-    item = asked["item"].rank("dense").cast(pl.Int64).to_numpy()
     level, dataset = _of_groups(panel, plan)
-    unit = _Units(item, level[panel.groups.of], dataset[panel.groups.of])
+    unit = _Units(panel.item, level[panel.groups.of], dataset[panel.groups.of])
     outcomes = list(_outcomes(panel, contrasts, views, mode))
     found = []
     for rater in frame["rater"].unique(maintain_order=True):

@@ -15,8 +15,9 @@ from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.inference.chosen import PairCounts
 from flipmeter.measure.inference.judge import replies_under
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
-from flipmeter.measure.panel.frame import checked, refuse_mae
-from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae
+from flipmeter.measure.panel.panel import Panel, compared
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.panel.units import differ
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
@@ -71,7 +72,7 @@ class Field:
 
 
 def read_field(
-    decisions: pl.DataFrame,
+    decisions: Decisions,
     contrasts: Sequence[Contrast],
     *,
     by: By = "accuracy",
@@ -86,17 +87,15 @@ def read_field(
     if by == "mae":
         refuse_mae(decisions, "by mae")
     axes = [contrast for contrast in contrasts if contrast.is_judged]
-    frame = checked(decisions).filter(repeat=0)
-    panel = read_panel(frame)
+    panel = read_panel(decisions.filter(repeat=0))
     if panel.keys["dataset"].n_unique() > 1:
         raise Problem("candidates are compared on one dataset; name it")
     sizes = sorted(set(panel.n_classes.tolist()))
     if len(sizes) > 1:
         raise Problem(f"candidates with {sizes} classes cannot be compared; leave some out")
-    base = (reference_of(frame), 0)
-    items = frame.select(*KEY, "item").unique().sort(*KEY, "item")["item"].rank("dense").to_numpy()
+    base, items = (panel.reference, 0), panel.item
     shared = _shared(panel, items, panel.asked(base) & (panel.gold > 0))
-    order = list(decisions.select("rater", "level").unique(maintain_order=True).iter_rows())
+    order = distinct(decisions, "rater", "level")
     who = [order.index(key) for key in panel.keys.select("rater", "level").iter_rows()]
     _, first, cluster = np.unique(panel.cluster[shared], return_index=True, return_inverse=True)
     table = _Table(np.array(who)[panel.groups.of[shared]], cluster, (len(order), len(first)))
@@ -112,7 +111,7 @@ def read_field(
         good=table.sums(_good(classes, gold, sizes[0], by, panel.tolerance[shared])) / rated,
         rated=rated,
         pairs=_pairs(panel, axes, shared, table),
-        cost=_costs(decisions, order, cost),
+        cost=_costs(decisions, order, cost, panel.reference),
         by=by,
     )
 
@@ -172,14 +171,14 @@ def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) 
     return PairCounts(asked, read, differ, varies)
 
 
-def _costs(decisions: pl.DataFrame, order: Sequence[Candidate], cost: Cost) -> Floats:
+def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, reference: str) -> Floats:
     """What an item costs under the base view, on average."""
     if cost == "none":
         return np.zeros(len(order))
     tokens = pl.col("prompt_tokens") + pl.col("completion_tokens")
     each = {"calls": pl.col("n_calls"), "tokens": tokens}[cost]
-    first = decisions.filter(view=reference_of(decisions), repeat=0)
-    asked = first.group_by("rater", "level").agg(each.mean())
+    first = decisions.lazy().filter(view=reference, repeat=0)
+    asked = first.group_by("rater", "level").agg(each.mean()).collect(engine="streaming")
     known = {(rater, level): value for rater, level, value in asked.iter_rows()}
     missing = [level or "the base" for rater, level in order if known.get((rater, level)) is None]
     if missing:

@@ -24,9 +24,10 @@ from flipmeter.measure.estimates.readings import NOT_COMPARABLE, worded
 from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.inference.differences import Influences
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
-from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import joined
-from flipmeter.measure.panel.panel import KEY, Panel, compared, read_panel, reference_of
+from flipmeter.measure.panel.panel import Panel, compared
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.panel.units import differ
 from flipmeter.metrics import needs_order
 from flipmeter.types import NO_LABELS, Contrast, Mode
@@ -103,15 +104,13 @@ class MeasuredItems:
 
 
 def read_sides(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
+    decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode
 ) -> tuple[pl.DataFrame, list[MeasuredItems]]:
     """The key of each group and the group itself; repeats of a view are left out."""
-    frame = checked(decisions).filter(repeat=0)
-    panel = read_panel(frame)
-    asked = frame.select(*KEY, "item").unique().sort(*KEY, "item")  # the panel's order of items
-    items = asked["item"].rank("dense").cast(pl.Int64).to_numpy()
+    panel = read_panel(decisions.filter(repeat=0))
+    items = panel.item
     found = [contrasted(panel, contrast, mode) for contrast in contrasts]
-    reference = (reference_of(frame), 0)
+    reference = (panel.reference, 0)
     classes = panel.classes(reference)
     graded = panel.asked(reference) & (panel.gold > 0)
     pairs = np.array([pair for pair, _, _ in found], dtype=np.int64)

@@ -26,7 +26,7 @@ from flipmeter.measure.effects.measured_items import (
     read_sides,
 )
 from flipmeter.measure.panel.checked import Floats
-from flipmeter.measure.panel.frame import any_decimal, any_nominal
+from flipmeter.measure.panel.frame import Decisions, any_decimal, any_nominal
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.means import (
     Mean,
@@ -64,7 +64,7 @@ SCHEMA = {
 }
 MERGED = "by merging"
 N = TypeVar("N", float, Floats)
-Find = Callable[[pl.DataFrame, pl.DataFrame, Sequence[MeasuredItems]], list[LevelComparison]]
+Find = Callable[[Decisions, pl.DataFrame, Sequence[MeasuredItems]], list[LevelComparison]]
 
 
 def residual(level: N, base: N) -> N:
@@ -73,7 +73,7 @@ def residual(level: N, base: N) -> N:
 
 
 def residuals(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], *, mode: Mode = "recommended"
+    decisions: Decisions, contrasts: Sequence[Contrast], *, mode: Mode = "recommended"
 ) -> pl.DataFrame:
     """Subtract the base from every level, and the first rater from every other, by metric.
 
@@ -88,7 +88,7 @@ def residuals(
 
 
 def transfer(
-    decisions: pl.DataFrame,
+    decisions: Decisions,
     contrasts: Sequence[Contrast],
     reference: str,
     *,
@@ -102,7 +102,7 @@ def transfer(
 
 
 def _subtracted(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode, find: Find
+    decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode, find: Find
 ) -> pl.DataFrame:
     keys, sides, measurer = prepared(decisions, contrasts, mode)
     return subtract(sides, measurer, find(decisions, keys, sides))
@@ -119,7 +119,7 @@ def subtract(
 
 
 def prepared(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], mode: Mode
+    decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode
 ) -> tuple[pl.DataFrame, list[MeasuredItems], Measurer]:
     """The keys of all groups, the groups, and the function that measures them in a mode."""
     if mode not in SCORES:

@@ -30,6 +30,7 @@ from flipmeter.measure.inference.blocks import Strata
 from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.inference.weighted import weighted_estimate, weighted_mean
 from flipmeter.measure.panel.checked import Booleans, Floats
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (
     Compared,
@@ -39,8 +40,8 @@ from flipmeter.measure.panel.panel import (
     conditions,
     discordant,
     noise_runs,
-    read_panel,
 )
+from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.formulas import (
     METHODS,
@@ -58,7 +59,7 @@ GRADED = tuple(name for name in SCORES if name != "parse_failure")
 
 
 def measure(
-    decisions: pl.DataFrame | Panel,
+    decisions: Decisions | Panel | Panels,
     contrasts: Sequence[Contrast],
     *,
     mode: Mode = "recommended",
@@ -73,8 +74,10 @@ def measure(
     """
     if mode not in ("recommended", "paper"):
         raise Problem(f"no mode named '{mode}'{suggestion(mode, ['recommended', 'paper'])}")
-    panel = read_panel(decisions, reproducible)
-    return as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode, panel.nominal)
+    return pl.concat(
+        as_frame(list(_rows(panel, contrasts, mode)), panel.keys, mode, panel.nominal)
+        for panel in panels_of(decisions, reproducible)
+    )
 
 
 def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[Rows]:

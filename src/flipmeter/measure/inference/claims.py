@@ -11,7 +11,9 @@ import polars as pl
 from flipmeter.base.checks import share
 from flipmeter.measure.inference.conclude import On
 from flipmeter.measure.inference.judge import as_table, judge
-from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.measure.panel.frame import Decisions
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.panel.reading import Panels, read_panel
 from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, Contrast, Problem
 
@@ -74,7 +76,7 @@ def claimed(contrast: str, contrasts: Sequence[Contrast]) -> Contrast:
 
 
 def certify(
-    decisions: pl.DataFrame | Panel,
+    decisions: Decisions | Panel | Panels,
     contrasts: Sequence[Contrast],
     claims: Sequence[Claim],
     *,
@@ -88,9 +90,9 @@ def certify(
     if not claims:
         raise Problem("there is no claim to certify; write P1<0.10")
     named = {claim: claimed(claim.contrast, contrasts) for claim in claims}
-    panel = read_panel(decisions, reproducible)
+    read = decisions if isinstance(decisions, Panels) else read_panel(decisions, reproducible)
     tables = [
-        as_table(judge(panel, [contrast], margin=claim.margin, alpha=alpha, on=claim.on)).select(
+        as_table(judge(read, [contrast], margin=claim.margin, alpha=alpha, on=claim.on)).select(
             pl.lit(str(claim)).alias("claim"),
             pl.col("word").replace(OUTCOMES).alias("outcome"),
             pl.exclude("word"),

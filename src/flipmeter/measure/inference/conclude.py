@@ -185,8 +185,12 @@ def verdicts(
 ) -> list[Verdict]:
     """Verdicts on many contrasts; p is resolved as far as Holm over all of them needs it."""
     limits = Margins(margin, alpha, unreadable_limit, on)
-    enough = alpha / max(len(rows), 1)
-    return [_verdict(row, limits, draws=draws, seed=seed, enough=enough) for row in rows]
+    return [conclude(row, limits, draws=draws, seed=seed, among=len(rows)) for row in rows]
+
+
+def conclude(row: Row, limits: Margins, *, draws: int, among: int, seed: int = 0) -> Verdict:
+    """The verdict on one row of so many."""
+    return _verdict(row, limits, draws=draws, seed=seed, enough=limits.alpha / among)
 
 
 def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float) -> Verdict:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from flipmeter.measure.inference.blocks import NOT_ASKED, Row, placed, shown_alike
-from flipmeter.measure.inference.conclude import On
-from flipmeter.measure.inference.conclude import verdicts as conclude
+from flipmeter.measure.inference.conclude import Margins, On, conclude
 from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
 from flipmeter.measure.panel.checked import Booleans, Ints
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.panel import (
     Compared,
     Panel,
     Status,
     compared,
-    read_panel,
     shown_once,
 )
+from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.types import ALPHA, JUDGED, Contrast
 
 DRAWS = 2000
@@ -92,10 +92,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
     found = compared(panel, contrast)
     pairs, repeats = (replies_under(panel, contrast, repeat) for repeat in (0, 1))
     masses = [panel.label_mass.get((view, 0)) for view in contrast.views]
-    pools: dict[tuple[object, ...], list[int]] = {}
-    for group, key in enumerate(panel.keys.iter_rows()):
-        pools.setdefault(key[:3] if pool else key, []).append(group)
-    for key, groups in pools.items():
+    for key, groups in _pools(panel, pool).items():
         status, measured = _judged(found, groups)
         seeds = tuple(panel.keys["seed"][group] for group in groups)
         first = groups[0]
@@ -129,6 +126,21 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         here = replace(here, label_mass=share, up_is_first=up)
         noted = notes if status == "measured" else ""  # otherwise the verdict's own reason
         yield replace(here, status=status, note=noted, row=row)
+
+
+def _pools(panel: Panel, pool: bool) -> dict[tuple[object, ...], list[int]]:
+    """The groups that a verdict is about: the seeds of a rater, dataset and level, or each."""
+    pools: dict[tuple[object, ...], list[int]] = {}
+    for group, key in enumerate(panel.keys.iter_rows()):
+        pools.setdefault(key[:3] if pool else key, []).append(group)
+    return pools
+
+
+def _n_judged(panel: Panel, contrasts: Sequence[Contrast], pool: bool) -> int:
+    """How many rows of some contrasts have something to be judged."""
+    pools = _pools(panel, pool).values()
+    found = (compared(panel, contrast) for contrast in contrasts)
+    return sum(bool(_judged(one, groups)[1]) for one in found for groups in pools)
 
 
 def _judged(found: Compared, groups: Sequence[int]) -> tuple[Status, list[int]]:
@@ -202,7 +214,7 @@ def _shown_alike(panel: Panel, contrast: Contrast, items: Ints, size: int) -> In
 
 
 def judge(
-    decisions: pl.DataFrame | Panel,
+    decisions: Decisions | Panel | Panels,
     contrasts: Sequence[Contrast],
     *,
     reproducible: Collection[str] = (),
@@ -213,19 +225,24 @@ def judge(
     pool: bool = True,
 ) -> list[tuple[ContrastRow, Verdict]]:
     """The verdict on every contrast of every rater, dataset and level."""
-    panel = read_panel(decisions, reproducible)
-    rows = [row for contrast in contrasts for row in contrast_rows(panel, contrast, pool=pool)]
-    rows.sort(key=lambda row: (row.key, row.seeds))  # contrasts keep their order
-    found = conclude(
-        [row.row for row in rows if row.row is not None],
-        margin=margin,
-        alpha=alpha,
-        unreadable_limit=unreadable_limit,
-        on=on,
-        draws=DRAWS,
-    )
-    left = iter(found)
-    return [(row, _told(row, next(left)) if row.row else not_identified(row.note)) for row in rows]
+    limits = Margins(margin, alpha, unreadable_limit, on)
+    found = _each(panels_of(decisions, reproducible), contrasts, limits, pool=pool)
+    return sorted(found, key=lambda one: (one[0].key, one[0].seeds))  # contrasts keep their order
+
+
+def _each(
+    panels: Iterable[Panel], contrasts: Sequence[Contrast], limits: Margins, *, pool: bool = True
+) -> Iterator[tuple[ContrastRow, Verdict]]:
+    """Verdicts one after the other: the replies behind one are held while it is made."""
+    n_rows = sum(_n_judged(panel, contrasts, pool) for panel in panels)
+    for panel in panels:
+        for contrast in contrasts:
+            for row in contrast_rows(panel, contrast, pool=pool):
+                if row.row is None:
+                    yield row, not_identified(row.note)
+                else:
+                    found = conclude(row.row, limits, draws=DRAWS, among=n_rows)
+                    yield row, _told(row, found)
 
 
 def _told(row: ContrastRow, found: Verdict) -> Verdict:
@@ -238,7 +255,7 @@ def _told(row: ContrastRow, found: Verdict) -> Verdict:
 
 
 def verdicts(
-    decisions: pl.DataFrame | Panel,
+    decisions: Decisions | Panel | Panels,
     contrasts: Sequence[Contrast],
     *,
     reproducible: Collection[str] = (),
@@ -250,19 +267,15 @@ def verdicts(
 
     `status` tells a contrast that was measured from one that could not be.
     """
-    judged = judge(
-        decisions,
-        contrasts,
-        reproducible=reproducible,
-        margin=margin,
-        alpha=alpha,
-        unreadable_limit=unreadable_limit,
-    )
-    return as_table(judged)
+    limits = Margins(margin, alpha, unreadable_limit)
+    return as_table(_each(panels_of(decisions, reproducible), contrasts, limits))
 
 
-def as_table(judged: Sequence[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
-    """Verdicts as one frame."""
+def as_table(judged: Iterable[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
+    """Verdicts as one frame, sorted by rater, dataset, level and seeds; contrasts keep their order.
+
+    The replies behind a row are let go of as it is written.
+    """
     records = [
         {
             **found.record(),
@@ -276,4 +289,7 @@ def as_table(judged: Sequence[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
         }
         for row, found in judged
     ]
+    records.sort(
+        key=lambda one: tuple(one[name] for name in ("rater", "dataset", "level", "seeds"))
+    )
     return pl.DataFrame(records, schema=SCHEMA, orient="row")

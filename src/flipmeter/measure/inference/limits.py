@@ -31,7 +31,8 @@ from flipmeter.measure.inference.judge import (
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
 from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import checked, refuse_mae
-from flipmeter.measure.panel.panel import Panel, compared, read_panel
+from flipmeter.measure.panel.panel import Panel, compared
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.panel.units import IS_OTHER, STEP
 from flipmeter.metrics import is_better_high, needs_order
 from flipmeter.registry import Registry

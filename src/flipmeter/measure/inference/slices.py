@@ -13,7 +13,8 @@ from flipmeter.measure.inference.blocks import Floats, count_pairs, read_blocks
 from flipmeter.measure.inference.bounds import Bounded, bounded_share
 from flipmeter.measure.inference.judge import contrast_rows
 from flipmeter.measure.inference.significance import is_shown
-from flipmeter.measure.panel.panel import Panel, read_panel
+from flipmeter.measure.panel.panel import Panel
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.types import ALPHA, Contrast
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
@@ -10,6 +12,8 @@ from flipmeter.measure.panel.units import check_spans
 from flipmeter.types import Problem
 
 DataType = pl.DataType | type[pl.DataType]
+Decisions = pl.DataFrame | pl.LazyFrame
+"""A table of decisions that is held, or one that is read where it lies."""
 
 NEEDED: Mapping[str, DataType] = {
     "rater": pl.String,
@@ -49,59 +53,121 @@ OPTIONAL: Mapping[str, DataType] = {
 }
 
 
-def checked(decisions: pl.DataFrame) -> pl.DataFrame:
-    """The required and the optional columns, typed; missing ones are null."""
-    frame = _typed(decisions)
-    if frame.is_empty():
+@dataclass(frozen=True)
+class Scanned:
+    """Decisions with the needed and the optional columns, typed and checked, read as they are used.
+
+    `told` are the columns that say something of some decision: not null, and no empty text.
+    """
+
+    table: pl.LazyFrame
+    told: frozenset[str]
+    is_held: bool
+
+    def read(self, *columns: str | pl.Expr) -> pl.DataFrame:
+        """Some columns of all decisions, in their order; what is held costs no copy."""
+        return self.table.select(columns).collect(engine="auto" if self.is_held else "streaming")
+
+    def column(self, column: str | pl.Expr) -> pl.Series:
+        return self.read(column).to_series()
+
+
+def scanned(decisions: Decisions) -> Scanned:
+    """Check decisions without holding them; what is absent is null."""
+    is_held = isinstance(decisions, pl.DataFrame)
+    table = _typed(decisions.lazy())
+    try:
+        table = table.collect().lazy() if is_held else table
+        rows = Scanned(table, frozenset(), is_held)
+        found = rows.read(*_questions()).row(0, named=True)
+    except pl.exceptions.PolarsError as error:
+        raise Problem(f"a column of the decisions has the wrong type: {error}") from error
+    if not found["n"]:
         raise Problem("there are no decisions to measure")
-    empty = [name for name in NEEDED if frame[name].null_count()]
-    if empty:
+    if empty := [name for name in NEEDED if found[f"{name} empty"]]:
         raise Problem(f"the decisions have empty cells in {quoted(empty)}; 'no class' is rank 0")
-    if frame.filter(pl.col("repeat") < 0).height:
+    if found["before 0"]:
         raise Problem("a repeat is counted from 0; the decisions hold a negative one")
-    for column, lowest in (("rank", 0), ("gold", 1)):
-        wrong = frame.filter((pl.col(column) < lowest) | (pl.col(column) > pl.col("n_classes")))
-        if not wrong.is_empty():
-            worst = wrong.row(0, named=True)
+    for column, lowest in LOWEST.items():
+        if found[f"{column} outside"]:
+            worst = rows.table.filter(_is_outside(column)).head(1).collect().row(0, named=True)
             raise Problem(
                 f"item '{worst['item']}' has {column} {worst[column]}, outside {lowest} to "
                 f"{worst['n_classes']}"
             )
-    check_spans(frame)
-    return frame
+    told = frozenset(name for name in (*NEEDED, *OPTIONAL) if found[f"{name} told"])
+    if "scale_from" in told:
+        check_spans(rows.table)
+    return replace(rows, told=told)
 
 
-def any_nominal(decisions: pl.DataFrame) -> bool:
+def checked(decisions: Decisions) -> pl.DataFrame:
+    """The needed and the optional columns, typed; what is absent is null."""
+    return scanned(decisions).table.collect()
+
+
+LOWEST = {"rank": 0, "gold": 1}
+
+
+def _is_outside(column: str) -> pl.Expr:
+    return (pl.col(column) < LOWEST[column]) | (pl.col(column) > pl.col("n_classes"))
+
+
+def _questions() -> Iterator[pl.Expr]:
+    """What is asked of all decisions in one pass."""
+    yield pl.len().alias("n")
+    yield from (pl.col(name).is_null().any().alias(f"{name} empty") for name in NEEDED)
+    yield (pl.col("repeat") < 0).any().alias("before 0")
+    yield from (_is_outside(column).any().alias(f"{column} outside") for column in LOWEST)
+    for name, kind in {**NEEDED, **OPTIONAL}.items():
+        says = pl.col(name) != "" if kind == pl.String else pl.col(name).is_not_null()
+        yield says.any().alias(f"{name} told")
+
+
+def any_nominal(decisions: Decisions) -> bool:
     """Whether the classes of some dataset have no order."""
-    return "nominal" in decisions.columns and bool(decisions["nominal"].any())
+    return _is_any(decisions, "nominal", pl.col("nominal"))
 
 
-def any_decimal(decisions: pl.DataFrame) -> bool:
+def any_decimal(decisions: Decisions) -> bool:
     """Whether the answers to some dataset are decimal scores."""
-    return "scale_from" in decisions.columns and decisions["scale_from"].is_not_null().any()
+    return _is_any(decisions, "scale_from", pl.col("scale_from").is_not_null())
 
 
-def refuse_mae(decisions: pl.DataFrame, what: str) -> None:
+def _is_any(decisions: Decisions, name: str, is_so: pl.Expr) -> bool:
+    if name not in decisions.collect_schema():
+        return False
+    return bool(decisions.lazy().select(is_so.any()).collect(engine="streaming").item())
+
+
+def distinct(decisions: Decisions, *names: str) -> list[tuple[Any, ...]]:
+    """The distinct values of some columns, in the order in which they come."""
+    numbered = decisions.lazy().select(names).with_row_index("nth").group_by(names)
+    found = numbered.agg(pl.col("nth").min()).sort("nth").collect(engine="streaming")
+    return found.select(names).rows()
+
+
+def refuse_mae(decisions: Decisions, what: str) -> None:
     """Refuse a distance between classes that have no order."""
     if any_nominal(decisions):
-        named = quoted(decisions.filter("nominal")["dataset"].unique(maintain_order=True).to_list())
+        named = quoted(
+            [name for (name,) in distinct(decisions.filter(pl.col("nominal")), "dataset")]
+        )
         raise Problem(
             f"{what}: the classes of {named} have no order, so that there is no MAE; use accuracy"
         )
 
 
-def _typed(decisions: pl.DataFrame) -> pl.DataFrame:
-    missing = [name for name in NEEDED if name not in decisions.columns]
+def _typed(decisions: pl.LazyFrame) -> pl.LazyFrame:
+    there = decisions.collect_schema()
+    missing = [name for name in NEEDED if name not in there]
     if missing:
         raise Problem(f"the decisions lack the columns {quoted(missing)}")
-    absent = [pl.lit(None).alias(name) for name in OPTIONAL if name not in decisions.columns]
     wanted = {**NEEDED, **OPTIONAL}
-    try:
-        return decisions.with_columns(absent).select(
-            pl.col(name).cast(dtype) for name, dtype in wanted.items()
-        )
-    except pl.exceptions.PolarsError as error:
-        raise Problem(f"a column of the decisions has the wrong type: {error}") from error
+    return decisions.select(
+        (pl.col(name) if name in there else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in wanted.items()
+    )
 
 
 def quoted(names: Sequence[str]) -> str:

@@ -1,11 +1,11 @@
-"""Decisions -> a panel: the items of every group under every run, and what a contrast finds there.
+"""A panel: the items of every group under every run, and what a contrast finds there.
 
 A group is one rater on one dataset, level and seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -16,14 +16,15 @@ import polars as pl
 
 from flipmeter.measure.estimates.flips import count_discordant
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
-from flipmeter.measure.panel.frame import checked, quoted
+from flipmeter.measure.panel.frame import quoted
 from flipmeter.measure.panel.groups import Groups
-from flipmeter.measure.panel.units import RANGE, ScaleUnits, differ, read_span
+from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.types import LISTLESS, Contrast, Policy, Problem
 
 Run = tuple[str, int]
 """A view and which repeat of it."""
 
+Column = npt.NDArray[Any]
 Hashes = npt.NDArray[np.uint64]
 Status = Literal["measured", "by construction", "not identified", "not applicable"]
 
@@ -36,14 +37,40 @@ NOWHERE = "the meaning of the labels is nowhere in the prompt"
 
 
 @dataclass(frozen=True)
+class Laid(Mapping[Run, Column]):
+    """A number of every item under every run, kept as small as it fits and given out in full.
+
+    Without a `table` every item has `blank`.
+    """
+
+    runs: Mapping[Run, int]
+    n_items: int
+    kind: type[np.generic]
+    blank: float
+    table: npt.NDArray[Any] | None = None
+
+    def __getitem__(self, run: Run) -> Column:
+        row = self.runs[run]
+        if self.table is None:
+            return np.full(self.n_items, self.blank, self.kind)
+        return np.asarray(self.table[row], dtype=self.kind)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+
+@dataclass(frozen=True)
 class Placement:
     """Where the field that an answer chose stood, and where the right one did; 0 for nowhere.
 
     `n` counts the places of each item, 0 where nothing changes places.
     """
 
-    chosen: dict[Run, Ints]
-    right: dict[Run, Ints]
+    chosen: Mapping[Run, Ints]
+    right: Mapping[Run, Ints]
     n: Ints
 
 
@@ -51,7 +78,9 @@ class Placement:
 class Panel:
     """Classes and prompts of all items under every run; -1 where an item was not asked.
 
-    An item that two groups share is there twice. `keys` and `n_classes` have one entry per group,
+    An item that two groups share is there twice; `item` numbers them by name, so that both have
+    one number. `reference` is the view that others are held against: base, or the first of a table
+    without one. `keys` and `n_classes` have one entry per group,
     in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
     `reproducible`: the rater is said to be, and `nominal`: its classes have no order. `gold` is 0
     where there is none. Prompts are hashes: equal hashes are equal prompts, 0 is none.
@@ -74,15 +103,17 @@ class Panel:
     reproducible: Booleans
     nominal: Booleans
     groups: Groups
+    item: Ints
+    reference: str
     gold: Ranks
     cluster: Ints
-    ranks: dict[Run, Ranks]
-    errors: dict[Run, Booleans]
-    label_mass: dict[Run, Floats]
-    slots: dict[Run, Ints]
+    ranks: Mapping[Run, Ranks]
+    errors: Mapping[Run, Booleans]
+    label_mass: Mapping[Run, Floats]
+    slots: Mapping[Run, Ints]
     places: Placement
     systems: pl.DataFrame
-    prompts: dict[Run, Hashes]
+    prompts: Mapping[Run, Hashes]
     units: ScaleUnits
     probabilities: pl.Series
     replies: Groups
@@ -92,7 +123,7 @@ class Panel:
     weights: Mapping[str, Floats] = field(default_factory=dict)
     scales: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cluster_names: Sequence[str] = ()
-    orbits: dict[Run, Hashes] = field(default_factory=dict)
+    orbits: Mapping[Run, Hashes] = field(default_factory=dict)
     declared: Mapping[tuple[int, str], str] = field(default_factory=dict)
 
     @cached_property
@@ -316,182 +347,3 @@ def discordant(
     runs = noise.runs[0][kept], noise.runs[1][kept]
     among = panel.groups.among(kept)
     return count_discordant((first, second), runs, policy, among, panel.tolerance[kept])
-
-
-# --- reading ----------------------------------------------------------------------------------
-
-
-def read_panel(
-    decisions: pl.DataFrame | Panel,
-    reproducible: Collection[str] = (),
-    weights: Mapping[str, Sequence[float]] | None = None,
-    scales: Mapping[str, Sequence[str]] | None = None,
-) -> Panel:
-    """Lay a frame of decisions out by item and run, sorted by rater, dataset, level and seed.
-
-    A panel is one already: who measures a frame several times reads it once.
-    """
-    if isinstance(decisions, Panel):
-        return decisions
-    frame = checked(decisions)
-    keys, group = _groups(frame)
-    items, item = _places(frame["item"])
-    units, unit = _places(pl.Series(group * len(items) + item))
-    runs, run = _runs(frame)
-    shape, cell = (len(runs), len(units)), run * len(units) + unit
-    _check_once(keys, group, cell)
-    gold = np.zeros(len(units), dtype=np.int64)
-    np.maximum.at(gold, unit, frame["gold"].fill_null(0).to_numpy())
-    ranks = np.full(shape, ABSENT)
-    ranks.flat[cell] = frame["rank"].to_numpy()
-    # A decision may rest on many replies; tokens are counted by reply.
-    n_replies = frame["n_calls"].fill_null(1).clip(lower_bound=1)
-    errors = np.zeros(shape, dtype=np.bool_)
-    errors.flat[cell] = (frame["fault"].fill_null("") == "error").to_numpy()
-    label_mass = np.full(shape, np.nan)
-    label_mass.flat[cell] = frame["label_mass"].fill_null(np.nan).to_numpy()
-    cluster = np.zeros(len(units), dtype=np.int64)
-    cluster_names, numbers = _places(frame["cluster"].fill_null(frame["item"]))
-    cluster[unit] = numbers
-    prompts, shown = np.full((2, *shape), UNKNOWN, dtype=np.uint64)
-    prompts.flat[cell], shown.flat[cell] = _hashes(frame["prompt"]), _hashes(frame["orbit"])
-    slots, chosen, right = (
-        _laid(frame[name], shape, cell) for name in ("slot", "place", "gold_place")
-    )
-    somewhere = np.zeros(len(units), dtype=np.int64)
-    somewhere[unit] = np.arange(len(unit))
-    return Panel(
-        keys=keys,
-        nominal=np.array(_of_each(group, keys.height, frame["nominal"].fill_null(False))),
-        reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
-        n_classes=_n_classes(keys, group, frame["n_classes"].to_numpy()),
-        labels=_of_each(group, keys.height, frame["labels"].fill_null("")),
-        groups=Groups(units.to_numpy() // len(items), keys.height, cluster),
-        gold=gold,
-        cluster=cluster,
-        ranks=dict(zip(runs, ranks, strict=True)),
-        errors=dict(zip(runs, errors, strict=True)),
-        label_mass=dict(zip(runs, label_mass, strict=True)),
-        slots=dict(zip(runs, slots, strict=True)),
-        places=Placement(
-            dict(zip(runs, chosen, strict=True)),
-            dict(zip(runs, right, strict=True)),
-            frame["n_places"].fill_null(0).to_numpy()[somewhere],
-        ),
-        systems=frame.select("system_a", "system_b")[somewhere],
-        prompts=dict(zip(runs, prompts, strict=True)),
-        units=_units(frame, group, keys.height),
-        probabilities=_at_base(frame, unit, len(units)),
-        replies=Groups(group, keys.height),
-        calls=_calls(frame, group * len(runs) + run),
-        completion=_tokens(frame["completion_tokens"] / n_replies),
-        reasoning=_tokens(frame["reasoning_tokens"] / n_replies),
-        weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
-        scales=scales or {},
-        cluster_names=cluster_names.to_list(),
-        orbits=dict(zip(runs, shown, strict=True)),
-        declared=_declared(frame, group),
-    )
-
-
-def _declared(frame: pl.DataFrame, group: Ints) -> dict[tuple[int, str], str]:
-    """By group and view why its answers cannot differ, where a pipeline says so."""
-    said = frame.select("view", "invariance").with_columns(group=group)
-    said = said.filter(pl.col("invariance").fill_null("") != "").unique(["group", "view"])
-    return {(at, view): why for view, why, at in said.iter_rows()}
-
-
-def _units(frame: pl.DataFrame, group: Ints, n_groups: int) -> ScaleUnits:
-    told = (_of_each(group, n_groups, frame[name]) for name in RANGE)
-    return ScaleUnits([read_span(*one) for one in zip(*told, strict=True)])
-
-
-def _laid(column: pl.Series, shape: tuple[int, int], cell: Ints) -> Ints:
-    """A column of whole numbers as runs x units, 0 where it is empty."""
-    table = np.zeros(shape, dtype=np.int64)
-    table.flat[cell] = column.fill_null(0).to_numpy()
-    return table
-
-
-def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
-    """The distinct values in order, and the index of each value among them."""
-    distinct = column.unique().sort()
-    places = column.replace_strict(distinct, pl.int_range(len(distinct), eager=True))
-    return distinct, places.to_numpy()
-
-
-def _groups(frame: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
-    """The key of each group in order, and the group of each decision."""
-    values, places = zip(*(_places(frame[name]) for name in KEY), strict=True)
-    sizes = [len(distinct) for distinct in values]
-    cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
-    used = np.unravel_index(cells.to_numpy(), sizes)
-    return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
-
-
-def _runs(frame: pl.DataFrame) -> tuple[list[Run], Ints]:
-    """The runs, first runs before repeats, and the run of each decision."""
-    views, view = _places(frame["view"])
-    codes, run = _places(frame["repeat"] * len(views) + pl.Series(view))
-    return [(views[code % len(views)], code // len(views)) for code in codes.to_list()], run
-
-
-def _hashes(prompts: pl.Series) -> Hashes:
-    """Number the prompts without sorting them; as many bits as the digests they mostly are."""
-    is_known = (prompts != "").fill_null(False).to_numpy()
-    return np.where(is_known, prompts.hash().to_numpy(), np.uint64(UNKNOWN))
-
-
-def reference_of(frame: pl.DataFrame) -> str:
-    """The reference view: base, or the first view of a table without one."""
-    return "base" if (frame["view"] == "base").any() else str(frame["view"][0])
-
-
-def _at_base(frame: pl.DataFrame, unit: Ints, n_units: int) -> pl.Series:
-    """The probabilities of each item in the first run of the reference view."""
-    places = pl.DataFrame({"unit": np.arange(n_units)})
-    rows = frame.select("view", "repeat", "probabilities").with_columns(unit=unit)
-    rows = rows.filter(view=reference_of(frame), repeat=0)
-    return places.join(rows, on="unit", how="left", maintain_order="left")["probabilities"]
-
-
-def _calls(frame: pl.DataFrame, condition: Ints) -> Floats:
-    """The calls of each decision, with its part of those that its condition shares."""
-    n_items = np.bincount(condition)[condition]
-    shared = frame["shared_calls"].fill_null(0).to_numpy() / n_items
-    return np.asarray(_tokens(frame["n_calls"]) + shared)
-
-
-def _tokens(counts: pl.Series) -> Floats:
-    """Tokens as numbers, NaN where they were not reported."""
-    return counts.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-
-
-def _check_once(keys: pl.DataFrame, group: Ints, cell: Ints) -> None:
-    times = np.bincount(cell)
-    if times.max() > 1:
-        where = _where(keys, int(group[times[cell] > 1].min()))
-        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
-
-
-def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
-    n_classes = np.zeros(keys.height, dtype=np.int64)
-    n_classes[group] = counts
-    mixed = group[counts != n_classes[group]]
-    if len(mixed):
-        found = counts[group == mixed.min()]
-        where = _where(keys, int(mixed.min()))
-        raise Problem(f"{where} mixes scales of {found.min()} and {found.max()}")
-    return n_classes
-
-
-def _of_each(group: Ints, n_groups: int, column: pl.Series) -> list[Any]:
-    """The value of a column for each group, within which it is constant."""
-    somewhere = np.zeros(n_groups, dtype=np.int64)
-    somewhere[group] = np.arange(len(group))
-    return column[somewhere].to_list()
-
-
-def _where(keys: pl.DataFrame, group: int) -> str:
-    rater, dataset, level, seed = keys.row(group)
-    return f"rater '{rater}' on '{dataset}' (level '{level}', seed {seed})"

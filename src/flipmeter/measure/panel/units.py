@@ -54,10 +54,10 @@ def read_span(low: float | None, high: float, tolerance: int | None) -> Span | N
     return Span(low, high, (tolerance or 0) * found.step)
 
 
-def check_spans(frame: pl.DataFrame) -> None:
+def check_spans(table: pl.LazyFrame) -> None:
     """Refuse ranges that do not fit the number of ranks beside them."""
-    known = frame.filter(pl.col("scale_from").is_not_null())
-    for *told, n_ranks in known.select(*RANGE, "n_classes").unique().iter_rows():
+    known = table.filter(pl.col("scale_from").is_not_null()).select(*RANGE, "n_classes")
+    for *told, n_ranks in known.unique().collect(engine="streaming").iter_rows():
         span = read_span(*told)
         if span is None or span.n_ranks != n_ranks:
             raise Problem(f"the decisions have {n_ranks} ranks on a scale that has others: {span}")

@@ -88,7 +88,7 @@ def page_content(found: Findings) -> dict[str, Any]:
     drawn, panel_notes = panels(found)
     matrices, matrix_notes = squares(found)
     levels = residual_grids(found)
-    views = found.decisions["view"].unique(maintain_order=True).to_list()
+    views = found.tally["view"].unique(maintain_order=True).to_list()
     return {
         "name": found.name,
         "facts": _facts(found),
@@ -99,7 +99,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "matrix": matrix_grid(found),
         "next_steps": found.next_steps,
         "sentences": found.sentences,
-        "several_datasets": found.decisions["dataset"].n_unique() > 1,
+        "several_datasets": found.tally["dataset"].n_unique() > 1,
         "warnings": _warnings(found),
         "beside": found.beside,
         "notes": found.notes,
@@ -140,13 +140,15 @@ def _warnings(found: Findings) -> dict[str, str]:
 
 def _facts(found: Findings) -> str:
     parts = [
-        _counted(found.decisions[name].n_unique(), what)
+        _counted(found.tally[name].n_unique(), what)
         for name, what in (("rater", "model"), ("dataset", "dataset"), ("seed", "seed"))
     ]
-    n_levels = found.decisions["level"].n_unique() - 1
+    n_levels = found.tally["level"].n_unique() - 1
     parts += [_counted(n_levels, "level") + " beside the base"] if n_levels else []
-    parts += [_counted(found.decisions["item"].n_unique(), "item")]
-    return " · ".join([*parts, _counted(len(found.decisions), "decision"), f"mode {found.mode}"])
+    parts += [_counted(found.n_items, "item")]
+    return " · ".join(
+        [*parts, _counted(int(found.tally["n"].sum()), "decision"), f"mode {found.mode}"]
+    )
 
 
 def _counted(n: int, what: str) -> str:

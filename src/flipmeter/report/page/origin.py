@@ -31,15 +31,14 @@ TOKENS = {
 
 def conditions_grid(found: Findings) -> Grid:
     """Faults and tokens of every condition, those with most faults first where cut."""
-    keys = [key for key in KEYS[:3] if found.decisions[key].n_unique() > 1]
-    kinds = [fault for fault in FAULTS if (found.decisions["fault"] == fault).any()]
-    table = found.decisions.group_by(*keys, "view", "repeat", maintain_order=True).agg(
-        pl.len().alias("n"),
-        *((pl.col("fault") == fault).sum().alias(fault) for fault in kinds),
-        (pl.col("fault") != "").mean().alias("share"),
+    keys = [key for key in KEYS[:3] if found.tally[key].n_unique() > 1]
+    kinds = [fault for fault in FAULTS if found.tally[fault].sum()]
+    table = found.tally.group_by(*keys, "view", "repeat", maintain_order=True).agg(
+        pl.col("n", *kinds).sum(),
+        (pl.col("n_faults").sum() / pl.col("n").sum()).alias("share"),
     )
     table = table.join(
-        _taken(found.spent, keys), on=[*keys, "view", "repeat"], maintain_order="left"
+        _taken(found.tally, keys), on=[*keys, "view", "repeat"], maintain_order="left"
     )
     if len(table) > MOST_ROWS:
         table = table.sort("share", descending=True, maintain_order=True)
@@ -69,14 +68,14 @@ def conditions_grid(found: Findings) -> Grid:
     )
 
 
-def _taken(spent: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Calls, tokens and seconds per decision; a number that was not reported is null."""
+def _taken(tally: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Calls, tokens and seconds per decision; null where nothing was reported."""
     names = ("n_calls", *TOKENS, "seconds")
     each = [
         pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum() / pl.col("n").sum())
         for name in names
     ]
-    return spent.group_by(*keys, "view", "repeat", maintain_order=True).agg(
+    return tally.group_by(*keys, "view", "repeat", maintain_order=True).agg(
         one.alias(name) for one, name in zip(each, names, strict=True)
     )
 
@@ -85,8 +84,8 @@ def _taken(spent: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def models_grid(found: Findings) -> Grid:
-    """The model of each rater, the length of its replies, and their cost."""
-    totals = found.spent.group_by("rater", maintain_order=True).agg(
+    """What answered for each rater, what it wrote, and what it cost."""
+    totals = found.tally.group_by("rater", maintain_order=True).agg(
         pl.col("n_calls").sum(), *(pl.col(name).sum() for name in TOKENS)
     )
     identities = found.environment.get("models", {})

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
 from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, left_out, shade
-from flipmeter.report.pairs import Matrix, SlotShares, matrices, slot_shares
+from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
 MOST_MATRICES = 60
@@ -93,7 +93,7 @@ class Square:
 
 def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[str]]:
     """The flip matrices at the base by rater and dataset, with the names of the classes."""
-    every = [one for one in matrices(found.pairs.filter(level="")) if one.n_flipped]
+    every = [one for one in found.pairs.matrices if one.n_flipped]
     every.sort(key=lambda one: found.severity(one.where))
     abouts = {pair.name: pair for contrast in found.contrasts for pair in contrast.pairs}
     groups: dict[tuple[str, str], list[Square]] = {}
@@ -136,8 +136,8 @@ def _square_rows(
 
 
 def slots_grid(found: Findings) -> Grid | None:
-    """The share of choices of each slot of the label list, over both orders."""
-    shares = list(slot_shares(found.pairs, found.contrasts))
+    """How often each place of the label list was chosen, over both orders."""
+    shares = found.pairs.slots
     if not shares:
         return None
     top = max(share for one in shares for share in (*one.shares, *(one.expected or ())))

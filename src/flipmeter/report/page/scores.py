@@ -117,7 +117,7 @@ def _points(found: Findings, contrast: str) -> dict[str, list[Point]]:
     strict = found.estimates.filter(metric="accuracy", view="base", policy="strict")
     right = strict.group_by(whose).agg(MEAN.alias("accuracy"))
     both = flips.join(right, on=whose, maintain_order="left")
-    several = found.decisions["rater"].n_unique() > 1
+    several = found.tally["rater"].n_unique() > 1
     found_points: dict[str, list[Point]] = {}
     for rater, dataset, level, word, flipping, accuracy in both.drop_nulls().iter_rows():
         told = [rater] if several else []

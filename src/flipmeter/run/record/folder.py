@@ -16,7 +16,7 @@ import yaml
 
 from flipmeter.base.files.parquet import scan_file
 from flipmeter.decide import open_pipeline
-from flipmeter.measure import Panel, measure, noise_warnings, read_panel, verdicts
+from flipmeter.measure import Panels, Parts, measure, noise_warnings, verdicts
 from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
@@ -33,11 +33,12 @@ from flipmeter.run.record.generation import (
 from flipmeter.run.record.received import check_decisions, check_facts, check_table
 from flipmeter.run.record.rows import (
     ADDED,
-    ANSWERED,
+    PLACE,
     SCHEMA,
     changes_of_model,
     in_order,
     prompt_text,
+    tally,
 )
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
@@ -77,7 +78,30 @@ class Run:
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
-        return check_decisions(self.folder / DECISIONS, self._read(DECISIONS))
+        """All decisions, held; what is measured reads only `parts`."""
+        return self.parts.decisions.drop(PLACE).collect()
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The decisions, checked and numbered, to be read a part at a time."""
+        scan = self.scan(DECISIONS)
+        try:
+            self._check(scan)
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise damaged(self.folder / DECISIONS, error) from error
+        return Parts(scan.with_row_index(PLACE))
+
+    def _check(self, decisions: pl.LazyFrame) -> None:
+        check_decisions(self.folder / DECISIONS, decisions)
+
+    @cached_property
+    def tally(self) -> pl.DataFrame:
+        """Every condition that was decided, in its order, with what it took."""
+        return tally(self.parts)
+
+    def named(self, column: str) -> list[str]:
+        """The raters, datasets, levels or views, in the order of the study."""
+        return self.tally[column].unique(maintain_order=True).to_list()
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -130,11 +154,11 @@ class Run:
         return self.manifest.facts
 
     @cached_property
-    def panel(self) -> Panel:
-        """The decisions laid out by item and view, read once for all that is measured."""
+    def panels(self) -> Panels:
+        """The decisions laid out by item and view, for all that is measured."""
         reproducible = self.environment["reproducible"]
         names = {name: scale.names for name, scale in self.scales.items()}
-        return read_panel(self.decisions, reproducible, self.weights, names)
+        return Panels(self.parts, reproducible, self.weights, names)
 
     @property
     def weights(self) -> dict[str, list[float]]:
@@ -145,8 +169,8 @@ class Run:
     @cached_property
     def estimates(self) -> pl.DataFrame:
         study = self.study
-        measured = measure(self.panel, self.contrasts, mode=study.mode)
-        return in_order(measured, self.decisions).with_columns(
+        measured = measure(self.panels, self.contrasts, mode=study.mode)
+        return in_order(measured, self.tally).with_columns(
             warning=pl.col("rater").replace_strict(
                 self.warnings, default="", return_dtype=pl.String
             )
@@ -200,43 +224,43 @@ class Run:
             for rater, lines in told.items():
                 found.setdefault(rater, []).extend(lines)
         if self.stopped:
-            for rater in self.decisions["rater"].unique(maintain_order=True):
+            for rater in self.named("rater"):
                 found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
 
-    def _calls_of_one(self) -> pl.DataFrame:
+    def _calls_of_one(self) -> pl.LazyFrame:
         """Who answered the raters that are one model; the members of a panel differ rightly."""
         juries = [jury.name for jury in self.study.juries]
-        return self.calls_with("rater", *ANSWERED).filter(~pl.col("rater").is_in(juries))
+        return self.scan(CALLS).filter(~pl.col("rater").is_in(juries))
 
     def _noise_warnings(self) -> Mapping[str, list[str]]:
         """Say by rater when repeats look wrong; where draws are counted, some differ rightly."""
         if self.study.n_draws:
             return {}
-        return noise_warnings(self.decisions, self._greedy, self.environment["reproducible"])
+        return noise_warnings(self.panels, self._greedy, self.environment["reproducible"])
 
     def _in_sample(self) -> dict[str, list[str]]:
         """Say by rater which levels learn a bias from items that they are tested on."""
         levels = self.study.levels()
         told = {
             name or "the base"
-            for name in self.decisions["level"].unique()
+            for name in self.named("level")
             if name in levels and open_pipeline(levels[name].pipeline).traits.calibration == "test"
         }
         if not told:
             return {}
         line = f"in sample: {', '.join(sorted(told))} learn their correction from test items"
-        return {rater: [line] for rater in self.decisions["rater"].unique(maintain_order=True)}
+        return {rater: [line] for rater in self.named("rater")}
 
     def _little_mass(self) -> dict[str, list[str]]:
         """Say by rater where labels have less than half of the probability, if that is used."""
         is_used = self.study.is_scored or self.study.n_draws
-        if not is_used or "label_mass" not in self.decisions.columns:
+        decisions = self.parts.decisions
+        if not is_used or "label_mass" not in decisions.collect_schema():
             return {}
-        known = self.decisions.filter(pl.col("label_mass").is_not_null())
-        counts = known.group_by("rater", maintain_order=True).agg(
-            k=(pl.col("label_mass") < HALF).sum(), n=pl.len()
-        )
+        known = decisions.filter(pl.col("label_mass").is_not_null()).group_by("rater")
+        table = known.agg(pl.col(PLACE).min(), k=(pl.col("label_mass") < HALF).sum(), n=pl.len())
+        counts = table.sort(PLACE).drop(PLACE).collect(engine="streaming")
         return {
             rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
             for rater, k, n in counts.iter_rows()
@@ -252,13 +276,13 @@ class Run:
     @cached_property
     def verdicts(self) -> pl.DataFrame:
         contrasts = [contrast for contrast in self.contrasts if contrast.is_judged]
-        judged = verdicts(self.panel, contrasts, margin=self.study.margin)
-        return in_order(judged, self.decisions)
+        judged = verdicts(self.panels, contrasts, margin=self.study.margin)
+        return in_order(judged, self.tally)
 
     @property
     def views(self) -> list[str]:
         """The views in the order in which the study shows them."""
-        return self.decisions["view"].unique(maintain_order=True).to_list()
+        return self.named("view")
 
     def path(self, name: str) -> Path:
         """Where a file of the run is, which is as it was written."""

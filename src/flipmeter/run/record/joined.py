@@ -50,10 +50,9 @@ class Joined(Run):
     def study(self) -> Study:
         return _one_study(self.runs)
 
-    @cached_property
-    def decisions(self) -> pl.DataFrame:
-        whole = pl.concat([run.decisions for run in self.runs], how="diagonal_relaxed")
-        return whole.unique(WHERE, keep="first", maintain_order=True) if self._overlaps else whole
+    def _check(self, decisions: pl.LazyFrame) -> None:
+        for run in self.runs:
+            run.parts  # noqa: B018 - decisions are checked as they are opened
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -291,7 +290,7 @@ def _reproducible(runs: Sequence[Run]) -> list[str]:
     denied = {
         name
         for run in runs
-        for name in run.decisions["rater"].unique()
+        for name in run.named("rater")
         if name not in run.environment["reproducible"]
     }
     return sorted(claimed - denied)

@@ -82,7 +82,7 @@ def check_table(path: Path) -> Path:
     return path
 
 
-def check_decisions(path: Path, decisions: pl.DataFrame) -> pl.DataFrame:
+def check_decisions(path: Path, decisions: pl.LazyFrame) -> None:
     """Refuse decisions that no rater can make: a class beyond the scale, an item without a name."""
     n = pl.col("n_classes")
     keys = [*SCHEMA][:7]
@@ -99,12 +99,12 @@ def check_decisions(path: Path, decisions: pl.DataFrame) -> pl.DataFrame:
         .list.eval(pl.element().is_between(0, 1))
         .list.all(),
     }
-    found = decisions.select(rule.any().alias(what) for what, rule in wrong.items()).row(
-        0, named=True
-    )
-    for what, is_so in found.items():
+    rules = (rule.any().alias(what) for what, rule in wrong.items())
+    found = decisions.select(pl.len().alias("rows"), *rules).collect(engine="streaming")
+    told = found.row(0, named=True)
+    n_rows = told.pop("rows")
+    for what, is_so in told.items():
         if is_so:
             raise damaged(path, ValueError(f"a row has {what}"))
-    if decisions.is_empty():
+    if not n_rows:
         raise damaged(path, ValueError("it has no rows"))
-    return decisions

@@ -10,11 +10,13 @@ from functools import lru_cache
 import polars as pl
 
 from flipmeter.decide import open_pipeline
+from flipmeter.measure import Parts
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
 from flipmeter.run.declared import Declared
 from flipmeter.run.rate import Evidence, Rated
 from flipmeter.types import (
+    FAULTS,
     Condition,
     Head,
     Item,
@@ -134,11 +136,14 @@ CONDITION_SCHEMA = pl.Schema(
 """`demos` and `calibration` are ids of items, in the order of the sampler."""
 
 
-def in_order(table: pl.DataFrame, decisions: pl.DataFrame) -> pl.DataFrame:
-    """Sort rows as the study names raters, datasets and levels, not by the alphabet."""
+def in_order(table: pl.DataFrame, conditions: pl.DataFrame) -> pl.DataFrame:
+    """Sort rows as a study names raters, datasets and levels, not by the alphabet.
+
+    `conditions` has them in that order.
+    """
     places = {
         name: {
-            value: place for place, value in enumerate(decisions[name].unique(maintain_order=True))
+            value: place for place, value in enumerate(conditions[name].unique(maintain_order=True))
         }
         for name in ("rater", "dataset", "level")
     }
@@ -243,24 +248,55 @@ def _placed(one: Rated) -> tuple[object, ...]:
     return *at, len(order), *systems
 
 
-def spent(decisions: pl.DataFrame) -> pl.DataFrame:
-    """The calls and tokens of every condition, with the part that its items share.
+PLACE = "at"
+"""The number of a decision among all of a run, where it is asked for."""
 
-    A call that two conditions rest on counts for both, and a stored reply as if it had been asked.
+
+def tally(parts: Parts) -> pl.DataFrame:
+    """Every condition in its order: its decisions and faults, what it took in calls and tokens.
+
+    What the items of a condition share is counted once. A call that two conditions rest on counts
+    for both, and a stored reply as if it had been asked.
     """
-    shared = ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
-    absent = [pl.lit(0).alias(name) for name in shared if name not in decisions.columns]
-    own = [pl.col("n_calls", "seconds").sum(), *map(_told, TOKENS)]
-    once = pl.col(shared).first().fill_null(0)
-    found = decisions.with_columns(absent).group_by(list(SCHEMA)[:6], maintain_order=True)
-    table = found.agg(pl.len().alias("n"), *own, once)
+    keys, shared = list(SCHEMA)[:6], ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
+    there = parts.decisions.collect_schema()
+    absent = [pl.lit(0).alias(name) for name in shared if name not in there]
+    found = parts.decisions.with_columns(absent).group_by(keys)
+    table = found.agg(
+        pl.col(PLACE).min(),
+        n=pl.len(),
+        n_faults=(pl.col("fault") != "").sum(),
+        **{fault: (pl.col("fault") == fault).sum() for fault in FAULTS},
+        n_calls=pl.col("n_calls").sum(),
+        **{name: pl.col(name).sum() for name in TOKENS},
+        **{f"{name} told": pl.col(name).is_not_null().any() for name in TOKENS},
+        **{name: pl.col(name).max().fill_null(0) for name in shared},
+    )
+    counted = table.sort(PLACE).collect(engine="streaming")
     sums = {"n_calls": "shared_calls", **{name: f"shared_{name}" for name in TOKENS}}
-    return table.with_columns(pl.col(name) + pl.col(of) for name, of in sums.items()).drop(shared)
+    told = {name: pl.col(f"{name} told") for name in TOKENS}
+    return (
+        counted.join(_seconds(parts, keys), on=keys, how="left", maintain_order="left")
+        .with_columns(pl.when(is_told).then(name).alias(name) for name, is_told in told.items())
+        .with_columns(pl.col(name) + pl.col(of) for name, of in sums.items())
+        .drop(shared, PLACE, [f"{name} told" for name in TOKENS])
+    )
 
 
-def _told(name: str) -> pl.Expr:
-    """The sum of the known values; unknown ones do not count as 0."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+def _seconds(parts: Parts, keys: Sequence[str]) -> pl.DataFrame:
+    """What replies took by condition, added up in the order of the decisions: to the last bit."""
+    small = [
+        pl.col(name).cast(pl.Categorical) if SCHEMA[name] == pl.String else pl.col(name)
+        for name in keys
+    ]
+    sums = [
+        part.select(*small, "seconds")
+        .collect(engine="streaming")
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("seconds").sum())
+        for part in parts
+    ]
+    return pl.concat(sums).with_columns(pl.col(pl.Categorical).cast(pl.String))
 
 
 def digest_of(digests: Sequence[str], *, is_set: bool = False) -> str:
@@ -439,17 +475,18 @@ def condition_table(grid: Sequence[Condition]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=CONDITION_SCHEMA, orient="row")
 
 
-def changes_of_model(calls: pl.DataFrame) -> dict[str, list[str]]:
+def changes_of_model(calls: pl.LazyFrame) -> dict[str, list[str]]:
     """Say by rater what changed under its name: the model that answered, provider, fingerprint.
 
     An endpoint that does not say is not a change.
     """
     found: dict[str, list[str]] = {}
     for name, words in ANSWERED.items():
-        told = calls.filter(pl.col(name) != "")
+        counts = calls.with_row_index(PLACE).filter(pl.col(name) != "").group_by("rater", name)
+        told = counts.agg(pl.len(), pl.col(PLACE).min()).sort(PLACE).collect(engine="streaming")
         kin = {one: without_world(one) for one in told[name].unique()}
         told = told.with_columns(pl.col(name).replace(kin))
-        told = told.group_by("rater", name, maintain_order=True).len()
+        told = told.group_by("rater", name, maintain_order=True).agg(pl.col("len").sum())
         for (rater,), group in told.group_by("rater", maintain_order=True):
             if len(group) > 1:
                 shown = ", ".join(f"{value} ({n})" for value, n in group.select(name, "len").rows())

@@ -22,7 +22,7 @@ from flipmeter.types import Problem
 MANY = 10000
 """Rows that are held in memory; a small run never waits for a disk."""
 
-GROUP = 4096
+GROUP = 512
 """Rows of a file that are read together: a stretch of a file costs little more than its rows."""
 BIN = "bin "
 """The column that sorts rows; no table of ours has one of that name."""

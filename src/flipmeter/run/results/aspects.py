@@ -18,19 +18,19 @@ def aspects_of(
 ) -> dict[str, pl.DataFrame]:
     """Measure some aspects; `costs` (gold by given) are for the worst case."""
     found = measure_aspects(
-        run.panel,
+        run.panels,
         run.contrasts,
         list(names),
         costs=costs,
         mode=run.study.mode,
     )
-    return {name: in_order(table, run.decisions) for name, table in found.items()}
+    return {name: in_order(table, run.tally) for name, table in found.items()}
 
 
 def certificates_of(run: Run, claims: Sequence[str]) -> pl.DataFrame:
     """Hold the claims of a user against a run."""
-    found = certify(run.panel, run.contrasts, [read_claim(claim) for claim in claims])
-    return in_order(found, run.decisions)
+    found = certify(run.panels, run.contrasts, [read_claim(claim) for claim in claims])
+    return in_order(found, run.tally)
 
 
 def forecasts_of(run: Run) -> pl.DataFrame:

@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
-from flipmeter.report.pairs import SAME, WHOSE, flipped
+from flipmeter.report.pairs import AT_ONCE, CONTRAST, MOST, PLACE, SAME, WHOSE
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS
 from flipmeter.types import Contrast, Scale
@@ -21,10 +21,6 @@ ROOM = 2_200_000
 """How many bytes of flipped items a page may hold; the tables take the rest of three megabytes."""
 ROW = 1_300
 """About what the markup around one flipped item takes."""
-MOST = 4_000
-"""More flips than there is ever room for."""
-AT_ONCE = 5
-"""How many items of one contrast are shown before another has its turn."""
 MOST_PARTS = 5
 """How many replies of one decision are shown."""
 TELLING = 8
@@ -46,7 +42,7 @@ Texts = tuple[str, str | None, str | None]
 
 def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
     """Pick flipped items while there is room: some of every contrast, of the worst first."""
-    every = flipped(found.pairs).with_row_index("nth")
+    every = found.pairs.flips.drop(CONTRAST, PLACE).with_row_index("nth")
     rows = _taking_turns(every, found).head(MOST)
     opener = Opener.of(rows, run)
     picker = _Picker(opener, room)
@@ -57,7 +53,8 @@ def flipped_items(found: Findings, run: Run, room: int = ROOM) -> Browser:
             break
         chosen[row["nth"]] = flip
     flips = [chosen[nth] for nth in sorted(chosen)]
-    return Browser(flips, picker.frames, len(every), list(picker.notes(len(every), len(flips))))
+    n_flips = found.pairs.n_flips
+    return Browser(flips, picker.frames, n_flips, list(picker.notes(n_flips, len(flips))))
 
 
 def _taking_turns(flips: pl.DataFrame, found: Findings) -> pl.DataFrame:

@@ -11,10 +11,10 @@ from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.report import failures_line
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import whose
-from flipmeter.report.pairs import OF_SCORES, flipped, pair_up
+from flipmeter.report.pairs import OF_SCORES, count_pairs, flipped, pair_up
 from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.record.folder import Run
-from flipmeter.run.record.rows import spent
+from flipmeter.run.record.rows import PLACE
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.types import Problem
@@ -27,19 +27,20 @@ def gather(run: Run) -> Findings:
 
 
 def gather_numbers(run: Run) -> Findings:
-    """The content of a run's reports, without the flipped items."""
-    study, decisions = run.study, run.decisions
-    pairs = pair_up(decisions, run.contrasts)
-    is_compared = decisions["rater"].n_unique() > 1 or decisions["level"].n_unique() > 1
+    """What the reports of a run show, but for the flipped items."""
+    study, decisions = run.study, run.parts.decisions
+    is_compared = len(run.named("rater")) > 1 or len(run.named("level")) > 1
     return Findings(
         name=study.name,
         mode=study.mode,
         margin=study.margin,
         contrasts=run.contrasts,
-        decisions=decisions,
+        scan=decisions.drop(PLACE),
+        tally=run.tally,
+        n_items=decisions.select(pl.col("item").n_unique()).collect(engine="streaming").item(),
         estimates=run.estimates,
         verdicts=worst_first(run.verdicts),
-        pairs=pairs,
+        pairs=count_pairs(run.parts, run.contrasts),
         phase0=phase0_table(run.estimates.filter(level="")),
         residuals=_residuals(run) if is_compared else None,
         sentences=sentences(run),
@@ -51,7 +52,6 @@ def gather_numbers(run: Run) -> Findings:
         study=run.recipe,
         environment=run.environment,
         costs=costs(run),
-        spent=spent(decisions),
         aspects=_aspects(run),
     )
 
@@ -71,7 +71,7 @@ def beside_greedy(found: Findings, greedy: Run) -> Findings:
 
 def _residuals(run: Run) -> pl.DataFrame:
     """What levels change, with a word for each change; without an interval there is none."""
-    found = residuals(run.decisions, run.contrasts, mode=run.study.mode)
+    found = residuals(run.parts.decisions, run.contrasts, mode=run.study.mode)
     return found.with_columns(word=pl.when(pl.col("low").is_not_null()).then(side_of_zero()))
 
 
@@ -91,7 +91,7 @@ def sentences(run: Run) -> list[Sentence]:
 def notes(run: Run) -> list[str]:
     """The warnings about the decisions and the data."""
     claim = run.environment.get("claim", {})
-    lines = [failures_line(run.decisions), "" if run.stopped else claim.get("text", "")]
+    lines = [failures_line(run.tally), "" if run.stopped else claim.get("text", "")]
     for name, about in run.environment["datasets"].items():
         counts = [f"{n:,} {reason}" for reason, n in about.get("left_out", {}).items() if n]
         lines += [f"{name}: rows left out: {', '.join(counts)}"] if counts else []
@@ -100,8 +100,8 @@ def notes(run: Run) -> list[str]:
 
 
 def costs(run: Run) -> dict[str, float]:
-    """The cost of the tokens of all decisions at the study's own prices, by rater."""
-    taken = spent(run.decisions)
+    """What the tokens of all decisions cost at the study's own prices, by rater."""
+    taken = run.tally
     found = {}
     for rater, price in run.study.prices.items():
         mine = taken.filter(rater=rater)
@@ -120,7 +120,7 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
         raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
     known = {contrast.name: contrast for contrast in first.contrasts}
     shared = [c for c in second.contrasts if known.get(c.name) == c]
-    return compare(first.decisions, second.decisions, shared)
+    return compare(first.parts.decisions, second.parts.decisions, shared)
 
 
 def flips_of(run: Run) -> pl.DataFrame:

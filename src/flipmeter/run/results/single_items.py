@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from flipmeter.decide import open_pipeline
-from flipmeter.report.pairs import flipped, pair_up
+from flipmeter.report.pairs import flipped, lazy_pairs
 from flipmeter.run.rate import panel_of, writer
 from flipmeter.run.record.folder import Run
+from flipmeter.run.record.generation import DECISIONS
 from flipmeter.run.results.flipped_items import Opener
 from flipmeter.types import Condition, Contrast, Item, Prompt
 
@@ -44,7 +45,7 @@ def prompt_of(condition: Condition, item: Item) -> Prompt:
 def flipped_pair(run: Run) -> FlippedPair | None:
     """The flipped item with the shortest text, of the first contrast that has one."""
     read = pl.col("rank") > 0, pl.col("rank_b") > 0, pl.col("level") == ""
-    flips = flipped(pair_up(run.decisions, run.contrasts)).filter(read)
+    flips = flipped(lazy_pairs(run.scan(DECISIONS), run.contrasts)).filter(read).collect()
     if flips.is_empty():
         return None
     own = flips.filter(contrast=flips["contrast"][0])

@@ -38,7 +38,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
     yield from headline(run, choices)
     yield ""
     accuracy = _accuracy(run)
-    is_one = run.decisions.select("rater", "dataset", "level").n_unique() == 1
+    is_one = run.tally.select("rater", "dataset", "level").n_unique() == 1
     by_row = {} if is_one else accuracy
     yield verdict_table(verdicts, run.contrasts, accuracy=by_row)
     if is_one and accuracy:
@@ -50,7 +50,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
         yield ""
         yield section.text
     yield f"details: flipmeter measure {run.where} --show {','.join(DETAILS)}"
-    if run.decisions["level"].n_unique() > 1:
+    if run.tally["level"].n_unique() > 1:
         yield f"changes by factor level: flipmeter residuals {run.where}"
 
 

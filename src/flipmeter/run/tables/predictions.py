@@ -54,6 +54,9 @@ class Predictions(Run):
     def decisions(self) -> pl.DataFrame:
         return self._reading.decisions
 
+    def _check(self, decisions: pl.LazyFrame) -> None:
+        """A table is checked as it is read."""
+
     @cached_property
     def calls(self) -> pl.DataFrame:
         return pl.DataFrame(schema=CALL_SCHEMA)

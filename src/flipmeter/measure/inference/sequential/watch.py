@@ -23,7 +23,7 @@ from flipmeter.measure.inference.sequential import boundaries
 from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence
 from flipmeter.measure.inference.sizes import block_excess, noise
 from flipmeter.measure.inference.words import percent
-from flipmeter.measure.panel.panel import read_panel
+from flipmeter.measure.panel.reading import read_panel
 from flipmeter.types import ALPHA, Contrast
 
 StopWord = Literal["below", "above", "futile", "undecided", "unreadable", "not identified"]

@@ -1,0 +1,353 @@
+"""Decisions -> panels: column by column, so that a table is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from flipmeter.measure.panel.checked import Floats, Ints
+from flipmeter.measure.panel.frame import Decisions, Scanned, scanned
+from flipmeter.measure.panel.groups import Groups
+from flipmeter.measure.panel.panel import ABSENT, KEY, UNKNOWN, Laid, Panel, Placement, Run
+from flipmeter.measure.panel.units import RANGE, ScaleUnits, read_span
+from flipmeter.types import Problem
+
+BASE = "base"
+
+
+def read_panel(
+    decisions: Decisions | Panel,
+    reproducible: Collection[str] = (),
+    weights: Mapping[str, Sequence[float]] | None = None,
+    scales: Mapping[str, Sequence[str]] | None = None,
+) -> Panel:
+    """Lay decisions out by item and run, sorted by rater, dataset, level and seed.
+
+    A panel is one already: who measures decisions several times reads them once.
+    """
+    if isinstance(decisions, Panel):
+        return decisions
+    rows = scanned(decisions)
+    on = _lay_out(rows)
+    keys, of_each = on.keys, _Somewhere(rows, on.group, on.keys.height)
+    of_unit = _Somewhere(rows, on.unit, len(on.units))
+    cluster_names, cluster = _clusters(rows, on)
+    n_replies = pl.col("n_calls").fill_null(1).clip(lower_bound=1)
+    return Panel(
+        keys=keys,
+        nominal=np.array(of_each.told("nominal", False)),
+        reproducible=np.array([rater in reproducible for rater in keys["rater"]]),
+        n_classes=_n_classes(keys, on.group, rows.column("n_classes").to_numpy()),
+        labels=of_each.told("labels", ""),
+        groups=Groups(on.units // on.n_items, keys.height, cluster),
+        item=on.units % on.n_items,
+        reference=on.reference,
+        gold=_gold(rows, on),
+        cluster=cluster,
+        ranks=on.laid(rows, "rank", np.int64, ABSENT),
+        errors=on.laid(rows, "fault", np.bool_, False, pl.col("fault") == "error"),
+        label_mass=on.laid(rows, "label_mass", np.float64, np.nan),
+        slots=on.laid(rows, "slot", np.int64, 0),
+        places=Placement(
+            on.laid(rows, "place", np.int64, 0),
+            on.laid(rows, "gold_place", np.int64, 0),
+            np.array(of_unit.told("n_places", 0), dtype=np.int64),
+        ),
+        systems=pl.DataFrame(
+            {name: of_unit.column(name) for name in ("system_a", "system_b")},
+        ),
+        prompts=on.laid(rows, "prompt", np.uint64, UNKNOWN, _hash("prompt")),
+        units=ScaleUnits(
+            [read_span(*one) for one in zip(*(of_each.told(n) for n in RANGE), strict=True)]
+        ),
+        probabilities=_at_base(rows, on),
+        replies=Groups(on.group, keys.height),
+        calls=_calls(rows, on),
+        completion=_numbers(rows, "completion_tokens", pl.col("completion_tokens") / n_replies),
+        reasoning=_numbers(rows, "reasoning_tokens", pl.col("reasoning_tokens") / n_replies),
+        weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
+        scales=scales or {},
+        cluster_names=cluster_names,
+        orbits=on.laid(rows, "orbit", np.uint64, UNKNOWN, _hash("orbit")),
+        declared=_declared(rows, on.group),
+    )
+
+
+# --- many at a time ---------------------------------------------------------------------------
+
+TOGETHER = 1_000_000
+"""So many decisions are looked at together; of more, one rater on one dataset after the other."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Decisions cut into whole raters on whole datasets, in their order, none of them read yet."""
+
+    decisions: pl.LazyFrame
+    together: int = field(default_factory=lambda: TOGETHER)
+
+    def __iter__(self) -> Iterator[pl.LazyFrame]:
+        if self.is_one:
+            yield self.decisions
+            return
+        for part in self._whose:
+            yield self.decisions.filter(_is_in(part))
+
+    @property
+    def is_one(self) -> bool:
+        return len(self._whose) == 1
+
+    @cached_property
+    def _whose(self) -> list[list[tuple[str, str]]]:
+        """Raters and datasets that are looked at together."""
+        whose = self.decisions.group_by("rater", "dataset").len().collect(engine="streaming")
+        parts: list[list[tuple[str, str]]] = [[]]
+        n_held = 0
+        for rater, dataset, n in whose.sort("rater", "dataset").iter_rows():
+            if parts[-1] and n_held + n > self.together:
+                parts.append([])
+                n_held = 0
+            parts[-1].append((rater, dataset))
+            n_held += n
+        return parts
+
+
+def _is_in(part: Sequence[tuple[str, str]]) -> pl.Expr:
+    return pl.any_horizontal(
+        (pl.col("rater") == rater) & (pl.col("dataset") == dataset) for rater, dataset in part
+    )
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The panels of parts of decisions: what is measured of each is as it is of all together.
+
+    The panel of a table that is one part is kept.
+    """
+
+    parts: Parts
+    reproducible: Collection[str] = ()
+    weights: Mapping[str, Sequence[float]] | None = None
+    scales: Mapping[str, Sequence[str]] | None = None
+
+    def __iter__(self) -> Iterator[Panel]:
+        if self.parts.is_one:
+            yield self.whole
+            return
+        for part in self.parts:
+            yield self._read(part)
+
+    @cached_property
+    def whole(self) -> Panel:
+        """All decisions as one panel."""
+        return self._read(self.parts.decisions)
+
+    def _read(self, decisions: pl.LazyFrame) -> Panel:
+        return read_panel(decisions, self.reproducible, self.weights, self.scales)
+
+
+def panels_of(
+    decisions: Decisions | Panel | Panels, reproducible: Collection[str] = ()
+) -> Iterable[Panel]:
+    """Decisions as one panel, or as the panels that they are already."""
+    return decisions if isinstance(decisions, Panels) else (read_panel(decisions, reproducible),)
+
+
+# --- where decisions stand --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """The group, the unit (an item of a group) and the run of every decision."""
+
+    keys: pl.DataFrame
+    group: Ints
+    items: pl.Series
+    units: Ints
+    unit: Ints
+    runs: Mapping[Run, int]
+    run: Ints
+    reference: str
+
+    @property
+    def n_items(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def cell(self) -> Ints:
+        """Where every decision stands in a table of runs x units."""
+        return self.run * len(self.units) + self.unit
+
+    def laid(
+        self,
+        rows: Scanned,
+        name: str,
+        kind: type[np.generic],
+        blank: float,
+        value: pl.Expr | None = None,
+    ) -> Laid:
+        """A column as runs x units, `blank` where it is empty."""
+        if name not in rows.told:
+            return Laid(self.runs, len(self.units), kind, blank)
+        values = rows.column((pl.col(name) if value is None else value).fill_null(blank)).to_numpy()
+        table = np.full((len(self.runs), len(self.units)), blank, _narrow(values, kind))
+        table.reshape(-1)[self.cell] = values
+        return Laid(self.runs, len(self.units), kind, blank, table)
+
+
+def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
+    """The smallest whole numbers that hold some; others are kept as they are."""
+    if kind is not np.int64:
+        return np.dtype(kind)
+    lowest, highest = int(values.min()), int(values.max())
+    return np.min_scalar_type(min(lowest, -highest - 1, ABSENT))
+
+
+def _lay_out(rows: Scanned) -> _Standing:
+    """Find groups, units and runs; a decision that stands twice is refused."""
+    names = (*KEY[:3], "view", "item")
+    found = rows.read(*(pl.col(name).cast(pl.Categorical) for name in names), "seed", "repeat")
+    keys, group = _groups(found)
+    items, item = _places(found["item"])
+    units, unit = _places(pl.Series(group * len(items) + item))
+    views, view = _places(found["view"])
+    codes, run = _places(pl.Series(found["repeat"].to_numpy() * len(views) + view))
+    runs = [(views[code % len(views)], code // len(views)) for code in codes.to_list()]
+    first = BASE if BASE in views else str(found["view"][0])
+    places = {one: at for at, one in enumerate(runs)}
+    layout = _Standing(keys, group, items, units.to_numpy(), unit, places, run, first)
+    _check_once(layout)
+    return layout
+
+
+def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
+    """The distinct values in order, and the place of each value among them."""
+    if column.dtype != pl.Categorical:
+        distinct = column.unique().sort()
+        return distinct, np.searchsorted(distinct.to_numpy(), column.to_numpy())
+    used = column.unique()
+    names = used.cast(pl.String)
+    order = names.arg_sort()
+    codes = used.to_physical().to_numpy()
+    places = np.zeros(codes.max() + 1, dtype=np.int64)
+    places[codes[order.to_numpy()]] = np.arange(len(used))
+    return names[order], places[column.to_physical().to_numpy()]
+
+
+def _groups(found: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+    """The key of each group in order, and the group of each decision."""
+    values, places = zip(*(_places(found[name]) for name in KEY), strict=True)
+    sizes = [len(distinct) for distinct in values]
+    cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
+    used = np.unravel_index(cells.to_numpy(), sizes)
+    return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
+
+
+def _check_once(on: _Standing) -> None:
+    times = np.bincount(on.cell)
+    if times.max() > 1:
+        where = _where(on.keys, int(on.group[times[on.cell] > 1].min()))
+        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
+
+
+def _where(keys: pl.DataFrame, group: int) -> str:
+    rater, dataset, level, seed = keys.row(group)
+    return f"rater '{rater}' on '{dataset}' (level '{level}', seed {seed})"
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+class _Somewhere:
+    """What a column says of each group or unit, in which it is everywhere the same."""
+
+    def __init__(self, rows: Scanned, of: Ints, n: int) -> None:
+        self._rows = rows
+        self._row = np.zeros(n, dtype=np.int64)
+        self._row[of] = np.arange(len(of))
+
+    def column(self, name: str) -> pl.Series:
+        kind = self._rows.table.collect_schema()[name]
+        if name not in self._rows.told:
+            return pl.repeat(None, len(self._row), dtype=kind, eager=True).alias(name)
+        narrow = pl.Categorical() if kind == pl.String else kind
+        return self._rows.column(pl.col(name).cast(narrow))[self._row].cast(kind)
+
+    def told(self, name: str, blank: object = None) -> list[Any]:
+        return [blank if one is None else one for one in self.column(name).to_list()]
+
+
+def _clusters(rows: Scanned, on: _Standing) -> tuple[list[str], Ints]:
+    """The names of clusters in order, and the number of each unit's."""
+    cluster = np.zeros(len(on.units), dtype=np.int64)
+    named = rows.column(pl.coalesce("cluster", "item").cast(pl.Categorical))
+    names, numbers = _places(named)
+    cluster[on.unit] = numbers
+    return names.to_list(), cluster
+
+
+def _gold(rows: Scanned, on: _Standing) -> Ints:
+    gold = np.zeros(len(on.units), dtype=np.int64)
+    if "gold" in rows.told:
+        np.maximum.at(gold, on.unit, rows.column(pl.col("gold").fill_null(0)).to_numpy())
+    return gold
+
+
+def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:
+    n_classes = np.zeros(keys.height, dtype=np.int64)
+    n_classes[group] = counts
+    mixed = group[counts != n_classes[group]]
+    if len(mixed):
+        found = counts[group == mixed.min()]
+        where = _where(keys, int(mixed.min()))
+        raise Problem(f"{where} mixes scales of {found.min()} and {found.max()}")
+    return n_classes
+
+
+def _hash(name: str) -> pl.Expr:
+    """Number texts without sorting them; as many bits as the digests they mostly are."""
+    return pl.when(pl.col(name) != "").then(pl.col(name).hash())
+
+
+def _at_base(rows: Scanned, on: _Standing) -> pl.Series:
+    """The probabilities of each item in the first run of the view of reference."""
+    name, place = "probabilities", on.runs.get((on.reference, 0))
+    if name not in rows.told or place is None:
+        return pl.repeat(None, len(on.units), dtype=pl.List(pl.Float64), eager=True).alias(name)
+    first = rows.table.filter(view=on.reference, repeat=0).select(name).collect()
+    first = first.with_columns(unit=on.unit[on.run == place])
+    units = pl.DataFrame({"unit": np.arange(len(on.units))})
+    return units.join(first, on="unit", how="left", maintain_order="left")[name]
+
+
+def _calls(rows: Scanned, on: _Standing) -> Floats:
+    """The calls of each decision, with its part of those that its condition shares."""
+    own = _numbers(rows, "n_calls", pl.col("n_calls"))
+    if "shared_calls" not in rows.told:
+        return own
+    condition = on.group * len(on.runs) + on.run
+    n_items = np.bincount(condition)[condition]
+    return np.asarray(own + rows.column(pl.col("shared_calls").fill_null(0)).to_numpy() / n_items)
+
+
+def _numbers(rows: Scanned, name: str, value: pl.Expr) -> Floats:
+    """Counts as numbers, NaN where they were not reported."""
+    if name not in rows.told:
+        n = rows.column(pl.len()).item()
+        return np.broadcast_to(np.float64(np.nan), n)
+    return rows.column(value.cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+
+
+def _declared(rows: Scanned, group: Ints) -> dict[tuple[int, str], str]:
+    """By group and view why its answers cannot differ, where a pipeline says so."""
+    if "invariance" not in rows.told:
+        return {}
+    said = rows.read("view", "invariance").with_columns(group=group)
+    said = said.filter(pl.col("invariance").fill_null("") != "").unique(["group", "view"])
+    return {(at, view): why for view, why, at in said.iter_rows()}

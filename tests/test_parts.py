@@ -1,0 +1,123 @@
+"""Decisions read a part at a time: every number and page is as if they had been read whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import flipmeter as fm
+from flipmeter.measure import ASPECTS, Parts, measure, noise_warnings, verdicts
+from flipmeter.measure.panel import reading
+from flipmeter.run.record.generation import DECISIONS
+
+TONES = {
+    "file": "tones.csv",
+    "text": "text",
+    "label": "tone",
+    "name": "d",
+    "scale": ["1", "2", "3"],
+}
+STUDY = {
+    "models": [
+        {"model": "sim/first-slot", "name": "b"},
+        {"model": "sim/biased-noisy", "name": "a"},
+    ],
+    "datasets": [
+        "reviews",
+        {
+            "file": "tones.csv",
+            "text": "text",
+            "label": "tone",
+            "name": "d",
+            "scale": ["1", "2", "3"],
+        },
+    ],
+    "test_size": 12,
+    "repeats": 2,
+    "seeds": [0, 1],
+    "base": {"shots": 1},
+    "vary": {"label_format": ["letter"]},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("parts")
+    rows = [f"The {k}. letter is {'calm' if k % 3 else 'tense'}.,{1 + k % 3}" for k in range(90)]
+    (where / "tones.csv").write_text("\n".join(["text,tone", *rows]))
+    study = fm.Study(**STUDY | {"folder": where})
+    return Path(study.run(where / "run", store=where / "replies.sqlite").folder)
+
+
+@pytest.fixture(params=[1, 1500])
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(reading, "TOGETHER", request.param)
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> fm.Run:
+    run = fm.Run(folder)
+    _ = run.estimates, run.verdicts, run.source.tally
+    assert run.source.parts.is_one
+    return run
+
+
+def test_numbers_do_not_depend_on_how_decisions_are_read(
+    folder: Path, whole: fm.Run, apart: int
+) -> None:
+    run = fm.Run(folder)
+    assert len(list(run.source.parts)) == (4 if apart == 1 else 2)
+    for name in ("estimates", "verdicts", "warnings"):
+        found, wanted = getattr(run, name), getattr(whole, name)
+        assert found.equals(wanted) if isinstance(found, pl.DataFrame) else found == wanted
+    assert run.source.tally.equals(whole.source.tally)
+
+
+@pytest.mark.parametrize("name", [*ASPECTS])
+def test_aspects_do_not_depend_on_how_decisions_are_read(
+    folder: Path, whole: fm.Run, apart: int, name: str
+) -> None:
+    assert fm.Run(folder).aspects(name).equals(whole.aspects(name))
+
+
+def test_pages_do_not_depend_on_how_decisions_are_read(
+    folder: Path, whole: fm.Run, apart: int, tmp_path: Path
+) -> None:
+    pages = [whole.report(tmp_path / "whole.html"), fm.Run(folder).report(tmp_path / "apart.html")]
+    assert pages[0].read_bytes() == pages[1].read_bytes()
+
+
+def test_what_is_measured_never_holds_all_decisions(
+    folder: Path, apart: int, tmp_path: Path
+) -> None:
+    run = fm.Run(folder)
+    run.report(tmp_path / "page.html")
+    assert len(list(run.tables()))
+    assert len(run.compare(fm.Run(folder)))
+    assert "decisions" not in vars(run.source)
+
+
+def test_a_scan_is_measured_as_the_frame_that_it_reads(folder: Path) -> None:
+    run = fm.Run(folder)
+    frame, scan = run.decisions, run.source.scan(DECISIONS)
+    assert measure(frame, run.contrasts).equals(measure(scan, run.contrasts))
+    assert_frame_equal(
+        verdicts(frame, run.contrasts), verdicts(scan, run.contrasts), check_exact=True
+    )
+    assert noise_warnings(frame, ["a"]) == noise_warnings(scan, ["a"])
+
+
+def test_parts_hold_whole_raters_on_whole_datasets(folder: Path) -> None:
+    decisions = fm.Run(folder).decisions
+    parts = [part.collect() for part in Parts(decisions.lazy(), together=1)]
+    assert [part.select("rater", "dataset").unique().rows() for part in parts] == [
+        [("a", "d")],
+        [("a", "reviews")],
+        [("b", "d")],
+        [("b", "reviews")],
+    ]
+    assert sum(map(len, parts)) == len(decisions)
