@@ -48,7 +48,8 @@ FORKS.set_forkserver_preload(["__main__", "flipmeter.cli.run", "flipmeter.run.pe
 TESTS = Path(__file__).parents[1] / "tests"
 CONCURRENCY = 16
 LATENCY = 0.02
-TIMEOUT = 10
+TIMEOUT = 60
+"""Seconds; far more than an answer takes on a busy machine: who asks again pays again."""
 FAULTS = 0.05
 MANY_FAULTS = 0.52
 INCOMPLETE = 4
@@ -118,6 +119,7 @@ class Client:
     def __init__(self, folder: Path, command: list[str]) -> None:
         self._process = FORKS.Process(target=_command, args=(folder, command), daemon=True)
         self._process.start()
+        self.is_draining = False
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -127,6 +129,7 @@ class Client:
         return self._process.exitcode or 0
 
     def send_signal(self, number: signal.Signals) -> None:
+        self.is_draining |= number in DRAINS
         if self._process.is_alive() and self._process.pid:
             os.kill(self._process.pid, number)
 
@@ -141,22 +144,39 @@ def _command(folder: Path, command: list[str]) -> None:
 
 @dataclass
 class Ordeal:
-    """A study, its store and folder, and the server that keeps the ledger."""
+    """A study, its stores and folders, and the server that keeps the ledger.
 
-    folder: Path
+    A round is a new store: on a busy machine a study may be done before all signals are sent.
+    """
+
+    place: Path
     server: Process
     study: Study
     end: float
     chance: random.Random
     outcome: Outcome
     began: int = 0
+    rounds: int = 0
     codes: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self.renew()
+
+    @property
+    def folder(self) -> Path:
+        return self.place / f"round-{self.rounds}"
+
+    def renew(self) -> None:
+        """Begin a round: another store, other folders, a new page of the ledger."""
+        self.rounds += 1
         self.folder.mkdir(parents=True)
         content = yaml.safe_dump(self.study.model_dump(mode="json"))
         (self.folder / "study.yaml").write_text(content)
+        self.began = 0
         self.began = len(self.lines())
+
+    def is_over(self, n_signals: int) -> bool:
+        return self.outcome.signals >= n_signals or self.is_late
 
     def lines(self) -> list[tuple[bool, int]]:
         return self.server.lines()[self.began :] if self.server.log.exists() else []
@@ -200,12 +220,13 @@ class Ordeal:
                 if code != INCOMPLETE:
                     break
         answered, stored, outcome = self.answered(), self.stored(), self.outcome
-        outcome.answered, outcome.stored = sum(answered.values()), len(stored)
-        outcome.faulty = len(self.lines()) - outcome.answered
-        outcome.twice = sum(n - 1 for n in answered.values())
-        outcome.tables_equal = all(self.is_clean(out) for out in folders or ("run",))
-        if set(answered) != stored:
-            outcome.lost_beyond += len(set(answered) - stored)
+        outcome.answered += sum(answered.values())
+        outcome.stored += len(stored)
+        outcome.faulty += len(self.lines()) - sum(answered.values())
+        outcome.twice += sum(n - 1 for n in answered.values())
+        outcome.tables_equal &= all(self.is_clean(out) for out in folders or ("run",))
+        outcome.lost_beyond += len(set(answered) - stored)
+        outcome.note = f"rounds: {self.rounds}, exit codes: {dict(sorted(self.codes.items()))}"
 
     def is_clean(self, out: str) -> bool:
         try:
@@ -243,55 +264,82 @@ def study_of(url: str, n_items: int, n_seeds: int, timeout: float = TIMEOUT) -> 
 
 def drained(ordeal: Ordeal, n: int) -> None:
     """Stop one process again and again: not one answer may be without its stored reply."""
-    while ordeal.outcome.signals < n and not ordeal.is_late:
-        run = ordeal.start()
-        if ordeal.wait_for_more(run):
-            ordeal.strike(run, DRAINS[ordeal.outcome.signals % len(DRAINS)])
-        code = run.wait()
-        ordeal.codes[code] += 1
-        ordeal.outcome.bad_exits += code not in (0, INCOMPLETE)
-        ordeal.outcome.lost += len(set(ordeal.answered()) - ordeal.stored())
-        ordeal.outcome.lost_beyond = ordeal.outcome.lost
-        if code == 0:
-            break
-    ordeal.finish()
-    ordeal.outcome.note = f"exit codes: {dict(ordeal.codes)}"
+    while not ordeal.is_over(n):
+        code = INCOMPLETE
+        while code and not ordeal.is_over(n):
+            code = struck(ordeal, DRAINS[ordeal.outcome.signals % len(DRAINS)])
+            ordeal.outcome.bad_exits += code not in (0, INCOMPLETE)
+            lost = len(set(ordeal.answered()) - ordeal.stored())
+            ordeal.outcome.lost += lost
+            ordeal.outcome.lost_beyond += lost
+        ended(ordeal, n)
     ordeal.outcome.twice_beyond = ordeal.outcome.twice
 
 
 def killed(ordeal: Ordeal, n: int) -> None:
     """Kill one process again and again: lost is at most what was under way."""
-    while ordeal.outcome.signals < n and not ordeal.is_late:
-        run = ordeal.start()
-        if ordeal.wait_for_more(run):
-            ordeal.strike(run, signal.SIGKILL)
-        run.wait()
-        lost = len(set(ordeal.answered()) - ordeal.stored())
-        ordeal.outcome.lost += lost
-        ordeal.outcome.lost_beyond += max(0, lost - 2 * CONCURRENCY)
-    ordeal.finish()
+    while not ordeal.is_over(n):
+        code = -signal.SIGKILL
+        while code and not ordeal.is_over(n):
+            code = struck(ordeal, signal.SIGKILL)
+            lost = len(set(ordeal.answered()) - ordeal.stored())
+            ordeal.outcome.lost += lost
+            ordeal.outcome.lost_beyond += max(0, lost - 2 * CONCURRENCY)
+        ended(ordeal, n)
     ordeal.outcome.twice_beyond = max(0, ordeal.outcome.twice - ordeal.outcome.lost)
 
 
+def struck(ordeal: Ordeal, number: signal.Signals) -> int:
+    """The exit code of a run that is struck once it has been answered something."""
+    run = ordeal.start()
+    if ordeal.wait_for_more(run):
+        ordeal.strike(run, number)
+    code = run.wait()
+    ordeal.codes[code] += 1
+    return code
+
+
+def ended(ordeal: Ordeal, n: int, *folders: str) -> None:
+    """Run to the end, and begin another round if signals are left."""
+    ordeal.finish(*folders)
+    if not ordeal.is_over(n):
+        ordeal.renew()
+
+
 def neighbours(ordeal: Ordeal, n: int, kinds: tuple[signal.Signals, ...]) -> None:
-    """Let three processes share a store, and strike one of them after the other."""
-    runs = {f"run-{k}": ordeal.start(f"run-{k}") for k in range(3)}
-    n_killed = 0
-    while ordeal.outcome.signals < n and not ordeal.is_late:
-        out = ordeal.chance.choice(list(runs))
-        if runs[out].poll() is not None:
-            runs[out] = ordeal.start(out)
-        if ordeal.wait_for_more(runs[out]):
-            number = kinds[ordeal.outcome.signals % len(kinds)]
-            n_killed += number is signal.SIGKILL
-            ordeal.strike(runs[out], number)
-        elif all(run.poll() == 0 for run in runs.values()):
-            break
-    for run in runs.values():
-        run.wait()
-    ordeal.finish(*runs)
+    """Let three processes share a store, and strike one of them after the other.
+
+    One that drains is left to it: a second signal ends it at once, as documented, and loses what
+    it had under way.
+    """
+    outs, n_killed = [f"run-{k}" for k in range(3)], 0
+    while not ordeal.is_over(n):
+        runs = {out: ordeal.start(out) for out in outs}
+        while not ordeal.is_over(n) and any(run.poll() != 0 for run in runs.values()):
+            out = ordeal.chance.choice([out for out in outs if runs[out].poll() != 0])
+            if runs[out].is_draining or runs[out].poll() is not None:
+                runs[out] = restarted(ordeal, runs[out], out)
+            if ordeal.wait_for_more(runs[out]):
+                number = kinds[ordeal.outcome.signals % len(kinds)]
+                n_killed += number is signal.SIGKILL
+                ordeal.strike(runs[out], number)
+        for run in runs.values():
+            noted(ordeal, run.wait())
+        ended(ordeal, n, *outs)
     allowed = n_killed * 2 * CONCURRENCY
     ordeal.outcome.twice_beyond = max(0, ordeal.outcome.twice - allowed)
+
+
+def restarted(ordeal: Ordeal, run: Client, out: str) -> Client:
+    noted(ordeal, run.wait())
+    return ordeal.start(out)
+
+
+def noted(ordeal: Ordeal, code: int) -> None:
+    """Count an exit code; a signal may come before a process has begun to send."""
+    ordeal.codes[code] += 1
+    too_early = (128 + signal.SIGINT, *(-number for number in DRAINS))
+    ordeal.outcome.bad_exits += code not in (0, INCOMPLETE, -signal.SIGKILL, *too_early)
 
 
 def faulty(ordeal: Ordeal) -> None:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import flipmeter as fm
+from flipmeter.base import drain
 from flipmeter.model import Store
 from flipmeter.run.record.folder import Run
 from misbehaving import Behaviour, Server, never_ends, rates, serving
@@ -52,6 +53,12 @@ def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Pope
 def wait_for(server: Server, n_asked: int) -> None:
     while len(server.bodies) < n_asked:
         time.sleep(0.005)
+
+
+def wait_for_line(run: subprocess.Popen[str], words: str) -> None:
+    assert run.stderr is not None
+    while words not in (line := run.stderr.readline()):
+        assert line, f"it ended before it said {words!r}"
 
 
 def study_in(folder: Path, url: str) -> Any:
@@ -98,13 +105,29 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         run = start(tmp_path, *RUN)
         wait_for(server, 40)
         run.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        wait_for_line(run, "nothing more is sent")
+        time.sleep(drain.SAME + 0.2)
         assert run.poll() is None
         run.send_signal(signal.SIGTERM)
         assert "ended at once" in run.communicate()[1]
         assert run.returncode == 128 + signal.SIGTERM
         with Store(tmp_path / "replies.sqlite") as store:
             assert len(store) == 29
+
+
+def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    """A terminal that is closed sends SIGHUP twice, from the shell and from the system."""
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        run = start(tmp_path, *RUN)
+        wait_for(server, 40)
+        run.send_signal(signal.SIGSTOP)  # so that both are there when it looks
+        run.send_signal(signal.SIGHUP)
+        run.send_signal(signal.SIGTERM)
+        run.send_signal(signal.SIGCONT)
+        said = run.communicate()[1]
+        assert (run.returncode, "ended at once" in said) == (4, False)
+        assert sorted(receipts(tmp_path)) == sorted(asked(server))
 
 
 def test_what_is_under_way_is_not_waited_for_without_end(tmp_path: Path) -> None:
@@ -123,6 +146,7 @@ def test_what_is_under_way_is_not_waited_for_without_end(tmp_path: Path) -> None
 PROGRAM = """
 import asyncio, sys
 import flipmeter as fm
+from flipmeter.base import drain
 study = fm.read_study("study.yaml")
 async def main():
     await study.arun("run", store="replies.sqlite")

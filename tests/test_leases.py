@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import pytest
 import yaml
 
 from flipmeter.base.process import ProcessName, this_process
-from flipmeter.model import Engine, Store
+from flipmeter.model import Engine, Ledger, Store
+from flipmeter.model.engine import engine
 from flipmeter.model.store import leases
 from flipmeter.model.store.leases import Leases
 from flipmeter.run.record.folder import Run
-from flipmeter.types import Reply, Request
-from misbehaving import Behaviour, question, rates, serving
+from flipmeter.types import Problem, Reply, Request
+from misbehaving import Behaviour, client, question, rates, receipt, says, serving
 from misbehaving import tidy as tidy
 from test_faults import asked, performed, study_at, table
 
@@ -131,6 +133,34 @@ def test_another_machine_is_judged_by_its_beats_as_seen_from_here(
     assert second.claim(KEYS).elsewhere == {}
 
 
+def test_a_living_process_of_this_machine_keeps_its_lease_however_long_it_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", CLAIM, str(tmp_path / "r.sqlite"), *KEYS]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    monkeypatch.setattr(leases, "SILENT", 0.0)
+    mine = Leases(Store(tmp_path / "r.sqlite"))
+    for _ in range(3):
+        time.sleep(0.01)
+        assert set(mine.claim(KEYS).elsewhere) == set(KEYS)
+    holder.send_signal(signal.SIGSTOP)
+    assert set(mine.claim(KEYS).elsewhere) == set(KEYS)
+    holder.kill()
+    holder.communicate()
+    assert mine.claim(KEYS).elsewhere == {}
+
+
+def test_a_sender_of_this_process_that_is_no_more_holds_nothing(tmp_path: Path) -> None:
+    first, second = two(tmp_path)
+    first.claim(KEYS)
+    first.store.close()
+    with suppress(Problem):
+        first.release()  # as on a full disk: what it held stays in the store
+    assert second.claim(KEYS).elsewhere == {}
+
+
 def test_an_owner_is_named_in_words() -> None:
     assert str(ProcessName("vm", "", "", 7, "")) == "process 7 on vm"
 
@@ -202,6 +232,59 @@ def test_who_was_stopped_for_long_leases_again_before_it_sends(
     assert len(asyncio.run(run())) == 4
 
 
+def picky(body: Any) -> Behaviour:
+    """Take no temperature, as some models do, and answer the rest after a while."""
+    if "temperature" in body:
+        refusal = {"message": "Unsupported parameter: 'temperature'", "param": "temperature"}
+        return says({"error": refusal}, 400)
+    return late(body)
+
+
+@pytest.mark.parametrize("head_start", [0.0, 0.05])
+def test_what_an_endpoint_taught_one_process_the_others_do_not_pay_for(
+    tmp_path: Path, head_start: float
+) -> None:
+    requests = [question(f"question {k}", '{"temperature":0}') for k in range(30)]
+
+    async def run(url: str) -> list[dict[str, Reply]]:
+        async def ask(pause: float) -> dict[str, Reply]:
+            await asyncio.sleep(pause)
+            async with client(url, concurrency=4) as backend:
+                mine = Engine({"acme": backend}, Store(tmp_path / "r.sqlite"))
+                return await mine.ask(requests)
+
+        return [*await asyncio.gather(ask(0.0), ask(head_start), ask(2 * head_start))]
+
+    with serving(picky) as server:
+        replies = asyncio.run(run(server.url))
+        answered = Counter(receipt(body) for body in server.bodies if "temperature" not in body)
+    assert (len(answered), set(answered.values())) == (30, {1})
+    texts = [{key: one.text for key, one in heard.items()} for heard in replies]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_run_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "TELL_AFTER", 0.1)
+    told: list[str] = []
+
+    async def run() -> None:
+        holder = Leases(Store(tmp_path / "r.sqlite"))
+        holder.claim(KEYS[:1])
+        backend = Gated()
+        backend.open.set()
+        mine = Engine({"acme": backend}, Store(tmp_path / "r.sqlite"), Ledger(on_wait=told.append))
+        asking = asyncio.create_task(mine.ask([ONE, TWO]))
+        await asyncio.sleep(1.0)
+        holder.release()
+        await asking
+
+    asyncio.run(run())
+    assert told == [
+        f"1 request is being asked by {this_process()}; waiting for it (if that process hangs, "
+        "end it)"
+    ]
+
+
 CLIENT = """
 import sys
 from pathlib import Path
@@ -226,7 +309,9 @@ def late(body: Any) -> Behaviour:
 def test_three_runs_of_one_study_pay_once_though_one_is_killed(tmp_path: Path) -> None:
     with serving(late) as server:
         study = study_at(server.url, {"seeds": [0], "test_size": 60})
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json")))
+        patient = study.model_dump(mode="json")
+        patient["models"][0]["timeout"] = 60  # a slow machine must not ask twice
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(patient))
         clients = [
             subprocess.Popen(
                 [sys.executable, "-c", CLIENT, str(tmp_path), f"run-{k}"],

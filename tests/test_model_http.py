@@ -8,6 +8,7 @@ import math
 import shutil
 import ssl
 import subprocess
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from misbehaving import (
     question,
     resets,
     says,
+    serving,
 )
 from misbehaving import tidy as tidy
 
@@ -205,6 +207,30 @@ def test_a_broken_connection_is_worth_another_try(behaviour: Behaviour) -> None:
 
 def test_an_answer_that_never_ends_is_given_up_in_time() -> None:
     assert "within 0.2 s" in str(retry_after(never_ends, timeout=0.2))
+
+
+def wait_for(server: Server) -> None:
+    while not server.bodies:
+        time.sleep(0.001)
+
+
+def stand_still() -> None:
+    time.sleep(2.5)
+
+
+def test_an_answer_that_came_while_the_client_stood_still_is_heard() -> None:
+    """As after Ctrl-Z, a laptop asleep, or a wait for the store: it is paid for, and there."""
+
+    async def ask(server: Server) -> Reply:
+        async with client(server.url, timeout=1.0) as backend:
+            asking = asyncio.create_task(backend.ask(question()))
+            await asyncio.to_thread(wait_for, server)
+            stand_still()
+            return await asking
+
+    with serving(lambda _: says(answer("4" * 10**6))) as server:
+        assert len(asyncio.run(ask(server)).text) == 10**6
+        assert len(server.bodies) == 1
 
 
 def test_an_answer_without_measure_is_cut() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ from flipmeter.base.problem import Incomplete
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 120.0
 """Seconds for which what is under way is waited for."""
+SAME = 1.0
+"""Signals within so many seconds are one: a terminal that is closed sends SIGHUP twice."""
 
 
 class Drained(Incomplete):
@@ -32,15 +35,19 @@ class Drain:
 
     def __init__(self, *, is_for_a_command: bool = False) -> None:
         self.is_for_a_command = is_for_a_command
-        self.is_begun = False
+        self.begun = 0.0
         self._senders: dict[object, Callable[[], object]] = {}
+
+    @property
+    def is_begun(self) -> bool:
+        return self.begun > 0
 
     @property
     def is_sending(self) -> bool:
         return bool(self._senders)
 
     def begin(self) -> None:
-        self.is_begun = True
+        self.begun = self.begun or time.monotonic()
         for tell in list(self._senders.values()):
             tell()
 
@@ -111,8 +118,10 @@ def _listen_no_more() -> None:
 def _on_signal(number: int, frame: FrameType | None) -> None:
     name = signal.Signals(number).name
     drains = list(_LISTENING)
-    if any(drain.is_begun for drain in drains):
-        _end(number, any(drain.is_for_a_command for drain in drains))
+    if began := max((drain.begun for drain in drains), default=0.0):
+        if time.monotonic() - began > SAME:
+            _end(number, any(drain.is_for_a_command for drain in drains))
+        return
     if not any(drain.is_sending for drain in drains):
         raise Stopped(name)
     for drain in drains:

@@ -35,6 +35,13 @@ class ProcessName:
             return False
         return not is_running(self.pid) or _started(self.pid) != self.started
 
+    @property
+    def is_here(self) -> bool:
+        """Whether its start can be seen: if it is not gone, then it is there, whatever it does."""
+        here = this_process()
+        places = (self.node, self.boot, self.space), (here.node, here.boot, here.space)
+        return places[0] == places[1] and bool(self.started)
+
     def __str__(self) -> str:
         return f"process {self.pid} on {self.node}"
 

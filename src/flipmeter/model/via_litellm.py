@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from flipmeter.base.listening import listening
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import Family, World, backends
@@ -34,6 +35,8 @@ FIELDS = {
 """Fields of a body that go to LiteLLM; among its others are addresses, keys and call-backs."""
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 """Without them an import fetches a price list, and reads variables from the nearest `.env`."""
+LATE = 10
+"""LiteLLM waits so many times longer than we do: its clients count time in which nobody listens."""
 USUAL = "LiteLLM"
 """Who answers where the environment names no address for a provider."""
 CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"
@@ -94,11 +97,14 @@ class LiteLlmBackend(HttpBackend):
     async def _exchange(self, request: Request) -> Exchanged:
         asked = json.loads(ChatWire().body(self._endpoint.model, request))
         url, timeout = self._endpoint.base_url, self._endpoint.timeout
-        asked |= {"timeout": timeout, "num_retries": 0, "drop_params": False}
+        asked |= {"timeout": LATE * timeout, "num_retries": 0, "drop_params": False}
         if url != USUAL:  # not every provider has a variable for it
             asked["api_base"] = url
         try:
-            answer = await _litellm().acompletion(**asked)
+            async with listening(timeout):
+                answer = await _litellm().acompletion(**asked)
+        except TimeoutError:
+            raise Retry(f"no answer from {url} within {timeout:g} s") from None
         except Exception as error:  # its own, and those of the SDKs below it
             failure = error
         else:

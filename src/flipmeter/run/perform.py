@@ -376,7 +376,7 @@ def describe(
             for dataset, spec in zip(datasets, study.datasets, strict=True)
             for name, about in _described(study, dataset)
         },
-        "asked": {name: n for name, n in asdict(ledger).items() if name != "started"},
+        "asked": ledger.counts,
         "stopped": stopped,
     }
 

@@ -49,6 +49,7 @@ class Meter:
     def __init__(self, ledger: Ledger) -> None:
         self.interim = Interim()
         self._ledger = ledger
+        ledger.on_wait = self.on_note
         self._is_terminal = sys.stderr.isatty()
         self._last_line = self._started = time.monotonic()
         self._bar = Progress(

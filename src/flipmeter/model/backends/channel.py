@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from flipmeter.base.listening import listening
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.masking import masked, masked_bytes
 from flipmeter.model.backends.response import Trouble, shortened
@@ -98,18 +99,21 @@ class Channel:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         base_url, timeout = self.endpoint.base_url, self.endpoint.timeout
         kind = {} if isinstance(body, aiohttp.FormData) else {"Content-Type": "application/json"}
-        limit = {"sock_read": timeout} if is_long else {"total": timeout}
+        limit = aiohttp.ClientTimeout(sock_read=timeout if is_long else None)
         failure: Exception
         session = self._open()
         try:
             # A redirect would turn the POST into a GET, or take the prompts to another host.
-            async with session.request(
-                *(method, base_url.rstrip("/") + path),
-                data=body,
-                headers={**kind, **(headers or {})},
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(**limit),
-            ) as response:
+            async with (
+                nullcontext() if is_long else listening(timeout),
+                session.request(
+                    *(method, base_url.rstrip("/") + path),
+                    data=body,
+                    headers={**kind, **(headers or {})},
+                    allow_redirects=False,
+                    timeout=limit,
+                ) as response,
+            ):
                 yield response
                 return
         except TimeoutError:

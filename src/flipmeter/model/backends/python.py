@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flipmeter.base.listening import listening
 from flipmeter.base.numbers import read_number
 from flipmeter.model.backends.response import plain
 from flipmeter.model.backends.user_code import FAMILY, find_callable
@@ -58,7 +59,7 @@ class PythonBackend:
     async def _answer(self, question: Question) -> object:
         if not self._is_async:
             return await asyncio.to_thread(self._call, question)
-        async with asyncio.timeout(self._timeout):
+        async with listening(self._timeout):
             return await self._call(question)
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from flipmeter.base.drain import current_drain
+from flipmeter.base.process import ProcessName
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.engine.breaker import Outage
 from flipmeter.model.engine.budget import Budget, Purse
@@ -28,7 +30,7 @@ from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.model.wires.corrections import corrected_request
-from flipmeter.model.wires.learned import note_corrections
+from flipmeter.model.wires.learned import note_corrections, recall_corrections
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Corrections, Problem, Reply, Request
 
@@ -37,6 +39,8 @@ NEARLY_ALL = 0.8
 """The share of replies with which an outage ends in tables with errors, not in a stop."""
 FIRST_WAIT, LONGEST_WAIT = 0.05, 1.0
 """Seconds between two looks at what other processes ask."""
+TELL_AFTER = 10.0
+"""Seconds of waiting for other processes after which a run says so."""
 
 
 async def ask_all(
@@ -69,6 +73,9 @@ class Engine:
         self._leases = Leases(self.store)
         self._n_sending = 0
         self._taught: dict[str, Corrections] = {}
+        self._held: dict[str, Request] = {}
+        self._elsewhere: dict[str, ProcessName] = {}
+        self._told: set[ProcessName] = set()
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """A reply for every request, by key; a request that fails after retries has an error.
@@ -91,7 +98,17 @@ class Engine:
         """Keep what an endpoint taught with a reply, for what is asked next and for other runs."""
         if corrections and self._taught.get(request.model) != corrections:
             self._taught[request.model] = corrections
-            note_corrections(self.store, request.model, request.params, corrections)
+            with self.store.transaction():
+                note_corrections(self.store, request.model, request.params, corrections)
+                # Who reads that asks by other keys than those under which this is leased already.
+                self._leases.claim([self.as_sent(one).key for one in self._held.values()])
+
+    def _as_known(self, requests: Sequence[Request]) -> list[Request]:
+        """Requests as they are sent by what their endpoint taught anybody who shares the store."""
+        first = requests[0]
+        if found := recall_corrections(self.store, first.model, first.params):
+            self._taught[first.model] = found
+        return [self.as_sent(request) for request in requests]
 
     async def _replies(self, distinct: Mapping[str, Request]) -> dict[str, Reply]:
         replies = self.store.get(distinct)
@@ -120,7 +137,7 @@ class Engine:
     async def _ask_missing(
         self, distinct: Mapping[str, Request], replies: dict[str, Reply], stop: GiveUp
     ) -> None:
-        pause = 0.0
+        pause = waited = 0.0
         while missing := [distinct[key] for key in distinct if key not in replies]:
             if pause:
                 missing = missing[:BATCH]  # enough to see that there is something new
@@ -135,8 +152,23 @@ class Engine:
             replies |= self.store.get(key for key in others if key not in replies)
             is_idle = len(replies) == n_before and not others
             pause = min(LONGEST_WAIT, 2 * pause or FIRST_WAIT) if is_idle else 0.0
+            waited = waited + pause if pause else 0.0
+            if waited > TELL_AFTER:
+                self._tell_who_asks(missing)
             if pause:
                 await stop.sleep(pause)  # other processes ask what is left
+
+    def _tell_who_asks(self, missing: Iterable[Request]) -> None:
+        """Say once of each process that it is waited for: it may have been stopped by its user."""
+        asking = Counter(self._elsewhere[r.key] for r in missing if r.key in self._elsewhere)
+        for process in asking.keys() - self._told:
+            self._told.add(process)
+            if self.ledger.on_wait is not None:
+                n = asking[process]
+                self.ledger.on_wait(
+                    f"{n:,} request{'s are' if n > 1 else ' is'} being asked by {process}; "
+                    f"waiting for {'them' if n > 1 else 'it'} (if that process hangs, end it)"
+                )
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
         """The future reply of a request that another process has sent."""
@@ -146,6 +178,7 @@ class Engine:
 
     def land(self, key: str, reply: Reply | None) -> None:
         """End a request under way; None if it got no reply."""
+        self._held.pop(key, None)
         arrival = self._under_way.pop(key, None)
         if arrival is not None and not arrival.done():
             arrival.set_result(reply)
@@ -184,6 +217,10 @@ class Engine:
             raise _first_problem(group) or group from None
         except TimeoutError:
             raise stop.problem or TimeoutError from None
+        finally:
+            stop.limit = None
+            if stop.clock is not None:
+                stop.clock.stop()
 
     async def _beat(self) -> None:
         while True:
@@ -218,7 +255,8 @@ class Engine:
                 cache.expect(requests)
         rota = Rota(requests, fleet)
         stop.rotas.append(rota)
-        claims = Claims(self._leases, journal.found, requests)
+        known = self._as_known, self._held, self._elsewhere
+        claims = Claims(self._leases, journal.found, requests, *known)
         shared = self._till, stop, self.ledger, self.persistence
         return [
             Pool(one, rota, place, claims, journal.keep, self._gate(identity, one), *shared)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from flipmeter.model.engine.budget import Spent
 from flipmeter.types import Reply
@@ -11,7 +13,7 @@ from flipmeter.types import Reply
 
 @dataclass
 class Ledger:
-    """Counts of one run, over all its rounds."""
+    """Counts of one run, over all its rounds; `on_wait` is told whom it waits for."""
 
     wanted: int = 0
     stored: int = 0
@@ -24,6 +26,13 @@ class Ledger:
     cached_tokens: int = 0
     started: float = field(default_factory=time.monotonic)
     spent: Spent = field(default_factory=Spent)
+    on_wait: Callable[[str], object] | None = None
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        """What was counted, for the record of a run."""
+        told = {**vars(self), "spent": asdict(self.spent)}
+        return {name: told[name] for name in told if name not in ("started", "on_wait")}
 
     def note(self, reply: Reply) -> None:
         self.asked += 1

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from flipmeter.base.drain import GRACE, Drained
+from flipmeter.base.listening import Clock
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.channel import Unreachable
@@ -66,6 +67,7 @@ class GiveUp:
     event: asyncio.Event = field(default_factory=asyncio.Event)
     rotas: list[Rota] = field(default_factory=list)
     limit: asyncio.Timeout | None = None
+    clock: Clock | None = None
 
     def because(self, problem: Problem) -> None:
         self.problem = self.problem or problem
@@ -77,7 +79,7 @@ class GiveUp:
         """Stop sending on request, and wait for what is under way no longer than is decent."""
         self.because(Drained("stopped; what was answered is stored"))
         if self.limit is not None:
-            self.limit.reschedule(_now() + GRACE)
+            self.clock = Clock(self.limit, GRACE)
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some time, or until the run is to end."""

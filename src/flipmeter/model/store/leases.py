@@ -1,7 +1,9 @@
 """Who asks what: a request that another process is asking is waited for, not paid again.
 
 A lease is a row of the store. It goes with the reply, when its owner gives it back, or when the
-owner is found dead: a process of this machine that has ended, or one whose beats have stopped.
+owner is found dead: a process of this machine that has ended, or one of another machine or
+container whose beats have stopped. A process of this machine that is there is never taken for dead,
+however long it is stopped or busy: it may hold answers that it has not read yet.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sqlite3 import Connection
+from weakref import WeakValueDictionary
 
 from flipmeter.base.process import ProcessName, this_process
-from flipmeter.model.store.store import BATCH, Store
+from flipmeter.model.store.store import BATCH, WAIT_SECONDS, Store
 from flipmeter.types import Reply
 
 BEAT = 5.0
 """Seconds between two signs of life."""
-SILENT = 30.0
-"""An owner that gave no sign for so many seconds is taken for dead.
+SILENT = WAIT_SECONDS + 30.0
+"""An owner out of sight that gave no sign for so many seconds is taken for dead.
 
-They are counted here, from the last change that was seen: clocks of two machines differ.
+They are counted here, from the last change that was seen: clocks of two machines differ. One that
+waits for the store gives no sign meanwhile.
 """
 
 LEASE = "INSERT OR IGNORE INTO leases VALUES (?, ?)"
+_SENDING: WeakValueDictionary[int, Leases] = WeakValueDictionary()
+"""Who sends in this process: an entry of any other that this process left is nobody's."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,15 @@ class Leases:
             db.execute("DELETE FROM owners WHERE id = ?", [owner])
         return bool(dead)
 
+    def give_back(self, keys: Sequence[str]) -> None:
+        """Let others ask some of what is leased."""
+        with self.store.transaction() as db:
+            given = [(bytes.fromhex(key), self.id) for key in keys]
+            db.executemany("DELETE FROM leases WHERE key = ? AND owner = ?", given)
+
     def release(self) -> None:
         """Give back what has no reply."""
+        _SENDING.pop(self.id, None)  # also if the store cannot be written
         with self.store.transaction() as db:
             db.execute("DELETE FROM leases WHERE owner = ?", [self.id])
             db.execute("DELETE FROM owners WHERE id = ?", [self.id])
@@ -90,6 +103,7 @@ class Leases:
 
     def _beat(self, db: Connection) -> None:
         me = this_process()
+        _SENDING[self.id] = self
         self.n_beats += 1  # never restarts: others check whether it changes
         db.execute(
             "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -119,8 +133,10 @@ class Leases:
 
     def _is_dead(self, owner: int, process: ProcessName, beats: int) -> bool:
         """Judge by the process where it can be seen, else by its beats as seen from here."""
-        if process.is_gone:
-            return True
+        if process == this_process():
+            return owner not in _SENDING
+        if process.is_gone or process.is_here:
+            return process.is_gone
         known, since = self._beats_of.setdefault(owner, (beats, time.monotonic()))
         if known != beats:
             self._beats_of[owner] = beats, time.monotonic()
