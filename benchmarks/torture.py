@@ -18,12 +18,14 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +33,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.cli import main as main_of_cli
+from flipmeter.__main__ import main as flipmeter
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
@@ -121,6 +123,10 @@ class Client:
         self._process.start()
         self.is_draining = False
 
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
     def poll(self) -> int | None:
         return self._process.exitcode
 
@@ -139,7 +145,7 @@ def _command(folder: Path, command: list[str]) -> None:
     for place, name in ((1, os.devnull), (2, "said")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), place)
     sys.argv = ["flipmeter", *command]
-    main_of_cli()
+    flipmeter()
 
 
 @dataclass
@@ -192,12 +198,24 @@ class Ordeal:
         return Client(self.folder, [*RUN, "--out", out])
 
     def wait_for_more(self, run: Client) -> bool:
-        """Wait until a run has been answered something; False if it ended before."""
-        before = len(self.server.log.read_bytes())
-        while len(self.server.log.read_bytes()) == before and run.poll() is None:
-            time.sleep(0.005)
-        time.sleep(self.chance.random() * 0.3)
-        return run.poll() is None
+        """Wait until a run sends and something is answered; False if it ended before."""
+        before = self.server.log.stat().st_size if self.server.log.exists() else 0
+        while run.poll() is None:
+            if self.is_sending(run) and self.server.log.stat().st_size > before:
+                time.sleep(self.chance.random() * 0.3)
+                return run.poll() is None
+            time.sleep(0.01)
+        return False
+
+    def is_sending(self, run: Client) -> bool:
+        """Whether a process has leased something: a signal before is an ordinary end."""
+        path = self.folder / "replies.sqlite"
+        with (
+            suppress(sqlite3.Error),
+            closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
+        ):
+            return bool(db.execute("SELECT 1 FROM owners WHERE pid = ?", [run.pid]).fetchone())
+        return False
 
     def strike(self, run: Client, number: signal.Signals) -> None:
         """Send a signal; one that stops is followed by one that lets go on."""
@@ -336,7 +354,7 @@ def restarted(ordeal: Ordeal, run: Client, out: str) -> Client:
 
 
 def noted(ordeal: Ordeal, code: int) -> None:
-    """Count an exit code; a signal may come before a process has begun to send."""
+    """Count an exit code; a signal may come when a process has nothing more to send."""
     ordeal.codes[code] += 1
     too_early = (128 + signal.SIGINT, *(-number for number in DRAINS))
     ordeal.outcome.bad_exits += code not in (0, INCOMPLETE, -signal.SIGKILL, *too_early)

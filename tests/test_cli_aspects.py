@@ -109,6 +109,15 @@ def test_a_claim_is_certified_or_not(cli: Cli, runs: list[str]) -> None:
     assert "refuted (all flips: " in " ".join(out.split())
 
 
+@pytest.mark.parametrize("words", [["measure", "RUN"], ["certify", "RUN", "P1<0.05"]])
+def test_a_table_is_written_as_csv(cli: Cli, runs: list[str], words: list[str]) -> None:
+    """Cells that are lists (findings, notes) too."""
+    asked = [runs[0] if word == "RUN" else word for word in words]
+    _, out, _ = cli(*asked, "--csv")
+    cli(*asked, "--out", "table.csv")
+    assert pl.read_csv("table.csv").height == pl.read_csv(out.encode()).height > 0
+
+
 def test_a_noisy_greedy_rater_is_warned_of(runs: list[str]) -> None:
     assert Run(Path(runs[0])).warnings == {}
     (warning,) = Run(Path(runs[1])).warnings.values()

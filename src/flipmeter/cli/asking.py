@@ -84,6 +84,11 @@ def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
             INCOMPLETE,
         )
     finally:
+        if ledger.unheard:
+            warn(
+                f"{ledger.unheard:,} requests were sent without a readable answer (timeout, broken "
+                "connection, malformed reply) and sent again: the endpoint may bill both"
+            )
         if ledger.damaged:
             warn(
                 f"{ledger.damaged:,} replies in {store} are damaged (wrong checksum) and were "

@@ -64,8 +64,11 @@ def write_table(
 def safe_csv(table: pl.DataFrame) -> str:
     """A table as CSV that neither a spreadsheet nor a terminal obeys.
 
-    A text that would be run as a formula gets a quote, a control character becomes U+FFFD.
+    A text that would be run as a formula gets a quote, a control character becomes U+FFFD. Lists
+    are written in one cell, with semicolons.
     """
+    lists = [name for name, kind in table.schema.items() if isinstance(kind, pl.List)]
+    table = table.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join("; "))
     plain = pl.col(pl.String).str.replace_all("\r\n", "\n", literal=True)
     table = table.with_columns(plain.str.replace_all(CONTROLS.pattern, "\ufffd"))
     text = pl.col(pl.String)

@@ -13,7 +13,11 @@ from flipmeter.types import Reply
 
 @dataclass
 class Ledger:
-    """Counts of one run, over all its rounds; `on_wait` is told whom it waits for."""
+    """Counts of one run, over all its rounds; `on_wait` is told whom it waits for.
+
+    `unheard` counts what was sent and brought no answer that can be read: it may be billed, and is
+    sent again.
+    """
 
     wanted: int = 0
     stored: int = 0
@@ -21,6 +25,7 @@ class Ledger:
     asked: int = 0
     failed: int = 0
     retried: int = 0
+    unheard: int = 0
     completion_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

@@ -245,6 +245,7 @@ class Pool:
             return reply
         except Retry as retry:
             took = Spent(1) if retry.is_free else worst
+            self.ledger.unheard += not retry.is_free
             if retry.after is None:
                 gate.limiter.stumbled()
             else:
