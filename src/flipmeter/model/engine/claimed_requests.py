@@ -77,7 +77,7 @@ class Claims:
             again = self.leases.claim([*others.values()])
             stored = {k: again.stored[s] for k, s in others.items() if s in again.stored}
             elsewhere = {k: again.elsewhere[s] for k, s in others.items() if s in again.elsewhere}
-            # Who held one key and waited for the other might wait for somebody who waits for him.
+            # Two processes that hold one key each and wait for the other key would wait for ever.
             self.leases.give_back([*stored, *elsewhere])
             return Claimed(claimed.stored | stored, claimed.elsewhere | elsewhere)
 
