@@ -252,7 +252,7 @@ def test_an_answer_without_measure_is_cut() -> None:
         ({"choices": [None]}, "no choices"),
         ({"choices": [{"index": 0}]}, "no message"),
         ({"choices": [{"message": "2"}]}, "no message"),
-        (answer({"text": "2"}), "no text"),
+        (answer({"text": "2"}), "not text"),
         (answer(choices=[{"message": {"content": "2"}, "finish_reason": "error"}]), "broke off"),
     ],
 )

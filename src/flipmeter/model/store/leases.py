@@ -1,9 +1,9 @@
 """Who asks what: a request that another process is asking is waited for, not paid again.
 
-A lease is a row of the store. It goes with the reply, when its owner gives it back, or when the
+A lease is a row of the store. It ends with the reply, when its owner gives it back, or when the
 owner is found dead: a process of this machine that has ended, or one of another machine or
-container whose beats have stopped. A process of this machine that is there is never taken for dead,
-however long it is stopped or busy: it may hold answers that it has not read yet.
+container whose beats have stopped. A running process of this machine keeps its leases, even if it
+is stopped or busy: it may have answers in its sockets that it has not read yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ waits for the store gives no sign meanwhile.
 
 LEASE = "INSERT OR IGNORE INTO leases VALUES (?, ?)"
 _SENDING: WeakValueDictionary[int, Leases] = WeakValueDictionary()
-"""Who sends in this process: an entry of any other that this process left is nobody's."""
+"""Who sends in this process: an other entry of this process is a leftover."""
 
 
 @dataclass(frozen=True)
