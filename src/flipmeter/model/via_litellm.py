@@ -36,7 +36,7 @@ FIELDS = {
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 """Without them an import fetches a price list, and reads variables from the nearest `.env`."""
 LATE = 10
-"""LiteLLM waits so many times longer than we do: its clients count time in which they were stopped."""
+"""How many times longer LiteLLM waits than we do: it also counts time in which it was stopped."""
 USUAL = "LiteLLM"
 """Who answers where the environment names no address for a provider."""
 CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"

@@ -30,7 +30,7 @@ waits for the store gives no sign meanwhile.
 
 LEASE = "INSERT OR IGNORE INTO leases VALUES (?, ?)"
 _SENDING: WeakValueDictionary[int, Leases] = WeakValueDictionary()
-"""Who sends in this process: an other entry of this process is a leftover."""
+"""Senders of this process; other entries of this process in a store are leftovers."""
 
 
 @dataclass(frozen=True)
