@@ -23,6 +23,7 @@ from flipmeter import Run
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.claims import Decided, paper_claims
+from flipmeter.paper.claims.paper_claim import UNMEASURED
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
 from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
@@ -31,7 +32,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)
 WORDS = {"": "words", "pipeline=pointwise+batch": "words, batch calibration"}
 RULED_OUT = "by construction"
-UNMEASURED, IN_PART = "not measurable", "asked in part"
+IN_PART = "asked in part"
 Record = dict[str, Any]
 
 
@@ -50,24 +51,15 @@ def claims_table(named: Sequence[str]) -> str:
         run = Run(folder)
         about = _about(run)
         for name, decided in _decided(phase, run, only):
-            word, why = _said(decided)
-            if word == UNMEASURED:
+            if decided.word == UNMEASURED and not decided.measured:
                 open_ones[name] = None
             else:
-                rows.append([f"{name}: {paper_claims[name].says}", about, word, why])
+                word = IN_PART if decided.word == UNMEASURED else decided.word
+                rows.append([f"{name}: {paper_claims[name].says}", about, word, decided.reason])
     decided_ones = {row[0].partition(":")[0] for row in rows[1:]}
     missing = [name for name in open_ones if name not in decided_ones]
     told = f"\n\nNot measured in these runs: {', '.join(missing)}." if missing else ""
     return markdown_table(rows) + told
-
-
-def _said(decided: Decided) -> tuple[str, str]:
-    """The word for a claim and its reason; of one that was asked in part, the parts that were."""
-    asked = [part for part in decided.parts if part.word != UNMEASURED]
-    if decided.word != UNMEASURED or not asked:
-        return decided.word, decided.reason
-    told = "; ".join(f"{part.text}: {part.word}, {part.number}" for part in asked)
-    return IN_PART, f"{told}; {len(decided.parts) - len(asked)} parts were not asked"
 
 
 def _decided(phase: Phase, run: Run, only: str) -> Iterator[tuple[str, Decided]]:

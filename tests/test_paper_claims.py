@@ -13,7 +13,7 @@ import pytest
 from flipmeter.measure import absolutes, measure, verdicts
 from flipmeter.measure.inference.asserted import Relation, all_asserted, asserted, some_asserted
 from flipmeter.paper.claims import decide_claim, paper_claims
-from flipmeter.paper.claims.paper_claim import Part
+from flipmeter.paper.claims.paper_claim import Decided, DecidedPart, Part
 from flipmeter.paper.evidence import Phase, PhaseRuns
 from flipmeter.probe import contrasts_of
 from flipmeter.types import Contrast, Mode
@@ -151,6 +151,17 @@ def test_a_claim_says_what_and_where_in_sentences(name: str) -> None:
     claim = paper_claims[name]
     assert claim.says.endswith(".")
     assert claim.where
+
+
+def test_a_claim_that_was_measured_in_part_shows_what_was() -> None:
+    parts = (
+        DecidedPart("cardinality=2: accuracy rises", "holds", "+44.0 [4.0, 74.0] (n = 16)"),
+        DecidedPart("cardinality=2: P2a falls", "not measurable", "not asked"),
+    )
+    decided = Decided("not measurable", parts)
+    assert decided.measured == parts[:1]
+    assert "accuracy rises: +44.0 [4.0, 74.0] (n = 16) (holds)" in decided.reason
+    assert "not measured: 1 of 2 parts" in decided.reason
 
 
 def test_the_reason_names_the_number_that_decides() -> None:

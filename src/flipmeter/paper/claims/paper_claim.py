@@ -17,6 +17,7 @@ SIGNS: dict[Relation, str] = {
     "not down": "does not fall",
 }
 MOST_TOLD = 3
+UNMEASURED: Asserted = "not measurable"
 TITLES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "spearman": "Spearman's ρ"}
 
 
@@ -51,8 +52,20 @@ class Decided:
     why: str = ""
 
     @property
+    def measured(self) -> tuple[DecidedPart, ...]:
+        """The parts that have a number, whatever it says."""
+        return tuple(part for part in self.parts if part.word != UNMEASURED)
+
+    @property
     def reason(self) -> str:
-        """The parts that decide, the first of them if they are many."""
+        """The parts that decide, the first of them if they are many.
+
+        Of a claim that could be measured in part, the parts that were.
+        """
+        if self.word == UNMEASURED and self.measured:
+            listed = [f"{part.text}: {part.number} ({part.word})" for part in self.measured]
+            n_left = len(self.parts) - len(listed)
+            return "; ".join([*listed, f"not measured: {n_left} of {len(self.parts)} parts"])
         told = [part for part in self.parts if part.word == self.word]
         listed = [f"{part.text}: {part.number}" for part in told[:MOST_TOLD]]
         more = [f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
@@ -80,7 +93,7 @@ def decide_claim(name: str, evidence: PhaseRuns, rater: str) -> Decided:
     """Decide a claim for a rater; without the run of its phase it is not measurable."""
     claim = paper_claims[name]
     if claim.phase not in evidence.runs:
-        return Decided("not measurable", why=evidence.missing(claim.phase))
+        return Decided(UNMEASURED, why=evidence.missing(claim.phase))
     return claim.decide(evidence, rater)
 
 
@@ -94,9 +107,9 @@ def decided_parts(
         row = row_of(table, factor=factor, level=level, metric=part.metric)
         if row is None or row["value"] is None:
             why = "not asked" if row is None else row["note"] or "undefined"
-            yield DecidedPart(part.text, "not measurable", why)
+            yield DecidedPart(part.text, UNMEASURED, why)
         elif row["low"] is None:
-            yield DecidedPart(part.text, "not measurable", row["note"] or "no interval")
+            yield DecidedPart(part.text, UNMEASURED, row["note"] or "no interval")
         else:
             word = asserted(row["low"], row["high"], part.relation)
             number = f"{row['value']:+.1f} [{row['low']:.1f}, {row['high']:.1f}] (n = {row['n']})"
