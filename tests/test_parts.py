@@ -9,9 +9,18 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import flipmeter as fm
-from flipmeter.measure import ASPECTS, Parts, measure, noise_warnings, verdicts
+from flipmeter.measure import (
+    ASPECTS,
+    Panels,
+    Parts,
+    measure,
+    measure_aspects,
+    noise_warnings,
+    verdicts,
+)
 from flipmeter.measure.panel import reading
 from flipmeter.run.record.generation import DECISIONS
+from flipmeter.types import Contrast
 
 TONES = {
     "file": "tones.csv",
@@ -121,3 +130,19 @@ def test_parts_hold_whole_raters_on_whole_datasets(folder: Path) -> None:
         [("b", "reviews")],
     ]
     assert sum(map(len, parts)) == len(decisions)
+
+
+def test_a_view_that_only_another_dataset_has_counts_among_all_views() -> None:
+    shown = {"d1": ("base", "reversed"), "d2": ("base", "reversed", "random")}
+    rows = [
+        {"rater": "r", "dataset": name, "level": "", "seed": 0, "view": view, "repeat": 0}
+        | {"item": f"i{k}", "rank": 1 + k % 3, "gold": 1 + (k + at) % 3, "n_classes": 3}
+        for name, views in shown.items()
+        for at, view in enumerate(views)
+        for k in range(12)
+    ]
+    frame, contrasts = pl.DataFrame(rows), [Contrast("P1", ("base", "reversed"))]
+    panels = Panels(Parts(frame.lazy(), together=1))
+    wanted = measure_aspects(frame, contrasts, ["worst"])["worst"]
+    assert wanted.filter(view="all")["dataset"].unique().to_list() == ["d2"]
+    assert measure_aspects(panels, contrasts, ["worst"])["worst"].equals(wanted)

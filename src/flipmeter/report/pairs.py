@@ -238,7 +238,7 @@ def count_pairs(parts: Iterable[pl.LazyFrame], contrasts: Sequence[Contrast]) ->
             turned += [base] if pair.reverses_labels else []
             mine = flipped(pairs)
             n_flips += len(mine)
-            flips = [_first_turns(pl.concat([*flips, mine]))]
+            flips = [_first_turns(pl.concat([*flips, mine], how="vertical_relaxed"))]
         if turned:
             whole = pl.concat(turned)
             shares = slot_shares(whole, shown), _starts(_in_slots(whole, shown), WHOSE[:2])

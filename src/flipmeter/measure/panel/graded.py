@@ -35,8 +35,8 @@ class Graded:
 
 def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
     """Yield what can be held against gold: under every contrast, and under all views together."""
-    everything = Contrast(ALL, tuple(panel.views), "all views")
-    for contrast in (*contrasts, everything) if len(panel.views) > 1 else ():
+    everything = Contrast(ALL, panel.all_views, "all views")
+    for contrast in (*contrasts, everything) if len(panel.all_views) > 1 else ():
         found = compared(panel, contrast)
         items = found.items & (panel.gold > 0)
         if not items.any():

@@ -5,7 +5,7 @@ A group is one rater on one dataset, level and seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -94,7 +94,8 @@ class Panel:
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
     `cluster_names` are what the numbers in `cluster` stand for. Runs of an item with one hash in
     `orbits` show the same set of prompts, as the pipeline declares; `declared` has by group and
-    view why that is so. `units` are those of decimal scores, by group.
+    view why that is so. `units` are those of decimal scores, by group. `beside` are the views
+    that other parts of the same table have.
     """
 
     keys: pl.DataFrame
@@ -125,6 +126,7 @@ class Panel:
     cluster_names: Sequence[str] = ()
     orbits: Mapping[Run, Hashes] = field(default_factory=dict)
     declared: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    beside: Collection[str] = ()
 
     @cached_property
     def tolerance(self) -> Ints:
@@ -149,6 +151,11 @@ class Panel:
     def has_list(self) -> Booleans:
         """Mark the groups whose prompts list labels; others have passages, or yes and no."""
         return np.array([labels not in LISTLESS for labels in self.labels], dtype=np.bool_)
+
+    @property
+    def all_views(self) -> tuple[str, ...]:
+        """The views of the table that this is a part of, in the order of their names."""
+        return tuple(sorted({*self.views, *self.beside}))
 
     @property
     def views(self) -> list[str]:

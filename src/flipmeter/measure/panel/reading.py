@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.panel.checked import Floats, Ints
-from flipmeter.measure.panel.frame import Decisions, Scanned, scanned
+from flipmeter.measure.panel.frame import Decisions, Scanned, distinct, scanned
 from flipmeter.measure.panel.groups import Groups
 from flipmeter.measure.panel.panel import ABSENT, KEY, UNKNOWN, Laid, Panel, Placement, Run
 from flipmeter.measure.panel.units import RANGE, ScaleUnits, read_span
@@ -140,8 +140,9 @@ class Panels:
         if self.parts.is_one:
             yield self.whole
             return
+        views = [view for (view,) in distinct(self.parts.decisions.filter(repeat=0), "view")]
         for part in self.parts:
-            yield self._read(part)
+            yield replace(self._read(part), beside=views)
 
     @cached_property
     def whole(self) -> Panel:
