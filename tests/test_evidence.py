@@ -1,0 +1,46 @@
+"""Evidence: studies that can be read, and replies that hold no text of the data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from flipmeter.model import Store, merge
+from flipmeter.study.file import read_study
+
+FOLDER = ROOT / "studies" / "evidence"
+REPLIES = FOLDER / "replies.jsonl"
+LONGEST = len("very positive")
+"""A label; whatever is longer may be a text of the data."""
+
+
+def rows() -> list[dict[str, object]]:
+    return [json.loads(line) for line in REPLIES.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_study_is_named_as_its_file_and_can_be_read(path: Path) -> None:
+    assert read_study(path).name == path.stem
+
+
+def test_stored_replies_are_labels_without_prompts() -> None:
+    assert all("prompt" not in row for row in rows())
+    assert max(len(str(row["reply"])) for row in rows()) <= LONGEST
+
+
+def test_stored_replies_can_be_merged_each_once(tmp_path: Path) -> None:
+    (done,) = merge([REPLIES], tmp_path / "replies.sqlite")
+    with Store(tmp_path / "replies.sqlite") as store:
+        assert done.n_new == len(store) == len(rows())
+
+
+def test_the_script_runs_studies_that_there_are() -> None:
+    (line,) = [
+        one for one in (FOLDER / "run.sh").read_text().splitlines() if one.startswith("for ")
+    ]
+    names = line.removeprefix("for study in ").removesuffix("; do").split()
+    assert names
+    assert all((FOLDER / f"{name}.yaml").is_file() for name in names)
