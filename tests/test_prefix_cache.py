@@ -198,6 +198,15 @@ def test_the_first_behind_a_long_head_goes_alone_and_others_follow_its_answer() 
     assert set(drawn(found)) == {"x", "y"}
 
 
+def test_what_waits_for_an_answer_is_no_reason_to_put_a_failed_request_off() -> None:
+    client = Client(Caching(1024))
+    asked = [request(CLAUDE, LONG, rest) for rest in "ab"]
+    found = rota(client, *asked)
+    assert drawn(found) == ["a"]
+    found.n_tried[asked[0].key] += 1
+    assert not found.has_others(asked[0])  # it would be taken and put off without end
+
+
 def test_a_head_that_was_used_lately_is_warm_and_one_that_was_not_is_cold() -> None:
     client = Client(Caching(1024, seconds=300.0))
     asked = [request(CLAUDE, LONG, rest) for rest in "abcd"]

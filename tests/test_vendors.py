@@ -15,6 +15,7 @@ import strict_vendors
 from flipmeter.model.names import params_for
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
 from flipmeter.model.wires.gemini_wire import GeminiWire
+from flipmeter.model.wires.responses_wire import ResponsesWire
 from flipmeter.types import Decoding, Message, Model, Request, Script
 from strict_vendors import Vendor, vendor
 
@@ -238,6 +239,52 @@ def test_a_gemini_answer_is_read(answer: dict[str, Any], text: str, finish: str)
     assert GeminiWire().flaw(answer) == ""
     reply = GeminiWire().reply(answer, 0.0)
     assert (reply.text, reply.finish) == (text, finish)
+
+
+CLAUDE, GEMINI, RESPONSES = AnthropicWire(), GeminiWire(), ResponsesWire()
+PARTS = {"content": {"parts": [{"text": "1"}]}, "finishReason": "STOP"}
+MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "1"}]}
+READ: list[tuple[Any, dict[str, Any]]] = [
+    (CLAUDE, {"content": []}),
+    (CLAUDE, {"content": [{"type": "thinking", "thinking": "x"}, {"type": "text", "text": "1"}]}),
+    (GEMINI, {"candidates": [PARTS]}),
+    (GEMINI, {"candidates": [{"finishReason": "SAFETY"}]}),
+    (GEMINI, {"candidates": [{"content": {"role": "model"}, "finishReason": "MAX_TOKENS"}]}),
+    (GEMINI, {"promptFeedback": {"blockReason": "SAFETY"}}),
+    (RESPONSES, {"output": [{"type": "reasoning", "summary": []}, MESSAGE]}),
+    (RESPONSES, {"output": [{**MESSAGE, "content": [{"type": "refusal", "refusal": "no"}]}]}),
+]
+SPOILED: list[tuple[Any, dict[str, Any]]] = [
+    (CLAUDE, {}),
+    (CLAUDE, {"content": "1"}),
+    (CLAUDE, {"content": ["1"]}),
+    (CLAUDE, {"content": [{"type": 7, "text": "1"}]}),
+    (CLAUDE, {"content": [{"type": "text", "text": 1}]}),
+    (CLAUDE, {"content": [{"type": "text"}]}),
+    (GEMINI, {"candidates": [7]}),
+    (GEMINI, {"candidates": [{"content": "1"}]}),
+    (GEMINI, {"candidates": [{"content": {"parts": "1"}}]}),
+    (GEMINI, {"candidates": [{"content": {"parts": [{"text": 1}]}}]}),
+    (GEMINI, {"candidates": [{"index": 0}]}),
+    (RESPONSES, {"output": ["1"]}),
+    (RESPONSES, {"output": [{"type": "message", "content": "1"}]}),
+    (RESPONSES, {"output": [{"type": "message", "content": [{"type": "output_text"}]}]}),
+]
+
+
+@pytest.mark.parametrize(("wire", "answer"), READ, ids=lambda one: str(one)[:60])
+def test_an_answer_that_says_little_is_read(wire: Any, answer: dict[str, Any]) -> None:
+    assert wire.flaw(answer) == ""
+    wire.reply(answer, 0.0)
+
+
+@pytest.mark.parametrize(("wire", "answer"), SPOILED, ids=lambda one: str(one)[:60])
+def test_an_answer_that_cannot_be_read_is_asked_for_again(
+    wire: Any, answer: dict[str, Any]
+) -> None:
+    trouble = wire.trouble(200, answer, json.dumps(answer).encode())
+    assert trouble is not None
+    assert trouble.status == 200  # which may pass, and is not stored
 
 
 def test_tokens_of_anthropics_cache_are_tokens_of_the_prompt() -> None:

@@ -144,7 +144,7 @@ class Rota:
         """Whether a request has failed and there are some that have not been tried."""
         if not self.n_tried[request.key]:
             return False
-        return any((*self._begun, self._free, *self._own, self._warming))
+        return any((*self._begun, self._free, *self._own))
 
     def put_off(self, request: Request) -> None:
         """Try others first: a request may fail by itself."""

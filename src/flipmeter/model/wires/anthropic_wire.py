@@ -78,9 +78,10 @@ class AnthropicWire(Wire):
         return json.dumps({"model": model, **fields, **system, "messages": turns}).encode()
 
     def flaw(self, answer: Mapping[str, Any]) -> str:
-        if not isinstance(answer.get("content"), list):
+        blocks = answer.get("content")
+        if not isinstance(blocks, list):
             return "the answer has no content" if answer else "the answer is not a JSON object"
-        return ""
+        return "" if all(map(_is_block, blocks)) else "a block of the content cannot be read"
 
     def reply(
         self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
@@ -158,6 +159,13 @@ def _role(role: str) -> str:
 
 
 # --- answers ----------------------------------------------------------------------------------
+
+
+def _is_block(block: object) -> bool:
+    """Whether this is a block, with its text if it is one of text."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return False
+    return block["type"] != "text" or isinstance(block.get("text"), str)
 
 
 def _texts(blocks: Sequence[object]) -> Iterator[str]:

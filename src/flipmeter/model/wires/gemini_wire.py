@@ -76,7 +76,10 @@ class GeminiWire(Wire):
         return json.dumps(content).encode()
 
     def flaw(self, answer: Mapping[str, Any]) -> str:
-        if _blocked(answer) or _candidate(answer):
+        candidate = _candidate(answer)
+        if candidate:
+            return "" if _is_read(candidate) else "the content of the candidate cannot be read"
+        if _blocked(answer):
             return ""
         return "the answer has no candidates" if answer else "the answer is not a JSON object"
 
@@ -122,6 +125,17 @@ def _candidate(answer: Mapping[str, Any]) -> dict[str, Any]:
     found = answer.get("candidates")
     first = found[0] if isinstance(found, list) and found else None
     return first if isinstance(first, dict) else {}
+
+
+def _is_read(candidate: Mapping[str, Any]) -> bool:
+    """Whether what a candidate says can be read; one that was stopped may say nothing."""
+    content = candidate.get("content")
+    if content is None:
+        return isinstance(candidate.get("finishReason"), str)
+    parts = content.get("parts", []) if isinstance(content, dict) else None
+    return isinstance(parts, list) and all(
+        isinstance(part, dict) and isinstance(part.get("text", ""), str) for part in parts
+    )
 
 
 def _blocked(answer: Mapping[str, Any]) -> str:

@@ -60,7 +60,9 @@ class ResponsesWire(Wire):
             return "the answer has no output" if answer else "the answer is not a JSON object"
         if answer.get("status") in ("failed", "cancelled", "queued", "in_progress"):
             return f"the response is {answer['status']}"
-        return ""
+        return (
+            "" if all(map(_is_item, answer["output"])) else "an item of the output cannot be read"
+        )
 
     def reply(
         self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
@@ -83,6 +85,19 @@ class ResponsesWire(Wire):
         shown = [row for part in _parts(answer) for row in _listed(part.get("logprobs"))]
         first = shown[0] if shown and isinstance(shown[0], dict) else {}
         return len(_listed(first.get("top_logprobs"))) if "logprob" in first else None
+
+
+def _is_item(item: object) -> bool:
+    """Whether this is an item of an output, with its texts if it is a message."""
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+        return False
+    if item["type"] != "message":
+        return True
+    parts = item.get("content")
+    return isinstance(parts, list) and all(
+        isinstance(part, dict) and isinstance(part.get("text", part.get("refusal")), str)
+        for part in parts
+    )
 
 
 def _parts(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
