@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "br", "input", "img", "hr", "line", "rect", "circle"}
+VOID = {"meta", "link", "br", "input", "img", "hr", "line", "rect", "circle", "wbr"}
 
 
 class Page(HTMLParser):

@@ -22,8 +22,7 @@ from flipmeter.measure import headlines
 from flipmeter.model import Store
 from flipmeter.report.findings import GAP, Findings
 from flipmeter.report.page import render_page
-from flipmeter.report.page.draw import Point, axis_for, front, scatter
-from flipmeter.report.page.scores import panels
+from flipmeter.report.page.draw import Point, axis_for, scatter
 from flipmeter.report.page.texts import HIDDEN, clipped, compare, excerpt, visible
 from flipmeter.report.pairs import matrices, pair_up, slot_shares
 from flipmeter.report.sentences import short_percent, verdict_sentences
@@ -31,6 +30,7 @@ from flipmeter.report.whole import report_latex, report_markdown
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.results.gather import gather, sentences
+from flipmeter.ship.choices import findings
 from flipmeter.types import Contrast, Message, Script
 from read_html import Page
 from report_runs import HOSTILE, LONG, hostile, many, simulated
@@ -53,7 +53,7 @@ def rich_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def rich(rich_run: Run) -> Findings:
-    return gather(rich_run)
+    return findings(rich_run)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
     assert html.index("Not all items are in.") < html.index('class="headline"')
 
 
-def test_levels_raters_and_datasets_get_a_heat_map_and_a_front(rich: Findings) -> None:
+def test_levels_raters_and_datasets_get_a_heat_map(rich: Findings) -> None:
     page = Page(render_page(rich))
     assert "levels" in [section["id"] for section in page.all("section")]
     shades = Counter(word for a in page.all("td") for word in (a.get("class") or "").split())
@@ -210,20 +210,6 @@ def test_levels_raters_and_datasets_get_a_heat_map_and_a_front(rich: Findings) -
     )
     assert shades["better"]
     assert shades["faint"]
-    assert len(page.classed("scatter")) == 3
-    assert page.classed("front")
-
-
-def test_a_level_that_is_seldom_read_is_not_held_to_what_was_read(rich: Findings) -> None:
-    is_other = (pl.col("policy") == "complete") & (pl.col("metric") == "accuracy")
-    flattered = rich.estimates.with_columns(
-        value=pl.when(is_other & (pl.col("level") != "")).then(1.0).otherwise("value")
-    )
-    pictures = [
-        [panel.picture for panel in panels(replace(rich, estimates=estimates))[0]]
-        for estimates in (rich.estimates, flattered)
-    ]
-    assert pictures[0] == pictures[1]
 
 
 # Texts that try to act
@@ -525,24 +511,6 @@ def test_equal_prompts_are_no_pair() -> None:
     assert pair_up(same, [P1]).is_empty()
 
 
-POINTS = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12)
-
-
-@given(POINTS)
-def test_the_front_is_what_nobody_beats(places: list[tuple[float, float]]) -> None:
-    points = [Point(str(k), *place) for k, place in enumerate(places)]
-    best = front(points)
-
-    def beats(a: Point, b: Point) -> bool:
-        better = a.flips < b.flips or a.accuracy > b.accuracy
-        return a.flips <= b.flips and a.accuracy >= b.accuracy and better
-
-    assert not [1 for a in points for b in best if beats(a, b)]
-    kept = {(p.flips, p.accuracy) for p in best}
-    unbeaten = {(p.flips, p.accuracy) for p in points if not any(beats(q, p) for q in points)}
-    assert kept == unbeaten
-
-
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_an_axis_holds_its_values_between_round_ticks(values: list[float]) -> None:
     axis = axis_for(values)
@@ -553,7 +521,8 @@ def test_an_axis_holds_its_values_between_round_ticks(values: list[float]) -> No
 
 
 def test_a_picture_escapes_its_titles() -> None:
-    drawn = scatter([Point("<b>\"'&\x1b", 0.1, 0.5), Point("other", 0.2, 0.6)], "<i>")
+    ends = (0.1, 0.0, 0.2), (0.5, 0.4, 0.6)
+    drawn = scatter([Point("<b>\"'&\x1b", *ends, is_chosen=True), Point("other", *ends)], "<i>")
     assert isinstance(drawn, Markup)
     page = Page(drawn)
     assert {tag for tag, _ in page.tags} <= {"svg", "line", "circle", "text", "title"}

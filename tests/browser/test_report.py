@@ -283,3 +283,95 @@ def test_the_matrix_sorts_by_a_contrast(browser: Browser, reports: Callable[[str
         cells = page.locator("table.matrix tbody td:nth-child(2)")
         sizes = cells.evaluate_all("all => all.map(one => Number(one.dataset.sort))")
         assert sizes == sorted(sizes)
+
+
+# The configuration view
+
+
+def boxes(page: Page, selector: str) -> list[dict[str, float]]:
+    found = [one.bounding_box() for one in page.locator(selector).all()]
+    return [dict(box) for box in found if box is not None]
+
+
+def test_configurations_can_be_drawn_on_any_axes_and_split(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        figure = page.locator("figure.configurations").first
+        dots = figure.locator("svg.plot circle")
+        expect(dots).to_have_count(18)
+        assert figure.locator("svg.scatter").count() == 0
+        figure.get_by_label("Across").select_option("tokens")
+        figure.get_by_label("Up").select_option("mae")
+        label = figure.locator("svg.plot").get_attribute("aria-label") or ""
+        assert label.startswith("mean absolute error, in classes against tokens per item")
+        figure.get_by_label("Split by").select_option("rater")
+        assert figure.locator("svg.plot").get_by_text("sim/refusing", exact=True).count() == 1
+        snap(page, "configurations-split")
+
+
+def test_names_of_configurations_do_not_touch(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    for width in (768, 1280):
+        with opened(browser, reports("many"), width=width) as page:
+            names = boxes(page, "figure.configurations:first-of-type svg.plot .name")
+            assert names
+            for at, one in enumerate(names):
+                for other in names[at + 1 :]:
+                    is_beside = (
+                        one["x"] + one["width"] <= other["x"]
+                        or other["x"] + other["width"] <= one["x"]
+                    )
+                    is_under = (
+                        one["y"] + one["height"] <= other["y"] + 2
+                        or other["y"] + other["height"] <= one["y"] + 2
+                    )
+                    assert is_beside or is_under
+
+
+def test_a_brush_lists_configurations_with_links_to_their_items(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        figure = page.locator("figure.configurations").first
+        svg = figure.locator("svg.plot")
+        svg.scroll_into_view_if_needed()
+        box = svg.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 4, box["y"] + 4)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] - 4)
+        page.mouse.up()
+        picked = figure.locator(".picked li")
+        expect(picked).to_have_count(18)
+        picked.nth(0).get_by_role("link").click()
+        assert "#items?rater=" in page.url
+        expect(page.locator(".count")).to_contain_text("flips fit")
+        figure.get_by_role("button", name="Clear").click()
+        expect(picked).to_have_count(0)
+
+
+def test_the_keyboard_picks_a_configuration(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        figure = page.locator("figure.configurations").first
+        figure.get_by_label("Split by").focus()
+        page.keyboard.press("Tab")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        focused = page.evaluate("document.activeElement.getAttribute('aria-label')")
+        name = focused.rsplit(", ", 1)[0].split(", ")[0]
+        assert figure.locator(".picked li").count() == 1
+        expect(figure.locator(".picked li")).to_contain_text(name)
+
+
+def test_without_scripts_there_is_a_picture_and_a_table(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many"), java_script_enabled=False) as page:
+        figure = page.locator("figure.configurations").first
+        assert figure.locator("svg.scatter circle").count() > 1
+        figure.locator("summary").click()
+        assert figure.locator("tbody tr").count() == 18

@@ -68,7 +68,7 @@ def answer_page(answer: PaperAnswer) -> str:
     grids = [claims_grid(answer), *(sheet_grid(sheet) for sheet in answer.sheets)]
     filled = environment(__package__).get_template("answer.html")
     return filled.render(
-        policy=content_policy(style, script),
+        policy=content_policy([style], [script]),
         style=Markup(style),
         script=Markup(script),
         raters=", ".join(answer.evidence.raters) or "no rater",

@@ -12,8 +12,9 @@ from flipmeter.types import Estimate
 class Configuration:
     """A rater at a level among all that were compared; shares are of resamples of the items.
 
-    `score` is what the selection goes by, `flips` are by contrast and `costs` by unit. `others` are
-    further numbers to look at, which the selection does not weigh.
+    `score` is what the selection goes by, `flips` are by contrast and `costs` by unit, the one that
+    is weighed first. Contrasts that `cannot_flip` have no rate and count as 0. `others` are further
+    numbers to look at, which the selection does not weigh.
     """
 
     rater: str
@@ -27,6 +28,7 @@ class Configuration:
     chosen: float
     others: Mapping[str, Estimate] = field(default_factory=dict)
     factors: Mapping[str, str] = field(default_factory=dict)
+    cannot_flip: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import polars as pl
 
 from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
 from flipmeter.report.estimate_tables import interval
-from flipmeter.report.sentences import Record, Sentence, when
+from flipmeter.report.sentences import Record, Sentence, lean, when
 from flipmeter.types import JUDGED, Contrast, Estimate
 
 ARE = {
@@ -119,14 +119,19 @@ class Headline:
         if row is None:
             return
         moved = when(row["contrast"], self.contrasts)
-        yield Phrase(" The worst is " if row["word"] in ("flips", "unreadable") else " Largest: ")
+        is_bad = row["word"] in ("flips", "unreadable")
+        is_beyond = row["noise"] and row["word"] != "unreadable" and row["value"] > row["noise"]
+        beyond = " beyond noise" if is_beyond else ""
+        yield Phrase(f" The worst{beyond} is " if is_bad else f" Largest{beyond}: ")
         yield Phrase(self._name(row), is_name=True)
         if row["word"] == "unreadable" or row["value"] is None:
             yield Phrase(
                 f": {100 * (row['unreadable'] or 0):.1f} % of pairs are unreadable {moved}."
             )
             return
-        yield Phrase(f": {interval(row)} of answers flip {moved}{_noise(row)}.")
+        towards = lean(row, self.contrasts[row["contrast"]])
+        way = f", mostly towards the {towards}" if towards else ""
+        yield Phrase(f": {interval(row)} of answers flip {moved}{way}{_noise(row)}.")
 
     def _lead(self) -> Record | None:
         shown = self.words.select(*self.keys, among="word_among")
@@ -161,10 +166,8 @@ class Headline:
 
     def _uses(self) -> Iterator[Line]:
         compared = [c for c in self.choices if not c.trouble and len(c.configurations) > 1]
-        for choice in compared:
-            if choice.used is not None:
-                on = f" on {choice.dataset}" if len(self.choices) > 1 else ""
-                yield [Phrase(f"Use{on} "), *used_parts(choice)]
+        for same in together(compared):
+            yield [Phrase("Use "), *used_parts(same, len(self.choices))]
         nothing = [choice for choice in compared if choice.used is None]
         if nothing:
             some = f" on {', '.join(one.dataset for one in nothing)}" if len(compared) > 1 else ""
@@ -172,15 +175,45 @@ class Headline:
             yield [Phrase(none_shown(nothing[0], " on any dataset" if is_all else some))]
 
 
-def used_parts(choice: Choice) -> Iterator[Phrase]:
-    """The chosen configuration with its score, and what it flips most under."""
-    used = choice.used
-    assert used is not None
-    raters = {one.rater for one in choice.configurations}
-    yield Phrase(shown_configuration(used, several_raters=len(raters) > 1), is_name=True)
-    worst = worst_flips(used.flips)
-    flips = f", worst contrast {worst[0]} {shown(worst[1])}" if worst else ""
-    yield Phrase(f": {choice.by} {shown(used.score, choice.by)}{flips}.")
+def together(choices: Sequence[Choice]) -> list[list[Choice]]:
+    """Choices of the same configuration on several datasets, those with most datasets first."""
+    found: dict[tuple[str, str], list[Choice]] = {}
+    for choice in choices:
+        if choice.used is not None:
+            found.setdefault((choice.used.rater, choice.used.level), []).append(choice)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def where_used(same: Sequence[Choice], n_datasets: int) -> str:
+    """The datasets that a configuration is chosen on, "" where there is only one."""
+    if n_datasets == 1:
+        return ""
+    is_all = 1 < len(same) == n_datasets
+    return f" on all {n_datasets} datasets" if is_all else f" on {_listed(same)}"
+
+
+def _listed(choices: Sequence[Choice]) -> str:
+    return ", ".join(choice.dataset for choice in choices)
+
+
+def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
+    """A chosen configuration with its score, and what it flips most under, over its datasets."""
+    first = same[0]
+    raters = {one.rater for one in first.configurations}
+    used = [(choice.used, choice.dataset) for choice in same if choice.used is not None]
+    name = shown_configuration(used[0][0], several_raters=len(raters) > 1)
+    yield Phrase(name, is_name=True)
+    yield Phrase(f"{where_used(same, n_datasets)}: {first.by} ")
+    by_score = sorted(used, key=lambda one: one[0].score.value)
+    ends = [by_score[0], by_score[-1]] if len(used) > 1 else used
+    on = [f" on {dataset}" if len(used) > 1 else "" for _, dataset in ends]
+    scores = (shown(one.score, first.by) + on_it for (one, _), on_it in zip(ends, on, strict=True))
+    yield Phrase(" to ".join(scores))
+    flips = [found for one, _ in used if (found := worst_flips(one.flips))]
+    if flips:
+        contrast, worst = max(flips, key=lambda found: found[1].value)
+        yield Phrase(f", worst contrast {contrast} {shown(worst)}")
+    yield Phrase(".")
 
 
 def none_shown(choice: Choice, where: str = "") -> str:

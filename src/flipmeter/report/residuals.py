@@ -55,6 +55,8 @@ SPREADS = {"seed_sd": "SD over seeds", "dataset_sd": "SD over datasets"}
 ONE = 2
 """A level with one dataset has two sets of rows, which say the same."""
 
+MOST_NAMED = 4
+"""Levels that a note names before it only counts them."""
 WIDE = 5
 """With more metrics than this an interval goes under its value."""
 
@@ -198,7 +200,8 @@ def _notes(residuals: pl.DataFrame) -> Iterator[str]:
             level = level if factor == TRANSFER else f"{factor}={level}"
             whose = _whose(factor, rater, raters)
             about.append(level + whose + ("" if is_whole else f" ({', '.join(metrics)})"))
-        yield f"{'; '.join(about)}: {text}"
+        more = f"; and {len(about) - MOST_NAMED} more" if len(about) > MOST_NAMED else ""
+        yield f"{'; '.join(about[:MOST_NAMED])}{more}: {text}"
 
 
 def factor_title(factor: str) -> str:

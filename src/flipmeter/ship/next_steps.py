@@ -8,7 +8,7 @@ from shlex import quote
 import polars as pl
 
 from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
-from flipmeter.report.headline import shown
+from flipmeter.report.headline import shown, together
 from flipmeter.run.record.folder import Run
 from flipmeter.run.tables.predictions import Predictions
 
@@ -33,7 +33,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
         *_read(measured, study),
         *_repeats(measured, study),
         *_items(run, measured, study),
-        *(step for choice in choices for step in _use(run, choice)),
+        *(_use(run, same) for same in together(_compared(choices))),
         *_compare(run, measured, study),
         NextStep(
             "Use it as a gate in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
@@ -88,18 +88,25 @@ def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     )
 
 
-def _use(run: Run, choice: Choice) -> Iterator[NextStep]:
-    used = choice.used
-    if used is None or len(choice.configurations) < 2:
-        return
+def _compared(choices: Sequence[Choice]) -> list[Choice]:
+    """The datasets with something to choose from."""
+    return [choice for choice in choices if len(choice.configurations) > 1]
+
+
+def _use(run: Run, same: Sequence[Choice]) -> NextStep:
+    """Ship a configuration: the command is for its first dataset, the text names the others."""
+    choice, *others = same
+    assert choice.used is not None
     several = len({one.rater for one in choice.configurations}) > 1
-    name = shown_configuration(used, several_raters=several)
+    name = shown_configuration(choice.used, several_raters=several)
     datasets = run.tally["dataset"].n_unique()
     on = f" on {choice.dataset}" if datasets > 1 else ""
     only = f" --dataset {quote(choice.dataset)}" if datasets > 1 else ""
-    yield NextStep(
-        f"Use {name}{on}{_better(choice)}{_held_out(choice)}.",
-        f"flipmeter select {run.where}{only} --max-flip {run.study.margin:g} --out rater.yaml",
+    card = f"rater-{choice.dataset}.yaml" if others else "rater.yaml"
+    rest = f" The same command ships it for {', '.join(one.dataset for one in others)}."
+    return NextStep(
+        f"Use {name}{on}{_better(choice)}{_held_out(choice)}.{rest if others else ''}",
+        f"flipmeter select {run.where}{only} --max-flip {run.study.margin:g} --out {quote(card)}",
     )
 
 

@@ -419,6 +419,11 @@ def _settings(run: Run, name: str) -> dict[str, Any]:
     return {**run.study.at_base, **run.study.changes()[name]}
 
 
+def factors_of(run: Run, level: str) -> dict[str, Any]:
+    """The level of every factor under a level of a run, none where the study does not say."""
+    return _settings(run, level) if level in run.study.changes() else {}
+
+
 def _factorial(
     run: Run, selection: Selection, rater: str, at_base: Mapping[str, Any]
 ) -> list[Proposal]:

@@ -10,7 +10,7 @@ import polars as pl
 from markupsafe import Markup
 
 from flipmeter.report.findings import Flip, class_name
-from flipmeter.report.page import environment, page_content
+from flipmeter.report.page import CHART, environment, page_content
 from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
 from flipmeter.report.page.texts import Piece, compare
@@ -30,6 +30,7 @@ class Report:
     facts: str
     sections: Sequence[tuple[str, str]]
     html: Markup
+    scripts: Sequence[str] = ()
 
 
 def make_report(chosen: ChosenRuns) -> Report:
@@ -49,7 +50,8 @@ def make_report(chosen: ChosenRuns) -> Report:
             **content,
         )
     )
-    return Report(content["name"], content["facts"], content["sections"], Markup(html))
+    scripts = CHART if content["configurations"] else ()
+    return Report(content["name"], content["facts"], content["sections"], Markup(html), scripts)
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 
-from flipmeter.report.page import asset, environment
+from flipmeter.report.page import CHART, PLOT_STYLE, asset, environment, hash_source
 from flipmeter.types import Problem
 from flipmeter.view.explorer import grid_page, item_address, item_page, menus
 from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key, read_place
@@ -28,7 +28,8 @@ from flipmeter.view.slices import make_slices, slice_menus
 
 HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        f"default-src 'none'; style-src 'self' {hash_source(PLOT_STYLE)}; script-src 'self'; "
+        "connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'"
     ),
@@ -436,6 +437,7 @@ def _own(name: str) -> str:
 ASSETS: dict[str, Callable[[], str]] = {
     "page.css": lambda: asset("page.css"),
     "page.js": lambda: asset("page.js"),
+    **{name: partial(asset, name) for name in CHART},
     "view.css": lambda: _own("view.css"),
     "view.js": lambda: _own("view.js"),
 }

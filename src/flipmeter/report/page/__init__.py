@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from flipmeter.report.findings import Findings, Frame
+from flipmeter.report.page.configurations import configuration_views
 from flipmeter.report.page.filters import choices
 from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
@@ -20,27 +21,44 @@ from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
-from flipmeter.report.page.scores import panels, performance_grid
+from flipmeter.report.page.scores import performance_grid
 from flipmeter.report.page.texts import clipped, compare, excerpt, visible
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.section import FilledSection, added_sections, contents
 
 HERE = Path(__file__).parent
+CHART = ("plot.js", "configurations.js")
+"""Scripts of the configuration view, in a page that has one: the library, then what we draw."""
+PLOT_STYLE = """:where(.plot) {
+  --plot-background: white;
+  display: block;
+  height: auto;
+  height: intrinsic;
+  max-width: 100%;
+}
+:where(.plot text),
+:where(.plot tspan) {
+  white-space: pre;
+}"""
+"""The style that the library puts into every plot; the policy names it by its hash."""
 
 
 def render_page(found: Findings) -> str:
     """The page. Every text in it is escaped; only our own script and style are allowed."""
-    style, script = asset("page.css"), asset("page.js")
+    content = page_content(found)
+    chart = CHART if content["configurations"] else ()
+    scripts = [asset(name) for name in ("page.js", *chart)]
+    style = asset("page.css")
     return (
         environment()
         .get_template("page.html")
         .render(
-            policy=content_policy(style, script),
+            policy=content_policy([style, *([PLOT_STYLE] if chart else [])], scripts),
             style=Markup(style),
-            script=Markup(script),
+            scripts=[Markup(script) for script in scripts],
             items="items.html",
             flips_at="",
-            **page_content(found),
+            **content,
         )
     )
 
@@ -71,21 +89,24 @@ def asset(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
 
 
-def content_policy(style: str, script: str) -> str:
-    """The content security policy: our script and our style by their hashes, and nothing else."""
+def content_policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """The content security policy: our own texts by their hash, and nothing else."""
+    style, script = (" ".join(map(hash_source, texts)) for texts in (styles, scripts))
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; style-src {style}; script-src {script}; "
         "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
 
 
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def hash_source(text: str) -> str:
+    """How a policy names a text that may act."""
+    found = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{found}'"
 
 
 def page_content(found: Findings) -> dict[str, Any]:
     """The values of the page's templates."""
-    drawn, panel_notes = panels(found)
+    configurations, configuration_notes = configuration_views(found)
     matrices, matrix_notes = squares(found)
     levels = residual_grids(found)
     views = found.tally["view"].unique(maintain_order=True).to_list()
@@ -107,8 +128,8 @@ def page_content(found: Findings) -> dict[str, Any]:
         "phase0": phase0_grid(found) if found.has_phase0 else None,
         "forest": forest_grid(found),
         "seeds": seeds_grid(found),
-        "panels": drawn,
-        "panel_notes": panel_notes,
+        "configurations": configurations,
+        "configuration_notes": configuration_notes,
         "performance": performance_grid(found, views),
         "residuals": levels[0] if levels else None,
         "spreads": levels[1] if len(levels) > 1 else None,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from flipmeter.base.pareto import non_dominated
 from flipmeter.report.page.texts import excerpt, visible
 
 MARGIN = 0.01
@@ -102,51 +100,44 @@ def bar(share: float, expected: float | None = None, top: float = 1.0) -> Markup
 
 @dataclass(frozen=True)
 class Point:
-    """A configuration: how often it flips, how accurate it is, and the word of its verdict."""
+    """A configuration in a scatter plot: its two numbers, each with the ends of its interval."""
 
     title: str
-    flips: float
-    accuracy: float
+    across: tuple[float, float, float]
+    up: tuple[float, float, float]
+    is_on_front: bool = False
+    is_chosen: bool = False
     is_base: bool = False
-    word: str = ""
-
-
-def front(points: Sequence[Point]) -> list[Point]:
-    """The Pareto front of the points, the most stable first."""
-    kept = non_dominated([(point.flips, -point.accuracy) for point in points])
-    places = {
-        (point.flips, point.accuracy): point
-        for point, is_kept in zip(reversed(points), kept[::-1], strict=True)
-        if is_kept
-    }
-    return [places[place] for place in sorted(places)]
-
-
-def is_best(point: Point, best: Sequence[Point]) -> bool:
-    """Say whether a point is on the front, or in the same place as one that is."""
-    return any((point.flips, point.accuracy) == (one.flips, one.accuracy) for one in best)
 
 
 def scatter(points: Sequence[Point], title: str) -> Markup:
-    """Draw accuracy against flips; the Pareto front is full and joined by steps."""
-    across = axis_for((point.flips for point in points), low=0.0)
-    up = axis_for(point.accuracy for point in points)
-    best = front(points)
-    parts = [*_grid(across, up), *_steps(best, across, up)]
-    for point in sorted(points, key=lambda one: is_best(one, best)):  # the best on top
-        kind = "best" if is_best(point, best) else "beaten"
-        x, y = across.at(point.flips), 100 - up.at(point.accuracy)
-        text = (
-            f"{point.title}: flips {100 * point.flips:.1f} %, accuracy {100 * point.accuracy:.1f} %"
-        )
-        parts.append(
-            Markup('<circle class="{}" cx="{}%" cy="{}%" r="5"><title>{}</title></circle>').format(
-                kind, place(x), place(y), visible(text)
-            )
-        )
-    for point in _labelled(points, best, up):
-        parts.append(_name(point, across.at(point.flips), 100 - up.at(point.accuracy)))
-    return _svg("scatter", 300, parts, title)
+    """Draw shares against each other with their intervals; the Pareto front is full, on top."""
+    across = axis_for((value for point in points for value in point.across), low=0.0)
+    up = axis_for(value for point in points for value in point.up)
+    parts = _grid(across, up)
+    for point in sorted(points, key=lambda one: (one.is_on_front, one.is_chosen)):
+        parts += _point(point, across, up)
+    for point in _labelled(points, up):
+        parts.append(_name(point, across.at(point.across[0]), 100 - up.at(point.up[0])))
+    return _svg("scatter", 340, parts, title)
+
+
+def _point(point: Point, across: Axis, up: Axis) -> list[Markup]:
+    x, left, right = (across.at(value) for value in point.across)
+    y, low, high = (100 - up.at(value) for value in point.up)
+    kind = "best" if point.is_on_front else "beaten"
+    told = f"{point.title}: {_percent(point.across)} flips, {_percent(point.up)} right"
+    circle = '<circle class="{}" cx="{}%" cy="{}%" r="{}"><title>{}</title></circle>'
+    return [
+        _line(left, y, right, y, f"reach {kind}"),
+        _line(x, low, x, high, f"reach {kind}"),
+        Markup(circle).format(kind, place(x), place(y), 7 if point.is_chosen else 5, visible(told)),
+    ]
+
+
+def _percent(one: tuple[float, float, float]) -> str:
+    value, low, high = (f"{100 * number:.1f}" for number in one)
+    return f"{value} % [{low}, {high}]"
 
 
 def _grid(across: Axis, up: Axis) -> list[Markup]:
@@ -170,26 +161,17 @@ def _grid(across: Axis, up: Axis) -> list[Markup]:
     return parts
 
 
-def _steps(best: Sequence[Point], across: Axis, up: Axis) -> list[Markup]:
-    """Join the Pareto front: a step to the right, then up."""
-    parts = []
-    for a, b in itertools.pairwise(best):
-        x, y = across.at(a.flips), 100 - up.at(a.accuracy)
-        to_x, to_y = across.at(b.flips), 100 - up.at(b.accuracy)
-        parts += [_line(x, y, to_x, y, "front"), _line(to_x, y, to_x, to_y, "front")]
-    return parts
-
-
-def _labelled(points: Sequence[Point], best: Sequence[Point], up: Axis) -> list[Point]:
-    """Pick the points that get a name: the front and the base, unless names would touch.
+def _labelled(points: Sequence[Point], up: Axis) -> list[Point]:
+    """Pick the points that get a name: the choice, the front and the base, unless they touch.
 
     A name is about six percent of the picture high.
     """
-    chosen: list[Point] = []
-    for point in (*best, *(p for p in points if p.is_base and not is_best(p, best))):
-        if all(abs(up.at(point.accuracy) - up.at(other.accuracy)) > 6 for other in chosen):
-            chosen.append(point)
-    return chosen
+    named = [point for point in points if point.is_chosen or point.is_on_front or point.is_base]
+    kept: list[Point] = []
+    for point in sorted(named, key=lambda one: (not one.is_chosen, not one.is_on_front)):
+        if all(abs(up.at(point.up[0]) - up.at(other.up[0])) > 6 for other in kept):
+            kept.append(point)
+    return kept
 
 
 def _name(point: Point, x: float, y: float) -> Markup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import interval
+from flipmeter.report.page.texts import visible
 from flipmeter.report.table_files import STRONGEST, shade_of
 
 Record = Mapping[str, Any]
@@ -55,6 +57,12 @@ class Grid:
     @property
     def n_rows(self) -> int:
         return sum(len(group.rows) for group in self.groups)
+
+
+def breakable(text: str) -> Markup:
+    """A name that may be broken behind its signs, so that no word of it is."""
+    parts = re.split(r"(?<=[,=?&/·_])", visible(text))
+    return Markup("<wbr>").join(parts)
 
 
 def number(value: float | None, form: str = ".3f") -> Cell:

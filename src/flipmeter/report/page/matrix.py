@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import rate_text
 from flipmeter.report.findings import Findings
-from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, capped
+from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, breakable, capped
 from flipmeter.report.pairs import (
     FIRST,
     HIGHER,
@@ -33,9 +33,10 @@ ARROWS = {
 }
 LEGEND = (
     "Worst first: by verdict, then by size beyond noise. Each cell has its own verdict, the flip "
-    "rate with its 95 % interval, and the noise of the same views where repeats differ. Arrows say "
-    "where flips go, if they go one way: ← → to the first or last place in the list, ↑ ↓ to higher "
-    "or lower classes or scores. A cell opens its items."
+    "rate with its 95 % interval, and the noise of the same views where repeats differ. Stable: "
+    "the positions change less than {margin:g} % of the answers, beyond noise where there is any. "
+    "Arrows say where flips go, if they go one way: ← → to the first or last place in the list, "
+    "↑ ↓ to higher or lower classes or scores. A cell opens its items."
 )
 
 
@@ -54,7 +55,7 @@ def matrix_grid(found: Findings) -> Grid:
         "Verdicts, worst first",
         [head, *(_head(known[name]) for name in names)],
         [RowGroup(shown)],
-        [LEGEND, *more],
+        [LEGEND.format(margin=100 * found.margin), *more],
         "matrix",
     )
 
@@ -83,8 +84,8 @@ def _row(
 
 def _name(row: Record, keys: Sequence[str]) -> Cell:
     first, *others = (str(row[key]) or "base" for key in keys)
-    more = Markup("").join(Markup("<small>{}</small>").format(text) for text in others)
-    return Cell(Markup("<strong>{}</strong> {}").format(first, more), first)
+    more = Markup("").join(Markup("<small>{}</small>").format(breakable(text)) for text in others)
+    return Cell(Markup("<strong>{}</strong> {}").format(breakable(first), more), first)
 
 
 def _cell(row: Record | None, contrast: Contrast) -> Cell:
@@ -93,7 +94,7 @@ def _cell(row: Record | None, contrast: Contrast) -> Cell:
     if row["status"] not in JUDGED:
         return Cell(Markup("<small>{}</small>").format(row["reason"]), None, "why")
     numbers = "" if row["value"] is None else rate_text(row)
-    content = Markup("{}{} <small>{}</small>{}{}").format(
+    content = Markup('<span class="said">{}{}</span> <small>{}</small>{}{}').format(
         row["word"], _arrow(row, contrast), numbers, _noise(row), _unread(row)
     )
     query = {key: str(row[key]) or "base" for key in WHOSE} | {"contrast": contrast.name}

@@ -27,7 +27,7 @@ const sortBy = (table, head) => {
   }
 };
 
-for (const table of document.querySelectorAll("table.plain, table.forest, table.matrix")) {
+for (const table of document.querySelectorAll("table.plain, table.forest, table.matrix, table.heat")) {
   if (table.tBodies.length === 0 || table.rows.length < 3) continue; // one row has no order
   for (const head of table.tHead.rows[0].cells) {
     if (head.tagName !== "TH" || head.querySelector("svg")) continue;

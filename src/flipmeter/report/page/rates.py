@@ -91,8 +91,9 @@ def forest_grid(found: Findings) -> Grid:
     abouts = {contrast.name: contrast.about for contrast in found.contrasts}
     groups: dict[str, list[Sequence[Cell]]] = {}
     has_weights = any(row["weighted"] is not None for row in rows)
+    has_tests = any(row["p"] is not None for row in shown)
     for row in shown:
-        cells = _forest_row(row, abouts, axis)
+        cells = _forest_row(row, abouts, axis, has_tests=has_tests)
         if has_weights and len(cells) > 2:
             cells.insert(3, _weighted_cell(row))
         groups.setdefault(_whose(row), []).append(cells)
@@ -111,7 +112,7 @@ def forest_grid(found: Findings) -> Grid:
         "Flip rates with 95 % intervals against the noise floor",
         [
             *("what moves", scale(axis), "flips [95 %]", *([WEIGHTED] if has_weights else [])),
-            *("p", "verdict"),
+            *(("p", "verdict") if has_tests else ("verdict",)),
         ],
         [RowGroup(cells, title) for title, cells in groups.items()],
         notes,
@@ -130,7 +131,9 @@ def _forest_axis(rows: Iterable[Record]) -> Axis:
     return axis_for([0.0, *known], low=0.0)
 
 
-def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell]:
+def _forest_row(
+    row: Record, abouts: Mapping[str, str], axis: Axis, *, has_tests: bool
+) -> list[Cell]:
     name = Markup('<span class="code">{}</span> {}').format(
         row["contrast"], abouts.get(row["contrast"], "")
     )
@@ -141,7 +144,7 @@ def _forest_row(row: Record, abouts: Mapping[str, str], axis: Axis) -> list[Cell
         Cell(name, row["contrast"]),
         Cell(span(axis, ends, _band(row), row["word"]), row["value"], "picture"),
         _rate_cell(row),
-        Cell(p_value(row["p"]), row["p"], "num"),
+        *([Cell(p_value(row["p"]), row["p"], "num")] if has_tests else []),
         word(row["word"]),
     ]
 

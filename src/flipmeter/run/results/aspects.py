@@ -27,6 +27,12 @@ def aspects_of(
     return {name: in_order(table, run.tally) for name, table in found.items()}
 
 
+def worst_cases(run: Run) -> pl.DataFrame:
+    """The worst case over all views of a run, for every group."""
+    found = measure_aspects(run.panel, [], ["worst"], mode=run.study.mode)["worst"]
+    return in_order(found, run.decisions)
+
+
 def certificates_of(run: Run, claims: Sequence[str]) -> pl.DataFrame:
     """Hold the claims of a user against a run."""
     found = certify(run.panels, run.contrasts, [read_claim(claim) for claim in claims])

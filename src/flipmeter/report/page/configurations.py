@@ -1,0 +1,263 @@
+"""Choices -> the configuration view: the selection's own Pareto front, drawn and as a table."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from flipmeter.report.configurations import (
+    Choice,
+    Configuration,
+    shown_configuration,
+    worst_flips,
+)
+from flipmeter.report.findings import Findings
+from flipmeter.report.page.draw import Point, scatter
+from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable, capped, left_out
+from flipmeter.report.page.texts import visible
+from flipmeter.types import Contrast, Estimate
+
+MOST_PANELS = 8
+MOST_OPEN = 12
+"""A table with more rows is there to be opened."""
+FLIPS = "flips "
+"""What the name of an axis begins with that is a contrast's flip rate."""
+TITLES = {
+    "accuracy": "accuracy",
+    "mae": "mean absolute error, in classes",
+    "worst_accuracy": "worst-case accuracy (of the worst view)",
+    "calls": "calls per item",
+    "tokens": "tokens per item",
+}
+SHORT = {"mae": "MAE", "worst_accuracy": "worst-case accuracy"}
+BETTER_UP = ("accuracy", "worst_accuracy")
+HOW = (
+    "The Pareto front is that of `flipmeter select`: full dots are not beaten on {by}, flips under "
+    "every contrast and {cost} together, so a full dot may look beaten on two axes alone. Lines "
+    "are 95 % intervals that hold for all configurations together; those of worst-case accuracy "
+    "hold each by itself. 'Chosen' is the share of resamples of the items in which the selection "
+    "takes that configuration: the larger the dot, the larger the share."
+)
+
+
+@dataclass(frozen=True)
+class ConfigurationView:
+    """The configurations on a dataset: a picture, the same as a table, and data to draw anew."""
+
+    title: str
+    up: str
+    across: str
+    picture: Markup
+    grid: Grid
+    data: Markup
+
+
+def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[str]]:
+    """A view for each dataset with something to choose from, and what to know of them."""
+    compared = [one for one in found.choices if len(one.configurations) > 1]
+    troubles = [f"{one.dataset}: {one.trouble}." for one in found.choices if one.trouble]
+    if not compared:
+        nothing = "One rater at one level: there is nothing to compare it with."
+        return [], troubles or [nothing]
+    known = {contrast.name: contrast for contrast in found.contrasts}
+    drawn = [_view(choice, known) for choice in compared[:MOST_PANELS]]
+    first = compared[0]
+    costs = " and ".join(_weighed(first)) or "nothing else"
+    notes = [HOW.format(by=first.by, cost=costs), *troubles]
+    if len(compared) > MOST_PANELS:
+        more = "flipmeter select RUN --dataset NAME --all"
+        notes.append(left_out(len(compared) - MOST_PANELS, "datasets", more))
+    return drawn, notes
+
+
+def _weighed(choice: Choice) -> list[str]:
+    """The cost that the selection weighs; the others are there to be looked at."""
+    return [f"{unit} per item" for unit in list(choice.configurations[0].costs)[:1]]
+
+
+def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
+    several = len({one.rater for one in choice.configurations}) > 1
+    names = [shown_configuration(one, several_raters=several) for one in choice.configurations]
+    order = _order(choice)
+    contrast = _leading(choice)
+    points = [
+        Point(
+            names[place],
+            _rate(one, contrast),
+            _ends(one.score),
+            one.is_on_front,
+            place == choice.chosen,
+            not one.level,
+        )
+        for place in order
+        if not math.isnan(_rate(one := choice.configurations[place], contrast)[0])
+    ]
+    n_front = sum(one.is_on_front for one in choice.configurations)
+    told = f"{choice.dataset}: {choice.by} against flips under {contrast}"
+    picture = scatter(points, f"{told} of {len(names)} configurations, {n_front} on the front")
+    return ConfigurationView(
+        f"{choice.dataset}: {len(names)} configurations, {n_front} on the Pareto front",
+        f"{choice.by}, %",
+        f"flips under {contrast}, {known[contrast].about}, %",
+        picture if len(points) > 1 and choice.by == "accuracy" else Markup(""),
+        _grid(choice, names, order),
+        _data(choice, names, order, known, contrast),
+    )
+
+
+def _order(choice: Choice) -> list[int]:
+    """Places of the configurations: the choice, then the front, best first."""
+    sign = -1 if choice.by in BETTER_UP else 1
+    return sorted(
+        range(len(choice.configurations)),
+        key=lambda place: (
+            place != choice.chosen,
+            not choice.configurations[place].is_on_front,
+            sign * choice.configurations[place].score.value,
+        ),
+    )
+
+
+def _leading(choice: Choice) -> str:
+    """The contrast that any configuration flips most under, which is what a choice hangs on."""
+    worst = [found for one in choice.configurations if (found := worst_flips(one.flips))]
+    names = list(choice.configurations[0].flips)
+    return max(worst, key=lambda found: found[1].value)[0] if worst else names[0]
+
+
+def _is_known(one: Estimate) -> bool:
+    return not math.isnan(one.value)
+
+
+def _rate(one: Configuration, contrast: str) -> tuple[float, float, float]:
+    """Where flips are drawn: what cannot flip counts as 0, as it does in the selection."""
+    return (0.0, 0.0, 0.0) if contrast in one.cannot_flip else _ends(one.flips[contrast])
+
+
+def _ends(one: Estimate) -> tuple[float, float, float]:
+    return one.value, one.low, one.high
+
+
+# --- as a table -------------------------------------------------------------------------------
+
+
+def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
+    first = choice.configurations[0]
+    heads = [
+        "configuration",
+        *(SHORT.get(name, name) for name in (choice.by, *first.others)),
+        *(f"{name} flips" for name in first.flips),
+        *(f"{unit} per item" for unit in first.costs),
+        *("Pareto front", "on the front", "chosen"),
+    ]
+    rows = [
+        list(_row(choice, choice.configurations[place], names[place], place)) for place in order
+    ]
+    only = f" --dataset {choice.dataset}"
+    shown, more = capped(rows, f"flipmeter select RUN{only} --all")
+    title = f"{choice.dataset} as a table, the Pareto front first"
+    if any(one.cannot_flip for one in choice.configurations):
+        more = [*more, "–: positions cannot vary there, so nothing can flip; counts as 0."]
+    is_long = len(rows) > MOST_OPEN
+    kind = "plain rates configurations"
+    return Grid(title, heads, [RowGroup(shown)], more, kind, is_detail=is_long)
+
+
+def _row(choice: Choice, one: Configuration, name: str, place: int) -> Iterator[Cell]:
+    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
+    yield Cell(breakable(name), name, "", urlencode(query))
+    yield _number(one.score, choice.by)
+    yield from (_number(found, metric) for metric, found in one.others.items())
+    yield from (_number(found, FLIPS) for found in one.flips.values())
+    yield from (Cell(f"{cost:.3g}", cost, "num") for cost in one.costs.values())
+    is_chosen = place == choice.chosen
+    yield Cell("chosen" if is_chosen else "yes" if one.is_on_front else "", one.is_on_front)
+    yield from (Cell(f"{100 * x:.0f} %", x, "num") for x in (one.on_front, one.chosen))
+
+
+def _number(one: Estimate, metric: str) -> Cell:
+    if not _is_known(one):
+        return Cell("–", None, "num")
+    is_error = metric == "mae"
+    value, low, high = (f"{x:.2f}" if is_error else f"{100 * x:.1f}" for x in _ends(one))
+    ends = Markup('{}{} <small class="ends">[{}, {}]</small>')
+    return Cell(ends.format(value, "" if is_error else " %", low, high), one.value, "num")
+
+
+# --- as data ----------------------------------------------------------------------------------
+
+
+def _data(
+    choice: Choice,
+    names: Sequence[str],
+    order: Sequence[int],
+    known: Mapping[str, Contrast],
+    contrast: str,
+) -> Markup:
+    """What the script of the page draws, as JSON that can stand inside an element."""
+    first = choice.configurations[0]
+    axes = {
+        **{name: TITLES[name] for name in (choice.by, *first.others)},
+        **{f"{FLIPS}{name}": f"flips under {name}, {known[name].about}" for name in first.flips},
+        **{unit: TITLES[unit] for unit in first.costs},
+    }
+    content = {
+        "dataset": visible(choice.dataset),
+        "axes": [_axis(name, title) for name, title in axes.items()],
+        "across": f"{FLIPS}{contrast}",
+        "up": choice.by,
+        "facets": _facets(choice.configurations),
+        "points": [
+            _point(choice, choice.configurations[place], names[place], place) for place in order
+        ],
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
+
+
+def _axis(name: str, title: str) -> dict[str, Any]:
+    is_share = name in BETTER_UP or name.startswith(FLIPS)
+    return {
+        "name": name,
+        "title": title,
+        "unit": "%" if is_share else "",
+        "better": "up" if name in BETTER_UP else "down",
+    }
+
+
+def _facets(configurations: Sequence[Configuration]) -> list[str]:
+    """What the configurations may be split by: raters, and factors that vary."""
+    values: dict[str, set[str]] = {"rater": {one.rater for one in configurations}}
+    for one in configurations:
+        for factor, level in one.factors.items():
+            values.setdefault(factor, set()).add(level)
+    return [name for name, some in values.items() if len(some) > 1]
+
+
+def _point(choice: Choice, one: Configuration, name: str, place: int) -> dict[str, Any]:
+    numbers = {name: _ends(found) for name, found in {choice.by: one.score, **one.others}.items()}
+    numbers |= {f"{FLIPS}{contrast}": _rate(one, contrast) for contrast in one.flips}
+    query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
+    return {
+        "name": visible(name),
+        "query": urlencode(query),
+        "isFront": one.is_on_front,
+        "isChosen": place == choice.chosen,
+        "isBase": not one.level,
+        "onFront": round(one.on_front, 4),
+        "chosen": round(one.chosen, 4),
+        "values": {
+            key: [round(x, 6) for x in ends]
+            for key, ends in numbers.items()
+            if not math.isnan(ends[0])
+        }
+        | {unit: [round(cost, 6)] for unit, cost in one.costs.items()},
+        "factors": {"rater": visible(one.rater)}
+        | {factor: visible(level) for factor, level in one.factors.items()},
+    }
