@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +19,7 @@ import flipmeter as fm
 from conftest import Cli
 from flipmeter.base.printed import Shown
 from flipmeter.measure import ASPECTS, worst_first
-from flipmeter.report import comparison_table, residual_table, verdict_table
+from flipmeter.report import comparison_table, residual_table, verdict_lines, verdict_table
 from flipmeter.report.phase0_tables import phase0_view
 from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS
 from flipmeter.run.results.summary import DETAILS
@@ -250,3 +251,22 @@ def test_a_table_that_fits_is_left_alone() -> None:
     console = Console(file=io.StringIO(), width=80)
     console.print(table)
     assert printed([table], 80) == console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_an_unreadable_row_keeps_its_share_and_a_name_stands_once_where_rows_are_stacked(
+    runs: dict[str, fm.Run],
+) -> None:
+    run = runs["many raters, one with a long name"]
+    row = run.verdicts.filter(word="unreadable").row(0, named=True)
+    text = printed(run.tables(), 60)
+    assert f"unreadable  {row['contrast']}  {100 * row['unreadable']:.1f} % unreadable" in text
+    lines = [line.strip() for line in text.splitlines()]
+    assert not [1 for a, b in itertools.pairwise(lines) if a == b != ""]
+    names = [at for at, line in enumerate(lines) if line == row["rater"]]
+    assert all(lines[at + 1] != lines[at] for at in names)
+
+
+def test_contrasts_with_the_same_reason_share_a_sentence(runs: dict[str, fm.Run]) -> None:
+    said = [str(line) for line in verdict_lines(runs["one rater"].verdicts)]
+    reasons = [line.split(": ", 1)[1] for line in said]
+    assert len(reasons) == len(set(reasons)) < len(runs["one rater"].verdicts)

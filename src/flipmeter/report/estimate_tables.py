@@ -262,15 +262,15 @@ def warned(table: Table, warnings: Mapping[str, str]) -> Table:
 
 
 def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
-    """One sentence for every verdict."""
-    lines = []
+    """One sentence for every verdict; contrasts with the same word and reason share it."""
+    same: dict[tuple[str, str, str], list[str]] = {}
     for row in verdicts.filter(pl.col("status").is_in(JUDGED)).to_dicts():
         where = " · ".join(str(row[key]) for key in KEYS[:3] if row[key])
-        text = Text(f"{where} · {row['contrast']}: ")
-        text.append(row["word"], style=WORD_STYLE[row["word"]])
-        text.append(f" ({row['reason']})")
-        lines.append(text)
-    return lines
+        same.setdefault((where, row["word"], row["reason"]), []).append(row["contrast"])
+    return [
+        Text.assemble(f"{where} · {', '.join(names)}: ", (word, WORD_STYLE[word]), f" ({reason})")
+        for (where, word, reason), names in same.items()
+    ]
 
 
 def failures_line(tally: pl.DataFrame) -> str:

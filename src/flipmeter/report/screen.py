@@ -86,10 +86,12 @@ class VerdictTable:
         """A line of names for each row, and its verdict under it."""
         lines: list[RenderableType] = []
         names = [name for name in KEYS if name in self.columns]
+        before = ""
         for row in self.rows:
             whose = " · ".join(row[name] for name in names if row.get(name))
-            if whose:
+            if whose != before:
                 lines.append(Text(whose, overflow="fold"))
+                before = whose
             indent = " " * GAP * bool(whose)
             word = _styled("verdict", row["verdict"])
             lines.append(Text.assemble(indent, word, f"  {row['contrast']}  {row[RATE]}"))
@@ -127,7 +129,7 @@ def _cells(row: Record, keys: Sequence[str]) -> Cells:
         "verdict": row["word"],
         **{key: str(row[key]) or "base" for key in keys},
         "contrast": row["contrast"],
-        RATE: "no readable pair" if row["value"] is None else rate_text(row),
+        RATE: _rate(row),
         WEIGHTED: weighted_interval(row),
         "noise": noise_text(row),
         "items": f"{row['n_clusters']:,}",
@@ -135,6 +137,13 @@ def _cells(row: Record, keys: Sequence[str]) -> Cells:
         "p": p_value(row["p"]),
         "note": ", ".join(row["findings"]),
     }
+
+
+def _rate(row: Record) -> str:
+    """The flip rate; of an unreadable row the share that makes it so, which stays at any width."""
+    if row["word"] == "unreadable":
+        return f"{100 * (row['unreadable'] or 0):.1f} % unreadable"
+    return "no readable pair" if row["value"] is None else rate_text(row)
 
 
 def unmeasured_lines(verdicts: pl.DataFrame) -> list[str]:

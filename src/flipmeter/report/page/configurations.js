@@ -1,5 +1,5 @@
 "use strict";
-// Draws the configurations anew on axes that the reader chooses. Without it there is one picture.
+// Draws the configurations on axes that the reader chooses. Without it there is one picture.
 {
 
 const TALL = 380;
@@ -96,6 +96,7 @@ const enliven = (figure) => {
     held.append(svg);
     const n = points.filter((one) => one.isFront).length;
     svg.setAttribute("role", "group");
+    hush(svg);
     svg.setAttribute("aria-label", `${axes.get(y).title} against ${axes.get(x).title}: ${points.length} configurations, ${n} on the Pareto front`);
     name(svg, points);
     walk(svg, points, told, (at) => {
@@ -160,6 +161,17 @@ const plotted = (points, x, y, split, width) => {
       }),
     ],
   });
+};
+
+// Every dot says all its numbers: axes, frame and lines need not be read out beside them.
+const hush = (svg) => {
+  for (const part of svg.querySelectorAll("[aria-label]")) {
+    if (part.getAttribute("aria-label") === "dot") part.setAttribute("role", "group");
+    else {
+      part.removeAttribute("aria-label");
+      part.setAttribute("aria-hidden", "true");
+    }
+  }
 };
 
 // The library keeps the number of its point with every dot.

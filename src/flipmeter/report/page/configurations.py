@@ -48,7 +48,7 @@ HOW = (
 
 @dataclass(frozen=True)
 class ConfigurationView:
-    """The configurations on a dataset: a picture, the same as a table, and data to draw anew."""
+    """The configurations on a dataset: a picture, a table, and the data of the chart."""
 
     title: str
     up: str
