@@ -89,7 +89,7 @@ def _configuration(
     costs: Mapping[str, float],
 ) -> Configuration:
     rater, level = one.candidate
-    weighed = {} if found.cost == "none" else {found.cost: one.cost}
+    weighed: dict[str, float] = {} if found.cost == "none" else {found.cost: one.cost}
     return Configuration(
         rater=rater,
         level=level,
