@@ -143,5 +143,5 @@ def _worst_accuracies(found: Selection) -> dict[Candidate, Estimate]:
     return {one.candidate: known.get(one.candidate, missing) for one in found.standings}
 
 
-def _decisions(found: Selection) -> pl.DataFrame:
-    return found.run.decisions.filter(dataset=found.dataset)
+def _decisions(found: Selection) -> pl.LazyFrame:
+    return found.run.parts.decisions.filter(dataset=found.dataset)

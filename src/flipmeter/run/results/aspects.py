@@ -29,8 +29,8 @@ def aspects_of(
 
 def worst_cases(run: Run) -> pl.DataFrame:
     """The worst case over all views of a run, for every group."""
-    found = measure_aspects(run.panel, [], ["worst"], mode=run.study.mode)["worst"]
-    return in_order(found, run.decisions)
+    found = measure_aspects(run.panels, [], ["worst"], mode=run.study.mode)["worst"]
+    return in_order(found, run.tally)
 
 
 def certificates_of(run: Run, claims: Sequence[str]) -> pl.DataFrame:
