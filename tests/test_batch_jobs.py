@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,26 @@ def test_a_manifest_names_no_file_outside_its_folder(server: Batches, folder: Pa
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(Problem, match="not a file of its folder"):
         wait_for(submit(folder))
+
+
+@pytest.mark.parametrize("which", [MANIFEST, JOBS, "requests"])
+@pytest.mark.parametrize("harm", ["pipe", "link"])
+def test_a_pipe_or_link_in_a_batch_folder_is_not_read(
+    server: Batches, folder: Path, tmp_path: Path, which: str, harm: str
+) -> None:
+    name = json.loads((folder / MANIFEST).read_text())["files"][0]["name"]
+    place = folder / (name if which == "requests" else which)
+    if place.exists():
+        place.rename(tmp_path / "elsewhere")
+    else:
+        (tmp_path / "elsewhere").write_text("")
+    if harm == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Problem):
+        wait_for(submit(folder))
+    assert server.n_paid == 0
 
 
 def test_a_file_that_was_changed_is_not_submitted(server: Batches, folder: Path) -> None:

@@ -83,6 +83,7 @@ ASKING = {
     "classify": ["classify", "card.yaml", "texts.csv"],
     "confirm": ["confirm", "card.yaml", "--items", "5"],
     "serve": ["serve", "x=python/evil.py:rate"],
+    "paper": ["paper", "--model", "python/evil.py:rate", "--limit", "2", "--plan"],
     "--model": ["run", "study.yaml", "--model", "python/evil.py:rate"],
 }
 
@@ -224,6 +225,8 @@ READING = {
     *("trust", "oracle", "certify", "residuals", "effects", "transfer", "phase0"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
+SENDING = {"batch submit", "batch status", "batch fetch"}
+"""Verbs that run no code and send files to their vendor: they take --trust-host alone."""
 
 
 def test_every_verb_that_may_run_code_takes_consent() -> None:
@@ -231,7 +234,10 @@ def test_every_verb_that_may_run_code_takes_consent() -> None:
     for verb in VERBS:
         for name, command in commands(Verbs().get_command(None, verb), verb):
             options = {option for param in command.params for option in param.opts}
-            assert ({"--trust", "--trust-host"} <= options) == (name not in READING), name
+            asked = {"--trust-host"} if name in SENDING else {"--trust", "--trust-host"}
+            told = options & {"--trust", "--trust-host"}
+            if name not in ("trust",):
+                assert told == (set() if name in READING else asked), name
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,11 @@ READING: dict[str, list[str]] = {
     "cache export": ["cache", "export", "run", "out.jsonl", "--store", "replies.sqlite"],
     "cache prune": ["cache", "prune", "--keep", "run", "--store", "replies.sqlite", "--yes"],
     "cache merge": ["cache", "merge", "replies.sqlite", "--into", "merged.sqlite"],
+    "cache convert": ["cache", "convert", "--store", "replies.sqlite"],
+    "certify": ["certify", "run", "P1<0.3"],
+    "residuals": ["residuals", "run"],
+    "effects": ["effects", "run"],
+    "phase0": ["phase0", "run"],
 }
 
 
@@ -141,6 +146,17 @@ OUTPUTS: dict[str, tuple[str, list[str]]] = {
     "check --markdown": ("gate.md", ["check", "run", "--markdown", "gate.md"]),
     "check --junit": ("gate.xml", ["check", "run", "--junit", "gate.xml"]),
     "select": ("card.yaml", ["select", "run", "--out", "card.yaml"]),
+    "compare": ("out.csv", ["compare", "run", "run", "--out", "out.csv"]),
+    **{
+        f"{verb} {ending}": (f"out{ending}", [verb, "run", *claim, "--out", f"out{ending}"])
+        for verb, claim, endings in (
+            ("certify", ["P1<0.3"], (".csv", ".parquet")),
+            ("residuals", [], (".csv", ".md", ".tex")),
+            ("effects", [], (".csv", ".md")),
+            ("phase0", [], (".csv",)),
+        )
+        for ending in endings
+    },
     "cache export": (
         "out.jsonl",
         ["cache", "export", "run", "out.jsonl", "--store", "replies.sqlite"],

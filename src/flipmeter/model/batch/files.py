@@ -17,7 +17,7 @@ from typing import Any
 
 from flipmeter.base.files.atomic import open_output, write_output
 from flipmeter.base.files.documents import read_json, text_lines
-from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.model.batch.forms import (
     COMPATIBLE,
     FORMS,
@@ -302,7 +302,7 @@ def _refuse(ids: Mapping[str, str], why: str) -> None:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     try:
-        content = read_json(read_limited(path, JSON_BYTES), str(path))
+        content = read_json(read_plain(path, JSON_BYTES), str(path))
         return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
     except FileNotFoundError:
         raise Problem(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flipmeter.base.files.atomic import fresh
 from flipmeter.base.files.lock import lock
+from flipmeter.base.files.reading_limits import read_plain
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.channel import Channel
 from flipmeter.model.batch.files import BatchFile, batch_files, forms_in, read_batch, read_results
@@ -32,6 +33,8 @@ from flipmeter.types import Model, Problem
 VENDORS: Mapping[str, type[JobVendor]] = {"openai": OpenAiJobs, "anthropic": AnthropicJobs}
 """Vendors whose jobs can be submitted here, by form; files of others are handed in by hand."""
 LARGEST_RESULT = 4 * 2**30
+LARGEST_FILE = 2**30
+"""Vendors take 100 to 256 MB in a file."""
 DOWNLOADS = 3
 SETTLING = 30.0
 """Seconds after which a job that was created stands in its vendor's list."""
@@ -165,7 +168,7 @@ async def _found(file: BatchFile, vendor: JobVendor, journal: Journal) -> str:
 def _content(file: BatchFile, folder: Path) -> bytes:
     path = folder / file.name
     try:
-        content = path.read_bytes()
+        content = read_plain(path, LARGEST_FILE)
     except OSError as error:
         raise Problem(
             f"{path} cannot be read ({error.strerror}); export the batch again"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flipmeter.base.files.atomic import refuse_link, sync_folder
-from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.model.batch.files import JOBS
 from flipmeter.types import Problem
 
@@ -76,7 +76,7 @@ class Journal:
 
     def _rows(self) -> list[dict[str, Any]]:
         try:
-            lines = read_limited(self._path, JSON_BYTES).splitlines()
+            lines = read_plain(self._path, JSON_BYTES).splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:
