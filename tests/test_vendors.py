@@ -12,11 +12,13 @@ import pytest
 
 import flipmeter as fm
 import strict_vendors
+from flipmeter.model import open_backend
+from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.names import params_for
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
 from flipmeter.model.wires.gemini_wire import GeminiWire
 from flipmeter.model.wires.responses_wire import ResponsesWire
-from flipmeter.types import Decoding, Message, Model, Request, Script
+from flipmeter.types import Decoding, Message, Model, Reply, Request, Script
 from strict_vendors import Vendor, vendor
 
 FAMILIES = {
@@ -329,6 +331,19 @@ def test_a_study_cannot_send_a_key_elsewhere_by_a_field_of_litellm(field: str) -
 def test_a_litellm_model_is_a_provider_and_a_name(name: str) -> None:
     with pytest.raises(fm.Problem, match="stand a provider and its model"):
         params_for(Model(f"litellm/{name}"), Decoding(), 0)
+
+
+def test_an_echo_of_any_key_is_taken_out_of_a_reply_of_litellm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which of the user's keys LiteLLM sends is its own choice."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai+test/key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-test-secret")
+    backend = open_backend(Model("litellm/openai/gpt-4o"))
+    assert isinstance(backend, HttpBackend)
+    said = Reply("2 sk-openai\\u002btest/key", model="aws-test-secret", provider="acme")
+    kept = backend._clean(said)
+    assert (kept.text, kept.model, kept.provider) == ("2 [key]", "[key]", "acme")
 
 
 def test_a_missing_litellm_is_said_with_the_extra(
