@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from flipmeter.measure.inference import Row, verdict
 from flipmeter.measure.inference.blocks import Ints, read_blocks
-from flipmeter.measure.inference.randomisation.randomise import EffectTest, evidence, find_units
+from flipmeter.measure.inference.randomisation.randomise import (
+    EffectTest,
+    _bundled,
+    _looked_up,
+    evidence,
+    find_units,
+)
 from flipmeter.measure.inference.randomisation.shapes import shape_of
 from flipmeter.measure.inference.randomisation.tails import exact_tail
 from naive_verdict import Table, p_value
@@ -225,3 +231,15 @@ def _six_times(replies: Ints, order: Ints) -> list[int]:
     apart = 3 * (a != b) + 3 * (again != b) - 6 * (a != again)
     at = [order[0, a - 1], order[0, again - 1], order[1, b - 1]]
     return [apart, *(6 * at.count(slot) for slot in range(1, 6))]
+
+
+@pytest.mark.parametrize("n_ways", [2, 6])
+def test_sums_of_many_units_are_those_of_one_after_the_other(n_ways: int) -> None:
+    rng = np.random.default_rng(n_ways)
+    bundles, _ = _bundled(rng.normal(size=(960, n_ways, 3)) / 3)
+    size = 960 // len(bundles)
+    picked = rng.integers(0, n_ways, (960, 7), dtype=np.uint16)
+    alone = np.zeros((7, 3))
+    for outcomes, units in zip(bundles, picked.reshape(-1, size, 7), strict=True):
+        alone += outcomes[np.ravel_multi_index(tuple(units), (n_ways,) * size)]
+    assert (_looked_up(bundles, picked, n_ways) == alone).all()

@@ -240,13 +240,18 @@ def _bundle(n_ways: int) -> int:
 
 def _looked_up(bundles: Floats, picked: Picks, n_ways: int) -> Floats:
     """Sums of the outcomes of bundles whose units picked these of their ways (units x draws)."""
-    totals = np.zeros((picked.shape[1], bundles.shape[2]))
-    size = len(picked) // len(bundles)
-    for outcomes, units in zip(bundles, picked.reshape(-1, size, picked.shape[1]), strict=True):
-        joint = units[0]
-        for ways in units[1:]:
-            joint = joint * np.uint16(n_ways) + ways
-        totals += outcomes.take(joint, axis=0)
+    n_bundles, n_joint, n_columns = bundles.shape
+    ways = picked.reshape(n_bundles, -1, picked.shape[1])
+    joint = ways[:, 0]
+    for place in range(1, ways.shape[1]):
+        joint = joint * np.uint16(n_ways) + ways[:, place]
+    if picked.shape[1] < n_bundles:  # added up one after the other, as below, to the last bit
+        first = n_joint * np.arange(n_bundles)
+        each = bundles.reshape(-1, n_columns).take(joint + first[:, None], axis=0)
+        return np.asarray(np.add.reduce(each, axis=0))
+    totals = np.zeros((picked.shape[1], n_columns))
+    for outcomes, picks in zip(bundles, joint, strict=True):
+        totals += outcomes.take(picks, axis=0)
     return totals
 
 
