@@ -1,11 +1,12 @@
-"""Replies as they come -> how many pairs differ so far: a line of progress, not a verdict."""
+"""Replies as they come -> how many pairs differ so far: progress, not a verdict."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flipmeter.measure.inference.sequential.bets import share_bounds
 from flipmeter.parse import parse
 from flipmeter.types import Call, Condition, Contrast, Reply, Request
 
@@ -14,6 +15,20 @@ FEWEST = 5
 
 Whose = tuple[str, str, str]
 """A rater, a level and a contrast."""
+
+
+@dataclass(frozen=True)
+class InterimRate:
+    """k of n items differ so far, each counted once; the 95 % interval holds at any time."""
+
+    rater: str
+    dataset: str
+    level: str
+    contrast: str
+    k: int
+    n: int
+    low: float
+    high: float
 
 
 @dataclass
@@ -28,6 +43,8 @@ class Interim:
     _lot: Sequence[Condition] = ()
     _waiting: dict[str, list[tuple[Condition, Call]]] = field(default_factory=dict)
     _ranks: dict[tuple[str, ...], int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    _items: dict[tuple[str, str, str, str], dict[str, bool]] = field(default_factory=dict)
     _counts: dict[Whose, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def expect(self, conditions: Sequence[Condition], calls: Iterable[Call]) -> None:
@@ -47,9 +64,11 @@ class Interim:
     def hear(self, request: Request, reply: Reply) -> None:
         """Count the pairs that a reply completes."""
         for condition, call in self._waiting.pop(request.key, ()):
-            rank = parse(reply, call.prompt, condition.rater.extract).rank
-            if rank:
-                self._count(condition, call, rank)
+            answer = parse(reply, call.prompt, condition.rater.extract)
+            if answer.fault:
+                self.faults[answer.fault] += 1
+            if answer.rank:
+                self._count(condition, call, answer.rank)
 
     def _count(self, condition: Condition, call: Call, rank: int) -> None:
         view, rater = call.ask.view.name, condition.rater.name
@@ -64,6 +83,24 @@ class Interim:
                 count = self._counts[rater, condition.level, contrast.name]
                 count[0] += before != rank
                 count[1] += 1
+                whose = (rater, condition.dataset, condition.level, contrast.name)
+                item = call.ask.item
+                self._items.setdefault(whose, {}).setdefault(
+                    item.cluster or item.id, before != rank
+                )
+
+    def rates(self, most: int) -> list[InterimRate]:
+        """What is known of every contrast so far, the highest rates first, at most so many.
+
+        An item counts once, with the seed that was answered first: intervals need independence.
+        """
+        counts = [
+            (whose, sum(found.values()), len(found))
+            for whose, found in [*self._items.items()]
+            if len(found) >= FEWEST
+        ]
+        counts.sort(key=lambda one: -one[1] / one[2])
+        return [InterimRate(*whose, k, n, *share_bounds(k, n)) for whose, k, n in counts[:most]]
 
     @property
     def text(self) -> str:

@@ -120,6 +120,7 @@ def perform(
 
     interim = interim or Interim()
     interim.contrasts = contrasts_in(study, grid)
+    pulse.interim = interim
 
     def heard(request: Request, reply: Reply) -> None:
         interim.hear(request, reply)

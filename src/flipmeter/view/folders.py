@@ -6,13 +6,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from flipmeter.measure import headlines
+from flipmeter.measure import headlines, worst_first
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS, MANIFEST, OLD
 from flipmeter.run.record.heartbeat import PROGRESS, Beat, read_beat
@@ -27,6 +28,10 @@ TELLING = (MANIFEST, *OLD, PROGRESS)
 """A folder with one of these is a run folder, if perhaps a damaged one."""
 AND = ","
 """What stands between the names of runs that are looked at as one; no name has it."""
+
+WHERE = ("rater", "dataset", "contrast")
+Where = tuple[str, ...]
+"""Rater, dataset and contrast."""
 
 Stamp = tuple[tuple[int, int], ...]
 """When the files of a run were written, and how large they are: equal stamps, equal results."""
@@ -95,7 +100,10 @@ class ChosenRuns:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a list of runs says of one; `words` are verdicts, None where that takes too long."""
+    """What a list of runs says of one; `words` are verdicts, None where that takes too long.
+
+    `worst` is the worst of its verdicts at the base, and `rates` the flip rates of all of them.
+    """
 
     title: str
     raters: tuple[str, ...] = ()
@@ -103,6 +111,8 @@ class Summary:
     n_decisions: int = 0
     when: float | None = None
     words: Mapping[str, int] | None = field(default=None, hash=False)
+    worst: Mapping[str, Any] | None = field(default=None, hash=False)
+    rates: Mapping[Where, float] = field(default_factory=dict, hash=False)
     stopped: str = ""
     trouble: str = ""
 
@@ -124,9 +134,15 @@ def _summary(run: Run) -> Summary:
     names = ("rater", "dataset")
     found = scan.select(names).unique(maintain_order=True).collect(engine="streaming")
     raters, datasets = (tuple(found[name].unique(maintain_order=True)) for name in names)
-    words = Counter(headlines(run.verdicts)["word_among"]) if n_decisions <= SMALL else None
     when = (run.folder / MANIFEST).stat().st_mtime
-    return Summary(run.manifest.study, raters, datasets, n_decisions, when, words, run.stopped)
+    summary = Summary(run.manifest.study, raters, datasets, n_decisions, when, stopped=run.stopped)
+    if n_decisions > SMALL:
+        return summary
+    words = Counter(headlines(run.verdicts)["word_among"])
+    judged = worst_first(run.verdicts.filter(pl.col("value").is_not_null(), level=""))
+    rates = {tuple(where): value for *where, value in judged.select(*WHERE, "value").iter_rows()}
+    worst = judged.row(0, named=True) if len(judged) else None
+    return replace(summary, words=words, worst=worst, rates=rates)
 
 
 def said(error: BaseException) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from flipmeter.base.printed import about_time
+from flipmeter.report.estimate_tables import interval
+from flipmeter.run.interim import InterimRate
 from flipmeter.run.record.heartbeat import Beat, Door
 
 
@@ -22,6 +25,7 @@ class Live:
     planned: int
     facts: Sequence[tuple[str, str, str]]
     doors: Sequence[Sequence[str]]
+    rates: Sequence[Sequence[str]] = ()
 
     def json(self) -> dict[str, Any]:
         """The texts that the page's script needs to show the same."""
@@ -45,6 +49,7 @@ def describe(beat: Beat) -> Live:
             ("faults", "Faults", _faults(beat)),
         ],
         [_door(door) for door in beat.doors],
+        [_interim(rate) for rate in beat.rates],
     )
 
 
@@ -71,12 +76,24 @@ def _cost(beat: Beat) -> str:
     if beat.usd is None:
         return f"{tokens}; no price named"
     most = "at most " if beat.is_dearest else ""
-    return f"{tokens}; {most}${beat.usd:,.4f}"
+    left = max(beat.planned - beat.stored - beat.asked, 0)
+    if not beat.is_alive or not beat.asked or not left:
+        return f"{tokens}; {most}${beat.usd:,.4f}"
+    at_end = beat.usd * (1 + left / beat.asked)
+    return f"{tokens}; {most}${beat.usd:,.4f} so far, {most or 'about '}${at_end:,.4f} at the end"
 
 
 def _faults(beat: Beat) -> str:
-    kinds = ", ".join(f"{n:,} {fault}" for fault, n in sorted(beat.faults.items()))
+    decided, heard = Counter(beat.faults), Counter(beat.unread)
+    known = heard if heard.total() > decided.total() else decided
+    kinds = ", ".join(f"{n:,} {fault}" for fault, n in sorted(known.items()))
     return kinds or "none so far"
+
+
+def _interim(rate: InterimRate) -> tuple[str, ...]:
+    whose = " · ".join(part for part in (rate.rater, rate.level, rate.dataset) if part)
+    share = {"value": rate.k / rate.n, "low": rate.low, "high": rate.high}
+    return whose, rate.contrast, interval(share), f"{rate.k:,} of {rate.n:,}"
 
 
 def _door(door: Door) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Run folders -> what takes long to make: the sections of a report, a comparison, one flip."""
+"""Run folders -> what takes long to make: the sections of a report, one flip."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Flip, class_name
 from flipmeter.report.page import CHART, environment, page_content
-from flipmeter.report.page.compared import comparison_grid
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, count
 from flipmeter.report.page.texts import Piece, compare
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.flipped_items import NO_PROMPTS, Opener, cut_out
-from flipmeter.run.results.gather import differences
 from flipmeter.ship.choices import findings
 from flipmeter.view.flip_pages import Flips, Wanted
 from flipmeter.view.folders import ChosenRuns
@@ -52,22 +50,6 @@ def make_report(chosen: ChosenRuns) -> Report:
     )
     scripts = CHART if content["configurations"] else ()
     return Report(content["name"], content["facts"], content["sections"], Markup(html), scripts)
-
-
-@dataclass(frozen=True)
-class ComparedRuns:
-    """Two runs, one subtracted from the other, and what a reader must know of both."""
-
-    grid: Grid
-    warnings: Sequence[tuple[str, str]]
-
-
-def make_comparison(first: ChosenRuns, second: ChosenRuns) -> ComparedRuns:
-    """Subtract a run from another, item by item."""
-    runs = first.run, second.run
-    table = differences(*runs)
-    warnings = [warning for run in runs for warning in run.warnings.items()]
-    return ComparedRuns(comparison_grid(table), list(dict.fromkeys(warnings)))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
+from flipmeter.report.estimate_tables import interval
 from flipmeter.report.page import CHART, PLOT_STYLE, asset, environment, hash_source
 from flipmeter.types import Problem
+from flipmeter.view.comparison import make_comparison
 from flipmeter.view.explorer import grid_page, item_address, item_page, menus
 from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key, read_place
 from flipmeter.view.folders import AND, ChosenRuns, RunEntry, RunFolders, said
@@ -23,8 +25,9 @@ from flipmeter.view.item_pages import PAGE as ITEMS_PAGE
 from flipmeter.view.item_pages import ItemGrid, Sought, one_of
 from flipmeter.view.jobs import PATIENCE, Jobs
 from flipmeter.view.live import clock, describe
-from flipmeter.view.sections import Library, Opened, make_comparison, make_report
+from flipmeter.view.sections import Library, Opened, make_report
 from flipmeter.view.slices import make_slices, slice_menus
+from flipmeter.view.sparkline import rates_line
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -130,12 +133,28 @@ class Viewer:
 
     # --- pages --------------------------------------------------------------------------------
 
-    async def _list(self, _: web.Request) -> web.Response:
+    async def _list(self, request: web.Request) -> web.Response:
+        sought = request.query.get("q", "").strip()
         entries = await asyncio.to_thread(self._entries)
-        return _page("runs.html", entries=entries, roots=[str(root) for root in self._shelf.roots])
+        return _page(
+            "runs.html",
+            entries=[entry for entry in entries if _has(entry, sought)],
+            n_runs=len(entries),
+            sought=sought,
+            roots=[str(root) for root in self._shelf.roots],
+        )
 
     def _entries(self) -> list[dict[str, Any]]:
-        return [_listed(entry) for entry in self._shelf.entries().values()]
+        """Every run as the list shows it; the latest of a study has the line of its rates."""
+        entries = [_listed(entry) for entry in self._shelf.entries().values()]
+        told: set[str] = set()
+        for entry in entries:
+            title = entry["summary"].title
+            if title not in told and entry["summary"].worst is not None:
+                told.add(title)
+                same = [one["summary"] for one in entries if one["summary"].title == title]
+                entry["line"] = rates_line([one for one in reversed(same) if one.when])
+        return entries
 
     async def _together(self, request: web.Request) -> web.Response:
         """Lead to the page of the runs that were ticked on the list."""
@@ -230,14 +249,16 @@ class Viewer:
     async def _compare(self, request: web.Request) -> web.Response:
         listed = [entry.name for entry in self._shelf.entries().values() if entry.has_results]
         names = [request.query.get(name, "") for name in ("first", "second")]
+        contrast = request.query.get("contrast", "")
         comparison, is_asked = None, all(names)
         if is_asked:
             first, second = (self._find(name) for name in names)
             comparison = await self._jobs.result(
-                ("compare", first, first.stamp, second, second.stamp),
+                ("compare", first, first.stamp, second, second.stamp, contrast),
                 make_comparison,
                 first,
                 second,
+                contrast,
                 is_small=await asyncio.to_thread(_are_small, first, second),
             )
         return _page(
@@ -245,6 +266,7 @@ class Viewer:
             entries=list(dict.fromkeys([*listed, *filter(None, names)])),
             names=names,
             comparison=comparison,
+            contrast=contrast,
             is_asked=is_asked,
         )
 
@@ -272,9 +294,25 @@ def _library(chosen: ChosenRuns, wanted: Wanted) -> Library:
     return Library(Flips(chosen.run, chosen.stamp, wanted.text))
 
 
+def _has(entry: Mapping[str, Any], sought: str) -> bool:
+    """Whether a run has a text in its name, study, models, datasets or verdicts."""
+    summary = entry["summary"]
+    words = (
+        entry["name"],
+        summary.title,
+        *summary.raters,
+        *summary.datasets,
+        *(summary.words or ()),
+    )
+    return all(word in " ".join(words).lower() for word in sought.lower().split())
+
+
 def _listed(entry: RunEntry) -> dict[str, Any]:
     summary, beat = entry.summary, entry.beat
+    worst = summary.worst
     return {
+        "rate": interval(worst) if worst is not None else "",
+        "line": "",
         "name": entry.name,
         "summary": summary,
         "has_results": entry.has_results,

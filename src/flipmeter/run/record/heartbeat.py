@@ -20,6 +20,7 @@ from flipmeter.base.files.atomic import write_text
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
+from flipmeter.run.interim import Interim, InterimRate
 from flipmeter.types import Problem, canonical_json
 
 PROGRESS = "progress.json"
@@ -27,6 +28,8 @@ EVERY = 1.0
 """Seconds between two beats. A run that is over before the first one leaves no trace."""
 RECENT = 10
 """How many beats the rate is taken over."""
+MOST_RATES = 40
+"""Contrasts whose rate so far a beat tells."""
 SILENT = 20.0
 """A process that has not been heard of for so many seconds is taken for dead."""
 
@@ -48,7 +51,8 @@ class Beat:
     """What a running process last said of itself; `usd` is None where no model has a price.
 
     `planned` grows while a run finds out what it needs to ask. Decisions, and the faults among
-    them, are counted lot by lot. Times are seconds since 1970.
+    them, are counted lot by lot; `rates` and `unread` replies as they come, where somebody watches
+    the run. Times are seconds since 1970.
     """
 
     study: str
@@ -69,6 +73,8 @@ class Beat:
     decided: int
     faults: dict[str, int]
     doors: list[Door]
+    rates: list[InterimRate] = field(default_factory=list)
+    unread: dict[str, int] = field(default_factory=dict)
 
     @property
     def is_alive(self) -> bool:
@@ -104,6 +110,7 @@ class Heartbeat:
     decided: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     gates: Mapping[str, ServerGate] = field(default_factory=dict)
+    interim: Interim = field(default_factory=Interim)
 
     def settle(self, decisions: pl.DataFrame) -> None:
         """Count a lot of decisions and the faults among them."""
@@ -161,6 +168,8 @@ class Heartbeat:
             decided=self.decided,
             faults=dict(self.faults),
             doors=[_door(server, gate) for server, gate in dict(self.gates).items()],
+            rates=self._rates(),
+            unread=dict(self.interim.faults),
         )
 
     def _per_second(self) -> float:
@@ -168,6 +177,12 @@ class Heartbeat:
         self._recent.append((time.monotonic(), self.ledger.asked))
         (begin, before), (end, after) = self._recent[0], self._recent[-1]
         return (after - before) / max(end - begin, 1e-9)
+
+    def _rates(self) -> list[InterimRate]:
+        try:
+            return self.interim.rates(MOST_RATES)
+        except RuntimeError:  # the other thread added to what is counted here: the next beat tells
+            return []
 
     def _usd(self) -> float | None:
         """The cost of the replies, all at the dearest price where models differ."""

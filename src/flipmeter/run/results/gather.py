@@ -16,6 +16,7 @@ from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.rows import PLACE
 from flipmeter.run.results.aspects import aspects_of
+from flipmeter.run.results.changed_items import shared_contrasts
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.types import Problem
 
@@ -118,8 +119,7 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
     if first.study.mode != second.study.mode:
         modes = f"{first.study.mode} and {second.study.mode}"
         raise Problem(f"the runs are in different modes, {modes}; compare runs of one mode")
-    known = {contrast.name: contrast for contrast in first.contrasts}
-    shared = [c for c in second.contrasts if known.get(c.name) == c]
+    shared = shared_contrasts(first, second)
     return compare(first.parts.decisions, second.parts.decisions, shared)
 
 

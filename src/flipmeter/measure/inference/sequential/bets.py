@@ -39,6 +39,26 @@ def share_evidence(k: npt.ArrayLike, n: npt.ArrayLike, margin: float, side: Side
     return np.asarray(np.exp(seen - bet - null))
 
 
+def share_bounds(k: int, n: int, *, alpha: float = 0.05) -> tuple[float, float]:
+    """Anytime-valid interval of a share after k of n, at 1 - alpha, that agrees with the evidence.
+
+    It holds however often one looks, and is wider than one for a number of items fixed before.
+    """
+    if not n:
+        return 0.0, 1.0
+    enough, rate = 2 / alpha, k / n
+    ends = []
+    sides: tuple[tuple[Side, float], ...] = (("above", 0.0), ("below", 1.0))
+    for side, outside in sides:
+        inside = rate
+        for _ in range(40):
+            middle = (inside + outside) / 2
+            is_out = bool(share_evidence(k, n, middle, side) >= enough)
+            inside, outside = (inside, middle) if is_out else (middle, outside)
+        ends.append(outside)
+    return ends[0], ends[1]
+
+
 def mean_evidence(
     values: npt.ArrayLike,
     margin: float,
