@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,11 +108,13 @@ async def never_ends(request: web.Request) -> web.StreamResponse:
 
 
 async def floods(request: web.Request) -> web.StreamResponse:
-    """Send without end."""
+    """Send until the client has gone."""
     response = web.StreamResponse()
     await response.prepare(request)
-    while True:
-        await response.write(b" " * 2**20)
+    with suppress(ConnectionResetError):
+        while True:
+            await response.write(b" " * 2**20)
+    return response
 
 
 async def garbles(request: web.Request) -> web.StreamResponse:
