@@ -32,16 +32,16 @@ KEPT = "\n## Planted effects\n"
 
 HEAD = """# Calibration
 
-How often words, tests and intervals are wrong where it is hard and the truth is known. Written by
+Error rates of verdicts, tests and intervals on hard cases whose truth is known. Written by
 `{command}`;
-do not edit by hand. Without `--studies` and `--verbs` it counts 2,000 and 200 studies a cell. What
-each number means is in [method.md](method.md).
+do not edit by hand. Without `--studies` and `--verbs` it counts 2,000 and 200 studies per cell. The
+numbers are defined in [method.md](method.md).
 
 A cell plants answers whose true rates are computed, at least {studies:,} times through the
-functions of the core and {verbs:,} times through the verbs, with fixed seeds. A line has a share
-of these studies (or a mean) with its Monte Carlo error, and what it may be at most or must be at
-least; a limit is broken if two Monte Carlo errors do not reach it. Margins are 10 %, intervals
-95 %, tests 5 %. A share is of the studies in which there is such a number; their count is in the
+functions of the core and {verbs:,} times through the verbs, with fixed seeds. A row has a share
+of these studies (or a mean) with its Monte Carlo error, and its upper or lower limit; a limit is
+broken if the share is more than two Monte Carlo errors beyond it. Margins are 10 %, intervals
+95 %, tests 5 %. A share counts the studies in which the number is defined; their number is in the
 last column.
 
 {broken}
@@ -49,10 +49,10 @@ last column.
 SECTIONS = {
     "verdict": "Verdicts on small, noisy, correlated, faulty, copied and constant answers",
     "stop": "Early stopping",
-    "select": "After choosing among 1, 10 and 40 candidates",
-    "compare": "Differences between two raters that are alike and rarely wrong",
-    "aspects": "Intervals of the aspects, by what is planted",
-    "tests": "Tests where nothing is there to be found",
+    "select": "Selection among 1, 10 and 40 candidates",
+    "compare": "Differences between two similar raters that are rarely wrong",
+    "aspects": "Intervals of the aspects, by planted case",
+    "tests": "Tests under the null hypothesis",
     "sets": "Ordinal sets",
     "verbs": "Through the verbs: `measure`, `check`, `compare`, `select`, `measure --show`",
 }

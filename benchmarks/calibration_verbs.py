@@ -256,7 +256,7 @@ def select_cells() -> Iterator[ManyCell]:
 
 
 def aspects(rng: np.random.Generator, n: int, *, n_items: int, share: float) -> Seen:
-    """What `measure --show severity` says of items that are drawn anew in one of two views."""
+    """What `measure --show severity` says of items redrawn in one of two views."""
     frames = []
     for study in range(n):
         gold = rng.integers(1, N_CLASSES + 1, n_items)

@@ -77,7 +77,7 @@ class Votes:
 
 
 def random_orders(n: int) -> Orbit:
-    """The average over label orders that are drawn anew for every view."""
+    """The average over label orders drawn independently for every view."""
 
     def views(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
         return tuple(

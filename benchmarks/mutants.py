@@ -1,11 +1,12 @@
 """Do the tests notice a changed line? A seeded sample of mutants, each against its stage's tests.
 
     python benchmarks/mutants.py [--n 300] [--seed 0] [--results mutants.jsonl] [--minutes 60]
+                                 [--budget 30] [--again]
 
 A mutant is the package with one operator, number or name changed. First the tests run once on a
 copy that records which test reaches which of the sampled statements. Each mutant is then tested in
 a forked process by the tests that reach it: those of its stage first, the quickest file first,
-until one fails or `BUDGET` seconds of tests have passed. Results are appended to a file: started
+until one fails or `--budget` seconds of tests have passed. Results are appended to a file: started
 again, the command continues where it stopped. Survivors are printed with their lines.
 """
 
@@ -35,8 +36,6 @@ STAGES = ("measure", "decide", "parse", "prompt")
 PATIENCE = 300.0
 """Seconds after which a mutant counts as noticed: it hangs, or is far slower."""
 NOTICED = ("killed", "timeout")
-BUDGET = 30.0
-"""Seconds of tests, as timed on the unchanged package, that a mutant has to survive."""
 
 ASPECTS = ("measure_severity", "measure_direction", "measure_excess", "measure_aspects")
 CORE = ("core_bounds", "core_verdict", "core_differences", "core_randomise", "core_boundaries")
@@ -349,7 +348,7 @@ def in_function(source: str, place: int) -> bool:
     return REACHED.format(0) in watched(source, {place: 0})
 
 
-def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path) -> dict[str, Any]:
+def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path, end: float) -> dict[str, Any]:
     """Every test with its seconds and the numbers of the mutants that it reaches, file by file."""
     folder.mkdir(exist_ok=True)
     package = scratch / "src" / "flipmeter"
@@ -362,6 +361,8 @@ def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path) -> dict[str
             stale.unlink()
     for test in sorted({test for module in sources for test in tests_of(module)}):
         into = folder / f"{Path(test).stem}.json"
+        if time.monotonic() > end:
+            sys.exit("not all test files are recorded yet: run the command again")
         if not into.is_file():
             _tested(scratch, [test], into)
         rows |= json.loads(into.read_text(encoding="utf-8"))
@@ -370,7 +371,9 @@ def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path) -> dict[str
     return rows
 
 
-def chosen(mutant: Mutant, number: int, rows: dict[str, Any], source: str) -> list[str]:
+def chosen(
+    mutant: Mutant, number: int, rows: dict[str, Any], source: str, budget: float
+) -> list[str]:
     """The tests that reach a mutant: its stage's first, by file, quick files and tests first."""
     own = tests_of(mutant.module)
     if in_function(source, mutant.place):
@@ -386,7 +389,7 @@ def chosen(mutant: Mutant, number: int, rows: dict[str, Any], source: str) -> li
 
     ordered = [test for file in sorted(files, key=rank) for test in files[file]]
     spent = list(itertools.accumulate(float(rows[test]["seconds"]) for test in ordered))
-    return [test for test, sum_ in zip(ordered, spent, strict=True) if sum_ <= BUDGET]
+    return [test for test, sum_ in zip(ordered, spent, strict=True) if sum_ <= budget]
 
 
 def missing(mutants: Sequence[Mutant], known: dict[Any, Any]) -> Iterator[Mutant]:
@@ -399,6 +402,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=Path("mutants.jsonl"))
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after so many minutes")
+    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests per mutant")
     parser.add_argument("--again", action="store_true", help="test survivors again")
     options = parser.parse_args()
     results, end = options.results.resolve(), time.monotonic() + 60 * options.minutes
@@ -408,12 +412,12 @@ def main() -> None:
     preload()
     with tempfile.TemporaryDirectory() as folder:
         scratch = copied(Path(folder))
-        rows = reaching(mutants, scratch, results.with_suffix(".reach"))
+        rows = reaching(mutants, scratch, results.with_suffix(".reach"), end)
         for mutant in missing(mutants, known):
             if time.monotonic() > end:
                 break
             source = (ROOT / "src/flipmeter" / mutant.module).read_text(encoding="utf-8")
-            tests = chosen(mutant, mutants.index(mutant), rows, source)
+            tests = chosen(mutant, mutants.index(mutant), rows, source, options.budget)
             start = time.monotonic()
             row = asdict(mutant) | {"outcome": run(mutant, scratch, tests), "n_tests": len(tests)}
             row["seconds"] = round(time.monotonic() - start, 1)

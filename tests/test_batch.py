@@ -276,7 +276,7 @@ def test_the_same_reply_twice_counts_once_and_wins_over_an_error(
     ("content", "message"),
     [
         ('{"custom_id": "a', "line 1 is not JSON"),
-        ("[1]", "line 1 is no JSON object"),
+        ("[1]", "line 1 is not a JSON object"),
         ("\udcff", "cannot be read"),
     ],
 )
@@ -322,10 +322,10 @@ def test_the_verbs_lead_from_one_to_the_next(cli: Cli, server: Server, tmp_path:
 
 def test_models_in_this_process_need_no_batch(cli: Cli) -> None:
     code, _, err = cli("batch", "export", "demo", "-m", "sim/honest", "--out", "b")
-    assert (code, "need no batch" in err) == (2, True)
+    assert (code, "needs no batch" in err) == (2, True)
     both = ("-m", "sim/honest", "-m", "vllm/x")
     code, _, err = cli("batch", "export", "demo", *both, "--out", "b", "--limit", "3")
-    assert (code, "sim/honest answers in this process" in err) == (0, True)
+    assert (code, "sim/honest runs in this process" in err) == (0, True)
 
 
 def test_what_is_not_known_of_an_endpoint_is_said(

@@ -149,7 +149,7 @@ def test_the_file_to_hand_in_is_no_result(family: str, tmp_path: Path) -> None:
     with Store() as store:
         export_batch(study(family), tmp_path / "b", store)
         file = written(tmp_path / "same.jsonl", rows_of(tmp_path / "b"))
-        with pytest.raises(Problem, match="is a request and no result"):
+        with pytest.raises(Problem, match="is a request, not a result"):
             import_batch([file], store, tmp_path / "b")
 
 

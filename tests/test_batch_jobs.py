@@ -225,7 +225,7 @@ def _foreign(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (_twice, "answered twice and differently"),
         (_unknown, "not in this batch"),
         (_foreign, "in the form of Gemini's batches"),
-        (lambda rows: [*rows, "a text"], "no JSON object"),
+        (lambda rows: [*rows, "a text"], "not a JSON object"),
     ],
 )
 def test_results_that_cannot_be_right_are_refused_and_nothing_is_kept(

@@ -294,7 +294,7 @@ def test_what_the_command_changed_is_in_the_study(bench: Bench, tmp_path: Path) 
     [
         (("--epochs", "2"), "2 epochs"),
         (("--system-message", "Be kind."), "system message"),
-        (("--solver", str(Path(__file__).with_name("kind_solver.py"))), "another prompt"),
+        (("--solver", str(Path(__file__).with_name("kind_solver.py"))), "a different prompt"),
     ],
 )
 def test_a_log_that_was_asked_otherwise_is_refused(
@@ -317,7 +317,7 @@ def test_a_log_of_another_task_is_refused(bench: Bench, tmp_path: Path) -> None:
     with pytest.raises(Problem, match="'other', which is none of flipmeter's"):
         imported(log, tmp_path)
     task.write_text("")
-    with pytest.raises(Problem, match=r"other\.py is no log of Inspect"):
+    with pytest.raises(Problem, match=r"other\.py is not an Inspect log"):
         open_log(task)
 
 

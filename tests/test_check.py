@@ -305,9 +305,9 @@ def test_a_gate_that_would_guard_nothing_is_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("flips: {P1: 0.1}\nfaults: 0.1\nflips: {P2: 0.1}\n", "line 3: 'flips' stands twice"),
-        ("rules:\n- {rater: a, faults: 0.1, rater: b}\n", "line 2: 'rater' stands twice"),
-        ("flips: {P1: 0.1,\n  'P1': 0.9}\n", "line 2: 'P1' stands twice"),
+        ("flips: {P1: 0.1}\nfaults: 0.1\nflips: {P2: 0.1}\n", "line 3: 'flips' appears twice"),
+        ("rules:\n- {rater: a, faults: 0.1, rater: b}\n", "line 2: 'rater' appears twice"),
+        ("flips: {P1: 0.1,\n  'P1': 0.9}\n", "line 2: 'P1' appears twice"),
         ("alpha: 2024-13-45\n", "is not valid YAML"),
         ("[" * 5000, "nested more than"),
     ],

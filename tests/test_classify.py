@@ -337,7 +337,7 @@ def test_large_files_are_read_a_few_rows_at_a_time(tmp_path: Path, suffix: str) 
         ("t.csv", "bdy\nhello\n", "did you mean 'bdy'"),
         ("t.jsonl", '{"txt": "x"}\n', "no column 'body'; known: txt"),
         ("t.xls", "body\nx\n", r"cannot read '\.xls' files"),
-        ("t.parquet", "no parquet", "no readable Parquet file"),
+        ("t.parquet", "no parquet", "not a readable Parquet file"),
         ("t.csv", 'body\n"open', "broken quoting"),
         ("nowhere.csv", None, "does not exist"),
     ],
@@ -431,7 +431,7 @@ def test_fields_are_the_text_where_a_file_has_none_as_in_a_study(
 def test_a_prompt_that_the_columns_do_not_fill_is_refused(card: Card, tmp_path: Path) -> None:
     source = write_csv(tmp_path / "t.csv", TEXTS[:3])
     judge = card.model_copy(update={"style": card.style | {"prompt": "{{ question }} {{ text }}"}})
-    with pytest.raises(Problem, match="no place named 'question'"):
+    with pytest.raises(Problem, match="no placeholder named 'question'"):
         do(judge, Job(source, tmp_path / "out.csv", "body"))
 
 
@@ -520,7 +520,7 @@ def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:
     assert code == 4
     told = " ".join(err.split())
     assert (
-        "1 rows failed after retries (row-2: ValueError: it returned 1 probabilities, and" in told
+        "1 rows failed after retries (row-2: ValueError: it returned 1 probabilities, but" in told
     )
     assert "there are 5 labels" in told
     rows = labelled(Path("t.labelled.csv"))

@@ -106,7 +106,7 @@ def test_what_the_sampler_leaves_out_of_hate_is_counted(shared: Path) -> None:
     drawn = sample(load("hate", data_dir=shared), seed=0)
     assert drawn.left_out["empty"] == 7
     assert drawn.left_out["leak"] >= 230
-    assert any("stands in the test set too" in note for note in drawn.notes)
+    assert any("is also in the test set" in note for note in drawn.notes)
 
 
 def test_a_tree_gives_its_tokens_and_its_root_label(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_tree_gives_its_tokens_and_its_root_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["", "(5 (2 a))", "(3 (2 a)", "plain text", "3"])
 def test_a_line_that_is_no_tree_is_named(tmp_path: Path, line: str) -> None:
     put(tmp_path / "sst5", train_txt="(3 (2 a) (2 b))\n", test_txt=f"(3 (2 a) (2 b))\n{line}\n")
-    with pytest.raises(Problem, match=r"test\.txt, row 2: .* is no tree"):
+    with pytest.raises(Problem, match=r"test\.txt, row 2: .* is not a tree"):
         load("sst5", data_dir=tmp_path)
 
 
@@ -237,7 +237,7 @@ def test_llmbar_is_read_as_its_repository_has_it(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[", "not valid JSON"),
-        ("{}", "holds no list of pairs"),
+        ("{}", "does not hold a list of pairs"),
         ('[{"input": "x", "output_1": "a", "output_2": 3, "label": 1}]', "pair 1: 'output_2' is 3"),
         ('[{"input": "x", "output_1": "a", "output_2": "b", "label": 0}]', "label 0 is not 1 or 2"),
     ],

@@ -138,7 +138,7 @@ def test_a_demo_that_stands_in_the_test_file_is_a_leak(write: Write) -> None:
     demos = write("text,label\nPrinter  on FIRE,high\nfine,low\nmeh,medium\n", "demos.csv")
     said = complaint(write(GOOD), demos=demos)
     assert "demos.csv, row 2" in said
-    assert re.search(r"stands in the test set too \(.*tickets.csv, row 2\)", said)
+    assert re.search(r"is also in the test set \(.*tickets.csv, row 2\)", said)
     dropped = load_file(write(GOOD), scale=LEVELS, demos=demos, on_bad="drop")
     assert (len(dropped.pool), dropped.left_out) == (2, {"leak": 1})
 
@@ -153,7 +153,7 @@ def test_further_fields_and_ids_come_along(write: Write) -> None:
 
 
 def test_the_main_field_is_named_once(write: Write) -> None:
-    assert "fields names 'text' again" in complaint(write(GOOD), fields={"text": "label"})
+    assert "fields lists 'text' again" in complaint(write(GOOD), fields={"text": "label"})
 
 
 def test_the_same_answer_to_two_questions_is_no_duplicate(write: Write) -> None:
@@ -217,7 +217,7 @@ BAD_FILES = {
     "ragged": (GOOD + "a,b,low\n", "tickets.csv", "row 5: 3 fields where the header has 2; quote"),
     "one class": ("text,label\na,low\nb,low\n", "tickets.csv", "every row has the class 'low'"),
     "duplicate": (GOOD + "Printer on  FIRE,high\n", "tickets.csv", "row 5: the text 'Printer on"),
-    "two labels": (GOOD + "printer on fire,low\n", "tickets.csv", "row 5 too, with another label"),
+    "two labels": (GOOD + "printer on fire,low\n", "tickets.csv", "row 5, with a different label"),
     "latin-1": (b"text,label\nna\xefve,low\n", "tickets.csv", "line 2 (byte offset 13): byte 0xef"),
     "latin-1, mark": (b"\xef\xbb\xbftext,label\n\xe9,low\n", "t.csv", "line 2 (byte offset 14)"),
     "utf-16": (GOOD.encode("utf-16"), "tickets.csv", "is UTF-16; save it as UTF-8"),
@@ -231,7 +231,7 @@ BAD_FILES = {
     "surrogate": ('{"text": "a\\ud83d", "label": 1}', "t.jsonl", "half a surrogate pair"),
     "json nul": ('{"text": "a\\u0000", "label": 1}', "t.jsonl", "holds a NUL"),
     "json true": ('{"text": "a", "label": true}', "t.jsonl", "the label True is not on the scale"),
-    "not parquet": ("PAR1 not really", "t.parquet", "is no readable Parquet file"),
+    "not parquet": ("PAR1 not really", "t.parquet", "is not a readable Parquet file"),
 }
 
 
@@ -278,7 +278,7 @@ def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
 
 def test_a_repeated_id_is_an_error(write: Write) -> None:
     path = write("id,text,label\n1,a,low\n1,b,high\n")
-    assert "row 3: the id '1' stands in row 2 too" in complaint(path, id="id")
+    assert "row 3: the id '1' is also in row 2" in complaint(path, id="id")
 
 
 def test_an_error_says_how_many_more_rows_are_bad(write: Write) -> None:
@@ -301,7 +301,7 @@ def test_dropped_rows_are_counted_by_reason(write: Write) -> None:
 
 
 def test_a_file_with_no_good_row_is_an_error_even_when_dropping(write: Write) -> None:
-    assert "has no usable row left" in complaint(write("text,label\na,x\n"), on_bad="drop")
+    assert "has no usable row" in complaint(write("text,label\na,x\n"), on_bad="drop")
 
 
 @pytest.mark.parametrize(
@@ -352,12 +352,12 @@ def test_a_study_file_words_its_task(write: Write) -> None:
         ({"catalog": "sst5", "data_dir": "x"}, "a dataset from a catalog has no 'data_dir'"),
         ({"text": "x"}, "has one of file, hub, catalog; got ['text']"),
         ({"file": "a.csv", "hub": "b"}, "has one of file, hub, catalog"),
-        ({"file": None}, "file: None is no name"),
+        ({"file": None}, "file: None is not a name"),
         ({"file": "a.csv", "demos": 5}, "demos is 5 in the dataset a.csv; it must be the path"),
         ({"file": "a.csv", "quotes": "no"}, "quotes is 'no' in the dataset a.csv; it must be true"),
         ({"file": "a.csv", "scale": 5}, "scale is 5 in the dataset a.csv; it must be a list"),
         ({"file": "a.csv", "scale": []}, "a scale needs at least two classes"),
-        (None, "None describes no dataset"),
+        (None, "None does not describe a dataset"),
         ("sst-5", "no dataset named 'sst-5'; did you mean 'sst5'?"),
         ("tickets.csv", "a file needs a scale too: {file: tickets.csv"),
     ],

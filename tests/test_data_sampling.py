@@ -151,7 +151,7 @@ def test_rows_that_must_not_be_sampled_are_counted() -> None:
         )
     )
     assert drawn.left_out == {"contradictory": 5, "duplicate": 1, "empty": 2, "leak": 2}
-    assert "pool: 2 rows whose text stands in the test set too are not sampled" in drawn.notes
+    assert "pool: 2 rows whose text is also in the test set are not sampled" in drawn.notes
 
 
 def test_a_text_in_pool_and_test_is_never_shown() -> None:

@@ -273,7 +273,7 @@ def test_names_stand_in_the_order_of_style_and_one_change_is_named_as_ever() -> 
 
 @pytest.mark.parametrize("name", ["P1", "mood=a,mood=b", "=a", "mood=a=b", "mood=a,"])
 def test_a_name_that_is_no_cell_is_refused(name: str) -> None:
-    with pytest.raises(Problem, match="is no cell of a design"):
+    with pytest.raises(Problem, match="is not a cell of a design"):
         parse_cell(name)
 
 

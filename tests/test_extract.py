@@ -105,9 +105,9 @@ def test_a_name_may_be_written_in_several_ways(path: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
-        ({"json": "$..label"}, "is no JSON path; write"),
-        ({"json": "$.a["}, "is no JSON path"),
-        ({"regex": "("}, "is no pattern"),
+        ({"json": "$..label"}, "is not a JSON path; write"),
+        ({"json": "$.a["}, "is not a JSON path"),
+        ({"regex": "("}, "is not a valid pattern"),
         ({"json": "$.a", "regex": "a"}, "give one of json"),
         ({"xpath": "/a"}, "answer"),
     ],

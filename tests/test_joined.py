@@ -101,7 +101,7 @@ def test_one_run_is_itself(do: Do) -> None:
 def test_the_same_run_twice_adds_nothing_but_a_folder_twice_is_a_slip(do: Do) -> None:
     first, again = do("first"), do("again")
     assert joined([first, again]).decisions.equals(first.decisions)
-    with pytest.raises(Problem, match="first is named twice"):
+    with pytest.raises(Problem, match="first is given twice"):
         joined([first, again, first])
 
 

@@ -372,7 +372,7 @@ def test_a_level_that_never_flips_is_tested_on_the_linear_scale_and_says_so() ->
     frame = decided(LEVELS, cells, np.ones_like(flips), flips)
     table = terms_of(effects(frame, [P1]), "P1")
     assert (table["clarity"]["link"], table["label_format"]["link"]) == ("logit", "identity")
-    assert "no exception" in table["label_format"]["note"]
+    assert "no variation" in table["label_format"]["note"]
     (minimal,) = effects(frame, [P1]).filter(metric="P1", level="minimal").to_dicts()
     assert (minimal["link"], round(minimal["value"])) == (
         "identity",
@@ -408,7 +408,7 @@ def test_raters_are_adjusted_each_for_their_own_tests() -> None:
 
 def test_a_study_of_one_cell_has_no_effects() -> None:
     cells, hits, _ = drawn(10)
-    with pytest.raises(Problem, match="one cell only"):
+    with pytest.raises(Problem, match="only one cell"):
         effects(decided(LEVELS, cells[:1], hits[:, :1]), [])
 
 

@@ -21,7 +21,7 @@ from flipmeter.types import Contrast, Mode
 
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 MODES: tuple[Mode, ...] = ("paper", "recommended")
-NOWHERE = "not applicable: the meaning of the labels is nowhere in the prompt"
+NOWHERE = "not applicable: the prompt does not state the meaning of the labels"
 
 
 def frame(
@@ -52,7 +52,7 @@ def test_an_unmoved_model_flips_by_position_wherever_it_is_not_in_the_middle() -
     found = complete(measure(frame(answers, answers), [P1]))
     assert found["P1"]["value"] == found["P1_semantic"]["value"] == 0
     assert found["P1_position"]["value"] == found["P1_position:unmoved"]["value"] == 3 / 5
-    assert "an unmoved model gets 0.600" in found["P1_position"]["note"]
+    assert "a model that ignores the order gets 0.600" in found["P1_position"]["note"]
     assert "not comparable with identifier formats" in found["P1_position"]["note"]
 
 
@@ -79,7 +79,7 @@ def test_paper_mode_reads_words_by_position_and_marks_it() -> None:
     table = frame([1, 2, 3], [1, 2, 1])
     paper, ours = (complete(measure(table, [P1], mode=mode)) for mode in MODES)
     assert paper["P1"]["value"] == paper["P1_position"]["value"] == 1.0
-    assert paper["P1"]["note"].startswith("by position: an unmoved model gets 0.667")
+    assert paper["P1"]["note"].startswith("by position: a model that ignores the order gets 0.667")
     assert ours["P1"]["value"] == ours["P1_semantic"]["value"] == paper["P1_semantic"]["value"]
     assert ours["P1"]["k"] == 1
 
@@ -161,7 +161,7 @@ def test_a_run_tells_what_its_labels_are(tmp_path: Path) -> None:
     assert found["P1_position"]["value"] == found["P1_position:unmoved"]["value"] == share
     (line,) = reading_lines(run.estimates)
     assert line.startswith(f"sim/honest · reviews · {WORDS} · seed 0 · P1 of words: by meaning 0.0")
-    assert "where an unmoved model gets" in line
+    assert "where a model that ignores the order gets" in line
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_minimal_words_are_a_number_in_paper_mode(tmp_path: Path) -> None:
     run = run_of(tmp_path, base=base, mode="paper")
     row = complete(run.estimates)["P1"]
     assert row["value"] == 1.0
-    assert "an unmoved model gets 1.000; not comparable" in row["note"]
+    assert "a model that ignores the order gets 1.000; not comparable" in row["note"]
     assert "the tables show the one by position" in reading_lines(run.estimates)[0]
 
 

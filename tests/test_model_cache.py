@@ -62,7 +62,7 @@ def test_a_complete_store_says_that_everything_is_stored() -> None:
         (request(model="m@2"), "model is m@2, stored: m@1"),
         (request(repeat=2), "repeat is 2, stored: 0"),
         (request(head=f"Please. {HEAD}"), "the prompt differs in the shared part"),
-        (request("Fine."), "the prompt differs behind the shared part"),
+        (request("Fine."), "the prompt differs after the shared part"),
         (request("Fine.", head="Hm. "), "the prompt differs"),
         (request("Fine.", "Hm. ", "m@2"), "the prompt differs and model is m@2, stored: m@1"),
         (
@@ -177,7 +177,7 @@ def test_the_messages_before_the_last_are_part_of_the_prompt(tmp_path: Path) -> 
     [
         ("all.csv", None, r"must end in \.jsonl or \.parquet"),
         ("all.jsonl", ["00" * 32], "none of the wanted replies"),
-        ("nowhere/all.jsonl", None, "name another file"),
+        ("nowhere/all.jsonl", None, "use another file"),
     ],
 )
 def test_an_export_that_fails_leaves_nothing_behind(
@@ -220,14 +220,14 @@ def test_a_plan_to_prune_changes_nothing(replies: Store) -> None:
 
 
 def test_a_store_that_is_in_use_is_not_pruned(replies: Store, tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="wait for its end"):
+    with pytest.raises(Problem, match="wait until that ends"):
         prune(tmp_path / "r.sqlite", [request("b").key])
     assert len(replies) == 3
 
 
 def test_a_store_that_no_kept_run_needs_is_left_alone(replies: Store, tmp_path: Path) -> None:
     replies.close()
-    with pytest.raises(Problem, match="delete the file to forget everything"):
+    with pytest.raises(Problem, match="delete the file to remove everything"):
         prune(tmp_path / "r.sqlite", [request("absent").key])
     with sqlite3.connect(tmp_path / "r.sqlite") as db:
         assert db.execute("SELECT count(*) FROM replies").fetchone() == (3,)

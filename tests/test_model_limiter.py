@@ -179,7 +179,7 @@ def test_the_end_of_a_budget_says_what_was_spent_and_how_to_go_on() -> None:
 
 
 def test_a_budget_below_one_request_is_said() -> None:
-    assert "less than a single request" in str(Purse(Budget(tokens=1), Spent()).out())
+    assert "does not cover a single request" in str(Purse(Budget(tokens=1), Spent()).out())
 
 
 @pytest.mark.parametrize("fields", [{"calls": 0}, {"tokens": -1}, {"usd": 1.0}])

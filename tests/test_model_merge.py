@@ -74,7 +74,7 @@ def test_merging_again_changes_nothing(tmp_path: Path) -> None:
 
 def test_two_replies_to_one_request_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     paths = [written(tmp_path / "a", {1: "2", 2: "3"}), written(tmp_path / "b", {2: "4", 5: "1"})]
-    with pytest.raises(Problem, match=r"1 requests have another reply.*'3' and '4'.*--prefer"):
+    with pytest.raises(Problem, match=r"1 requests have a different reply.*'3' and '4'.*--prefer"):
         merge(paths, tmp_path / "c")
     assert read(tmp_path / "c") == {}
 
@@ -119,7 +119,7 @@ def test_a_store_whose_texts_are_gone_is_damaged(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("a letter to a friend, not a store of replies " * 40)
-    with pytest.raises(Problem, match="no store"):
+    with pytest.raises(Problem, match="not a reply store"):
         merge([tmp_path / "b"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -187,7 +187,7 @@ def test_an_export_that_contradicts_the_store_is_named(tmp_path: Path) -> None:
     with Store(written(tmp_path / "a.sqlite", {3: "2"})) as store:
         export(store, tmp_path / "a.jsonl", has_prompts=False)
     into = written(tmp_path / "b.sqlite", {3: "5"})
-    with pytest.raises(Problem, match=r"1 requests have another reply in .*a\.jsonl"):
+    with pytest.raises(Problem, match=r"1 requests have a different reply in .*a\.jsonl"):
         merge([tmp_path / "a.jsonl"], into)
 
 

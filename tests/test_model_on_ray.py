@@ -47,7 +47,7 @@ def test_a_cluster_that_cannot_be_joined_is_named(on: str) -> None:
 
 def test_replicas_of_an_endpoint_are_not_asked_through_actors() -> None:
     model = Model("http/m", base_url=("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"))
-    with pytest.raises(Problem, match="several base URLs, which are asked without Ray"):
+    with pytest.raises(Problem, match="several base URLs, which are used without Ray"):
         RayBackend(model)
 
 

@@ -231,7 +231,11 @@ def test_a_damaged_file_is_named_and_left_as_it_is(tmp_path: Path, whole: bytes)
     damaged += [whole[: int(len(whole) * share)] for share in (0.1, 0.5, 0.9)]
     for content in damaged:
         path.write_bytes(content)
-        with pytest.raises(Problem, match=r"r\.sqlite cannot be used: it is damaged, or no store"):
+        with pytest.raises(
+            Problem,
+            match=r"r\.sqlite cannot be used: it is damaged, or not a "
+            "reply store",
+        ):
             look_up_all(path)
         assert path.read_bytes() == content
 
@@ -441,7 +445,7 @@ def test_a_store_in_use_is_not_converted(tmp_path: Path) -> None:
     stored = older(path, len(BY_KEY))
     with Store(path) as store:
         store.among(stored)
-        with pytest.raises(Problem, match="wait for its end"):
+        with pytest.raises(Problem, match="wait until that ends"):
             convert(path)
         assert store.get(stored) == stored
 

@@ -120,9 +120,9 @@ def test_reports_show_neither_spearman_nor_mae_nor_distances(
 
 
 def test_gates_and_selection_by_mae_are_refused(run: Run) -> None:
-    with pytest.raises(Problem, match=r"'colours' have no order, so that there is no MAE"):
+    with pytest.raises(Problem, match=r"'colours' have no order, so there is no MAE"):
         fm.Run(run.folder).check({"mae": 0.5})
-    with pytest.raises(Problem, match=r"have no order, so that there is no MAE"):
+    with pytest.raises(Problem, match=r"have no order, so there is no MAE"):
         fm.Run(run.folder).select(by="mae")
     assert fm.Run(run.folder).check({"accuracy": 0.01}).word
 

@@ -268,7 +268,7 @@ WRONG = {
     "deep.json": ("[" * 100_000, "is not JSON"),
     "empty.jsonl": ("", "has no rows"),
     "cut.jsonl": ('{"doc_id": 1', "row 1: malformed JSON"),
-    "other.jsonl": ('{"a": 1}', "has no 'doc_id', so it is no sample of lm-eval"),
+    "other.jsonl": ('{"a": 1}', "has no 'doc_id', so it is not an lm-eval sample"),
     "odd.jsonl": (
         lines(weighed(0, [1, 2], 0, ["a", "b"]) | {"filtered_resps": [["x"], ["y"]]}),
         "a choice needs log-probabilities",

@@ -187,8 +187,8 @@ def test_where_the_item_comes_first_nothing_is_shared() -> None:
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("Rate\n{{ txt }}", "a.md, line 2: no place named 'txt'; did you mean 'text'?"),
-        ("Hello {{ labels }}", "a.md shows nothing of an item; it needs a place: {{ text }}"),
+        ("Rate\n{{ txt }}", "a.md, line 2: no placeholder named 'txt'; did you mean 'text'?"),
+        ("Hello {{ labels }}", "a.md shows nothing of an item; it needs a placeholder: {{ text }}"),
         ("{{ text }}\n{% for d in demos %}", "a.md, line 2: Unexpected end of template"),
         ("{{ text }}\n\n{% for d in demos %}{{ d.txt }}{% endfor %}", "a.md, line 3:"),
         ("{{ text }}\n{{ criteria }}", "a.md, line 2: no criteria to show; list them in the study"),

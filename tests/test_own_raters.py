@@ -173,17 +173,20 @@ def test_a_coroutine_is_awaited_and_its_probabilities_are_kept(raters: str, tmp_
         ("gives_up", "CancelledError"),
         (
             "short",
-            "ValueError: it returned 3 probabilities, and there are 5 labels (1, 2, 3, 4, 5); "
+            "ValueError: it returned 3 probabilities, but there are 5 labels (1, 2, 3, 4, 5); "
             "return one for each, in this order",
         ),
         (
             "without",
-            "ValueError: it returned 3 probabilities by label, and there are 5 labels "
+            "ValueError: it returned 3 probabilities by label, but there are 5 labels "
             "(1, 2, 3, 4, 5); these are not in both: 3, 4, 5, six",
         ),
         ("below", "ValueError: it returned 1.2 as the probability of '1'; it is 0 to 1"),
         ("unknown", "ValueError: it returned nan as the probability of '1'; it is 0 to 1"),
-        ("generous", "ValueError: it returned probabilities that add up to 2; they must to 1"),
+        (
+            "generous",
+            "ValueError: it returned probabilities that add up to 2; they must add up to 1",
+        ),
         ("alone", "TypeError: it returned 0.7 as probabilities; return a list or a mapping"),
         ("halves", "ValueError: \ufffd"),
     ],
@@ -353,7 +356,7 @@ def test_a_run_that_failed_names_the_rater_and_the_item(
     code, _, err = cli("run", "study.yaml")
     assert code == 4
     assert f"({raters}:short, reviews-test-" in " ".join(err.split())
-    assert "it returned 3 probabilities, and there are 5 labels" in " ".join(err.split())
+    assert "it returned 3 probabilities, but there are 5 labels" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("form", list(label_formats))

@@ -212,7 +212,7 @@ def test_a_pairwise_rater_is_not_said_to_see_a_list_reversed(tmp_path: Path) -> 
         models=[{"name": "rater", "model": "sim/noisy?strength=3"}],
     )
     said = str(sentences(run)[0])
-    assert "when the question is turned round" in said
+    assert "when the question is negated" in said
     assert "option" not in said
     aspects = measure_aspects(run.decisions, run.study.contrasts, ["slots", "direction"])
     assert aspects["slots"].is_empty()

@@ -121,7 +121,7 @@ def test_a_scale_of_numbers_is_guessed_and_said(write: Write) -> None:
     assert found.scales["answers"].names == tuple(str(number) for number in range(11))
     assert found.decisions["rank"].max() == 11
     notes = found.environment["datasets"]["answers"]["notes"]
-    assert notes == ["the scale was taken to be 0 to 10, the labels that occur"]
+    assert notes == ["the scale was taken to be 0 to 10, the range of the labels found"]
 
 
 def test_items_that_a_condition_lacks_are_counted(write: Write) -> None:
@@ -129,7 +129,7 @@ def test_items_that_a_condition_lacks_are_counted(write: Write) -> None:
     found = read_predictions(write("answers.csv", text), ["low", "mid", "high"])
     assert found.environment["datasets"]["answers"]["notes"] == [
         "'short' lacks 1 of 3 answers that other conditions have; "
-        "pairs are made of the items that both have"
+        "only items with both answers form pairs"
     ]
     assert found.estimates.filter(metric="short", policy="strict")["n"].to_list() == [2]
 
@@ -158,11 +158,17 @@ def test_probabilities_are_taken_by_class(write: Write) -> None:
     ("text", "complaint"),
     [
         ("item,label,gold\na,1,1\n", "no column 'condition'"),
-        ("item,condition,label\na,x,1\na,x,2\n", "row 3: 'a' has an answer under 'x' in row 2 too"),
-        ("item,condition,label\na,x,low\na,y,high\n", "name all classes, lowest first: --scale"),
+        (
+            "item,condition,label\na,x,1\na,x,2\n",
+            "row 3: 'a' has an answer under 'x' in row 2, already",
+        ),
+        ("item,condition,label\na,x,low\na,y,high\n", "pass all classes, lowest first: --scale"),
         ("item,condition,label\na,x,1\nb,x,2\n", "every row has the condition 'x'"),
         ("item,condition,label\na,x,1\na,,2\n", "row 3: the column 'condition' is empty"),
-        ("item,condition,label,gold\na,x,1,1\na,y,2,2\n", "row 3: 'a' has another gold in row 2"),
+        (
+            "item,condition,label,gold\na,x,1,1\na,y,2,2\n",
+            "row 3: 'a' has a different gold in row 2",
+        ),
         ("item,condition,label,fault\na,x,1,\na,y,2,refusd\n", "row 3: no fault named 'refusd'"),
         ("item,condition,label,fault\na,x,1,\na,y,2,error\n", "row 3: a label and the fault"),
         ("item,condition,label,repeat\na,x,1,0\na,y,2,no\n", "row 3: repeat is 'no'"),
@@ -265,7 +271,9 @@ def test_a_table_is_checked_and_compared_like_a_run(run: Run, tmp_path: Path, cl
 def test_a_table_is_no_run_to_select_from(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "answers.csv"
     exported(run).write_csv(path)
-    with pytest.raises(Problem, match="needs a run folder; tables of predictions are for measure"):
+    with pytest.raises(
+        Problem, match="a run folder is needed; tables of predictions are for measure"
+    ):
         Run(path).study  # noqa: B018
 
 
@@ -341,7 +349,7 @@ def test_a_table_that_no_line_of_can_be_read_says_which(write: Write) -> None:
     [
         (["a,x,,,", "a,y,,,"], "t.csv: no row has a label in 'label'; fill it in"),
         (["a,x,1,1,3", "a,y,2,1,"], "row 2: slot is 3, and the list has 2"),
-        (["a,x,1,1,", "a,y,2,2,"], "row 3: 'a' has another gold in row 2; give it one"),
+        (["a,x,1,1,", "a,y,2,2,"], "row 3: 'a' has a different gold in row 2; keep one"),
     ],
 )
 def test_what_a_table_cannot_mean_is_said(write: Write, rows: list[str], message: str) -> None:

@@ -168,9 +168,9 @@ def test_a_model_without_a_price_says_why(name: str, note: str) -> None:
         (says({}, 401), "HTTP 401: check HTTP_API_KEY"),
         (says({}, 404), "HTTP 404"),
         (says(b"", 302, Location="http://127.0.0.1:9/elsewhere"), "HTTP 302"),
-        (resets, "no proper answer"),
-        (breaks_off, "no proper answer"),
-        (garbles, "no proper answer"),
+        (resets, "an invalid answer"),
+        (breaks_off, "an invalid answer"),
+        (garbles, "an invalid answer"),
     ],
 )
 def test_a_provider_that_gives_no_prices_is_no_failure(
@@ -265,7 +265,7 @@ def test_a_saved_list_of_a_provider_is_a_price_file(write: Write) -> None:
         ("[1, 2]", "holds no prices; write `address"),
         ("", "holds no prices"),
         ("m: [", "neither YAML nor JSON"),
-        ('{"data": [{"id": "a"}]}', "lists 1 models and no prices"),
+        ('{"data": [{"id": "a"}]}', "lists 1 models without prices"),
     ],
 )
 def test_a_wrong_price_file_is_refused_with_a_way_out(
@@ -493,7 +493,7 @@ def test_plan_tells_a_machine_everything(cli: Cli) -> None:
     for name in (*sums, "completion_tokens_at_most"):
         assert said[name] == first[name] + second[name]
     assert said["usd_low"] is first["usd_low"] is first["price"] is None
-    assert first["price_note"] == "its provider is not asked"
+    assert first["price_note"] == "its provider was not queried"
     assert second["usd_high"] == 0
     assert (said["conditions"], said["seconds"]) == (23, None)
 

@@ -120,7 +120,7 @@ def test_the_command_line_shows_effects_and_says_what_they_cannot_see(
         perform(study, tmp_path / "run", store)
     code, out, _ = cli("effects", "run", "--out", "e.md")
     assert code == 0
-    assert "What each factor does" in out
+    assert "Effects of each factor" in out
     assert "cannot see interactions" in " ".join(out.split())
     assert (tmp_path / "e.md").is_file()
     _, out, _ = cli("effects", "run", "--json")

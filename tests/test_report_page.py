@@ -142,7 +142,7 @@ def test_the_numbers_of_the_forest_are_those_of_the_verdicts(found: Findings, pl
 def test_every_table_says_how_its_numbers_were_made(rich: Findings) -> None:
     text = Page(render_page(rich)).text
     for words in (
-        "each seed by itself",
+        "each seed separately",
         "mode recommended",
         "an item counts once",
         "95 % interval over items",
@@ -198,7 +198,7 @@ def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
     run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
     assert run.stopped
     html = render_page(gather(run))
-    assert html.index("Not all items are in.") < html.index('class="headline"')
+    assert html.index("Incomplete: not all items were rated.") < html.index('class="headline"')
 
 
 def test_levels_raters_and_datasets_get_a_heat_map(rich: Findings) -> None:
@@ -607,8 +607,8 @@ def test_estimates_as_csv_are_no_formulas(cli: Cli, tmp_path: Path) -> None:
     [
         (["nowhere"], "not a run folder"),
         (["run", "--out", "page.pdf"], "must end in .html, .md, .tex, .csv or .parquet"),
-        (["run", "--out", "no/such/folder/page.html"], "name another file with --out"),
-        (["run", "--out", "taken.html"], "name another file with --out"),
+        (["run", "--out", "no/such/folder/page.html"], "use another file with --out"),
+        (["run", "--out", "taken.html"], "use another file with --out"),
     ],
 )
 def test_a_report_that_cannot_be_written_says_why(
@@ -637,7 +637,12 @@ def test_long_texts_are_clipped_only_beyond_the_limit() -> None:
 
 def test_the_page_explains_words_as_the_core_makes_them(rich: Findings) -> None:
     text = Page(render_page(rich)).text
-    for words in ("exact randomisation test", "counts once", "class shares move", "readable pairs"):
+    for words in (
+        "exact randomisation test",
+        "counts once",
+        "change of class shares",
+        "readable pairs",
+    ):
         assert words in text
     for old in ("as if independent", "under 80 %", "two thirds", "forest are strict"):
         assert old not in text

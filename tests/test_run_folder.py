@@ -233,7 +233,7 @@ def test_a_generation_is_never_looked_for_elsewhere(tmp_path: Path, name: str) -
     simulated(tmp_path, test_size=5, probes=["label_order"])
     told = json.loads((tmp_path / MANIFEST).read_text())
     (tmp_path / MANIFEST).write_text(json.dumps({**told, "generation": name}))
-    with pytest.raises(Problem, match="is no generation"):
+    with pytest.raises(Problem, match="is not a generation"):
         _ = Run(tmp_path).decisions
 
 
@@ -246,7 +246,7 @@ def test_a_file_changed_behind_the_back_of_a_run_is_refused_by_name(
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(Problem, match=rf"{name} is damaged \(its content is not what"):
+    with pytest.raises(Problem, match=rf"{name} is damaged \(its content has changed"):
         verify(tmp_path)
     with pytest.raises(Problem, match=re.escape(name)):
         Run(tmp_path).scan(name)

@@ -91,7 +91,7 @@ def test_a_budget_leaves_complete_pairs_and_says_so(tmp_path: Path, store: Store
     assert {tuple(items) for items in counts["item"]} == {tuple(counts["item"][0])}
     assert len(counts["item"][0]) == 15
     assert "the budget is used up" in run.stopped
-    assert all("not all items are in" in text for text in run.estimates["warning"])
+    assert all("not all items were rated" in text for text in run.estimates["warning"])
 
 
 def test_a_run_goes_on_with_a_larger_budget_and_ends_like_one_without(
@@ -148,13 +148,13 @@ def test_a_model_that_changes_during_a_run_is_a_warning_in_every_table(
         tmp_path, model=["m-may", "m-june"], provider=["A", "B"], system_fingerprint=["f1", "f2"]
     ) as run:
         said = run.warnings["ours"]
-        assert "the model that answers changed during the run: m-may (10), m-june (10)" in said
+        assert "the answering model changed during the run: m-may (10), m-june (10)" in said
         assert "the provider changed" in said
         assert "the system fingerprint changed" in said
         assert set(run.estimates["warning"]) == {said}
         say(*summary(run))
         shown = capsys.readouterr().out
-        assert shown.count("! ours: the model that answers changed") == 1
+        assert shown.count("! ours: the answering model changed") == 1
 
 
 def test_an_endpoint_that_names_nobody_or_the_same_is_no_change(tmp_path: Path) -> None:

@@ -561,7 +561,7 @@ def test_a_card_without_its_model_or_with_a_scale_named_twice_says_so(
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content["task"]["scale"][1] = content["task"]["scale"][0]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    with pytest.raises(Problem, match=r"rater\.yaml is not a rater card: the scale names .* once"):
+    with pytest.raises(Problem, match=r"rater\.yaml is not a rater card: the scale lists .* once"):
         read_card(path)
     del content["model"]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -692,7 +692,7 @@ def test_a_card_refuses_a_prompt_or_an_answer_that_cannot_be_read(tmp_path: Path
     card = card_of(run, select(run)).model_dump()
     with pytest.raises(Problem, match="line 1"):
         Card(**card | {"style": {"prompt": "{{ text"}})
-    with pytest.raises(Problem, match="is no pattern"):
+    with pytest.raises(Problem, match="is not a valid pattern"):
         Card(**card | {"answer": {"regex": "("}})
     assert Card(**card | {"style": {"prompt": "built-in"}}).rater.style.prompt == ""
 

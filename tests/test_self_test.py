@@ -308,7 +308,7 @@ def test_a_plan_counts_stored_replies_of_the_former_computation(files: Files) ->
         requests = plan_first_round(planned, store).plan.requests[:7]
         store.put_many([(replace(r, model=former), Reply("1")) for r in requests])
         notes = preview(planned, store, is_offline=True).forecasts[0].notes
-    assert any(note.startswith("7 stored replies were computed otherwise") for note in notes)
+    assert any(note.startswith("7 stored replies have other settings") for note in notes)
 
 
 @pytest.mark.real

@@ -273,7 +273,7 @@ def test_a_registered_module_offers_its_own_callables_only(
     assert find_callable("offered_here:rate")
     assert find_callable("offered_here:made")
     for borrowed in ("subprocess.run", "subprocess.Popen", "lent"):
-        with pytest.raises(Problem, match="not of its own"):
+        with pytest.raises(Problem, match="not its own"):
             find_callable(f"offered_here:{borrowed}")
 
 

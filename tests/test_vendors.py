@@ -306,7 +306,7 @@ def test_tokens_of_anthropics_cache_are_tokens_of_the_prompt() -> None:
 
 
 def test_an_interface_that_a_vendor_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(fm.Problem, match="has no interface 'responses'; there are: chat"):
+    with pytest.raises(fm.Problem, match="has no interface 'responses'; known: chat"):
         params_for(Model("anthropic/claude-opus-5", interface="responses"), Decoding(), 0)
 
 
@@ -329,7 +329,7 @@ def test_a_study_cannot_send_a_key_elsewhere_by_a_field_of_litellm(field: str) -
 
 @pytest.mark.parametrize("name", ["huggingface/https://127.0.0.1/x", "gpt-4o"])
 def test_a_litellm_model_is_a_provider_and_a_name(name: str) -> None:
-    with pytest.raises(fm.Problem, match="stand a provider and its model"):
+    with pytest.raises(fm.Problem, match="write a provider and its model"):
         params_for(Model(f"litellm/{name}"), Decoding(), 0)
 
 

@@ -260,7 +260,7 @@ def test_a_flip_shows_both_prompts_and_both_replies(look: Look, runs: Path) -> N
     assert page.texts["mark"]
     assert flip.text in page.text
     assert [a["class"] for a in page.classed("reply")] == ["reply", "reply"]
-    assert "What the item was called under every view" in page.text
+    assert "Answers under every view" in page.text
 
 
 def test_the_list_and_the_report_agree_on_flips(look: Look, runs: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_large_run_is_measured_elsewhere_while_its_flips_are_read(
     monkeypatch.setattr(folders, "SMALL", 10)
     folders.summarise.cache_clear()
     (_, soon), (_, flips) = served(runs, "/run/weak", "/run/weak/flips", patience=0.01)
-    assert "The report is being made" in soon
+    assert "Preparing the report" in soon
     assert "flips" in flips
     assert "Verdict" in served(runs, "/run/weak", patience=3_000)[0][1]
     assert "on its page" in served(runs, "/")[0][1]
@@ -446,13 +446,13 @@ def test_every_answer_has_the_policy(runs: Path) -> None:
 
 def test_an_empty_folder_says_how_to_begin(tmp_path: Path) -> None:
     status, html = served(tmp_path, "/")[0]
-    assert (status, "There is no run here yet" in html) == (200, True)
+    assert (status, "No runs yet" in html) == (200, True)
 
 
 def test_a_folder_that_is_not_there_is_refused(cli: Cli) -> None:
     code, _, said = cli("view", "nowhere")
     assert code == 2
-    assert "no folder nowhere to view" in said
+    assert "no folder nowhere;" in said
 
 
 def test_a_run_folder_itself_can_be_viewed(runs: Path) -> None:
@@ -544,7 +544,7 @@ def test_a_run_in_progress_can_be_watched(tmp_path: Path) -> None:
         "500 of 2,000, 300 were stored",
         "12.5 per second, 2.0 min left",
         "40,000 + 1,000 tokens; $0.1234",
-        "3 for good, 7 tried again",
+        "3 after retries, 7 retried",
         "4 refused",
         "http://127.0.0.1:1/<v1>",
         "pauses 2 s; was told to slow down",
@@ -568,7 +568,7 @@ def test_a_killed_process_is_seen_as_such(tmp_path: Path) -> None:
         "silent": False,
         "elsewhere": True,
     }
-    assert "killed: last heard of at" in Page(served(tmp_path, "/run/killed")[0][1]).text
+    assert "killed: last heartbeat at" in Page(served(tmp_path, "/run/killed")[0][1]).text
 
 
 def test_a_beat_that_cannot_be_read_is_none(tmp_path: Path) -> None:

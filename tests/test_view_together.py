@@ -174,10 +174,10 @@ def test_nothing_to_begin_with_is_said(cli: Cli, tmp_path: Path) -> None:
     ("address", "status", "said"),
     [
         ("east,other", 400, "are not one study: `base` is {'shots': 1} and {'shots': 2}"),
-        ("east,east", 400, "east is named twice"),
-        ("east,nothing", 404, "no run is called 'nothing' here"),
-        ("east,", 404, "no run is called '' here"),
-        (",", 404, "no run is called ''"),
+        ("east,east", 400, "east is given twice"),
+        ("east,nothing", 404, "no run named 'nothing'"),
+        ("east,", 404, "no run named ''"),
+        (",", 404, "no run named ''"),
     ],
 )
 def test_what_is_not_one_study_says_so(
@@ -199,7 +199,7 @@ def test_a_contradiction_is_named_on_the_page(runs: Path, tmp_path: Path, page: 
     status, html = served(tmp_path, f"/run/first,second{page}")[0]
     text = Page(html).text
     assert status == 400
-    assert "hold different decisions on the same condition, 1 in all" in text
+    assert "have different decisions on the same condition, 1 in all" in text
     assert f"item {other['item'][4]}: " in text
 
 
@@ -247,6 +247,6 @@ def test_large_runs_are_measured_together_elsewhere(
     n = {name: len(Run(runs / name).decisions) for name in ("east", "west")}
     monkeypatch.setattr("flipmeter.view.folders.SMALL", max(n.values()))
     (_, both), *_ = served(runs, "/run/east,west", patience=0.01)
-    assert "The report is being made" in both
+    assert "Preparing the report" in both
     assert f"all {sum(n.values()):,} decisions" in both
     assert "Verdict" in served(runs, "/run/east,west", patience=3_000)[0][1]

@@ -121,7 +121,7 @@ def test_weights_that_cannot_be_used_are_refused(weights: dict[str, Any], says: 
         ({"negative": True}, "'negative' has True"),
         ({"negativ": 1}, "no class named 'negativ'; did you mean 'negative'"),
         (dict.fromkeys(NAMES, 0), "they add up to 0"),
-        (None, "is no mapping"),
+        (None, "is not a mapping"),
     ],
 )
 def test_bad_weights_of_a_study_are_clear_errors(change: dict[str, Any] | None, says: str) -> None:

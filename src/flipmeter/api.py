@@ -256,7 +256,7 @@ class Run(Printed):
 
     @property
     def stopped(self) -> str:
-        """Why the run ended before all items were rated, "" if it did not."""
+        """Reason why the run ended before all items were rated, "" if it did not."""
         return self.source.stopped
 
     @property
@@ -267,7 +267,7 @@ class Run(Printed):
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What it takes to repeat the run: versions, models, datasets, counts."""
+        """Everything needed to repeat the run: versions, models, datasets, counts."""
         return self.source.environment
 
     @property
@@ -286,7 +286,7 @@ class Run(Printed):
 
     @property
     def calls(self) -> pl.DataFrame:
-        """What was asked, replied and read, call by call."""
+        """Requests, replies and parsed answers, call by call."""
         return self.source.calls
 
     @property
@@ -420,7 +420,7 @@ class Run(Printed):
         return headline(self.source, self._choices)
 
     def next_steps(self, study: str = "") -> list[NextStep]:
-        """What is worth doing next, most urgent first, each with its command.
+        """Suggested next steps, most urgent first, each with its command.
 
         `study` is the study file, with options, for the commands that run it again.
         """

@@ -28,7 +28,7 @@ class Metric:
 
 
 ORDERS = {"1": "as given", "2": "swapped"}
-"""What the two orders of a pair are called, whose numbers are `ties:1` and `ties:2`."""
+"""Names of the two orders of a pair, whose numbers are `ties:1` and `ties:2`."""
 metrics: Registry[Metric] = Registry("metric")
 
 

@@ -29,7 +29,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cost:
-    """What is known before anything is sent.
+    """The size of a plan before anything is sent.
 
     `characters_new` are new to a cache that keeps every prefix. Of a vendor's cache, which keeps
     long heads alone, `characters_cached` are expected to be read and `characters_written` taken in.
@@ -104,7 +104,7 @@ def price(
 
 
 def _cached(head: Head, n_requests: int, caching: Caching) -> Cost:
-    """What is expected of a vendor's cache: the first behind a head writes it, others read it."""
+    """The expected use of a vendor's cache: the first request writes a head, others read it."""
     if n_requests < caching.worth or not caching.keeps(head):
         return Cost()
     return Cost(

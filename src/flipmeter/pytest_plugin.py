@@ -164,7 +164,7 @@ def _perform(
 
 
 def _folder(config: pytest.Config, temporary: Callable[[], Path]) -> Path:
-    """Where runs stay from one session to the next, if pytest keeps a cache."""
+    """The folder that keeps runs between sessions, if pytest keeps a cache."""
     if config.getoption("--flip-runs"):
         return Path(config.getoption("--flip-runs"))
     if hasattr(config, "cache") and config.cache is not None:

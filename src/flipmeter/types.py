@@ -27,7 +27,7 @@ Slot = int
 
 NO_CLASS: Rank = 0
 NO_LABELS = "no labels"
-"""Why a score is undefined where items have no gold class."""
+"""Reason why a score is undefined for items without a gold class."""
 
 ALPHA = 0.05
 """The error rate of tests and bounds, unless set otherwise."""
@@ -35,7 +35,7 @@ LEVEL = 1 - ALPHA
 """The level of an interval."""
 
 JUDGED = ("measured", "by construction")
-"""What a verdict speaks of: flips that were counted, and flips that a pipeline rules out."""
+"""The subject of a verdict: counted flips, and flips that a pipeline rules out."""
 
 Role = Literal["test", "demo", "calibration", "null"]
 Fault = Literal["unparsed", "ambiguous", "refused", "truncated", "error"]
@@ -47,29 +47,27 @@ Layout = Literal["cued", "paper"]
 Interface = Literal["chat", "completions", "responses"]
 Speaker = Literal["system", "user", "assistant"]
 PlaceKind = Literal["pair", "candidates", "options"]
-"""What changes places in an item: two answers, more than two, or the options of a question."""
+"""Exchangeable parts of an item: two answers, more than two, or the options of a question."""
 LabelKind = Literal["identifiers", "words", "flipped words", "passages", "yes or no", "numbers"]
-"""What is chosen from: labels that are identifiers or words, two passages that are compared, yes
-and no, or the numbers of a range. Flipped words stand under demonstrations of the mirrored class,
-on purpose."""
+"""The kind of choices: labels (identifiers or words), two passages, yes and no, or numbers. Flipped
+words label demonstrations of the mirrored class, on purpose."""
 LISTLESS: frozenset[LabelKind] = frozenset({"passages", "yes or no", "numbers"})
-"""What a prompt offers that shows no list of labels."""
+"""The choices of a prompt without a label list."""
 Polarity = Literal["both", "up", "down"]
-"""Which way a yes-no question is put: towards the high end of the scale, the low end, or both."""
+"""Polarity of a yes-no question: about the high end of the scale, the low end, or both."""
 AnswerOrder = Literal["both", "yes_first", "no_first"]
-"""How a yes-no question names its two answers: "yes or no", "no or yes", or both."""
+"""Order of the two answers in a yes-no question: "yes or no", "no or yes", or both."""
 
 
 CacheMark = Literal["none", "key", "breakpoint", "cache_control"]
-"""How a request says what its vendor's prefix cache should keep: not at all, by a key that all
-behind a head share (OpenAI), or by a mark at the end of the head (OpenAI since gpt-5.6,
-Anthropic)."""
+"""The control of a vendor's prefix cache: none, a key shared by all requests with a head (OpenAI),
+or a mark at the end of the head (OpenAI since gpt-5.6, Anthropic)."""
 CHARS_PER_TOKEN = 4.0
 """A rule of thumb for English, where no reply of a model is stored."""
 
 
 Corrections = tuple[tuple[str, str | None], ...]
-"""What an endpoint taught about the fields of a body: another name, or None to leave one out."""
+"""Corrections to the fields of a body: another name, or None to leave one out."""
 
 
 def canonical_json(content: Any) -> str:
@@ -84,7 +82,7 @@ _CANONICAL = json.JSONEncoder(
 
 _SIGNED = r"-(?!\d)|(?<=\w)-"
 LABEL_GAP = re.compile(rf"(?:[\s_]|{_SIGNED})+")
-"""What may stand between the words of a label; the sign of a number is no gap."""
+"""Characters between the words of a label; the sign of a number is not a gap."""
 
 
 def fold_label(name: str) -> str:
@@ -128,7 +126,7 @@ class Span:
 
     @property
     def tolerance(self) -> int:
-        """How many ranks two scores may lie apart and count as the same."""
+        """Tolerance in ranks within which two scores are the same."""
         return round(self.within / self.step)
 
     def rank(self, score: float) -> Rank:
@@ -177,7 +175,7 @@ class Scale:
             repeated = sorted({word for word in words if words.count(word) > 1})
             if repeated:
                 raise Problem(
-                    f"the scale names {repeated} more than once; give each class its own name"
+                    f"the scale lists {repeated} more than once; give each class its own name"
                 )
         if self.values and len(self.values) != len(self.names):
             raise Problem(f"the scale has {len(self.names)} names and {len(self.values)} values")
@@ -196,7 +194,7 @@ class Scale:
 
     @property
     def n_ranks(self) -> int:
-        """How many ranks there are: of classes, or of a range's steps."""
+        """Number of ranks: of classes, or of a range's steps."""
         return len(self.names) if self.span is None else self.span.n_ranks
 
     def name(self, rank: Rank) -> str:
@@ -228,7 +226,7 @@ class Places:
     noun: str = "Answer"
 
     def n_filled(self, item: Item) -> int:
-        """How many places an item fills; questions may differ in their number of options."""
+        """Number of places that an item fills; questions may differ in their number of options."""
         if item.role == "null":  # a text without content stands in all of them
             return len(self.fields)
         return sum(bool(item.fields.get(name)) for name in self.fields)
@@ -255,7 +253,7 @@ class Places:
         return tuple(rank for rank in ranks if max(self.named(rank), default=-1) < n_filled)
 
     def meanings(self, order: Sequence[int]) -> tuple[Rank, ...]:
-        """What each class means where place p shows field `order[p]`."""
+        """The meaning of each class if place p shows field `order[p]`."""
         places = [*order, *range(len(order), len(self.fields))]
         moved = [f"{{{place}}}" for place in places]
         ranks = {form: rank for rank, form in enumerate(self.forms, 1)}
@@ -474,7 +472,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Head:
-    """What prompts behind the same demonstrations share: whole messages, and the start of one."""
+    """The part shared by prompts with the same demonstrations: messages, and the start of one."""
 
     before: tuple[Message, ...] = ()
     role: Speaker = "user"
@@ -488,7 +486,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Caching:
-    """How a vendor caches prefixes: how it is told what to keep, and what that costs.
+    """A vendor's prefix cache: its control, and its prices.
 
     Prefixes of `least` tokens or more are kept for `seconds` after their last use and read in
     multiples of `step`. `read` and `write` are prices as shares of that of a prompt token; `read`
@@ -509,7 +507,7 @@ class Caching:
         return len(head.text) >= self.least * CHARS_PER_TOKEN
 
     def characters_read(self, head: Head) -> int:
-        """How many characters of a kept head are read from the cache."""
+        """Number of characters of a cached head that are read from the cache."""
         step = self.step * CHARS_PER_TOKEN
         return int(len(head.text) // step * step)
 
@@ -581,7 +579,7 @@ class Prompt:
         return self.script.text
 
     def label(self, slot: Slot) -> str:
-        """What was answered by a slot: a label, or a number."""
+        """The answer of a slot: a label, or a number."""
         return self.answers[slot - 1] if self.span is None else self.span.name(slot)
 
     @property
@@ -617,7 +615,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Question:
-    """What a rater that is a Python callable is given: an item under a view.
+    """The input of a Python callable: an item under a view.
 
     `fields` are the item's (`text` is the main one). `labels` and `demos` stand in the order in
     which the view shows them; `placement` says where the demonstrations belong. `repeat` counts
@@ -660,7 +658,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a reply is drawn from a model. None means: not sent, the endpoint's own default."""
+    """The sampling settings of a reply. None is not sent: the endpoint's own default applies."""
 
     temperature: float | None = 0.0
     top_k: int | None = None
@@ -690,7 +688,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Actors:
-    """How many actors hold a model on a Ray cluster, and what each of them reserves.
+    """The number of actors of a model on a Ray cluster, and the resources of each.
 
     Ray has `patience` seconds to place the first.
     """
@@ -704,7 +702,7 @@ class Actors:
 
 @dataclass(frozen=True)
 class Model:
-    """What answers, by its address (`local/…`, `openrouter/…`, `sim/…`), and how it is asked.
+    """A model by its address (`local/…`, `openrouter/…`, `sim/…`), with its settings.
 
     `name` is for tables only. Several base URLs are replicas of one model. `key` is
     the name of the variable that holds its key, if not that of its family. `extra` goes into every
@@ -744,7 +742,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Extract:
-    """Where a structured reply has its label: at a JSON path, or in the group of a pattern."""
+    """The place of the label in a structured reply: a JSON path, or the group of a pattern."""
 
     json: str = ""
     regex: str = ""
@@ -752,7 +750,7 @@ class Extract:
 
 @dataclass(frozen=True)
 class Rater:
-    """What turns items under views into decisions: a model, a style, a pipeline and decoding.
+    """A model, a style, a pipeline and decoding, which turn items under views into decisions.
 
     One that `is_scored` asks for the log-probabilities of the labels with every reply. One with
     `n_draws` asks that many times more at temperature 1 instead, and counts what it is told.
@@ -773,7 +771,7 @@ class Rater:
 
 
 JuryRule = Literal["majority", "mean"]
-"""How a panel of judges decides: by the class of most members, or by their mean."""
+"""The rule of a panel of judges: the class of most members, or their mean."""
 
 
 @dataclass(frozen=True)
@@ -850,12 +848,12 @@ def _asked(model: str, anchor: int, params: str, answers: tuple[str, ...], repea
 
 
 FORWARD, BACKWARD, RENAMED = "forward", "backward", "renamed"
-"""Where a comparison shows the item: first, called A; second, called B; first, but called B."""
+"""Place of the item in a comparison: first, called A; second, called B; first, but called B."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What a pipeline wants to know: an item under a view, and which part of it.
+    """One question of a pipeline: an item under a view, and which part of it.
 
     Most items are asked under the view of their condition. A pipeline that averages orders asks
     under others too, and one that measures a bias asks about calibration items and null texts.
@@ -905,9 +903,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: text and why it ended, or an error. Log-probabilities are by answer.
+    """The response to a request: text and finish reason, or an error.
 
-    `corrections` were made to the request before it was answered, if any were.
+    Log-probabilities are by answer. `corrections` were made to the request before it was answered.
     """
 
     text: str = ""

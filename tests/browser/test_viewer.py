@@ -170,7 +170,7 @@ def test_from_the_list_to_a_flipped_item_and_back(browser: Browser, address: str
     with opened(browser, address) as page:
         page.get_by_role("link", name="many", exact=True).click()
         reach(page, "report")
-        page.get_by_role("link", name="Look through all").click()
+        page.get_by_role("link", name="Browse all").click()
         form = page.get_by_role("form", name="Filter the flipped items")
         form.get_by_label("Model").select_option("sim/first-slot?strength=3")
         form.get_by_label("Contrast").select_option("P1")
@@ -229,7 +229,7 @@ def test_ticked_runs_open_as_one(browser: Browser, address: str, has_scripts: bo
         reach(page, "together")
         assert set(page.url.rpartition("/")[2].split(",")) == {"plain", "weak"}
         expect(page.get_by_role("banner")).to_contain_text("Read as one run: ")
-        page.get_by_role("link", name="Look through all").click()
+        page.get_by_role("link", name="Browse all").click()
         models = page.get_by_label("Model").locator("option").all_inner_texts()
         assert [name.partition(" ")[0] for name in models[1:]] == [
             "sim/first-slot?strength=1",

@@ -1,1 +1,1 @@
-"""What any program needs and no stage owns: seeded chance, atomic files, fetching, waiting."""
+"""General code that belongs to no stage: seeded chance, atomic files, fetching, waiting."""

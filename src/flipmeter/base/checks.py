@@ -1,4 +1,4 @@
-"""What a number or name must be to mean what it says: one function for each check."""
+"""Checks of numbers and names, one function each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What two texts, or two lists of tokens, have in common at their start."""
+"""The common prefix of two texts, or of two lists of tokens."""
 
 from __future__ import annotations
 

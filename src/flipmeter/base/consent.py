@@ -32,7 +32,7 @@ MOST_FILES = 1000
 
 @dataclass(frozen=True)
 class Trust:
-    """What was consented to: to run code that is named, and to send keys to these hosts."""
+    """The consent given: to run code that is referred to, and to send keys to these hosts."""
 
     code: bool = False
     hosts: frozenset[str] = frozenset()
@@ -58,12 +58,12 @@ def host_name(text: str) -> str:
     """A host, or HOST:PORT, as it stands in an address; a whole address means its host."""
     place = urlsplit(text).netloc if "://" in text else text
     if not re.fullmatch(r"[\w.-]+(:\d{1,5})?|\[?[0-9a-fA-F:]+\]?", place):
-        raise Problem(f"{text!r:.80} is no host; write one as llm.example.org or 127.0.0.1:8000")
+        raise Problem(f"{text!r:.80} is not a host; write one as llm.example.org or 127.0.0.1:8000")
     return place.lower().strip("[]")
 
 
 def given() -> Trust:
-    """What this call or command was trusted with."""
+    """The consent given to this call or command."""
     return _given.get()
 
 
@@ -95,14 +95,14 @@ class Remembered:
 
 
 def config_file() -> Path:
-    """Where consent is remembered; the variable FLIPMETER_CONFIG names another folder."""
+    """The file with remembered consent, in the folder in FLIPMETER_CONFIG if that is set."""
     chosen = os.environ.get(CONFIG_VARIABLE)
     folder = Path(chosen).expanduser() if chosen else Path(user_config_dir("flipmeter"))
     return folder / "trust.json"
 
 
 def remembered() -> Remembered:
-    """What the user consented to once for all; a file that cannot be read is a problem."""
+    """The permanent consent of the user; an unreadable file is a Problem."""
     path = config_file()
     try:
         found = json.loads(path.read_bytes())
@@ -115,7 +115,7 @@ def remembered() -> Remembered:
 
 
 def remember(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
-    """Consent to the code of files as they are now, and to hosts, once for all."""
+    """Consent to the code of files as they are now, and to hosts, permanently."""
     known = remembered()
     code = {digest_beside(path): str(path.resolve()) for path in files}
     _keep(Remembered({**known.code, **code}, _merged(known.hosts, hosts)))
@@ -188,7 +188,7 @@ def _beside(path: Path) -> list[Path]:
         found += [Path(folder, name) for name in names if name.endswith(suffixes)]
         if len(found) > MOST_FILES:
             raise Problem(
-                f"more than {MOST_FILES:,} Python files lie beside {path}, too many to remember "
+                f"more than {MOST_FILES:,} Python files are beside {path}, too many to remember "
                 "consent for; put it into a folder of its own, or use --trust"
             )
     return [other for other in found if other != path]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 PARTS = 8
 """In how many parts time is counted: a part that lasts longer, however long, counts as one."""
 LAST_TURNS = 32
-"""How often a loop looks at its sockets when the time is up; it takes up to 256 KB from each."""
+"""Number of times a loop checks its sockets after the deadline; it takes up to 256 KB from each."""
 
 
 class Clock:

@@ -16,7 +16,7 @@ WIDTH = 160
 
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal would obey: with it a name in a table can rewrite the screen."""
+"""Control characters, with which a name in a table could rewrite the screen."""
 
 
 def without_controls(text: str) -> str:

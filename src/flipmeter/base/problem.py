@@ -1,4 +1,4 @@
-"""What a user can put right."""
+"""User-fixable errors."""
 
 
 class Problem(Exception):
@@ -6,4 +6,4 @@ class Problem(Exception):
 
 
 class Incomplete(Problem):
-    """Work that stopped before its end; what was answered is stored."""
+    """Work that stopped early; all replies are stored."""

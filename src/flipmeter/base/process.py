@@ -61,9 +61,9 @@ def _named(pid: int) -> ProcessName:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks of its machine; "ended" for one that only waits, "" unknown.
+    """Start time of a process, in ticks of its machine; "ended" for a zombie, "" if unknown.
 
-    Its name may hold anything, also brackets: what counts stands behind the last one.
+    Its name may contain anything, even brackets: the fields come after the last one.
     """
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if not fields:

@@ -21,7 +21,7 @@ UNREAD = {"events", "store", "attachments", "timelines"}
 
 @dataclass(frozen=True)
 class Log:
-    """What a log says of itself; its samples are read when they are needed."""
+    """The header of a log; its samples are read when needed."""
 
     path: Path
     header: Any
@@ -33,7 +33,8 @@ class Log:
         about = (said.metadata or {}).get(METADATA)
         if about is None:
             raise Problem(
-                f"{self.path} is a log of the task '{said.task}', which is none of flipmeter's; "
+                f"{self.path} is a log of the task '{said.task}', which is not one of "
+                f"flipmeter's; "
                 "import one of: inspect eval flipmeter/label_order (demo_order, placement)"
             )
         if (said.config.epochs or 1) > 1:
@@ -90,7 +91,7 @@ def open_log(path: Path) -> Log:
         from inspect_ai.log import read_eval_log
     except ImportError as error:
         raise Problem(
-            "to read a log of Inspect needs the extra: pip install 'flipmeter[inspect]'"
+            "reading Inspect logs needs an extra: pip install 'flipmeter[inspect]'"
         ) from error
     try:
         return Log(path, read_eval_log(str(path), header_only=True))
@@ -99,7 +100,7 @@ def open_log(path: Path) -> Log:
 
 
 def _no_log(path: Path, error: Exception) -> Problem:
-    return Problem(f"{path} is no log of Inspect ({type(error).__name__}: {error!s:.300})")
+    return Problem(f"{path} is not an Inspect log ({type(error).__name__}: {error!s:.300})")
 
 
 def import_log(
@@ -133,8 +134,8 @@ def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[Promp
         question = wanted.get(str(sample.id))
         if question is None:
             raise Problem(
-                f"{log.path} has a sample '{sample.id}' that its study does not give; are the "
-                "data the same, and is it the same version of flipmeter?"
+                f"{log.path} has a sample '{sample.id}' that is not in its study; use the same "
+                f"data and the same version of flipmeter"
             )
         reply = reply_of(sample.output)
         if sample.error is not None or reply.error:
@@ -142,8 +143,8 @@ def _answered(log: Log, wanted: dict[str, PromptSample]) -> Iterator[tuple[Promp
         asked = Script.of([Message(m.role, m.text) for m in _before_reply(sample.messages)])
         if asked.digest != question.call.prompt.script.digest:
             raise Problem(
-                f"{log.path}: sample '{sample.id}' was asked with another prompt than its study "
-                "gives; are the data the same, and was the task run with its own solver?"
+                f"{log.path}: sample '{sample.id}' was asked with a different prompt than its "
+                f"study renders; use the same data, and run the task with its own solver"
             )
         yield question, reply
 

@@ -35,14 +35,14 @@ LONGEST_NAME = 60
 _HEAD = 4096
 _SAMPLES = re.compile(r"samples_(?P<task>.+?)_\d{4}-\d\d-\d\dT.*")
 _NO_MATCH = "[invalid]"
-"""What a filter of lm-eval writes where its pattern found nothing."""
+"""Output of an lm-eval filter whose pattern found nothing."""
 _FAILED = 2
 """The failure reason of promptfoo for an error that is no failed assertion."""
 
 
 @dataclass(frozen=True)
 class Named:
-    """What a user says of a log: which variables are item, condition and gold, which filter."""
+    """The user's settings for a log: the variables of item, condition and gold, and the filter."""
 
     item: str | None = None
     condition: str | None = None
@@ -52,7 +52,7 @@ class Named:
 
 @dataclass(frozen=True)
 class LoggedReply:
-    """What a model said of an item; a fault is why there is nothing to read."""
+    """The answer of a model to an item, or a fault."""
 
     item: str
     condition: str
@@ -182,7 +182,7 @@ def _results(path: Path) -> tuple[list[dict[str, Any]], object]:
     found = _inside(content, "results", "results")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise Problem(
-            f"{path} is no output of promptfoo: no list at results.results; write one with "
+            f"{path} is not promptfoo output: no list at results.results; write one with "
             "promptfoo eval -o FILE.json"
         )
     if not found:
@@ -224,7 +224,7 @@ def _variable(variables: Mapping[str, object], name: str | None, otherwise: str,
 
 
 def _asserted(row: Mapping[str, Any]) -> str:
-    """What the one assertion expects that compares the whole output, "" if there is none."""
+    """The expected value of the one assertion on the whole output, "" if there is none."""
     told = _inside(row, "testCase", "assert")
     asserts = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
     equal = [one.get("value") for one in asserts if one.get("type") in ("equals", "iequals")]
@@ -283,7 +283,7 @@ def _sample(path: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
     for key in ("doc_id", "target", "filtered_resps"):
         if key not in record.values:
             raise Problem(
-                f"{where} has no '{key}', so it is no sample of lm-eval; write them with "
+                f"{where} has no '{key}', so it is not an lm-eval sample; write them with "
                 "lm-eval run --log_samples --output_path FOLDER"
             )
     return where, record.values
@@ -352,7 +352,7 @@ def _is_place(text: str, names: Sequence[str]) -> bool:
 def _support(
     golds: Sequence[str], records: Sequence[Mapping[str, Any]], said: Sequence[str]
 ) -> tuple[int, int]:
-    """How many samples agree with their accuracy under these classes, and how many have one."""
+    """Number of samples that agree with their accuracy under these classes, and number with one."""
     rows = zip(records, said, golds, strict=True)
     agree = sum((text == gold) == (record.get("acc") == 1) for record, text, gold in rows)
     return agree, sum(map(bool, golds))

@@ -1,4 +1,4 @@
-"""What Inspect writes down -> Reply, and how it asked -> decoding."""
+"""Inspect's output -> Reply, and its configuration -> decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINISHED = {
     "content_filter": "content_filter",
     "tool_calls": "tool_calls",
 }
-"""Why a reply ended, in Inspect's words and in those of an endpoint."""
+"""Finish reasons in Inspect's terms and in those of an endpoint."""
 
 
 def reply_of(output: Any) -> Reply:

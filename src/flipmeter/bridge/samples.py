@@ -25,14 +25,14 @@ from flipmeter.types import (
 )
 
 METADATA = "flipmeter"
-"""Where a log says which study its task was made from."""
+"""The metadata key with the study of a task."""
 ANYBODY = "inspect/anybody"
 """The model of a study while it is not known who will answer."""
 PIPELINE = "pointwise"
 SINGLE = (PIPELINE, "pair")
 """The pipelines that ask one prompt for each item and view."""
 READING = ("answers", "ranks", "extract", "within", "is_mirrored")
-"""What only the reader of a reply needs."""
+"""Metadata used only to read a reply."""
 NOISE, ACCURACY = "noise", "accuracy"
 SHOWN = ("low", "high", "k", "n", "failed")
 
@@ -93,11 +93,11 @@ def _refuse_others(study: Study) -> None:
         if level.pipeline.partition("@")[0] not in SINGLE:
             where = f"level {name}" if name else "the study"
             raise Problem(
-                f"{where} has the pipeline '{level.pipeline}', and a task of Inspect asks one "
-                f"prompt for each item and view; use {PIPELINE}, or flipmeter run"
+                f"{where} has the pipeline '{level.pipeline}', and an Inspect task asks one "
+                f"prompt per item and view; use {PIPELINE}, or flipmeter run"
             )
     if study.panels:
-        raise Problem("a task of Inspect asks one model; leave out `panels`, or use flipmeter run")
+        raise Problem("an Inspect task asks one model; leave out `panels`, or use flipmeter run")
     if study.is_scored:
         raise Problem("`scores: true` is not carried over from Inspect; leave it out")
 
@@ -111,7 +111,7 @@ def offered(metadata: Mapping[str, Any]) -> Prompt:
 
 
 def _span_columns(prompt: Prompt) -> dict[str, Any]:
-    """What a sample says of a range of decimal scores; nothing where there are classes."""
+    """The metadata of a range of decimal scores; empty for classes."""
     span = prompt.span
     if span is None:
         return {}
@@ -127,7 +127,7 @@ def span_of(metadata: Mapping[str, Any]) -> Span | None:
 
 
 def extract_of(metadata: Mapping[str, Any]) -> Extract | None:
-    """Where a reply has its label, None for anywhere."""
+    """The place of the label in a reply, None for anywhere."""
     how = metadata.get("extract")
     return None if how is None else Extract(**how)
 

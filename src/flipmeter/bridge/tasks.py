@@ -126,7 +126,7 @@ def _sample(question: PromptSample) -> Sample:
 
 
 def _target(prompt: Prompt, gold: Rank) -> str:
-    """What a reply would say that is right: a label, or a number."""
+    """The right answer: a label, or a number."""
     if prompt.span is None:
         return prompt.answers[prompt.ranks.index(gold)]
     return prompt.span.name(prompt.span.mirrored(gold) if prompt.is_mirrored else gold)

@@ -1,4 +1,4 @@
-"""What verbs that ask a model share: progress, resuming after an interrupt, how they end."""
+"""Shared code of verbs that call models: progress, resuming after an interrupt, exit."""
 
 from __future__ import annotations
 

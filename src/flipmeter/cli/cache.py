@@ -97,7 +97,7 @@ def cache_export(
         warn(f"{n_stored - n_written:,} damaged replies in {path} are left out")
     if keys is not None and n_written < len(keys):
         n_absent = len(keys) - n_written
-        warn(f"{path} lacks {n_absent:,} replies of {source}; name their store with --store")
+        warn(f"{path} lacks {n_absent:,} replies of {source}; pass their store with --store")
     finish(
         {"out": str(out), "replies": n_written},
         f"{n_written:,} requests with replies: {out}",

@@ -93,7 +93,7 @@ def examine(
 
 
 def _examined(model: Model, store: Store, *, anew: bool) -> tuple[dict[str, Capability], Reply]:
-    """What is recorded about a model, and what is found out now."""
+    """The recorded capabilities of a model, and those tested now."""
     if (found := stated(model)) is not None:
         tested = wait_for(learn_reproducible(model, store, anew=anew))
         return {**found, tested.name: tested}, Reply()
@@ -127,7 +127,7 @@ def _known(found: Mapping[str, Capability]) -> dict[str, Capability]:
 
 
 def _answered(reply: Reply) -> dict[str, str]:
-    """What the endpoint says about itself."""
+    """The endpoint's own description of the model."""
     named = {
         "model": reply.model,
         "provider": reply.provider,

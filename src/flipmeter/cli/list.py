@@ -70,7 +70,7 @@ def _kinds() -> dict[str, dict[str, str]]:
 
 
 def _line(registry: Registry[Any], name: str) -> str:
-    """What a part says about itself, with the package of one from a plug-in."""
+    """The description of a part, with the package of a plug-in's."""
     part = open_pipeline(name).traits if registry is pipelines else registry[name]
     package = registry.package(name)
     return about(part) if package == OURS else f"{about(part)} (from {package})"

@@ -54,9 +54,9 @@ def after_select(card: Path, n_items: int) -> NextStep:
 
 
 def on_run(run: Run, study: str | None = None) -> list[NextStep]:
-    """What the verdicts of a run call for, most urgent first.
+    """Suggested next steps for the verdicts of a run, most urgent first.
 
-    Without the `study` that it was made from, only what needs none.
+    Without its `study`, only steps that need none.
     """
     from flipmeter.ship.next_steps import STUDY
 

@@ -26,7 +26,7 @@ AsCsv = Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")]
 
 @dataclass(frozen=True)
 class Output:
-    """Where results go: a file, and stdout as JSON, CSV or tables for people."""
+    """The output of results: a file, and stdout as JSON, CSV or tables."""
 
     out: Path | None = None
     as_json: bool = False

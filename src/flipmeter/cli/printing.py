@@ -1,4 +1,4 @@
-"""What is printed with every table of a run."""
+"""Warnings and notes printed with every table of a run."""
 
 from __future__ import annotations
 

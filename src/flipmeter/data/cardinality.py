@@ -10,7 +10,7 @@ from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Scale
 
 Groups = Sequence[Sequence[Rank | str]] | Mapping[str, Sequence[Rank | str]]
-"""Which classes become one, lowest first, by rank or by name; as a mapping, with their names."""
+"""Groups of classes to merge, lowest first, by rank or by name; as a mapping, with names."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def merge(dataset: Dataset, n_classes: int, groups: Groups | None = None) -> Dat
         return dataset
     if dataset.task.places is not None:
         raise Problem(
-            f"{dataset.name} compares {', '.join(dataset.task.places.fields)}; merging its classes "
+            f"{dataset.name} compares {', '.join(dataset.task.places.fields)}; merging its "
+            f"classes "
             "would lose which of them is meant, so leave out cardinality"
         )
     merging = merging_of(scale, n_classes, groups)
@@ -63,7 +64,7 @@ def _merged_weights(dataset: Dataset, merging: Merging) -> tuple[float, ...]:
     if not sum(sums):
         raise Problem(
             f"weights: all classes of {dataset.name} that {len(sums)} classes keep have the "
-            "weight 0; give one of them more"
+            "weight 0; give one of them a larger weight"
         )
     return tuple(one / sum(sums) for one in sums)
 
@@ -98,8 +99,8 @@ def _built_in(scale: Scale, n_classes: int) -> Merging:
     if n_classes not in (2, 3) or n_classes > n or (n_classes == 3 and n % 2 == 0):
         raise Problem(
             f"a scale of {n} classes cannot be merged to {n_classes}; an odd scale merges to 3 or "
-            f"2 classes, an even one to 2; say which with `merge: {{{n_classes}: [[1, 2], …]}}`, "
-            "or name the datasets it is meant for with `only_on`"
+            f"2 classes, an even one to 2; define it with `merge: {{{n_classes}: [[1, 2], …]}}`, "
+            "or list its datasets under `only_on`"
         )
     middle = (n + 1) / 2
     if n_classes == 2:
@@ -115,8 +116,8 @@ def _told(scale: Scale, n_classes: int, groups: Groups) -> Merging:
     flat = [rank for group in ranks for rank in group]
     if len(ranks) != n_classes or not all(ranks) or flat != sorted(set(flat)):
         raise Problem(
-            f"merge: {told} does not make {n_classes} classes of neighbours; name each class at "
-            "most once, lowest first"
+            f"merge: {told} does not make {n_classes} classes of neighbours; list each class at "
+            f"most once, lowest first"
         )
     names = tuple(groups) if isinstance(groups, Mapping) else _names(scale, ranks)
     new = {rank: place for place, group in enumerate(ranks, 1) for rank in group}

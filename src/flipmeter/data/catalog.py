@@ -126,7 +126,7 @@ def load_entry(
 def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     root = data_dir or os.environ.get(DATA_VARIABLE)
     if not root:
-        raise Problem(_missing(entry, f"{entry.name} needs its files, and no folder is named"))
+        raise Problem(_missing(entry, f"{entry.name} needs its files, and no folder is set"))
     candidates = [Path(root).expanduser() / name for name in entry.folders or (entry.name,)]
     there = [folder for folder in candidates if folder.is_dir()]
     for folder in there:
@@ -134,7 +134,7 @@ def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
             return folder
     if there:
         return there[0]
-    raise Problem(_missing(entry, f"{entry.name}: there is no folder {candidates[0]}"))
+    raise Problem(_missing(entry, f"{entry.name}: no folder {candidates[0]}"))
 
 
 def _first_pool(entry: CatalogEntry, folder: Path, test: str) -> str | None:
@@ -170,7 +170,7 @@ def _missing(entry: CatalogEntry, what: str) -> str:
     return (
         f"{what}. Get the dataset from {entry.address} (terms: {entry.terms}), put "
         f"{', '.join(files)} into a "
-        f"folder '{entry.name}' and name the folder above it with --data-dir or {DATA_VARIABLE}"
+        f"folder '{entry.name}' and pass its parent folder with --data-dir or {DATA_VARIABLE}"
     )
 
 
@@ -250,7 +250,7 @@ _PAPER = (
         task=SENTIMENT_5,
         splits={split: Split((f"{split}.txt",), read_trees) for split in ("test", "train", "dev")},
         address="https://nlp.stanford.edu/sentiment/code.html",
-        terms="public download; its page states no licence, so keep the citation and look at "
+        terms="public download; its page states no licence, so keep the citation and check "
         "Stanford's current terms",
         citation="Socher et al. 2013, Recursive Deep Models for Semantic Compositionality Over a "
         "Sentiment Treebank, EMNLP",

@@ -52,7 +52,7 @@ def _on_span(fields: tuple[str, ...], labels: object, noun: str) -> Places:
     """Two fields between which a number says how much better the first is, or the second."""
     if len(fields) > 2:
         raise Problem(
-            f"exchange: a number says which of two fields is better, not which of {len(fields)}; "
+            f"exchange: a number can rank two fields, not {len(fields)}; "
             "list the classes: scale: {nominal: [a, b, c]}"
         )
     if labels:
@@ -67,7 +67,7 @@ def _check_fields(fields: Sequence[str], known: Collection[str]) -> None:
         if name not in known or name == "text":
             others = [field for field in known if field != "text"]
             raise Problem(
-                f"exchange: no field named '{name}'{suggestion(name, others)} (name the columns: "
+                f"exchange: no field named '{name}'{suggestion(name, others)} (map the columns: "
                 "fields: {a: COLUMN, b: COLUMN})"
             )
 
@@ -86,8 +86,8 @@ def _found(fields: tuple[str, ...], scale: Scale, labels: Mapping[object, object
             return places
     raise Problem(
         f"cannot tell what the classes {', '.join(scale.names)} mean when {' and '.join(fields)} "
-        "change places; say which field each of them is for: "
-        f"exchange: {{fields: [{', '.join(fields)}], labels: {{CLASS: {fields[0]}, ...}}}}"
+        "change places; assign each class to a field: exchange: "
+        "{{fields: [{', '.join(fields)}], labels: {{CLASS: {fields[0]}, ...}}}}"
     )
 
 
@@ -151,7 +151,7 @@ def by_lean(places: Places, classes: Sequence[str]) -> list[str]:
 
 
 def lean_of(places: Places, rank: Rank) -> float:
-    """How much a class is for the first field: 0 for a tie, more for a stronger grade."""
+    """The preference of a class for the first field: 0 for a tie, more for a stronger grade."""
     own = places.favoured(rank)
     if own is None:
         return 0.0
@@ -160,7 +160,7 @@ def lean_of(places: Places, rank: Rank) -> float:
 
 
 def _strength(form: str) -> float:
-    """How strongly a grade is worded: "A>>B" more than "A>B", "slightly better" less."""
+    """The strength of a grade: "A>>B" more than "A>B", "slightly better" less."""
     marks = max(1, sum(form.count(mark) for mark in "<>"))
     return marks * (2.0 if _MUCH.search(form) else 0.5 if _LITTLE.search(form) else 1.0)
 
@@ -172,7 +172,8 @@ def option_places(fields: Sequence[str], scale: Scale) -> Places:
     if [label_key(name) for name in scale.names] != [label_key(name) for name in fields]:
         raise Problem(
             f"options: the classes are {', '.join(scale.names)} and the options "
-            f"{', '.join(fields)}; leave out `scale`, or map the labels: labels: {{1: {fields[0]}}}"
+            f"{', '.join(fields)}; leave out `scale`, or map the labels: labels: "
+            f"{{1: {fields[0]}}}"
         )
     forms = tuple(f"{{{place}}}" for place in range(len(fields)))
     return Places(tuple(fields), forms, tuple(fields), "options", "")
@@ -198,14 +199,15 @@ def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...
     longest = max((len(one) for one in lists if isinstance(one, list)), default=0)
     if not 2 <= longest <= len(ascii_lowercase):
         raise Problem(
-            f"options: the column '{column}' of {tables[0].file} holds no list of 2 to 26 options; "
-            "name one column for each option: options: [a, b, c, d]"
+            f"options: the column '{column}' of {tables[0].file} holds no list of 2 to 26 "
+            f"options; "
+            "give one column per option: options: [a, b, c, d]"
         )
     names = tuple(ascii_lowercase[:longest])
     for table in tables:
         taken = [name for name in names if name in table.columns]
         if taken:
-            raise Problem(f"{table.file} has a column '{taken[0]}' already; rename it")
+            raise Problem(f"{table.file} already has a column '{taken[0]}'; rename it")
     return names, [_with_columns(table, column, names) for table in tables]
 
 
@@ -217,7 +219,9 @@ def _with_columns(table: Table, column: str, names: tuple[str, ...]) -> Table:
 def _spread(record: Record, column: str, names: Sequence[str]) -> Record:
     listed = record.values.get(column)
     if not isinstance(listed, list):
-        return replace(record, fault=record.fault or f"the field '{column}' is no list of options")
+        return replace(
+            record, fault=record.fault or f"the field '{column}' is not a list of options"
+        )
     texts = (str(one) if isinstance(one, int | float) else one for one in listed)
     return replace(record, values={**record.values, **dict(zip(names, texts, strict=False))})
 

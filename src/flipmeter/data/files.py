@@ -61,8 +61,8 @@ def load_file(
     columns that say who wrote them (`system_a` and `system_b` where there are such). `options`
     names the columns with the options of a question, or one with a list of them. Outer white space
     of a text is cut. `slices` names columns to slice results by, which no rater sees. Without
-    labels (`label: null`) everything but accuracy is measured; a file of `demos` has labels all the
-    same, in its column `label`.
+    labels (`label: null`) everything but accuracy is measured; a file of
+    `demos` has labels regardless, in its column `label`.
     """
     path = Path(path)
     column = label or LABEL
@@ -87,7 +87,7 @@ def load_file(
 
 @dataclass(frozen=True)
 class Moved:
-    """What a dataset says of the fields that may change places, in a file or on the hub."""
+    """The declaration of exchangeable fields of a dataset, in a file or on the hub."""
 
     exchange: Exchange | None = None
     options: Options | None = None

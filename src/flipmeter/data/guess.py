@@ -157,7 +157,7 @@ def _without_strays(values: Sequence[object], counts: Mapping[str, int]) -> Iter
 
 
 ODD = 5
-"""How many times more often a class occurs than a value that is taken for none."""
+"""Smallest ratio between the counts of a class and of a value that is not one."""
 SHORTEST_WORD = 4
 
 
@@ -205,7 +205,7 @@ def is_bare_number(value: object) -> bool:
 
 _TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-h]|first|second|left|right)")
 MOST_APART = 2.0
-"""How many times longer the texts of one column may be than those of its twin."""
+"""Largest ratio between the text lengths of two twin columns."""
 
 
 def guess_exchangeable(texts: Mapping[str, Sequence[object]]) -> list[str]:

@@ -132,10 +132,11 @@ def _failure(where: str, error: Exception) -> str:
     if Path(where).exists():
         return f"{where} cannot be read as a dataset ({reason}); save it again with save_to_disk"
     if where.startswith((".", "/", "~")):
-        return f"there is no folder {where}; check the path"
+        return f"no folder {where}; check the path"
     return (
-        f"the dataset {where} is not in the local cache and could not be had from the Hugging Face "
-        f"hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give a local folder"
+        f"the dataset {where} is not in the local cache and could not be downloaded from the "
+        f"Hugging Face hub ({reason}); check the name, the network and HF_HUB_OFFLINE, or give "
+        f"a local folder"
     )
 
 
@@ -184,7 +185,7 @@ def _labels(
         places = {place: reader.task.scale.names[place] for place in range(size)}
     else:
         raise Problem(
-            f"{where} names its labels {named}, the scale has {size} classes "
+            f"{where} has the labels {named}, the scale has {size} classes "
             f"{list(reader.task.scale.names)}; map them: labels: {{0: class, 1: class}}"
         )
     return read_labels(scale, {**places, **(labels or {})}, task, column)

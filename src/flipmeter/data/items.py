@@ -26,7 +26,7 @@ ON_BAD: tuple[OnBad, ...] = ("error", "drop")
 
 @dataclass(frozen=True)
 class Columns:
-    """Where an item's parts stand: text and label, an id if there is one, and further fields.
+    """The columns of an item's parts: text and label, an optional id, and further fields.
 
     Without a column of its own, the text is made of the other fields.
     """
@@ -41,7 +41,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         if "text" in self.fields:
-            raise Problem("fields names 'text' again; the main field's column is the option text")
+            raise Problem("fields lists 'text' again; the main field's column is the option text")
 
     @property
     def texts(self) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
 
 
 def _filed(value: object) -> str:
-    """What an item is filed under in a column: the beginning of its text."""
+    """The value of an item in a column: the beginning of its text."""
     return "" if value is None else str(value).strip()[:LONGEST_SLICE]
 
 
@@ -200,13 +200,13 @@ def _repeats(file: str, group: list[tuple[int, Item]]) -> Iterator[Bad]:
     first_row, _ = group[0]
     if len({item.gold for _, item in group}) == 1:
         for row, item in group[1:]:
-            same = f"the text {shorten(item.text)} stands in row {first_row} too"
+            same = f"the text {shorten(item.text)} is also in row {first_row}"
             yield Bad(file, row, "duplicate", f"{same}, with the same label; remove one of them")
         return
     for row, item in group:
         other = next(row for row, other in group if other.gold != item.gold)
-        same = f"the text {shorten(item.text)} stands in row {other} too"
-        yield Bad(file, row, "contradictory", f"{same}, with another label; decide for one of them")
+        same = f"the text {shorten(item.text)} is also in row {other}"
+        yield Bad(file, row, "contradictory", f"{same}, with a different label; keep one of them")
 
 
 def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]:
@@ -214,7 +214,7 @@ def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]
     for row, item in items:
         first = rows.setdefault(item.id, row)
         if first != row:
-            message = f"the id {shorten(item.id)} stands in row {first} too; ids must differ"
+            message = f"the id {shorten(item.id)} is also in row {first}; ids must differ"
             yield Bad(file, row, "repeated id", message)
 
 
@@ -227,7 +227,7 @@ def without_leaks(pool: ReadItems, test: ReadItems) -> ReadItems:
         if leak is None:
             kept.append((row, item))
             continue
-        message = f"the text {shorten(item.text)} stands in the test set too ({test.file}, row"
+        message = f"the text {shorten(item.text)} is also in the test set ({test.file}, row"
         bad.append(Bad(pool.file, row, "leak", f"{message} {leak}); remove it from one of them"))
     return ReadItems(pool.file, tuple(kept), tuple(bad))
 
@@ -246,7 +246,7 @@ def settle_bad(readings: Iterable[ReadItems], on_bad: OnBad) -> dict[str, int]:
 def check_classes(reading: ReadItems, labels: Labels) -> None:
     """Refuse a labelled set with fewer than two classes: nothing in it can be ordered."""
     if not reading.items:
-        raise Problem(f"{reading.file} has no usable row left; look at its text and label columns")
+        raise Problem(f"{reading.file} has no usable row; check its text and label columns")
     names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
     if len(names) == 1:
         raise Problem(

@@ -54,7 +54,7 @@ class Labels:
             return f"{text}; it must be a number from {span.low:g} to {span.high:g}"
         if label_key(raw) == "0" and "1" in self.ranks:
             pairs = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
-            return f"{text}; if labels count from 0, say so: scale: {{{pairs}}}"
+            return f"{text}; if labels count from 0, write scale: {{{pairs}}}"
         return f"{text}{suggestion(label_key(raw), names)} (or map it: labels: {{value: class}})"
 
 
@@ -78,8 +78,8 @@ def read_labels(
         scale = task.scale
     if scale is None:
         raise Problem(
-            "no scale given; list the classes from lowest to highest: scale: [low, high], or say "
-            "that they have no order: scale: nominal"
+            "no scale given; list the classes from lowest to highest: scale: [low, high], or "
+            "scale: nominal if they have no order"
         )
     if (span := read_span(scale)) is not None:
         if spelled:
@@ -119,11 +119,11 @@ def _unordered(
     if len(names) > MOST_NOMINAL:
         raise Problem(
             f"scale: nominal takes every label for a class, and there are {len(names):,} of them; "
-            f"name the classes: scale: {{nominal: [{shorten(next(iter(names.values())))}, ...]}}"
+            f"list the classes: scale: {{nominal: [{shorten(next(iter(names.values())))}, ...]}}"
         )
     if len(names) < 2:
         raise Problem(
-            f"scale: nominal found {len(names)} class in the labels; two are needed, or name "
+            f"scale: nominal found {len(names)} class in the labels; two are needed, or list "
             "them: scale: {nominal: [red, green]}"
         )
     return [names[key] for key in sorted(names, key=_by_number)], True
@@ -209,7 +209,8 @@ def _class_names(scale: object) -> tuple[str, ...]:
 def _class_name(value: object) -> str:
     if isinstance(value, bool):
         raise Problem(
-            f"the scale holds the value {value}; YAML reads no, yes, on and off as false and true: "
+            f"the scale holds the value {value}; YAML reads no, yes, on and off as false and "
+            f"true: "
             "put such a class name in quotes"
         )
     if not isinstance(value, str | int | float):
@@ -234,10 +235,10 @@ def read_weights(weights: object, scale: Scale, source: str) -> tuple[float, ...
     if scale.span is not None:
         raise Problem(f"{where}: classes have frequencies, and the scale is a range of numbers")
     if not isinstance(weights, Mapping):
-        raise Problem(f"{where}: {weights!r} is no mapping; write {{{scale.name(1)}: 0.9, ...}}")
+        raise Problem(f"{where}: {weights!r} is not a mapping; write {{{scale.name(1)}: 0.9, ...}}")
     by_name = {str(name): value for name, value in weights.items()}
     if len(by_name) < len(weights):
-        raise Problem(f"{where}: a class has two weights; name each class once")
+        raise Problem(f"{where}: a class has two weights; list each class once")
     for name, value in by_name.items():
         if name not in scale.names:
             raise Problem(f"{where}: no class named '{name}'{suggestion(name, list(scale.names))}")

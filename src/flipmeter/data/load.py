@@ -36,7 +36,9 @@ def load(
     if isinstance(spec, str):
         return load_entry(_entry(spec), data_dir)
     if not isinstance(spec, Mapping):
-        raise Problem(f"{spec!r} describes no dataset; give a name or one of {', '.join(_LOADERS)}")
+        raise Problem(
+            f"{spec!r} does not describe a dataset; give a name or one of {', '.join(_LOADERS)}"
+        )
     options = dict(spec)
     kinds = [kind for kind in _LOADERS if kind in options]
     if len(kinds) != 1:
@@ -46,7 +48,7 @@ def load(
     (kind,) = kinds
     source = options.pop(kind)
     if not isinstance(source, str | Path) or not str(source):
-        raise Problem(f"{kind}: {source!r} is no name; write {kind}: followed by one")
+        raise Problem(f"{kind}: {source!r} is not a name; write {kind}: followed by one")
     weights, within = options.pop("weights", None), options.pop(WITHIN, None)
     if within is not None:
         options["scale"] = with_tolerance(options.get("scale"), within)

@@ -23,7 +23,7 @@ def read_span(scale: object) -> Span | None:
         if key not in _KEYS:
             raise Problem(f"a scale with `from` has no '{key}'{suggestion(str(key), _KEYS)}")
     if TO not in scale:
-        raise Problem(f"the scale begins at {scale[FROM]!r} and ends nowhere; add `to:`")
+        raise Problem(f"the scale begins at {scale[FROM]!r} and has no end; add `to:`")
     return Span(_end(scale, FROM), _end(scale, TO), _end(scale, WITHIN))
 
 
@@ -39,7 +39,7 @@ def with_tolerance(scale: object, within: object) -> dict[Any, Any]:
     span = read_span(scale)
     if span is None:
         raise Problem(
-            "`within` says which scores count as the same, and the scale has classes; write "
+            "`within` is a tolerance for scores, and the scale has classes; write "
             "scale: {from: 0, to: 10}"
         )
     return {**span_spec(span), WITHIN: within}

@@ -39,7 +39,9 @@ def _tree(path: Path, number: int, line: str) -> Row:
     # Split by brackets, not by white space: some tokens hold a no-break space.
     tokens = _TOKEN.findall(line)
     if not re.match(r"\([0-4] ", line) or not tokens or line.count("(") != line.count(")"):
-        raise Problem(f"{path}, row {number}: {shorten(line)} is no tree; download the file again")
+        raise Problem(
+            f"{path}, row {number}: {shorten(line)} is not a tree; download the file again"
+        )
     return " ".join(_restored(token) for token in tokens), int(line[1]) + 1
 
 
@@ -206,7 +208,7 @@ def read_llmbar(paths: Sequence[Path]) -> list[FieldsRow]:
         except (ValueError, RecursionError) as error:
             raise Problem(f"{path} is not valid JSON: {error}") from error
         if not isinstance(pairs, list):
-            raise Problem(f"{path} holds no list of pairs; get the file as it is published")
+            raise Problem(f"{path} does not hold a list of pairs; download the file again")
         rows += [_llmbar_row(path, number, pair) for number, pair in enumerate(pairs, start=1)]
     return rows
 

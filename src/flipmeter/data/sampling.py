@@ -36,7 +36,7 @@ ALIKE: Rank = 0
 
 @dataclass(frozen=True)
 class Sample:
-    """What is rated and what is shown. `demos` are in base order: shuffled blind to their class.
+    """The test items and demonstrations. `demos` are in base order, shuffled regardless of class.
 
     Every prefix of `test` is about as balanced as the whole. `left_out` counts the rows that must
     not be sampled, by reason; `notes` say it in words. `calibration` items are neither tested nor
@@ -87,7 +87,7 @@ def sample(
     if shots and not is_labelled and not dataset.pool:
         raise Problem(
             f"{dataset.name} has no labels, so it has no demonstrations to show; set base: "
-            "{shots: 0}, or name a labelled file of demonstrations with `demos:`"
+            "{shots: 0}, or set a labelled file of demonstrations with `demos:`"
         )
     demos = _demos(dataset.name, scale, pool, shots)
     aside = {} if dataset.pool else {rank: len(items) for rank, items in pool.items() if items}
@@ -135,7 +135,7 @@ class _Usable:
         "unlabelled": "without a class",
         "contradictory": "whose text has two different labels",
         "duplicate": "that repeat a text",
-        "leak": "whose text stands in the test set too",
+        "leak": "whose text is also in the test set",
     }
 
     def __init__(

@@ -30,7 +30,7 @@ from flipmeter.types import Problem
 ROWS_AT_ONCE = 4096
 BYTES_AT_ONCE = 2**20
 ROWS_OF_LONG_TEXTS = 64
-"""How many rows of a Parquet file are in memory as Python's own values."""
+"""Number of rows of a Parquet file in memory as Python values."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def read_table(
 ) -> Table:
     """Read a whole file by its suffix. `quotes` says whether a CSV or TSV quotes its fields.
 
-    A CSV does unless told; a TSV does where its first field or a doubled quote inside one shows it.
+    A CSV does by default; a TSV does if its first field or a doubled quote shows it.
     `needs` is what a file without rows is told to have.
     """
     declared, rows = _rows(path, quotes, None)
@@ -220,7 +220,7 @@ def _read_separated(
     # Spreadsheets leave empty columns behind; a column without a name cannot be asked for.
     read = columns if wanted is None else wanted
     if len(columns) > COLUMNS:
-        raise Problem(f"{path} has {len(columns):,} columns, and {COLUMNS:,} are the most")
+        raise Problem(f"{path} has {len(columns):,} columns, and the maximum is {COLUMNS:,}")
     counts = Counter(columns)
     repeated = sorted({name for name in read if name and counts[name] > 1})
     if repeated:
@@ -284,9 +284,11 @@ def _json_record(row: int, line: str) -> Record:
         check_json(line)
         content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
     except (ValueError, RecursionError) as error:
-        return Record(row, fault=f"malformed JSON ({error}); one complete object a line")
+        return Record(row, fault=f"malformed JSON ({error}); one complete object per line")
     if not isinstance(content, dict):
-        return Record(row, fault=f"a JSON {type(content).__name__}; one object with fields a line")
+        return Record(
+            row, fault=f"a JSON {type(content).__name__}; one object with fields per line"
+        )
     return Record(row, content)
 
 
@@ -330,7 +332,7 @@ def _orders(path: Path) -> dict[str, list[object]]:
 
 def _no_parquet(path: Path, error: Exception) -> Problem:
     reason = (str(error).splitlines() or [""])[0]
-    return Problem(f"{path} is no readable Parquet file ({reason}); write it again")
+    return Problem(f"{path} is not a readable Parquet file ({reason}); write it again")
 
 
 _READERS: Mapping[str, Callable[[Path, bool | None, Sequence[str] | None], Rows]] = {

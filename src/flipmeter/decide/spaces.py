@@ -23,7 +23,7 @@ they are sure of for a preference of slots."""
 FLOOR = 1e-10
 """The least weight of a slot in a prior, as in the paper."""
 OFF_SIMPLEX = 1e-6
-"""How far from 1 a row may sum: engines add up in single precision."""
+"""Tolerance of the sum of a row: engines add up in single precision."""
 
 
 def by_class(p: npt.ArrayLike, orders: npt.ArrayLike) -> Floats:
@@ -68,16 +68,18 @@ def probabilities(p: npt.ArrayLike) -> Floats:
     try:
         p = np.asarray(p, dtype=np.float64)
     except ValueError:
-        raise Problem("probabilities must be numbers, as many for every item and view") from None
+        raise Problem(
+            "probabilities must be numbers, equally many for every item and view"
+        ) from None
     if p.ndim == 0 or p.shape[-1] < 2:
         raise Problem(f"probabilities need a last axis of at least two slots; got shape {p.shape}")
     on_simplex = (p >= 0).all(axis=-1) & (np.abs(p.sum(axis=-1) - 1) <= OFF_SIMPLEX)
     wrong = ~on_simplex & ~np.isnan(p).all(axis=-1)
     if wrong.any():
         raise Problem(
-            f"{int(wrong.sum())} rows of probabilities are no distribution, such as "
-            f"{p[wrong][0].tolist()}; normalise them over the labels, and make a row all NaN "
-            "where there is none"
+            f"{int(wrong.sum())} rows of probabilities are not distributions, such as "
+            f"{p[wrong][0].tolist()}; normalise them over the labels, and set a row to NaN "
+            f"where there is none"
         )
     return p
 
@@ -102,7 +104,7 @@ def whole(values: npt.ArrayLike, what: str) -> Ranks:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise Problem(f"{what} must be as many for every item and view") from None
+        raise Problem(f"{what} must be the same number for every item and view") from None
     if array.dtype.kind not in "iu" or (array.size and array.min() < 0):
         raise Problem(f"{what} must be whole numbers from 0; got {array.tolist()}")
     return array.astype(np.int64)

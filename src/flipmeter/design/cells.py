@@ -36,7 +36,8 @@ def parse_cell(name: str) -> dict[str, str]:
         factor, equals, value = part.partition("=")
         if not equals or not factor or factor in found or "=" in value:
             raise Problem(
-                f"level '{name}' is no cell of a design; cells are named 'factor=value', joined "
+                f"level '{name}' is not a cell of a design; cells are named 'factor=value', "
+                f"joined "
                 "by commas, with each factor once"
             )
         found[factor] = value

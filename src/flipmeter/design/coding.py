@@ -16,7 +16,7 @@ Term = tuple[int, ...]
 """The places of one factor (a main effect) or of two (their interaction)."""
 
 SMALL = 1e-8
-"""What is left of a column, relative to its length, if others explain it."""
+"""Largest relative residual of a column that others explain."""
 
 
 @lru_cache(maxsize=64)

@@ -53,7 +53,8 @@ def fractional(
         raise Problem(f"{n_runs} cells cannot show a factor of {fewest} levels; ask for more cells")
     if n_runs > len(candidates):
         raise Problem(
-            f"a fraction of {n_runs} cells is asked for, but there are {len(candidates)} to choose "
+            f"a fraction of {n_runs} cells is asked for, but there are {len(candidates)} to "
+            f"choose "
             "from; ask for fewer, or use a factorial design"
         )
     if n_runs == len(candidates):
@@ -132,10 +133,10 @@ def _check(levels: Levels, allowed: Allowed | None) -> Cell:
         raise Problem("a design needs a factor; add one to `vary:`")
     for name, values in levels.items():
         if not values:
-            raise Problem(f"factor '{name}' has no levels; name its base level and others")
+            raise Problem(f"factor '{name}' has no levels; list its base level and others")
         for value in values:
             if list(values).count(value) > 1:
-                raise Problem(f"factor '{name}' names the level {value!r} more than once")
+                raise Problem(f"factor '{name}' lists the level {value!r} more than once")
     base = {name: values[0] for name, values in levels.items()}
     if not _may(allowed, base):
         raise Problem(f"the base {base} is not allowed; a design needs it to compare with")

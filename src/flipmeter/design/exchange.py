@@ -25,9 +25,9 @@ RIDGE = 1e-4
 PRIOR = 10.0
 """Prior precision of interactions, per run, where there are too few runs to know them all."""
 MAINS = 30.0
-"""How much the main effects count beside the criterion of all terms."""
+"""Weight of the main effects relative to the criterion of all terms."""
 BALANCE = 3.0
-"""How much it counts, per run, that levels are shown equally often."""
+"""Weight, per run, of balanced levels."""
 MISSING = 1e6
 DECIMALS = 9
 """Gains are compared to so many decimals, so that the last bit of a machine decides nothing."""

@@ -23,7 +23,7 @@ from flipmeter.design.coding import (
 from flipmeter.types import Problem
 
 Standing = Literal["clear", "shared", "aliased"]
-"""How well a design knows a term.
+"""The status of a term in a design.
 
 `clear`: with all main effects and two-way interactions in one model. `shared`: with all main
 effects and no other interaction, so that it may stand in for one. `aliased`: not even so.
@@ -32,7 +32,7 @@ effects and no other interaction, so that it may stand in for one. `aliased`: no
 
 @dataclass(frozen=True)
 class Quality:
-    """What a design can tell. Terms are "label_format" and "label_format:shots".
+    """The quality of a design. Terms are "label_format" and "label_format:shots".
 
     `efficiency` is the D-efficiency of the main effects relative to an orthogonal design of the
     same size: 1 if there is one and this is it, 0 if some main effect cannot be estimated.

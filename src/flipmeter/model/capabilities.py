@@ -54,7 +54,7 @@ Found = tuple[bool | None, str]
 
 
 def needs(model: Model, decoding: Decoding, *, scored: bool = False) -> tuple[str, ...]:
-    """What a model must have for what is asked of it."""
+    """The capabilities that a model needs for its requests."""
     wanted = {
         "completions": interface_of(model) == "completions",
         "reasoning": any(name in model.extra for name in REASONING),
@@ -65,13 +65,13 @@ def needs(model: Model, decoding: Decoding, *, scored: bool = False) -> tuple[st
 
 
 def asked_as(model: Model) -> str:
-    """How a model is asked, as far as it changes what the endpoint has."""
+    """The request settings that affect an endpoint's capabilities."""
     extra = without_logprobs(model).extra
     return canonical_json({**extra, "interface": interface_of(model)})
 
 
 def stated(model: Model) -> dict[str, Capability] | None:
-    """What a model has by the word of its backend, None for one behind an endpoint."""
+    """The capabilities declared by a model's backend, None for an endpoint."""
     family = family_of(model)
     if family.capabilities is None:
         return None
@@ -87,15 +87,15 @@ def check_scored(model: Model, found: Mapping[str, Capability]) -> None:
     known = found.get("logprobs")
     if known is not None and known.is_there is False:
         raise Problem(
-            f"'{model.title}' shows no log-probabilities ({known.how}), and label probabilities "
-            "are asked of it; choose a method that reads labels only, or another model, or have "
-            "replies drawn and counted (`scores: sampled`, 21 calls for one)"
+            f"'{model.title}' shows no log-probabilities ({known.how}), but the study needs "
+            f"label probabilities; use a method that reads labels only, another model, or "
+            f"sampled replies (`scores: sampled`, 21 calls each)"
         )
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What was found, the last good reply, which names who answered, and the endpoint's dialect."""
+    """The findings, the last good reply (which names the model), and the endpoint's dialect."""
 
     found: Mapping[str, Capability]
     reply: Reply = field(default_factory=Reply)
@@ -286,7 +286,7 @@ class _Examiner:
         repeat: int = 0,
         leave_out: Iterable[str] = (),
     ) -> Tried:
-        """What a request brings, sent with the retries and pauses of any other.
+        """The outcome of a request, sent with the usual retries and pauses.
 
         A complaint about a field that is not looked for teaches the dialect, and is heeded.
         """

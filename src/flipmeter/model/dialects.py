@@ -15,7 +15,7 @@ from flipmeter.types import Corrections, Decoding, Model
 
 
 def recall_dialect(model: Model, decoding: Decoding, store: Store) -> Capability | None:
-    """What an endpoint taught about the fields of a body, None if nothing."""
+    """The learned dialect of an endpoint, None if there is none."""
     if family_of(model).capabilities is not None:  # it is not examined
         return None
     known = store.capabilities(identity_of(model), spoken_as(params_for(model, decoding, 0)))

@@ -43,7 +43,7 @@ from flipmeter.model.wires.vendor_wires import AZURE_WIRES, CHAT_WIRES, TOGETHER
 from flipmeter.types import Caching, Interface, Model, Problem
 
 ALTERNATIVES = 20
-"""How many tokens an endpoint is asked to show beside each token of a reply."""
+"""Number of alternatives requested for each token of a reply."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Provider(Family):
         wire = self.wires.get(str(body["interface"]))
         if wire is None:
             raise Problem(
-                f"{model.address} has no interface '{body['interface']}'; there are: "
+                f"{model.address} has no interface '{body['interface']}'; known: "
                 f"{', '.join(self.wires)}"
             )
         dialect = dialect_of(self.table, model.own_name)
@@ -205,12 +205,12 @@ def replicas_of(model: Model) -> list[Model]:
     repeated = [url for url in urls if urls.count(url) > 1]
     if not urls or repeated:
         said = f"{repeated[0]} twice" if repeated else "nothing"
-        raise Problem(f"the base_url of {model.address} names {said}; name each replica once")
+        raise Problem(f"the base_url of {model.address} lists {said}; list each replica once")
     return [replace(model, base_url=url) for url in urls]
 
 
 def base_url_of(model: Model) -> str:
-    """Where a model is asked: where the study says, else the environment, else as usual."""
+    """The address of a model: from the study, else the environment, else the default."""
     provider = provider_of(model)
     named = replicas_of(model)[0].base_url
     if named:
@@ -231,8 +231,9 @@ def checked_address(url: str, where: str) -> str:
     is_plain = not re.search(r"[\s\\@?#\x00-\x1f\x7f]", url)
     if not is_plain:
         raise Problem(
-            f"{where} for {parsed.raw_host} has a user, a query (?) or a fragment (#); an address "
-            "holds no key: put that into a variable, and its name under `key:`"
+            f"{where} for {parsed.raw_host} has a user, a query (?) or a fragment (#); an "
+            f"address must not contain a key: put the key into a variable, and the variable's "
+            f"name under `key:`"
         )
     return url
 
@@ -245,7 +246,7 @@ def _parsed(url: str) -> URL | None:
 
 
 def endpoint_of(model: Model) -> Endpoint:
-    """Where a model is asked, with its key if one is set and may go there."""
+    """The endpoint of a model, with its key if one is set and allowed there."""
     url, variable = base_url_of(model), model.key or provider_of(model).key_variable
     key = os.environ.get(variable) or None
     may_go = key is None or _may_go(variable, url, model)
@@ -260,7 +261,7 @@ def endpoint_of(model: Model) -> Endpoint:
 
 
 def keyed_endpoint(model: Model) -> Endpoint:
-    """Where a model is asked; one that needs a key and has none is a problem."""
+    """The endpoint of a model; a missing key is a Problem."""
     endpoint, provider = endpoint_of(model), provider_of(model)
     if endpoint.key is None and (model.key or provider.needs_key):
         if not model.key and not _is_own(provider, endpoint.base_url):
@@ -287,7 +288,7 @@ def _may_go(variable: str, url: str, model: Model) -> bool:
     if model.key:
         raise Problem(
             f"{model.title} would send the key in {variable} to {name}; if you trust that host: "
-            f"--trust-host {name}, trust_hosts=['{name}'] in Python, or once for all: "
+            f"--trust-host {name}, trust_hosts=['{name}'] in Python, or permanently: "
             f"flipmeter trust --trust-host {name}"
         )
     return False
@@ -298,8 +299,8 @@ def _stranger(vendor: Provider, url: str) -> Problem:
     host = URL(url).raw_host
     return Problem(
         f"the key in {vendor.key_variable} is for {own} and is not sent to {URL(url).origin()}; "
-        f"if that is where you want it, set {vendor.url_variable}={url}; else give the model a key "
-        f"of its own: `key: MY_KEY` in its entry, the key in the variable MY_KEY, and "
+        f"to send it there, set {vendor.url_variable}={url}; else give the model a "
+        f"key of its own: `key: MY_KEY` in its entry, the key in the variable MY_KEY, and "
         f"--trust-host {host}"
     )
 

@@ -160,7 +160,7 @@ class UserCode(Family):
 class Logged(Family):
     """Replies that another program got."""
 
-    about = "the replies in a log of Inspect: flipmeter import LOG"
+    about = "the replies in an Inspect log: flipmeter import LOG"
     pattern = "MODEL@EVAL_ID"
     capabilities = SCORES | LoggedBackend.parameters
 

@@ -18,7 +18,7 @@ Token = TypeVar("Token", bound=Hashable)
 Ids = tuple[int, ...]
 
 ROUNDING = 1e-6
-"""What shares that are shown may lack to 1 by rounding alone."""
+"""Largest deficit of probabilities from 1 by rounding alone."""
 LEAST = -100.0
 """No label has a lower log-probability: a share that was rounded to 0 is not impossible."""
 

@@ -16,22 +16,22 @@ from flipmeter.types import Caching, Decoding, Interface, Model, Prompt, Request
 
 
 def interface_of(model: Model) -> Interface:
-    """How a model is asked: what the study says, else what suits the model."""
+    """The interface of a model: from the study, else its default."""
     return model.interface or family_of(model).interface_of(model)
 
 
 def identity_of(model: Model, world: World | None = None) -> str:
-    """What answers: the part of a request key that must change when the model does."""
+    """The identity of a model: the part of a request key that changes with it."""
     return family_of(model).identity_of(model, world)
 
 
 def former_identity_of(model: Model) -> str | None:
-    """What a model was called while it was computed otherwise, None where nothing has changed."""
+    """The former identity of a model with other settings, None if nothing has changed."""
     return family_of(model).former_identity_of(model)
 
 
 def can_be_reproducible(model: Model, decoding: Decoding) -> bool:
-    """Whether equal requests may get equal replies; an engine is held to it (`is_tested`)."""
+    """Whether equal requests may get equal replies; an engine is tested for it (`is_tested`)."""
     return family_of(model).can_be_reproducible(model, decoding)
 
 
@@ -63,12 +63,12 @@ def without_world(identity: str) -> str:
 
 
 def caching_of(model: Model) -> Caching | None:
-    """How prefixes of a model are cached by its vendor, None where that is not known."""
+    """The vendor's prefix cache of a model, None if unknown."""
     return family_of(model).caching_of(model)
 
 
 def concurrency_of(model: Model) -> int:
-    """How many requests one backend of a model takes at a time, at most."""
+    """Largest number of requests that one backend of a model takes at a time."""
     family = family_of(model)
     return family.concurrency_of(model) if model.concurrency is None else model.concurrency
 
@@ -96,7 +96,7 @@ def request_for(
 def requests_for(
     model: Model, identity: str, decoding: Decoding, *, scored: bool = False
 ) -> Callable[[Prompt, int], Request]:
-    """What makes the requests of a model, each for a prompt and a repeat.
+    """The factory of a model's requests, each for a prompt and a repeat.
 
     An endpoint is asked for the log-probabilities of the labels only where they are wanted; an
     engine in this process always gives them, so that one reply serves whatever is made of it. The

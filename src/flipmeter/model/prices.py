@@ -33,7 +33,7 @@ REFUSED = (401, 403)
 
 @dataclass(frozen=True)
 class Quote:
-    """What a model charges and who says so; where there is no price, `note` says why."""
+    """The price of a model and its source; without a price, `note` gives the reason."""
 
     price: Price | None = None
     source: str = ""
@@ -42,14 +42,14 @@ class Quote:
 
 @dataclass(frozen=True)
 class PriceList:
-    """What a file or a provider says about its models; an empty list says why in `note`."""
+    """The price list of a file or a provider; an empty list has the reason in `note`."""
 
     source: str
     quotes: Mapping[str, Quote] = field(default_factory=dict)
     note: str = ""
 
     def of(self, model: Model) -> Quote | None:
-        """What the list says by the model's address, or by its name at the provider."""
+        """The quote in the list by the model's address, or by its name at the provider."""
         return self.quotes.get(model.address) or self.quotes.get(model.own_name)
 
     def answer(self, model: Model) -> Quote:
@@ -65,15 +65,15 @@ async def find_prices(
     *,
     is_offline: bool = False,
 ) -> dict[str, Quote]:
-    """What each model charges, by title: the study's word, else a file's, else its provider.
+    """The price of each model by title: from the study, else a file, else its provider.
 
-    `own` holds the study's prices by title. A provider's list that cannot be had is no failure.
+    `own` holds the study's prices by title. An unavailable list of a provider is not an error.
     """
     known = {model.title: _known(model, own, listed) for model in models}
     quotes = {title: quote for title, quote in known.items() if quote is not None}
     unknown = [model for model in models if model.title not in quotes]
     if is_offline:
-        return quotes | {m.title: Quote(note="its provider is not asked") for m in unknown}
+        return quotes | {m.title: Quote(note="its provider was not queried") for m in unknown}
     unlisted = [model for model in unknown if not has_endpoint(model)]
     quotes |= {m.title: Quote(note=f"{m.family} models have no price list") for m in unlisted}
     unknown = [model for model in unknown if has_endpoint(model)]
@@ -84,7 +84,7 @@ async def find_prices(
 
 
 def _known(model: Model, own: Mapping[str, Price], listed: PriceList | None) -> Quote | None:
-    """What is known without asking anybody."""
+    """The prices known without a request."""
     if model.title in own:
         return Quote(own[model.title], "the study")
     if listed is not None and (quote := listed.of(model)) and quote.price is not None:
@@ -110,7 +110,7 @@ async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceL
         return PriceList(url, note=f"{url} cannot be reached")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # Not its text: it may quote the request's headers, and so the key.
-        return PriceList(url, note=f"{url} gave no proper answer ({type(error).__name__})")
+        return PriceList(url, note=f"{url} gave an invalid answer ({type(error).__name__})")
     if status in REFUSED:
         return PriceList(url, note=f"{url} answers HTTP {status}: check {endpoint.key_variable}")
     if status != 200:
@@ -162,7 +162,7 @@ def _provider_quote(name: str, pricing: object, source: str) -> Quote:
         # A router has -1 here: it depends on the model that it picks.
         return Quote(note=f"{source} lists no price for '{name}'")
     if fee := _amount(told.get("request")):
-        note = f"'{name}' also charges ${fee:g} a request, so tokens alone would say too little"
+        note = f"'{name}' also charges ${fee:g} a request, so tokens alone underestimate the price"
         return Quote(note=note)
     cache = (_amount(told.get(f"input_cache_{name}")) for name in ("read", "write"))
     cached, written = (None if amount is None else amount * MILLION for amount in cache)
@@ -197,7 +197,7 @@ def read_prices(path: Path) -> PriceList:
         quotes = _provider_quotes(content, str(path))
         if not _priced(quotes):
             raise Problem(
-                f"{path} lists {len(quotes)} models and no prices; save the list of a provider "
+                f"{path} lists {len(quotes)} models without prices; use the list of a provider "
                 "that has them, or write `address: {prompt: …, completion: …}`"
             )
         return PriceList(str(path), quotes)
@@ -209,7 +209,7 @@ def read_prices(path: Path) -> PriceList:
 
 def _content(path: Path) -> dict[Any, Any]:
     if not path.is_file():
-        raise Problem(f"no price file {path}; name a YAML or JSON file that exists")
+        raise Problem(f"no price file {path}; use an existing YAML or JSON file")
     try:
         content = _parsed(read_limited(path, JSON_BYTES).decode("utf-8-sig"), str(path))
     except OSError as error:

@@ -48,7 +48,7 @@ CUTS = (12, 41, 70, 118, 230)
 
 
 def recall_reproducible(model: Model, store: Store) -> Capability:
-    """What is known of a model already: by its kind, or by a self-test on such a machine."""
+    """The known reproducibility of a model: by its kind, or by a self-test on such a machine."""
     if not is_tested(model):
         there = can_be_reproducible(model, Decoding())
         return Capability(NAME, there, "stated by the rater" if there else "measured by repeats")
@@ -65,7 +65,7 @@ async def learn_reproducible(
     on_test: Fetched | None = None,
     open_one: Open = open_backend,
 ) -> Capability:
-    """What is known of a model, by a self-test that is run once and recorded."""
+    """The reproducibility of a model, by a self-test that is run once and recorded."""
     known = recall_reproducible(model, store)
     if not is_tested(model) or (known.is_there is not None and not anew):
         return known
@@ -134,7 +134,7 @@ def _lives(requests: Sequence[Request]) -> list[list[Request]]:
 
 
 def _machine() -> str:
-    """Where and how an engine computes, as far as its identity does not say it."""
+    """The machine and settings of an engine that are not part of its identity."""
     return canonical_json({"processor": processor(), "threads": n_cores()})
 
 

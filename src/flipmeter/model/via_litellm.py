@@ -36,9 +36,9 @@ FIELDS = {
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 """Without them an import fetches a price list, and reads variables from the nearest `.env`."""
 LATE = 10
-"""How many times longer LiteLLM waits than we do: it also counts time in which it was stopped."""
+"""Factor of LiteLLM's timeout over ours: it also counts time while stopped."""
 USUAL = "LiteLLM"
-"""Who answers where the environment names no address for a provider."""
+"""The default server of a provider without an address in the environment."""
 CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
@@ -81,7 +81,7 @@ class LiteLlm(Family):
         for name in body:
             if name not in FIELDS | {"interface"}:
                 known = ", ".join(sorted(FIELDS))
-                raise Problem(f"{model.address} takes no field '{name}'; there are: {known}")
+                raise Problem(f"{model.address} takes no field '{name}'; known: {known}")
         return dict(body)
 
     def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _check(model: Model) -> None:
         )
     if "://" in model.own_name or "/" not in model.own_name.strip("/"):
         raise Problem(
-            f"no model '{model.address}': after litellm/ stand a provider and its model, as in "
+            f"no model '{model.address}': write a provider and its model after litellm/, as in "
             "litellm/cohere/command-r"
         )
 

@@ -25,7 +25,7 @@ SMALL_NOTE = (
 
 @dataclass(frozen=True)
 class PaperAnswer:
-    """What was found: the word of every claim for every rater, every table, and what is missing."""
+    """The results: the verdict on every claim for every rater, every table, and missing parts."""
 
     evidence: PhaseRuns
     claims: Sequence[str]
@@ -126,7 +126,7 @@ def chosen_claims(names: Iterable[str]) -> list[str]:
 
 
 def needed_for(names: Sequence[str]) -> Needed:
-    """What some claims need to be asked; everything where none is named.
+    """The levels that some claims need; all if no claim is given.
 
     A claim that is not made of parts looks at all levels of its phase.
     """

@@ -26,7 +26,7 @@ HEADS = ("claim", "rater", "here", "why")
 
 def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
     """Every claim with its word for every rater, for a terminal."""
-    table = Table(*HEADS, title="What the paper claims, and what holds here")
+    table = Table(*HEADS, title="The paper's claims, and the findings here")
     table.title_justify = "left"
     for name, rater, decided in answer.decided:
         shown = Text(decided.word, style=STYLES.get(decided.word, "yellow"))

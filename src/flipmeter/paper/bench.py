@@ -71,7 +71,7 @@ def flip_rate(run: Run, contrast: str, level: str = "", rater: str | None = None
 
 
 def residual_of(run: Run, level: str, metric: str, rater: str | None = None) -> float | None:
-    """What a level changes over all datasets, in points; None where that is undefined."""
+    """The effect of a level over all datasets, in points; None if undefined."""
     rows = run.residuals().filter(level=level, metric=metric, dataset="")
     rows = rows if rater is None else rows.filter(rater=rater)
     return None if rows.is_empty() else rows["value"][0]

@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 
 
 class Answers(Protocol):
-    """What is looked at of a run: its answers and what was computed of them."""
+    """The evidence of a run: its answers and the numbers computed from them."""
 
     @property
     def decisions(self) -> pl.DataFrame: ...
@@ -52,11 +52,11 @@ class PhaseRuns:
         return list(dict.fromkeys(str(name) for found in names for name in found))
 
     def missing(self, phase: Phase) -> str:
-        """Why a phase has no run."""
+        """Reason why a phase has no run."""
         return self.reasons.get(phase, f"{phase} was not run")
 
     def residuals(self, phase: Phase, mode: Mode = "recommended") -> pl.DataFrame:
-        """What every level of a phase changes, empty without a run."""
+        """The effect of every level of a phase, empty without a run."""
         return self._table("residuals", phase, mode)
 
     def absolutes(self, phase: Phase, mode: Mode = "recommended") -> pl.DataFrame:

@@ -25,7 +25,7 @@ STAND_IN = "reviews"
 """The bundled dataset that stands in for the paper's, which may not be redistributed."""
 EMBEDDED = "local/smollm2-135m"
 PAPER_MODELS = "paper"
-"""What `--models` calls the paper's own: ten endpoints in Phase 0, open weights in the others."""
+"""The `--models` name of the paper's own: ten endpoints in Phase 0, open weights in the others."""
 CHEAP = ("label_order", "demo_order")
 COSTLY = re.compile(r"permutations|domain_context|pride_cyclic|insertion")
 """Pipelines that ask many times more, and that the paper has no row for."""
@@ -52,7 +52,7 @@ SMALL: Mapping[Phase, Mapping[str, Any]] = {
     },
     "phase2b": CUED,
 }
-"""What a small size changes: few items and demonstrations, one seed, short replies.
+"""The changes of the small size: few items and demonstrations, one seed, short replies.
 
 Raw text does not end by itself in the paper's mode. A line break ends what follows a cue; replies
 to comparisons and behind an uncued query may begin with one.
@@ -68,7 +68,7 @@ class PhaseStudy:
     study: Study
 
     def folder(self, root: Path) -> Path:
-        """Where its run goes; names of models may hold slashes."""
+        """The folder of its run; names of models may contain slashes."""
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", self.model).strip("-.")
         return root / "runs" / self.phase / slug
 
@@ -86,7 +86,7 @@ def _needs_scores(pipeline: str) -> bool:
 
 @dataclass(frozen=True)
 class Needed:
-    """Which phases are run, and at which levels and under which probes; None is all of them."""
+    """The phases to run, with their levels and probes; None is all of them."""
 
     phases: Sequence[Phase] = PHASES
     levels: Collection[str] | None = None
@@ -110,7 +110,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class PaperRequest:
-    """What the user asks for: whose answers, on which data, how many, and what is needed."""
+    """The user's request: models, data, size, and the claims to test."""
 
     models: Sequence[str | Mapping[str, Any]] = (EMBEDDED,)
     size: Size = "small"
@@ -168,7 +168,7 @@ class PaperRequest:
 
 
 def plan_of(jobs: Iterable[PhaseStudy], **options: Any) -> Preview:
-    """What all jobs would ask, each phase of each model a row; phases share some requests."""
+    """The requests of all jobs, a row per phase and model; phases share some requests."""
     seen = [(job, job.study.plan(**options)) for job in jobs]
     forecasts = (
         replace(forecast, model=f"{job.phase}: {forecast.model}")

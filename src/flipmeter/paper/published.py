@@ -19,7 +19,7 @@ METRICS = {
     "mae": "mae",
     **{name.casefold(): name for name in ("P1", "P2a", "P2b", "P3a", "P3b")},
 }
-"""What the paper's columns are called, and our names of them, in its order."""
+"""The paper's column names, and ours, in its order."""
 
 
 @cache

@@ -43,7 +43,7 @@ NEGATION = re.compile(
     r"\b(?:not|no|non|never|isn['’]t|neither|nor)\s+(?:an?\s+|the\s+)?$", re.IGNORECASE
 )
 PASSAGES = ("A", "B")
-"""What a terse model calls the two passages of a comparison."""
+"""Short names of the two passages of a comparison."""
 REFUSED = {"content_filter", "refusal", "safety"}
 
 

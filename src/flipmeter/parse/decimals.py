@@ -58,7 +58,7 @@ def _is_whole(lines: list[str], span: Span) -> bool:
 
 @lru_cache(maxsize=64)
 def _ends(span: Span) -> re.Pattern[str]:
-    """What says how long the scale is: "/10", "out of 10", "on a scale from 0 to 10"."""
+    """Statements of the scale: "/10", "out of 10", "on a scale from 0 to 10"."""
     low, high = (_written(end) for end in (span.low, span.high))
     scale = rf"(?:on|from|of)?\s*an?\s+scale\s+(?:of|from)?\s*{low}\s*(?:to|-|–)\s*{high}"
     range_ = rf"(?:from|between)\s+{low}\s+(?:to|and)\s+{high}"

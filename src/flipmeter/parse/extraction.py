@@ -20,7 +20,7 @@ GROUP = "label"
 
 
 def extract(text: str, how: Extract) -> list[str]:
-    """What stands where a label belongs, as often as it does; nothing if it is not there."""
+    """The texts at the place of the label, each occurrence; nothing if there is none."""
     if how.regex:
         return [_group(match) for match in _matches(how.regex, text)]
     path = read_path(how.json)
@@ -59,7 +59,7 @@ def _pattern(pattern: str) -> Any:
         re.compile(pattern)  # in Python's own language, of which `regex` has more
         return regex.compile(pattern)
     except (re.error, regex.error, RecursionError, OverflowError, MemoryError) as error:
-        raise Problem(f"answer: {pattern!r:.200} is no pattern: {error}") from error
+        raise Problem(f"answer: {pattern!r:.200} is not a valid pattern: {error}") from error
 
 
 def _group(match: re.Match[str]) -> str:
@@ -76,7 +76,9 @@ def read_path(path: str) -> tuple[Step, ...]:
     while rest:
         step = _STEP.match(rest)
         if step is None:
-            raise Problem(f"answer: {path!r} is no JSON path; write $.label or $.answers[0].label")
+            raise Problem(
+                f"answer: {path!r} is not a JSON path; write $.label or $.answers[0].label"
+            )
         name, place, *quoted = step.groups()
         steps.append(int(place) if place else name or quoted[0] or quoted[1] or "")
         rest = rest[step.end() :]
@@ -84,7 +86,7 @@ def read_path(path: str) -> tuple[Step, ...]:
 
 
 def _documents(text: str) -> Iterator[Any]:
-    """Yield the JSON values in a text: the whole of it, or every object and list inside."""
+    """Yield the JSON values in a text: the whole text, or every object and list inside."""
     try:
         yield json.loads(text)
         return
@@ -105,7 +107,7 @@ def _next(text: str, place: int) -> int:
 
 
 def _at(document: Any, path: tuple[Step, ...]) -> Any:
-    """What stands at a path, None where it leads nowhere."""
+    """The value at a path, None if there is none."""
     for step in path:
         try:
             document = document[step]

@@ -130,6 +130,6 @@ def show(item: Item, task: Task, order: str, turn: Turn = ()) -> tuple[Item, tup
 
 
 def place_order(item: Item, places: Places, order: str, turn: Turn = ()) -> tuple[int, ...]:
-    """Which field of an item each place shows in a named order, moved once more."""
+    """The field shown in each place in a named order, moved once more."""
     named = place_orders[order](places.n_filled(item))
     return tuple(named[place] for place in turn) if turn else named

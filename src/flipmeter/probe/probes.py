@@ -230,7 +230,7 @@ _special(
     "yes-no questions put towards the high end only, and towards the low end only",
     _ASKING,
     {"up_only": {"polarity": "up"}, "down_only": {"polarity": "down"}},
-    Contrast("P8", ("up_only", "down_only"), "questions turned round", "polarity"),
+    Contrast("P8", ("up_only", "down_only"), "questions negated", "polarity"),
 )
 _special(
     "answer_order",

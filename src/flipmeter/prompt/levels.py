@@ -21,7 +21,7 @@ REASON_FIRST = (
 
 @dataclass(frozen=True)
 class HeaderParts:
-    """What a header is written from: the task, the labels by slot, and the list as it is shown."""
+    """The input of a header: the task, the labels by slot, and the list as shown."""
 
     task: Task
     answers: tuple[str, ...]
@@ -40,10 +40,9 @@ def listed_labels(shown: HeaderParts) -> tuple[Label, ...]:
 
 @dataclass(frozen=True)
 class LabelFormat:
-    """How a slot is written. Words carry their own meaning; identifiers get it from the list.
+    """The form of a slot's label. Words carry their own meaning; identifiers get it from the list.
 
-    A format of `values` writes what the data writes: 0, 1, 2 where these stand for wrong, partly,
-    right.
+    A format of `values` uses the values in the data: 0, 1, 2 for wrong, partly, right.
     """
 
     write: Callable[[Slot, str], str]

@@ -29,7 +29,7 @@ from flipmeter.base.files.reading_limits import (
 )
 
 STEP = 5
-"""What a step costs beside the texts: a turn of a loop, a call, an operator."""
+"""The cost of a step besides its texts: an iteration, a call, an operator."""
 SHOWN, COUNTED, READ = "to print", "to loop over", "to compare"
 """Filters that are put into a template here; no template can name them."""
 CHANGING = {
@@ -56,14 +56,14 @@ class Changing(SecurityError):
 
 @dataclass
 class Allowance:
-    """What one rendering may still do."""
+    """The remaining budget of one rendering."""
 
     left: int
 
     def charge(self, n_steps: int) -> None:
         self.left -= n_steps
         if self.left < 0:
-            raise TooMuch("this loops or multiplies text far beyond what a prompt needs")
+            raise TooMuch("this loops or multiplies text far beyond any prompt's needs")
 
     def before(self, name: str, value: Any, arguments: tuple[Any, ...]) -> None:
         """Charge for a filter, test or method before it runs, and refuse what it must not see."""
@@ -103,7 +103,7 @@ def metered(values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def size_of(value: Any, most: int) -> int:
-    """How many characters a value may print, counted no further than `most`."""
+    """Number of characters that a value prints, counted up to `most`."""
     size, waiting = 0, [value]
     while waiting and size <= most:
         one = waiting.pop()
@@ -130,7 +130,7 @@ def refuse_changing(value: Any) -> None:
             waiting += one
         elif not _is_plain(one):
             kind = type(one).__name__
-            raise Changing(f"this prints a {kind}, which reads otherwise every time; see |list")
+            raise Changing(f"this prints a {kind}, which prints differently every time; use |list")
 
 
 def _is_plain(value: Any) -> bool:
@@ -139,7 +139,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _product(name: str, value: Any, arguments: tuple[Any, ...]) -> int:
-    """How many characters a filter or method may make of its value, where it can multiply it."""
+    """Number of characters that a filter or method can make of its value."""
     texts = [one for one in arguments if isinstance(one, str)]
     longest = max(map(len, texts), default=0)
     widths = [one for one in arguments if isinstance(one, int)]
@@ -171,7 +171,7 @@ def len_of(value: Any) -> int:
 def check_widths(text: str, wild: re.Pattern[str]) -> None:
     """Refuse a format whose widths have four digits or are computed."""
     if wild.search(text):
-        raise TooMuch("a width of 1,000 or more, or a computed one; a prompt needs no such thing")
+        raise TooMuch("a width of 1,000 or more, or a computed one, is not for prompts")
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
@@ -254,7 +254,7 @@ def _refuse(node: nodes.Node) -> None:
 
 
 def _made(operator: str, left: Any, right: Any, most: int) -> int:
-    """How many characters an operator may make, or a TooMuch for one that no prompt needs."""
+    """Number of characters that an operator can make, or a TooMuch for an extreme one."""
     if operator == "**":
         is_small = not isinstance(right, int) or abs(right) * _bits(left) <= NUMBER_BITS
         if not is_small:

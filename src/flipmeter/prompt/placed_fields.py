@@ -32,7 +32,7 @@ def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts
 
 
 def place_words(places: Places, label_format: str) -> tuple[str, ...]:
-    """What a label format calls each place; where numbers are asked for, letters do."""
+    """The name of each place in a label format; letters if the answer is a number."""
     form = label_formats[label_format]
     if not places.forms:
         return places.words
@@ -61,7 +61,7 @@ def offered(task: Task, ranks: tuple[Rank, ...], size: int | None) -> tuple[Rank
 
 
 def shown_fields(task: Task, label_format: str, item: Item) -> Iterator[tuple[str, str]]:
-    """What a prompt shows of an item: the heading and the text of each field."""
+    """The part of an item in a prompt: the heading and the text of each field."""
     yield from unmoved_fields(task, item)
     if task.places is not None:
         yield from placed(task.places, label_format, item.fields, item.fields.get("text", ""))

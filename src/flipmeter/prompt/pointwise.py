@@ -27,7 +27,7 @@ paradigms: Registry[Paradigm] = Registry("paradigm")
 
 FIELD = "Label"
 REASONS = "Reasoning"
-"""What a query ends in that wants reasons before the label."""
+"""The end of a query that asks for reasoning before the label."""
 BREAK = "\n\n"
 
 

@@ -38,7 +38,7 @@ LABELS, CRITERIA = "labels", "criteria"
 DEMOS, BEFORE, AFTER = "demos", "demos_before", "demos_after"
 OPTIONS = "options"
 PLACES = (LABELS, DEMOS, BEFORE, AFTER, CRITERIA, OPTIONS)
-"""What a view fills in; every other place is a field of the item."""
+"""The placeholders filled by a view; every other one is a field of the item."""
 
 # No text holds a NUL, so none can begin a message of its own.
 _TURN = "\0"
@@ -148,15 +148,16 @@ class Template:
                 )
             if place not in known:
                 raise Problem(
-                    f"{self.name}, line {line}: no place named '{place}'{suggestion(place, known)}"
+                    f"{self.name}, line {line}: no placeholder named '{place}'"
+                    f"{suggestion(place, known)}"
                 )
         if not any(field in self.places for field in fields) and OPTIONS not in self.places:
             some = ", ".join(f"{{{{ {field} }}}}" for field in fields)
-            raise Problem(f"{self.name} shows nothing of an item; it needs a place: {some}")
+            raise Problem(f"{self.name} shows nothing of an item; it needs a placeholder: {some}")
         taken = [field for field in fields if field in PLACES and field not in (CRITERIA, OPTIONS)]
         if taken:
             raise Problem(
-                f"a field of the items is called '{taken[0]}', which is a place; rename it"
+                f"a field of the items is called '{taken[0]}', the name of a placeholder; rename it"
             )
         self._try(example)
 
@@ -191,7 +192,7 @@ def read_template(source: str, name: str = "the prompt file") -> Template:
 
 
 def _said(error: BaseException) -> str:
-    """What went wrong, in a line."""
+    """The error in one line."""
     return "nested too deeply" if isinstance(error, _TOO_DEEP) else f"{error}"[:500]
 
 

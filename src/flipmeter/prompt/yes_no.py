@@ -14,7 +14,7 @@ from flipmeter.types import Head, Item, Places, Prompt, Rank, Script, Style, Tas
 FIELD = "Answer"
 YES, NO = "yes", "no"
 IS, IS_NOT = 2, 1
-"""What an answer means, as a rank: the item is above the cut or the label fits, or it is not so."""
+"""Meanings of an answer, as ranks: the item is above the cut (or the label fits), or not."""
 
 Put = Callable[[Rank, bool], str]
 """The question about a cut or a class, put upwards or downwards."""
@@ -84,7 +84,7 @@ def _yes_no(
 
     @cache
     def prepared(part: str) -> tuple[str, str]:
-        """What stands before the text of an item, and after it."""
+        """The text before and after an item."""
         rank, is_up, answers = read_part(part)
         ending = partial(_ending, style, put(rank, is_up), answers)
         shown = balanced(demos, lambda demo: is_yes(rank, demo.rank))

@@ -17,7 +17,7 @@ IN_MODE = {
     "these datasets and seeds]",
 }
 ADDITIVE = (
-    "forecast: the base plus what each level changes alone; it may leave the range of a metric; "
+    "forecast: the base plus the change of each level alone; it may leave the range of a metric; "
     "interaction: measured minus forecast"
 )
 NUMBERS = ("baseline", "forecast", "measured", "interaction")
@@ -29,7 +29,7 @@ def forecast_table(forecasts: pl.DataFrame) -> Table:
     A config without any forecast has no lines: its note says why.
     """
     table = Table(
-        title="What levels add up to alone, and what they do together",
+        title="Sum of single effects, and the measured joint effect",
         title_justify="left",
         box=SIMPLE_HEAD,
     )

@@ -42,7 +42,7 @@ def _where(row: Record) -> str:
 
 
 def _place(metric: str) -> int:
-    """Where a metric stands in the registry; numbers of several things come first."""
+    """The position of a metric in the registry; numbers of several things come first."""
     return [*metrics].index(metric) if metric in metrics else -1
 
 
@@ -70,7 +70,7 @@ OUTCOME_STYLE = {"shown": "bold green", "refuted": "bold red", "unreadable": "bo
 
 
 def certificate_table(certificates: pl.DataFrame, level: float = LEVEL) -> Table:
-    """What could be shown of each claim, with its one-sided bounds and the items needed."""
+    """The outcome of each claim, with its one-sided bounds and the items needed."""
     title = f"Claims, {100 * level:.0f} % one-sided bounds over items"
     table = Table(title=title, title_justify="left")
     for name in ("rater", "claim", "observed", "at most", "items", "items needed", "outcome"):

@@ -1,4 +1,4 @@
-"""What the selection says of the configurations of a run, and what to do next: nouns of a page."""
+"""The selection among a run's configurations, and the next steps: nouns of a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class HeldOutNumbers:
-    """What the choice is worth on items that it was not made on."""
+    """The choice evaluated on items that it was not made on."""
 
     score: Estimate
     flips: Mapping[str, Estimate]
@@ -41,10 +41,10 @@ class HeldOutNumbers:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to use on a dataset: the selection among its configurations.
+    """The recommendation for a dataset: the selection among its configurations.
 
-    `limits` are what flips must be shown to stay below, `chosen` the place of what is chosen, None
-    if no configuration is. `trouble` says why there is no selection at all.
+    `limits` are the limits on flips, `chosen` the index of the choice, None if there is none.
+    `trouble` is the reason why there is no selection at all.
     """
 
     dataset: str
@@ -84,6 +84,6 @@ def worst_flips(flips: Mapping[str, Estimate]) -> tuple[str, Estimate] | None:
 
 
 def shown_configuration(one: Configuration, *, several_raters: bool) -> str:
-    """How a configuration is called where others stand beside it."""
+    """The name of a configuration in a list of several."""
     parts = [one.rater, one.level] if several_raters else [one.level or "base"]
     return " · ".join(part for part in parts if part)

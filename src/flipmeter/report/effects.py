@@ -25,8 +25,8 @@ CANNOT_SEE = (
 ABOUT = (
     "a term: its share of the variance between cells, in brackets the share that the choice of "
     "items alone would make; p of a score test over items (GEE)",
-    "a level: level minus base, x 100 [95 %]; of an interaction what two levels do together beyond "
-    "the sum of what each does alone; given these cells, datasets and seeds",
+    "a level: level minus base, x 100 [95 %]; of an interaction, the joint effect of two levels "
+    "beyond the sum of their single effects; given these cells, datasets and seeds",
     f"** below {ALPHA} by Holm over all tests of a rater, * by Benjamini and Hochberg only",
 )
 REMAINDERS = {
@@ -156,14 +156,14 @@ def _standing_notes(pairs: pl.DataFrame) -> Iterator[str]:
     ):
         if n_shared:
             yield (
-                f"{metrics}: {n_shared} of {n_all} interactions share their cells with others, and "
-                "may stand in for one; a main effect may too"
+                f"{metrics}: {n_shared} of {n_all} interactions are aliased with others; main "
+                f"effects may be too"
             )
     for (rater, metric), rows in pairs.filter("in_model").group_by(
         "rater", "metric", maintain_order=True
     ):
         names = ", ".join(term_title(term) for term in rows["term"])
-        yield f"{rater} · {metric}: found {names}; every other test is beside it"
+        yield f"{rater} · {metric}: found {names}; every other test is adjusted for it"
 
 
 def _by_standing(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -184,7 +184,7 @@ def effect_table(effects: pl.DataFrame) -> Table:
     """Effects for a terminal; `effect_notes` belong under them."""
     layout = lay_out(effects)
     table = Table(
-        title="What each factor does, alone and together with another",
+        title="Effects of each factor, alone and in pairs",
         title_justify="left",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),

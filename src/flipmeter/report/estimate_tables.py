@@ -28,7 +28,7 @@ Record = Mapping[str, Any]
 
 
 def intervals_of(mode: str) -> str:
-    """What the intervals of rates by seed are called: the paper's are Wilson's."""
+    """The name of the intervals of rates by seed: the paper's are Wilson's."""
     return "Wilson 95 % intervals" if mode == "paper" else "95 % intervals"
 
 
@@ -137,9 +137,7 @@ def noise_text(row: Record) -> str:
 
 def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     """Accuracy and the ordinal scores of every view."""
-    table = Table(
-        title=f"How good the answers are, view by view{_about(estimates)}", title_justify="left"
-    )
+    table = Table(title=f"Scores by view{_about(estimates)}", title_justify="left")
     keys = varying(estimates)
     shown = {name: title for name, title in SCORES.items() if _is_in(estimates, name)}
     metrics = ("accuracy", *shown, "parse_failure", "weighted:accuracy")
@@ -173,7 +171,7 @@ SCORES = {"macro_f1": "macro F1", "pearson": "Pearson", "spearman": "Spearman", 
 
 
 def accuracy_title(estimates: pl.DataFrame) -> str:
-    """What accuracy is, with how near decimal scores must be to count as right."""
+    """The title of accuracy, with the tolerance of decimal scores."""
     about = estimates.filter(metric="accuracy", policy="complete")["note"].unique()
     near = [note for note in about if note.startswith("within ")]
     return f"accuracy, {near[0]} [95 %]" if len(near) == len(about) == 1 else "accuracy [95 %]"
@@ -190,7 +188,7 @@ def accuracy_tests_table(estimates: pl.DataFrame) -> Table | None:
     rows = chosen.filter(pl.col("p").is_not_null()).to_dicts()
     if not rows:
         return None
-    table = Table(title=f"Does accuracy move too?{_about(estimates)}", title_justify="left")
+    table = Table(title=f"Does accuracy change too?{_about(estimates)}", title_justify="left")
     keys = varying(estimates)
     for name in (*keys, "contrast", "test", "statistic", "p", "n"):
         table.add_column(name)
@@ -219,7 +217,7 @@ def tokens_table(estimates: pl.DataFrame) -> Table | None:
     if rows.is_empty():
         return None
     table = Table(title="Output tokens per reply", title_justify="left")
-    for name in ("model", "output tokens", "hidden tokens", "what the second number is"):
+    for name in ("model", "output tokens", "hidden tokens", "the second number"):
         table.add_column(name)
     for (rater,), group in rows.group_by("rater", maintain_order=True):
         by_metric = {row["metric"]: row for row in group.to_dicts()}
@@ -240,7 +238,7 @@ def calls_table(estimates: pl.DataFrame) -> Table | None:
     if not (rows["value"] > 1).any():
         return None
     keys = ["rater", "level"]
-    title = "Calls per decision, with a part of those that items share"
+    title = "Calls per decision, shared calls included"
     table = Table(title=title, title_justify="left")
     for name in (*keys, "calls", "decisions"):
         table.add_column(name, justify="right" if name == "decisions" else "left")
@@ -274,7 +272,7 @@ def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
 
 
 def failures_line(tally: pl.DataFrame) -> str:
-    """How many decisions have no class, by fault and view; empty when there are none."""
+    """The number of decisions without a class, by fault and view; empty if there are none."""
     n_faults = int(tally["n_faults"].sum())
     if not n_faults:
         return ""

@@ -1,4 +1,4 @@
-"""What a report shows: the noun between a run and its pages."""
+"""The content of a report: the noun between a run and its pages."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Findings:
 
     @property
     def headline(self) -> Headline:
-        """How many are stable, what is worst, and what to use."""
+        """The number of stable raters, the worst contrast, and the recommendation."""
         return Headline.of(self.words, self.verdicts, self.contrasts, self.sentences, self.choices)
 
     @cached_property
@@ -134,7 +134,7 @@ class Findings:
 
     @property
     def beside(self) -> list[str]:
-        """What stands beside the verdicts at the base."""
+        """The findings on the verdicts at the base."""
         return finding_lines(self.verdicts.filter(level=""))
 
     def class_name(self, dataset: str, rank: int) -> str:

@@ -38,7 +38,7 @@ def plain(line: Line) -> str:
 
 
 def whose(verdicts: pl.DataFrame) -> tuple[str, ...]:
-    """What a headline counts: configurations, raters or datasets."""
+    """The units of a headline: configurations, raters or datasets."""
     n = {key: verdicts[key].n_unique() for key in ("rater", "level", "dataset")}
     if n["level"] > 1:
         return ("rater", "level")
@@ -47,10 +47,10 @@ def whose(verdicts: pl.DataFrame) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Headline:
-    """What a run comes to: words over all rows that they speak of, and what to use.
+    """The summary of a run: verdicts adjusted over all their rows, and the recommendation.
 
-    `words` are the core's (Holm over all rows), one for each of what is counted; `verdicts` are the
-    rows they speak of, worst first.
+    `words` are the core's (Holm over all rows), one per unit; `verdicts` are their rows, worst
+    first.
     """
 
     words: pl.DataFrame
@@ -217,7 +217,7 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
 
 
 def none_shown(choice: Choice, where: str = "") -> str:
-    """What it means that a selection chooses nothing."""
+    """The sentence for a selection without a choice."""
     least = ", ".join(dict.fromkeys(f"{100 * x:g} %" for x in choice.limits.values()))
     return (
         f"No configuration is shown to flip less than {least} under every contrast{where}, noise "

@@ -44,7 +44,7 @@ LATEX_HEAD = r"""% needs \usepackage{booktabs,graphicx} and \usepackage[table]{x
 """
 BREAK = r"\\"
 LONG, TALL = 36, 48
-"""How many characters of a name stand in a line of LaTeX, and how many lines on a page."""
+"""Number of characters of a name per line of LaTeX, and of lines per page."""
 
 
 @dataclass(frozen=True)

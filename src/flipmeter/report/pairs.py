@@ -14,7 +14,7 @@ SAME = ("rater", "dataset", "level", "seed", "item")
 WHOSE = ("rater", "dataset", "level", "contrast")
 SIDE = ("rank", "slot", "fault", "prompt", "place", "score")
 OF_SCORES = ("scale_from", "scale_to", "tolerance")
-"""What decisions with decimal scores say of their scale."""
+"""Columns of decisions with decimal scores that describe their scale."""
 SHOWN_FIRST, SHOWN_SECOND = "answer shown first", "answer shown second"
 FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
 LOWER_SCORES, HIGHER_SCORES = "lower scores", "higher scores"
@@ -102,7 +102,7 @@ def _called(end: str) -> pl.Expr:
 
 
 def _distance(ranks: pl.Expr, has_scores: bool) -> pl.Expr:
-    """How far two answers lie apart: in classes, or in units of decimal scores."""
+    """Distance between two answers: in classes, or in units of decimal scores."""
     if not has_scores:
         return ranks
     step = (pl.col("scale_to") - pl.col("scale_from")) / (pl.col("n_classes") - 1)
@@ -126,7 +126,7 @@ DISTANCE = pl.col("distance").cast(pl.String).str.strip_suffix(".0").fill_null("
 
 @dataclass(frozen=True)
 class Matrix:
-    """How often each class of the first view became each of the second; 0 is "no class"."""
+    """Counts of moves from each class of the first view to each of the second; 0 is "no class"."""
 
     where: Where
     n_classes: int
@@ -201,7 +201,7 @@ def _shares(places: pl.Series, n_places: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class PairTables:
-    """What is counted of all pairs at the base, and the flips to look at first.
+    """The counts of all pairs at the base, and the flips to show first.
 
     `flips` are in the order of contrasts and decisions. Those left out come later than `MOST` of
     others where contrasts take turns, with `AT_ONCE` flips each time; `n_flips` counts them, too.
@@ -214,7 +214,7 @@ class PairTables:
 
 
 AT_ONCE = 5
-"""How many flips of one contrast are shown before another has its turn."""
+"""Number of flips of one contrast before the next contrast."""
 MOST = 4_000
 """More flips than a page ever has room for."""
 CONTRAST = "nth"

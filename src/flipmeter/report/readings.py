@@ -34,7 +34,7 @@ def _sentence(name: str, rows: Mapping[str, Record]) -> str:
         f"by position {interval(position)}",
     ]
     if unmoved is not None:
-        parts[1] += f", where an unmoved model gets {interval(unmoved)}"
+        parts[1] += f", where a model that ignores the order gets {interval(unmoved)}"
     parts.append("by position is not comparable with identifier formats")
     if meaning["mode"] == "paper":
         parts.append("the tables show the one by position, tests and verdicts are by meaning")

@@ -45,7 +45,7 @@ GAPS = {
     "undefined": "undef.",
 }
 IN_MODE = {
-    "paper": "mode: paper; {what}, x 100, mean ± population SD over datasets (a spread, no "
+    "paper": "mode: paper; {what}, x 100, mean ± population SD over datasets (a spread, not an "
     "uncertainty)",
     "recommended": "mode: recommended; {what}, x 100 [95 % over items, given these "
     "datasets and seeds]",

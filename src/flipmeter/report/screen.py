@@ -27,7 +27,7 @@ MOST_ROWS = 20
 KEYS = ("rater", "dataset", "level")
 RATE, ABOUT, TOWARDS = "flips [95 %]", "what moves", "towards"
 DROPPED = ("p", "accuracy", "items", "noise", ABOUT, "note", WEIGHTED, TOWARDS, "unreadable")
-"""What a narrow terminal leaves out, in this order."""
+"""Columns that a narrow terminal leaves out, in this order."""
 COLUMNS = (
     *("verdict", *KEYS, "contrast", ABOUT, RATE, TOWARDS, WEIGHTED, "noise"),
     *("items", "unreadable", "p", "accuracy", "note"),
@@ -147,7 +147,7 @@ def _rate(row: Record) -> str:
 
 
 def unmeasured_lines(verdicts: pl.DataFrame) -> list[str]:
-    """Why contrasts have no verdict, a line for each reason."""
+    """Reasons why contrasts have no verdict, one line each."""
     found: dict[str, dict[str, None]] = {}
     for row in verdicts.filter(~pl.col("status").is_in(JUDGED)).to_dicts():
         found.setdefault(row["reason"], {})[row["contrast"]] = None

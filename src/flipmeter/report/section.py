@@ -39,7 +39,7 @@ sections.add("accuracy", Section("Accuracy and stability", "scores of every view
 sections.add(
     "levels",
     Section(
-        "What each level changes",
+        "Change by level",
         "levels and models minus the base, in points",
         is_shown=lambda found: found.residuals is not None,
     ),
@@ -47,8 +47,8 @@ sections.add(
 sections.add("where", Section("Where flips go", "classes exchanged, and slots preferred"))
 sections.add("faults", Section("Faults and tokens", "unreadable replies and tokens by condition"))
 sections.add("items", Section("Flipped items", "single items with their prompts and replies"))
-sections.add("method", Section("Method", "how each kind of number is made"))
-sections.add("origin", Section("What it ran on", "models, data, versions and the study"))
+sections.add("method", Section("Method", "how each kind of number is computed"))
+sections.add("origin", Section("Provenance", "models, data, versions and the study"))
 sections.add(
     "table",
     Section(

@@ -26,17 +26,17 @@ WHEN = {
     "P2a": "between demos in random and in ascending order",
     "P2b": "between demos in random and in descending order",
     "P2c": "when the demos are reshuffled",
-    "P3a": "when the demos stand after the query",
-    "P3b": "when the demos stand around the query",
+    "P3a": "when the demos come after the query",
+    "P3b": "when the demos surround the query",
     "P4a": "when the criteria are reversed",
     "P4b": "when the first criterion comes last",
-    "P5": "when the instructions stand in the user's message",
+    "P5": "when the instructions are in the user's message",
     "P6": "when the two answers are swapped",
     "P7": "when the options change places",
     "P7x": "when the options change places",
     "P7c": "when the candidates change places",
 }
-POLARITY, TURNED = "by polarity", "when the question is turned round"
+POLARITY, TURNED = "by polarity", "when the question is negated"
 NOT_SHOWN = "not shown after Holm's correction over its contrasts"
 
 
@@ -106,7 +106,7 @@ def _because(row: Record) -> str:
 
 
 def finding_lines(verdicts: pl.DataFrame) -> list[str]:
-    """What stands beside the words, a line for each rater, dataset, level and finding.
+    """The findings on the verdicts, a line for each rater, dataset, level and finding.
 
     Every surface that shows verdicts shows these lines; contrasts with the same finding share one.
     """
@@ -135,13 +135,13 @@ def _worst(
 
 
 def when(contrast: str, known: Mapping[str, Contrast]) -> str:
-    """What a contrast moves, as the end of a sentence."""
+    """The move of a contrast, as the end of a sentence."""
     about = known[contrast].about if contrast in known else "a contrast"
     return WHEN.get(contrast) or f"under {contrast} ({about})"
 
 
 def lean_text(row: Record, contrast: Contrast) -> str:
-    """Where flips go, if the core shows that they go one way: which end, and how many of all."""
+    """The direction of flips, if the core shows one: the end, and the flips towards it."""
     towards = lean(row, contrast)
     if not towards:
         return ""
@@ -169,7 +169,7 @@ def lean(row: Record, contrast: Contrast) -> str:
 
 
 def _bound(row: Record) -> str:
-    """What makes a rater stable: its one-sided bound, where its interval may reach the margin."""
+    """The evidence for a stable rater: its one-sided bound, if its interval reaches the margin."""
     most = f"at most {100 * max(row['upper'], 0.0):.1f} %"
     what = {
         "rate": most,

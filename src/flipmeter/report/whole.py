@@ -74,7 +74,7 @@ def report_markdown(found: Findings) -> str:
 def _markdown(found: Findings) -> Iterator[str]:
     yield f"## {escape_markdown(found.name)}\n"
     if found.stopped:
-        yield f"**Not all items are in:** {escape_markdown(found.stopped)}\n"
+        yield f"**Incomplete, not all items were rated:** {escape_markdown(found.stopped)}\n"
     for sentence in found.sentences:
         yield f"- **{sentence.word}**: {escape_markdown(str(sentence))}"
     yield ""
@@ -132,7 +132,11 @@ def report_latex(found: Findings) -> str:
     lines = [f"% {' '.join(str(sentence).split())}" for sentence in found.sentences]
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
-    lines += [f"% Not all items are in: {' '.join(found.stopped.split())}"] if found.stopped else []
+    lines += (
+        [f"% Incomplete, not all items were rated: {' '.join(found.stopped.split())}"]
+        if found.stopped
+        else []
+    )
     lines += [
         phase0_latex(found.phase0),
         f"% mode: {found.mode}; complete pairs, {intervals_of(found.mode)}; p: McNemar's",

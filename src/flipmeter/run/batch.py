@@ -29,7 +29,7 @@ from flipmeter.study.grid import conditions
 from flipmeter.types import Condition, Model, Problem, Request, canonical_json
 
 LOT = 10_000
-"""How many replies are stored at a time."""
+"""Number of replies stored at a time."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def export_batch(
     remote = [condition for condition in grid if has_endpoint(condition.rater.model)]
     if not remote:
         raise Problem(
-            "no model of the study stands behind an endpoint: those in this process are asked by "
-            "flipmeter run, and need no batch"
+            "no model of the study has an endpoint; flipmeter run asks the models in this "
+            "process and needs no batch"
         )
     known = recall(remote, store)
     notes = _notes(grid, remote, known)
@@ -112,13 +112,14 @@ def _missing(
 
 def _notes(grid: Sequence[Condition], remote: Sequence[Condition], known: Known) -> tuple[str, ...]:
     own = dict.fromkeys(c.rater.name for c in grid if c not in remote)
-    notes = [f"{name} answers in this process and is left to flipmeter run" for name in own]
+    notes = [f"{name} runs in this process and is left to flipmeter run" for name in own]
     for rater in dict.fromkeys(condition.rater for condition in remote):
         wanted = needs(rater.model, rater.decoding, scored=rater.is_scored)
         open_ = [name for name in wanted if name not in known.get(rater.model, {})]
         if open_:
             notes.append(
-                f"whether {rater.name} has {', '.join(open_)} is not known: run `flipmeter examine "
+                f"whether {rater.name} has {', '.join(open_)} is not known: run `flipmeter "
+                f"examine "
                 f"{quote(rater.model.address)}` first, or flipmeter run may want other requests"
             )
     return tuple(dict.fromkeys(notes))
@@ -126,7 +127,7 @@ def _notes(grid: Sequence[Condition], remote: Sequence[Condition], known: Known)
 
 @dataclass(frozen=True)
 class Imported:
-    """What the results of a batch brought: new replies, known ones, errors, and what is left."""
+    """The outcome of importing a batch: new replies, known ones, errors, and open requests."""
 
     n_new: int
     n_known: int
@@ -141,7 +142,7 @@ def import_batch(paths: Sequence[Path], store: Store, folder: Path | None = None
     """
     for path in paths:
         if not path.exists():
-            raise Problem(f"{path} does not exist; name the batch's folder or its result files")
+            raise Problem(f"{path} does not exist; pass the batch's folder or its result files")
     folder = folder or next((path for path in paths if path.is_dir()), paths[0].parent)
     known = read_batch(folder)
     files = [file for path in paths for file in (result_files(path) if path.is_dir() else [path])]

@@ -20,9 +20,9 @@ AXES = ("label_order", "demo_order", "placement", "place_order")
 
 @dataclass(frozen=True)
 class Declared:
-    """What the pipeline of a condition says of its view: `why` what it moves cannot matter.
+    """The pipeline's declaration about the view of a condition: `why` its move cannot matter.
 
-    `orbit` digests all that is shown of an item with so many places; "" where nothing is declared.
+    `orbit` digests everything shown of an item with so many places; "" if nothing is declared.
     """
 
     why: str
@@ -52,7 +52,7 @@ def _why(condition: Condition) -> str:
 
 
 def _orbits(condition: Condition) -> Callable[[Item], str]:
-    """What finds the orbit of an item: items that fill as many places are shown alike."""
+    """A function that finds an item's orbit: items that fill as many places are shown alike."""
     traits, places = open_pipeline(condition.rater.pipeline).traits, condition.task.places
     if traits.turns is None and not traits.forgets:
         return lambda item: ""
@@ -74,7 +74,7 @@ def _as_it_is(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
 
 
 def _shown(view: View, condition: Condition, item: Item, forgotten: frozenset[str]) -> str:
-    """What a prompt under a view shows, and in which order, without what none of them shows."""
+    """The content of a prompt under a view, in order, without axes that no prompt shows."""
     places = condition.task.places
     demos = order_demos(condition.demos, view.demo_order, condition.seed, view.demo_turn)
     moved = place_order(item, places, view.place_order, view.place_turn) if places else ()

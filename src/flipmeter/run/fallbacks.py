@@ -32,11 +32,11 @@ from flipmeter.model.wires.learned import DIALECT, corrections_of
 from flipmeter.types import Condition, Model, Problem, Rater
 
 Known = Mapping[Model, Mapping[str, Capability]]
-"""What is known of every model of a grid, by name, as far as the grid needs it."""
+"""The known capabilities of every model of a grid, by name, as far as the grid needs them."""
 
 
 def recall(grid: Sequence[Condition], store: Store) -> dict[Model, dict[str, Capability]]:
-    """What is known already; nothing is sent."""
+    """The recorded capabilities; nothing is sent."""
     known = {model: _recalled(model, names, store) for model, names in _needed(grid).items()}
     return _with_dialects(grid, known, store)
 
@@ -44,7 +44,7 @@ def recall(grid: Sequence[Condition], store: Store) -> dict[Model, dict[str, Cap
 def _with_dialects(
     grid: Sequence[Condition], known: Mapping[Model, dict[str, Capability]], store: Store
 ) -> dict[Model, dict[str, Capability]]:
-    """What is known, with what endpoints taught about the fields of a body."""
+    """The known capabilities, with the dialects that endpoints taught."""
     found = {model: dict(some) for model, some in known.items()}
     for rater in dict.fromkeys(one.rater for one in grid):
         if dialect := recall_dialect(rater.model, rater.decoding, store):
@@ -53,7 +53,7 @@ def _with_dialects(
 
 
 def learned_since(grid: Sequence[Condition], known: Known, store: Store) -> dict[str, list[str]]:
-    """What endpoints taught while they were asked, by rater."""
+    """The dialects that endpoints taught during the run, by rater."""
     now = _with_dialects(grid, {}, store)
     return {
         model.title: [_told(some[DIALECT])]
@@ -137,7 +137,7 @@ def adapted(
 
 
 def _fit(rater: Rater, found: Mapping[str, Capability]) -> tuple[Rater, list[str]]:
-    """How a rater is asked after all, with a sentence for each thing left out or unsure."""
+    """The rater with its fallbacks, and a sentence for each feature left out or unverified."""
     sentences = [*unsent(rater.model, rater.decoding)]
     if dialect := found.get(DIALECT):
         rater = replace(rater, model=replace(rater.model, corrections=corrections_of(found)))

@@ -77,7 +77,7 @@ class Heard:
 
 
 def doubt(heard: Sequence[Heard]) -> str:
-    """What is wrong with the replies of one rater, "" for nothing; errors of a server say nothing.
+    """The problem with the replies of one rater, "" if there is none; server errors do not count.
 
     Most replies have no label, or one is the name of another class than it stands for.
     """
@@ -93,7 +93,7 @@ def doubt(heard: Sequence[Heard]) -> str:
     for one in some:
         if one.other:
             return (
-                f"the label '{one.label}' stands for '{one.outcome}' and is the name of another "
+                f"the label '{one.label}' means '{one.outcome}' but is the name of another "
                 f"class, '{one.scale.name(one.other)}'; set base: {{label_format: values}}"
             )
     return ""
@@ -135,7 +135,7 @@ async def first_replies(
 
 
 def doubts(heard: Iterable[Heard]) -> dict[Whose, str]:
-    """Which raters cannot be read, and why."""
+    """The unreadable raters, with reasons."""
     by_rater: dict[Whose, list[Heard]] = {}
     for one in heard:
         if one.is_about_an_item:
@@ -168,5 +168,5 @@ def told(reasons: Mapping[Whose, str], juries: Iterable[Jury] = ()) -> str:
     named += [f"panel {name} lacks a member there" for name in lost]
     return (
         f"stopped after the first replies: {'; '.join(named)}. "
-        "`flipmeter try STUDY` shows how replies are read; --anyway asks all the same"
+        "`flipmeter try STUDY` shows how replies are read; --anyway continues regardless"
     )

@@ -18,7 +18,7 @@ Turn = tuple[str, int]
 
 T = TypeVar("T")
 Heard = dict[Place, dict[Turn, dict[str, T]]]
-"""What there is of every item, by where it was asked and whose turn it was."""
+"""The decisions on every item, by condition and member."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Seating:
     def _together(
         self, by_turn: Mapping[Turn, Mapping[str, T]], jury: Jury, repeat: int
     ) -> list[list[T]]:
-        """What all members have, for the items that at least one was asked at this repeat."""
+        """The decisions of all members, for items that at least one was asked at this repeat."""
         own = [by_turn.get((member, repeat), {}) for member in jury.members]
         sides = [
             {**by_turn.get((member, 0), {}), **mine} if member in self.reproducible else mine
@@ -130,7 +130,7 @@ def jury_rater(member: Rater, jury: Jury) -> Rater:
 
 
 def jury_identity(jury: Jury) -> str:
-    """Who answers for a jury."""
+    """The identity of a jury."""
     return f"{jury.by} of {', '.join(jury.members)}"
 
 

@@ -201,7 +201,7 @@ def _lay_out(
 
 
 def _joined(*told: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """What several tell of each rater."""
+    """Notes of several sources, by rater."""
     names = dict.fromkeys(name for one in told for name in one)
     return {name: [line for one in told for line in one.get(name, ())] for name in names}
 
@@ -233,7 +233,7 @@ def _record(
 
 @dataclass
 class _Harvest:
-    """What a run brought in, lot by lot, who answered, and why it ended early, if it did."""
+    """The outcome of a run, lot by lot: rows, answering models, and the reason of an early end."""
 
     decisions: Spill
     calls: Spill
@@ -248,7 +248,7 @@ class _Harvest:
 
     @property
     def stopped(self) -> str:
-        """Why the run is not whole: raters that could not be read, then what ended it."""
+        """Reason why the run is incomplete: unreadable raters, then the cause of its end."""
         return "; ".join(part for part in (self.unread, self.ended) if part)
 
     @property
@@ -259,7 +259,7 @@ class _Harvest:
 
 
 def _heaps(folder: Path, grid: Sequence[Condition], identities: Mapping[Seat, str]) -> _Harvest:
-    """Where the rows of a run go, in the order of its grid however it is cut."""
+    """The sink of a run's rows, in the order of its grid, however it is split."""
     places = grid_places(grid)
     return _Harvest(
         Spill(folder, "decisions", decision_table([]), places),
@@ -383,7 +383,7 @@ def describe(
 
 
 def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
-    """By model what was found of it, as far as the run needed to know."""
+    """The findings on each model, as far as the run needed them."""
     found: dict[str, dict[str, Any]] = {model.title: {} for model in (*known, *tested)}
     parts = [(model, one) for model, some in known.items() for one in some.values()]
     for model, one in [*parts, *tested.items()]:

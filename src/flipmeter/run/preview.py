@@ -61,7 +61,7 @@ class FirstRound:
 
 
 def plan_first_round(study: Study, store: Store, tested: Tested | None = None) -> FirstRound:
-    """What a study asks before anything is known; nothing is sent.
+    """The first requests of a study; nothing is sent.
 
     A model that is known to lack something is not asked for it, as in a run. An engine that no
     self-test has shown to be reproducible counts as one that is not, unless it is told (`tested`).
@@ -122,7 +122,7 @@ def preview(
 
 @dataclass(frozen=True)
 class _Notes:
-    """What a reader of a plan must know of an engine's repeats and of its stored replies."""
+    """Notes on an engine's repeats and its stored replies."""
 
     study: Study
     store: Store
@@ -139,15 +139,15 @@ class _Notes:
 
     def _repeats(self, found: Capability, identities: Sequence[str]) -> str:
         if found.is_there:
-            return f"replies are reproducible ({found.how}), so that few items are repeated"
+            return f"replies are reproducible ({found.how}), so few items are repeated"
         if found.is_there is False:
-            return f"replies are not reproducible ({found.how}), so that every view is repeated"
+            return f"replies are not reproducible ({found.how}), so every view is repeated"
         passed = replace(found, is_there=True)
         best = plan_first_round(self.study, self.store, dict.fromkeys(self.first.tested, passed))
         n_fewer = self._n_asked(self.first, identities) - self._n_asked(best, identities)
         fewer = f" and, if they are, asks {n_fewer:,} requests fewer" if n_fewer else ""
         return (
-            f"whether replies are reproducible is {found.how}, so that every view counts as "
+            f"whether replies are reproducible is {found.how}, so every view counts as "
             f"repeated; `flipmeter run` tests it first{fewer}"
         )
 
@@ -159,7 +159,7 @@ class _Notes:
         missing = (r for r in self.first.plan.requests if r.key not in self.stored)
         old = [replace(r, model=former).key for r in missing if r.model in identities]
         if n := len(self.store.among(old)):
-            yield f"{n:,} stored replies were computed otherwise ({former}) and are asked again"
+            yield f"{n:,} stored replies have other settings ({former}); they are requested again"
 
 
 def _power(study: Study, claim: str, grid: Sequence[Condition]) -> Iterator[PowerPlan]:

@@ -25,7 +25,7 @@ from flipmeter.run.interim import Interim
 from flipmeter.types import Reply, Request
 
 QUIET_SECONDS = 30.0
-"""How often a line is written where there is no terminal to draw on."""
+"""Interval between lines if there is no terminal."""
 
 
 class _Speed(ProgressColumn):
@@ -92,7 +92,7 @@ class Meter:
             self._line("; ".join(filter(None, (self._progress(done), self.interim.text))))
 
     def _progress(self, done: int) -> str:
-        """How far the run is, and when it would end at this speed."""
+        """Progress of the run, and its estimated end."""
         in_all = max(self._n_planned, self._ledger.wanted)
         speed = self._ledger.asked / max(time.monotonic() - self._started, 1e-9)
         left = max(in_all - done, 0) / speed if speed else 0.0

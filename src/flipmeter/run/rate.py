@@ -27,7 +27,7 @@ from flipmeter.types import (
 )
 
 LOT = 4000
-"""How many decisions are held in memory with all that they rest on."""
+"""Number of decisions in memory with their calls."""
 
 DRAWS_APART = 1_000
 """Added to the repeat with each draw: no draw of one repeat is a reply of another."""
@@ -120,7 +120,7 @@ class Rating:
         return own, tuple(shared)
 
     def _draws(self, condition: Condition) -> list[Callable[[Prompt, int], Request]]:
-        """What makes the request for a prompt, and those for each draw of it."""
+        """The factory of the request for a prompt, and of those for its draws."""
         rater = condition.rater
         forms = [rater.decoding, *[rater.decoding.drawn] * rater.n_draws]
         identity = self.identities[seat(condition)]

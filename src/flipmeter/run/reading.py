@@ -17,13 +17,12 @@ def open_run(paths: Sequence[Path], scale: TableScale = ()) -> Run:
     tables = [path for path in paths if path.is_file() or path.suffix.lower() in ENDINGS]
     if tables and len(paths) > 1:
         raise Problem(
-            f"{tables[0]} is a table of predictions, and only run folders add up; put all answers "
+            f"{tables[0]} is a table of predictions, and only run folders can be joined; put "
+            f"all answers "
             "into one table, with a column `model`, `dataset` or `seed` that tells them apart"
         )
     if tables:
         return read_predictions(tables[0], scale)
     if scale:
-        raise Problem(
-            f"--scale is for a table of predictions; {paths[0]} is a run and knows its own"
-        )
+        raise Problem(f"--scale is for a table of predictions; {paths[0]} is a run and has its own")
     return joined([Run(path) for path in paths])

@@ -12,7 +12,7 @@ from flipmeter.study.grid import conditions, is_settled
 from flipmeter.types import Condition, Dataset, Model, Rater
 
 Tested = Mapping[Model, Capability]
-"""What is known of the engines in this process that may be reproducible."""
+"""The known reproducibility of the engines in this process."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def lay_out(
 
 
 def recall_settled(raters: Sequence[Rater], store: Store) -> dict[Model, Capability]:
-    """What is known of the engines of some raters; no weights are loaded."""
+    """The known reproducibility of some raters' engines; no weights are loaded."""
     return {model: recall_reproducible(model, store) for model in _engines(raters)}
 
 
@@ -60,7 +60,7 @@ async def learn_settled(
     on_fetch: Fetched | None = None,
     on_test: Fetched | None = None,
 ) -> dict[Model, Capability]:
-    """What is known of the engines of some raters; those not tested yet are tested now."""
+    """The reproducibility of some raters' engines; those not tested yet are tested now."""
     return {
         model: await learn_reproducible(model, store, progress=on_fetch, on_test=on_test)
         for model in _engines(raters)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 TRIED = 3
-"""Items that are asked unless told."""
+"""Default number of items."""
 
 
 @dataclass(frozen=True, repr=False)

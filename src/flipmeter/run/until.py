@@ -54,7 +54,7 @@ class Until:
             return ""
         return (
             f"{self}; {n_left:,} of {self.n_decisions:,} decisions were not needed; other "
-            "intervals are not made for stopping"
+            f"intervals do not allow for stopping"
         )
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Until:
 def watch_claim(
     study: Study, grid: Sequence[Condition], reproducible: Sequence[str] = ()
 ) -> Until | None:
-    """What looks at the claim of a study; one that cannot be shown is refused."""
+    """The watcher of a study's claim; a claim that cannot be shown is refused."""
     if study.until is None:
         return None
     claim = read_claim(study.until)
@@ -126,7 +126,7 @@ def _shared_items(
 
 
 def _looks(items: Sequence[Item], block: int) -> tuple[int, ...]:
-    """How many clusters the items have by the end of each block."""
+    """Number of clusters by the end of each block."""
     clusters = [item.cluster or item.id for item in items]
     return tuple(len(set(clusters[:end])) for end in looks_of(block, len(items)))
 
@@ -144,6 +144,6 @@ def _notes(
     if looks[-1] < len(items):
         yield f"{len(items)} items in {looks[-1]} clusters: one pair of each cluster counts"
     if len(study.seeds) > 1:
-        yield "one pair of each item counts, so that more seeds add no power"
+        yield "one pair of each item counts, so more seeds add no power"
     if claim.beyond_noise:
-        yield "power beyond noise is that of a rater without noise; a noisy one needs more items"
+        yield "power beyond noise assumes a rater without noise; a noisy one needs more items"

@@ -75,7 +75,7 @@ _NOT_ASKED: dict[str, Any] = {
     "model": {"key"},
     "panel": {"of": {"__all__": {"key"}}},
 }
-"""What cannot change an answer."""
+"""Keys that cannot change an answer."""
 
 
 class EstimateEntry(Strict):
@@ -100,7 +100,7 @@ class EstimateEntry(Strict):
 
 
 class SelectedOn(BaseModel):
-    """What a rater was selected on: the run, how many it was chosen from, and what is known of it.
+    """The evidence for a selection: the run, the number of candidates, and the estimates.
 
     `held_out` was measured on items that the choice was not made on; the other estimates are those
     of the best of many, which is partly luck, with intervals that hold for all candidates together.
@@ -161,7 +161,7 @@ class ConfirmedContrast(Strict):
 
 
 class ConfirmedOn(Strict):
-    """What a confirmation found; `rater` is the digest of the card that was asked.
+    """The result of a confirmation; `rater` is the digest of the tested card.
 
     No number is corrected for the choice, which did not see these items. `attempt` counts
     confirmations of this card: each has its own chance of an error.
@@ -305,7 +305,7 @@ class Card(BaseModel):
         return found is not None and found.word == "stable" and found.rater == self.digest
 
     def condition(self) -> Condition:
-        """How items are asked under the base view; it has none yet."""
+        """The condition of items under the base view, without items."""
         task = self.task.task
         demos = _items(self.demos, task.scale, "demo")
         if open_pipeline(self.pipeline).traits.needs_demos and not demos:
@@ -315,7 +315,7 @@ class Card(BaseModel):
         return Condition(self.rater, "", task, self.seed, view, demos, (), calibration=calibration)
 
     def conditions(self) -> list[Condition]:
-        """How items are asked of the model, or of every member of a panel."""
+        """The conditions of the model, or of every member of a panel."""
         own = self.condition()
         return [replace(own, rater=self._rater(one)) for one in self.members]
 
@@ -327,7 +327,7 @@ class Card(BaseModel):
         return expand(names, len(task.scale), shots=len(self.demos), n_places=n_places)
 
     def world(self, folder: Path = Path(), data_dir: Path | None = None) -> World | None:
-        """What a simulated rater knows: the dataset that it was selected on."""
+        """The knowledge of a simulated rater: the dataset that it was selected on."""
         simulated = [one.model for one in self.members if is_simulated(self._rater(one).model)]
         if not simulated:
             return None

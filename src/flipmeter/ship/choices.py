@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 def findings(run: Run, *, with_items: bool = True) -> Findings:
-    """Everything that a report shows: what was found, what to use, and what to do next."""
+    """The content of a report: findings, recommendation and next steps."""
     found = gather(run) if with_items else gather_numbers(run)
     choices = choices_of(run)
     return replace(found, choices=choices, next_steps=next_steps(run, choices))
 
 
 def choices_of(run: Run) -> list[Choice]:
-    """What to use on each dataset: the best shown to flip less than the margin allows."""
+    """The recommendation per dataset: the best configuration shown to flip less than the margin."""
     names = run.tally.filter(level="")["dataset"].unique(maintain_order=True)
     return [_choice(run, str(name)) for name in names]
 

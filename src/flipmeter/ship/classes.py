@@ -65,11 +65,11 @@ class Classes:
 
     @property
     def scale(self) -> ScaleSpec:
-        """What a task is about."""
+        """The vocabulary of a task."""
         return self.names
 
     def stratum(self, item: Item) -> Rank | None:
-        """Which items are drawn from as alike: those of one class."""
+        """The strata for sampling: items of one class."""
         return item.gold
 
     def are_same(self, given: Any, gold: Any) -> bool:
@@ -201,7 +201,7 @@ def _names(labels: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _name(label: Any) -> str:
-    """What a prompt calls a class: the number 1.0 is 1."""
+    """The name of a class in a prompt: the number 1.0 is 1."""
     return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 

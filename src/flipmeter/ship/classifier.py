@@ -371,13 +371,13 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def agreement_(self) -> Floats:
-        """How far the positions agreed on every text of the last prediction."""
+        """Share of agreeing positions for every text of the last prediction."""
         check_is_fitted(self, "card_")
         return np.array([one.agreement for one in self._last.get("rated", ())], dtype=np.float64)
 
     @property
     def faults_(self) -> list[str]:
-        """Why texts of the last prediction have no class, "" where they have one."""
+        """Faults of the texts of the last prediction, "" for those with a class."""
         check_is_fitted(self, "card_")
         return [one.decision.fault or "" for one in self._last.get("rated", ())]
 
@@ -451,7 +451,7 @@ def _usual(names: Sequence[str]) -> dict[str, str]:
 
 
 def _parameters(card: Card) -> dict[str, Any]:
-    """What a card says as the parameters of an estimator."""
+    """The parameters of an estimator from a card."""
     # A card that does not say so means the default of all cards, not ours for numbers.
     style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}

@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What is labelled: a file, the columns of an item's fields, and what is kept of a row.
+    """The input of classify: a file, the columns of an item's fields, and the columns to keep.
 
     Without a column `text`, the text is made of the further fields. All columns are kept unless
     `keep` names some. `abstain_below` is the share of positions that must agree; a row with less
@@ -228,7 +228,7 @@ def _item(job: Job, record: Record) -> Item:
 
 
 def _fault(card: Card, job: Job, record: Record) -> str:
-    """Why a row cannot be rated, "" if it can; its last options may be empty."""
+    """Reason why a row cannot be rated, "" if it can; its last options may be empty."""
     if record.fault:
         return "malformed"
     places = card.task.places
@@ -270,7 +270,7 @@ def _usd(card: Card, usage: Usage) -> float | None:
 
 
 def _about(card: Card, job: Job) -> dict[str, Any]:
-    """What must be the same for an output to be continued."""
+    """The settings that must be the same to continue an output."""
     return {
         "rater": card.digest,
         "source": job.source.name,

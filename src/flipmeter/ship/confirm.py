@@ -34,7 +34,7 @@ from flipmeter.study.grid import conditions, contrasts_in
 from flipmeter.types import Condition, Contrast, Dataset, Problem
 
 PROMPT = "card.md"
-"""What the prompt file of a card is called in the study of its confirmation."""
+"""Name of a card's prompt file in the study of its confirmation."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,7 +258,7 @@ def _refuse_fixed(
 
 
 def _missing(run: Run) -> str:
-    """What a run lacks to be whole."""
+    """The missing part of an incomplete run."""
     if run.stopped:
         return run.stopped
     failed = int(run.tally["error"].sum())
@@ -325,6 +325,6 @@ def _entry(limit: float, found: Verdict) -> ConfirmedContrast:
 
 
 def _score(run: Run, by: By) -> EstimateEntry:
-    """How good the rater is on these items."""
+    """The scores of the rater on these items."""
     (found,) = standings(read_field(run.parts.decisions, (), by=by, cost="none"))
     return EstimateEntry.of(found.score)

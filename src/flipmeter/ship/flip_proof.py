@@ -10,7 +10,7 @@ from flipmeter.ship.card import Card
 from flipmeter.types import Item, Problem, Task
 
 CHEAPEST = ("orbit", "orbit(places:reversal)", "orbit(places:rotations)", "cumulative", "labelwise")
-"""What is tried in turn: 2 calls, then as many as there are options, 4 (M - 1), and 4M."""
+"""Pipelines tried in turn: 2 calls, then the number of options, 4 (M - 1), and 4M."""
 
 
 def flip_proof(card: Card, names: Sequence[str]) -> Card:

@@ -28,11 +28,11 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Word = Literal["stable", "flips", "unreadable", "inconclusive"]
 WILD = "*?["
 DRIFT = 0.05
-"""How much worse flips and accuracy may get since another run, unless a gate says so itself."""
+"""Default limits on how much worse flips and accuracy may get since another run."""
 
 
 class Drift(Strict):
-    """How much worse each number may get since another run.
+    """Limits on how much worse each number may get since another run.
 
     `more` has the limits that plug-ins add; a gate file names them like any other.
     """

@@ -17,9 +17,9 @@ STUDY = "STUDY.yaml"
 
 
 def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = STUDY) -> list[NextStep]:
-    """What to do about what a run found; `choices` are what the selection says about it.
+    """Suggested next steps for a run; `choices` are the selections among its configurations.
 
-    `study` is what stands for the study in commands, with the options that it was run with.
+    `study` is the study in commands, with the options of the run.
     """
     steps = _steps(run, choices, study)
     is_table = isinstance(run, Predictions)  # answers that exist: no study asks for more
@@ -69,7 +69,7 @@ def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
 
 
 def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    """How many items would settle half of what is open, and all of it."""
+    """Number of items that would settle half of the open contrasts, and all of them."""
     still_open = measured.filter(word="inconclusive")
     needed = sorted(still_open["n_needed"].drop_nulls().to_list())
     if not needed:

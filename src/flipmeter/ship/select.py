@@ -65,7 +65,7 @@ ALL = "*"
 
 @dataclass(frozen=True, repr=False)
 class Selection(Printed):
-    """What a run says about its configurations on one dataset, and the one that is chosen.
+    """The configurations of a run on one dataset, with the choice among them.
 
     Where flips of the contrasts in `flip_proof` must be ruled out, `can_flip` are the candidates
     that were left out because they are not.

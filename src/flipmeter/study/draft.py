@@ -45,7 +45,7 @@ LONGEST_DEMOS = 12_000
 LONGEST_TEXT = 16_000
 RARE = 10
 MOST_ODD = 5
-"""How many labels that are no class are named."""
+"""Number of unknown labels listed."""
 
 Ask = Callable[[str, str], str]
 """Put a question with a proposed answer to the user and return what they say."""
@@ -316,7 +316,7 @@ def _number(value: object) -> int | float:
 
 
 def _task_words(text: str, label: str | None, scale: Sequence[object]) -> dict[str, str]:
-    """What a prompt calls things, after the columns: the words of the data are in its language."""
+    """The vocabulary of a prompt, from the column names, which are in the language of the data."""
     column = label or "class"
     plain = read_labels(list(scale), column=column).task
     if plain.title == Task.title:

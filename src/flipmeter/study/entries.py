@@ -232,7 +232,7 @@ class DemosEntry(Strict):
 
 
 class BudgetEntry(Strict):
-    """What one run of the command may spend at most; the next one continues."""
+    """The most that one run of the command may spend; the next one continues."""
 
     calls: int | None = Field(None, ge=1)
     tokens: int | None = Field(None, ge=1)
@@ -255,7 +255,7 @@ def read_mapping(path: Path, missing: str, otherwise: str) -> dict[str, Any]:
 
 
 def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseModel]]) -> str:
-    """Say what is wrong with a file; a key that is not there is held against those of `kinds`."""
+    """The error message for a file; an unknown key is compared with those of `kinds`."""
     lines = []
     for one in error.errors():
         if one["loc"][-1:] == ("str",) and isinstance(one["input"], Mapping):

@@ -79,7 +79,7 @@ class Level:
 
 
 class Study(BaseModel):
-    """What is asked of whom: models x datasets x seeds x styles x views."""
+    """An experiment: models x datasets x seeds x styles x views."""
 
     model_config = STRICT
 
@@ -247,7 +247,7 @@ class Study(BaseModel):
 
     @property
     def extract(self) -> Extract | None:
-        """Where replies have their label, None for anywhere."""
+        """The place of the label in replies, None for anywhere."""
         return Extract(**self.answer) if self.answer else None
 
     @model_validator(mode="after")
@@ -368,7 +368,7 @@ class Study(BaseModel):
         }
 
     def changes(self) -> dict[str, Mapping[str, Any]]:
-        """What every level changes from the base, by the factors that the study names.
+        """The changes of every level from the base, by the study's factors.
 
         A prompt file brings its own labels and shots: its style differs in more than it names.
         """
@@ -418,11 +418,11 @@ class Study(BaseModel):
 
     @property
     def n_draws(self) -> int:
-        """How many replies are drawn and counted for the probabilities of labels."""
+        """Number of sampled replies for label probabilities."""
         return self.score_samples if self.scores == "sampled" else 0
 
     def raters(self, level: Level | None = None) -> list[Rater]:
-        """The raters at a level, at the base unless told."""
+        """The raters at a level, by default at the base."""
         level = level or self.base_level
         models = [entry.model_for(self.min_interval) for entry in self.entries]
         titles = [model.title for model in models]
@@ -455,7 +455,7 @@ class Study(BaseModel):
 
 
 CONFIG = "config"
-"""What the name of a level begins with that changes several factors at once."""
+"""Prefix of levels that change several factors at once."""
 
 BUILT_IN = "built-in"
 """The level of the factor `prompt` that is not a file."""

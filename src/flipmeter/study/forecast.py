@@ -41,7 +41,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Duration:
-    """How long something takes and how that is known; a floor is a lower bound."""
+    """A duration and its source; a floor is a lower bound."""
 
     seconds: float
     source: str
@@ -72,7 +72,7 @@ class Forecast:
 
     @property
     def prompt_tokens_new(self) -> int:
-        """What is left of the prompt tokens where a prefix cache holds what was sent."""
+        """Prompt tokens that remain with a prefix cache."""
         return round(self.cost.characters_new / self.characters_per_token)
 
     @property
@@ -82,7 +82,7 @@ class Forecast:
 
     @property
     def usd_saved_by_cache(self) -> float | None:
-        """What the vendor's prefix cache is expected to save, less what it costs to fill."""
+        """The expected saving by the vendor's prefix cache, less the cost of filling it."""
         price, caching, cost = self.quote.price, self.caching, self.cost
         if price is None or caching is None:
             return None

@@ -121,7 +121,7 @@ def _notes(seen: Preview) -> Iterator[str]:
 
 
 def _by_words(seen: Preview, say_of: Callable[[Forecast], str]) -> dict[str, str]:
-    """What is said with the models it is said of, which are not named if they are all."""
+    """A note with the models it applies to, omitted if it applies to all."""
     found: dict[str, list[str]] = {}
     for forecast in seen.forecasts:
         if forecast.cost.to_ask:
@@ -140,7 +140,7 @@ def _token_words(forecast: Forecast) -> str:
 
 
 def _cache_words(forecast: Forecast) -> str:
-    """What the vendor's prefix cache is expected to do, "" where it is not known to have one."""
+    """The expected effect of the vendor's prefix cache, "" if it is not known to have one."""
     caching, n_cached = forecast.caching, forecast.prompt_tokens_cached
     if caching is None:
         return ""
@@ -169,7 +169,7 @@ def _time_words(forecast: Forecast) -> str:
 
 
 def power_tables(plan: PowerPlan) -> Iterator[RenderableType]:
-    """When a claim is looked at on a dataset, what settles it, and how often it does."""
+    """The looks at a claim on a dataset, their boundaries, and the power."""
     yield ""
     if not plan.is_reachable:
         yield (

@@ -122,7 +122,7 @@ def exchange_hint(name: str, found: Sequence[str]) -> str:
 def _refuse_repeats(names: Sequence[object], what: str, remedy: str) -> None:
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
-        raise Problem(f"{what}: {repeated[0]!r} stands there more than once; {remedy}")
+        raise Problem(f"{what}: {repeated[0]!r} appears more than once; {remedy}")
 
 
 def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
@@ -361,7 +361,7 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
 
 
 def _n_calibration(study: Study, dataset: Dataset) -> int:
-    """How many items of a dataset are held out for calibration."""
+    """Number of items of a dataset held out for calibration."""
     levels = study.levels_on(dataset.name).values()
     traits = (open_pipeline(level.pipeline).traits for level in levels)
     return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
@@ -444,7 +444,7 @@ def _limits(study: Study, n_classes: int) -> dict[str, int]:
 def worlds(
     study: Study, datasets: Sequence[Dataset], grid: Sequence[Condition]
 ) -> dict[str, World]:
-    """What simulated raters know, by dataset: the latent score of every text in it."""
+    """The knowledge of simulated raters by dataset: the latent score of every text."""
     if not any(is_simulated(rater.model) for rater in study.raters()):
         return {}
     merged = {d.name: d for dataset in datasets for d in merged_datasets(study, dataset)}

@@ -14,12 +14,12 @@ from flipmeter.data.tables import Table
 from flipmeter.types import Places, Problem, Scale
 
 ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "summary")
-"""What columns are called whose texts a judge compares; other twins are options of a question."""
+"""Common names of columns whose texts a judge compares; other twins are options of a question."""
 
 
 @dataclass(frozen=True)
 class ComparedColumns:
-    """What a table shows of a comparison: its columns, and the part of a dataset that says so."""
+    """The comparison in a table: its columns, and the dataset entry for it."""
 
     label: str | None
     keys: dict[str, object]
@@ -28,7 +28,7 @@ class ComparedColumns:
 
 
 def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None:
-    """How a study compares the columns that look exchangeable, None if it cannot be told."""
+    """The comparison of columns that look exchangeable, None if there is no clear one."""
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
         return _judged(table, tuple(found))
     return _asked(table, tuple(found))

@@ -42,7 +42,7 @@ def make_rater(
 
 
 LAST_LABEL = Extract(regex=r"(?is).*\blabel\b\W*?[:=]\s*(?P<label>[^\n]+)")
-"""Where a reply has its label that gives its reasons first."""
+"""The place of the label in a reply that begins with reasoning."""
 LONGEST_REASONS = 1024
 """Tokens of a reply with reasons, unless a study says how many."""
 
@@ -59,7 +59,7 @@ ENDS_IN_A_QUESTION = ("pairwise", "listwise_compare", "listwise_relabel")
 def _decoding(
     entry: DecodingEntry, model: Model, style: Style, pipeline: str, mode: Mode
 ) -> Decoding:
-    """Stop raw text at the end of its line unless told otherwise or the paper is followed.
+    """Stop raw text at the end of its line, unless set otherwise or in paper mode.
 
     A raw-text model goes on after its label with one more example. Behind a question it begins
     with a line break, and a stop there would leave nothing to read.

@@ -156,7 +156,7 @@ def _gold(grid: ItemGrid, key: Key, about: Mapping[str, Any]) -> str:
 
 
 def item_address(run: str, key: Key, sought: Sought) -> str:
-    """Where an item is shown; what begins with _ leads back to the list it was in."""
+    """The address of an item; parameters that begin with _ lead back to its list."""
     told = {"dataset": key[0], "item": key[1]}
     back = {**sought.filters, "order": sought.order}
     return f"/run/{run}/item?" + urlencode(

@@ -20,17 +20,17 @@ from flipmeter.view.folders import Stamp
 from flipmeter.view.item_pages import one_of, read_page
 
 PAGE = 50
-"""How many flips stand on a page."""
+"""Number of flips per page."""
 ORDERS = {"": "as in the study", "distance": "farthest first", "item": "by item"}
 KEY = (*SAME, "contrast")
-"""What tells one flip from all others."""
+"""The keys that identify a flip."""
 
 GOES_BY = {
     **{name: pl.col(name) for name in TITLES},
     "distance": DISTANCE,
     "fault": pl.when(pl.col("fault") != "").then("fault").otherwise("fault_b"),
 }
-"""What a filter goes by; 'base' and 'none' are empty there."""
+"""The column of each filter; 'base' and 'none' are empty there."""
 
 
 @dataclass(frozen=True)

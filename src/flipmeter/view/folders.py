@@ -21,20 +21,20 @@ from flipmeter.run.record.joined import joined
 from flipmeter.types import Problem
 
 DEPTH = 3
-"""How far below a folder runs are looked for."""
+"""Depth below a folder to which runs are searched."""
 SMALL = 50_000
 """A run of so many decisions may be read whole: it takes less than a second."""
 TELLING = (MANIFEST, *OLD, PROGRESS)
 """A folder with one of these is a run folder, if perhaps a damaged one."""
 AND = ","
-"""What stands between the names of runs that are looked at as one; no name has it."""
+"""Separator between the names of joined runs; no name contains it."""
 
 WHERE = ("rater", "dataset", "contrast")
 Where = tuple[str, ...]
 """Rater, dataset and contrast."""
 
 Stamp = tuple[tuple[int, int], ...]
-"""When the files of a run were written, and how large they are: equal stamps, equal results."""
+"""Modification times and sizes of a run's files: equal stamps, equal results."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class RunFolders:
         for root in self.roots:
             if not root.is_dir():
                 raise Problem(
-                    f"no folder {root} to view; name a run folder or a folder of them, or make a "
+                    f"no folder {root}; pass a run folder or a folder of runs, or make a "
                     "first run with `flipmeter demo`"
                 )
 

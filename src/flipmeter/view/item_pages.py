@@ -19,7 +19,7 @@ from flipmeter.types import Contrast, Problem
 from flipmeter.view.folders import Stamp
 
 PAGE = 30
-"""How many items stand on a page."""
+"""Number of items per page."""
 ORDERS = {
     "": "most disagreement first",
     "distance": "farthest first",
@@ -31,10 +31,10 @@ SHOWN = {
     "": "all",
     "flipped": "flipped",
     "agreed": "never flipped",
-    "unread": "not read under some view",
+    "unread": "unreadable under some view",
 }
 WHOSE = ("rater", "dataset", "level")
-"""What narrows the conditions that are laid side by side."""
+"""Filters of the conditions shown side by side."""
 LANE = ("rater", "level", "seed", "repeat")
 """Whose one answer under every view it is."""
 FILTERS = (*WHOSE, "contrast", "show", "q", "by", "slice")
@@ -42,7 +42,7 @@ FILTERS = (*WHOSE, "contrast", "show", "q", "by", "slice")
 
 @dataclass(frozen=True)
 class Sought:
-    """Which items somebody wants to see, in which order, and which page of them, from 1."""
+    """A selection of items: filters, an order, and a page from 1."""
 
     filters: Mapping[str, str] = field(default_factory=dict, hash=False)
     order: str = ""
@@ -84,7 +84,7 @@ def read_page(query: Mapping[str, str]) -> int:
 class ItemGrid:
     """The items of a run; `stamp` says which state of its files is meant.
 
-    It is kept for long: nobody should read the tables of this `run` whole.
+    It is kept for long: the tables of this `run` should not be read whole.
     """
 
     run: Run
@@ -100,7 +100,7 @@ class ItemGrid:
 
     @property
     def columns(self) -> ItemColumns:
-        """What items can be sliced by."""
+        """Columns to slice items by."""
         return _columns(self)
 
     @property
@@ -125,7 +125,7 @@ class ItemGrid:
         return _found(self, tuple(sorted(sought.filters.items())), sought.order)
 
     def cells(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
-        """What some items were called under all conditions that fit."""
+        """The answers to some items under all matching conditions."""
         names = (*KEY, "view", *LANE, "rank", "fault", "n_classes")
         return (
             self.narrowed(sought.filters)

@@ -17,11 +17,11 @@ from flipmeter.types import Problem
 from flipmeter.view.folders import said
 
 KEPT = 16
-"""How many results are kept."""
+"""Number of results kept."""
 PATIENCE = 1.0
 """Seconds that a page waits for a result before it says that it is being made."""
 SOON = 0.1
-"""What large work gets of that: it is never done so soon."""
+"""The wait for large work: it is never done so soon."""
 
 
 @dataclass
@@ -69,7 +69,9 @@ class Jobs:
             theirs.close()  # or its end would never be heard of
             result, problem = await asyncio.to_thread(ours.recv)
         except EOFError:
-            raise Problem("the process that made this was ended; is there enough memory?") from None
+            raise Problem(
+                "the process that made this was killed; is there enough memory?"
+            ) from None
         finally:
             ours.close()
             self._processes.discard(process)

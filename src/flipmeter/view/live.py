@@ -17,7 +17,7 @@ from flipmeter.run.record.heartbeat import Beat, Door
 
 @dataclass(frozen=True)
 class Live:
-    """What is said of a run in progress; `facts` are (id, title, text)."""
+    """The status of a run in progress; `facts` are (id, title, text)."""
 
     is_alive: bool
     state: str
@@ -45,7 +45,7 @@ def describe(beat: Beat) -> Live:
             ("rate", "Rate", _rate(beat, done)),
             ("cost", "Cost", _cost(beat)),
             ("errors", "Errors", f"{beat.failed:,} after retries, {beat.retried:,} retried"),
-            ("decided", "Decided", f"{beat.decided:,} decisions, lot by lot"),
+            ("decided", "Decided", f"{beat.decided:,} decisions, batch by batch"),
             ("faults", "Faults", _faults(beat)),
         ],
         [_door(door) for door in beat.doors],
@@ -57,8 +57,8 @@ def _state(beat: Beat) -> str:
     if beat.is_alive:
         return f"running since {clock(beat.started)}"
     return (
-        f"killed: last heard of at {clock(beat.seen)}; what was answered is stored, run it again "
-        "to go on"
+        f"killed: last heartbeat at {clock(beat.seen)}; replies so far are stored; run it again "
+        f"to continue"
     )
 
 
@@ -74,7 +74,7 @@ def _rate(beat: Beat, done: int) -> str:
 def _cost(beat: Beat) -> str:
     tokens = f"{beat.prompt_tokens:,} + {beat.completion_tokens:,} tokens"
     if beat.usd is None:
-        return f"{tokens}; no price named"
+        return f"{tokens}; no price set"
     most = "at most " if beat.is_dearest else ""
     left = max(beat.planned - beat.stored - beat.asked, 0)
     if not beat.is_alive or not beat.asked or not left:

@@ -94,7 +94,7 @@ class Library:
             [Cell(view, view, "code"), count(repeat), Cell(self._answer(key, rank, fault), rank)]
             for view, repeat, rank, fault in self.flips.views(key).iter_rows()
         ]
-        title = "What the item was called under every view"
+        title = "Answers under every view"
         return Grid(title, ["view", "repeat", "answer"], [RowGroup(rows)])
 
     def _answer(self, key: Mapping[str, Any], rank: int, fault: str) -> str:

@@ -44,7 +44,7 @@ HEADERS = {
 }
 LOCAL = "localhost"
 LIBRARIES = 8
-"""How many runs have their data at hand."""
+"""Number of runs with their data in memory."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -129,7 +129,7 @@ class Viewer:
         """Refuse names that others may have pointed at us (DNS rebinding); numbers are no names."""
         name = request.url.host or ""
         if name not in (LOCAL, self._host) and not _is_address(name):
-            raise web.HTTPForbidden(reason=f"this is not {name[:80]}; ask for {self._host}")
+            raise web.HTTPForbidden(reason=f"this server is not {name[:80]}; use {self._host}")
 
     # --- pages --------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Viewer:
         """Lead to the page of the runs that were ticked on the list."""
         names = request.query.getall("run", [])
         if not names:
-            raise Problem("no run is ticked; go back and tick those to be read as one")
+            raise Problem("no run is ticked; go back and tick the runs to join")
         address = f"/run/{self._find(AND.join(names)).name}"
         return web.Response(status=303, headers={"Location": address})
 
@@ -286,7 +286,7 @@ class Viewer:
         entries, names = self._shelf.entries(), name.split(AND)
         for one in names:
             if one not in entries:
-                raise NotHere(f"no run is called '{one}' here; see the list of those there are")
+                raise NotHere(f"no run named '{one}'; see the list of runs")
         return ChosenRuns(tuple(entries[one] for one in names))
 
 
@@ -338,7 +338,7 @@ def _are_small(*runs: ChosenRuns) -> bool:
 
 
 def _back(query: Mapping[str, str]) -> dict[str, str]:
-    """What an address says of the list that led to it: whatever begins with _."""
+    """Parameters of an address about the list that led to it: those that begin with _."""
     return {name[1:]: value for name, value in query.items() if name.startswith("_")}
 
 
@@ -432,7 +432,7 @@ def _flip_page(chosen: ChosenRuns, key: Mapping[str, Any], told: Mapping[str, st
 def _beside(
     chosen: ChosenRuns, key: Mapping[str, Any], wanted: Wanted, place: int
 ) -> tuple[str, str]:
-    """Where the flips before and after one are shown; nowhere if it is not at its place."""
+    """The addresses of the flips before and after one; none if it is not in its list."""
     flips = _library(chosen, wanted).flips
     start = max(place - 1, 0)
     rows = flips.some(wanted, start, 3 if place else 2).select(KEY).rows(named=True)
@@ -445,7 +445,7 @@ def _beside(
 
 
 def _address(chosen: ChosenRuns, key: Mapping[str, Any], wanted: Wanted, place: int) -> str:
-    """Where a flip is shown; what begins with _ leads back to the list it was in."""
+    """The address of a flip; parameters that begin with _ lead back to its list."""
     told = {f"_{name}": value for name, value in (wanted.asked | {"n": str(place)}).items()}
     return f"/run/{chosen.name}/flip?" + urlencode({**key, **told})
 

@@ -21,7 +21,7 @@ from flipmeter.view.folders import ChosenRuns
 from flipmeter.view.item_pages import WHOSE, ItemGrid, Sought
 
 MARKS = {"higher": "flips", "lower": "stable"}
-"""How a slice is drawn that differs from the rest."""
+"""The style of a slice that differs from the rest."""
 EVERY = "all"
 """The level that stands for all of them."""
 

@@ -42,7 +42,7 @@ class Classes:
         return f"k{1 + round((SHADES - 1) * (rank - 1) / max(self.n_ranks - 1, 1))}"
 
     def sign(self, rank: int) -> str:
-        """What stands in a tick: a short name or score, else the rank; × where nothing was read."""
+        """The content of a tick: a short name or score, else the rank; × if unreadable."""
         if rank <= 0:
             return "×"
         if self.scale is not None and self.scale.span is not None:

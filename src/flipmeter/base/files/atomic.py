@@ -66,7 +66,7 @@ def refuse_link(path: Path) -> None:
     if path.is_symlink() and not _is_device(path):
         raise Problem(
             f"{path} is a symbolic link to {path.readlink()}, which is not followed; remove it, "
-            "or name the file itself"
+            f"or use the file itself"
         )
 
 

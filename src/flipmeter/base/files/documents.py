@@ -71,13 +71,15 @@ def _check_shape(text: str, where: str) -> None:
 
 
 def _size(event: Any, sizes: dict[str, int], where: str) -> int:
-    """How many values an alias or a scalar stands for; a scalar may be an anchor."""
+    """Number of values of an alias or a scalar; a scalar may be an anchor."""
     if isinstance(event, yaml.ScalarEvent):
         sizes |= {event.anchor: 1} if event.anchor else {}
         return 1
     if event.anchor not in sizes:
         line = 1 + (event.start_mark.line if event.start_mark else 0)
-        raise Problem(f"{where}, line {line}: no value named '*{event.anchor}' stands before it")
+        raise Problem(
+            f"{where}, line {line}: no value named '*{event.anchor}' is defined before it"
+        )
     return sizes[event.anchor]
 
 
@@ -94,7 +96,7 @@ def _check_nodes(root: yaml.Node | None, where: str) -> None:
             for key in _repeated(node):
                 line = key.start_mark.line + 1
                 raise Problem(
-                    f"{where}, line {line}: '{key.value}' stands twice; leave one of them"
+                    f"{where}, line {line}: '{key.value}' appears twice; keep one of them"
                 )
             waiting += [part for pair in node.value for part in pair]
         elif isinstance(node, yaml.SequenceNode):
@@ -130,8 +132,8 @@ def text_lines(path: Path, newline: str = "\n") -> Iterator[str]:
             line = file.readline(ROW_LENGTH + 1)
             if len(line) > ROW_LENGTH:
                 raise Problem(
-                    f"{path}, line {number} is longer than {ROW_LENGTH:,} characters; is the file "
-                    "one row a line?"
+                    f"{path}, line {number} is longer than {ROW_LENGTH:,} characters; does the "
+                    f"file have one row per line?"
                 )
             if not line:
                 return
@@ -166,7 +168,7 @@ def check_values(content: object, where: str, *, is_plain: bool = False) -> None
 
 
 def _trouble(value: object) -> str:
-    """What is wrong with a single value, "" if nothing is."""
+    """The error of a single value, "" if there is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"is {value}; give it a finite number, or leave it out"
     if isinstance(value, int) and abs(value) >= LARGEST_INT:

@@ -236,7 +236,7 @@ def _extract(archive: Path, member: str, into: Path) -> None:
 def _refuse_large(n_bytes: int, what: str) -> None:
     if n_bytes > MOST_BYTES:
         raise Problem(
-            f"{what} is larger than {MOST_BYTES >> 30} GB, more than anything that is fetched; "
+            f"{what} is larger than {MOST_BYTES >> 30} GB, more than any expected download; "
             "the index served something else: try another index (pip config list)"
         )
 

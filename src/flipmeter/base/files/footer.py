@@ -38,7 +38,7 @@ def check_parquet(path: Path) -> None:
             size = os.fstat(file.fileno()).st_size
             n_values, n_bytes = _unpacked(file, size)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
-        raise Problem(f"{path} is no readable Parquet file ({error}); write it again") from error
+        raise Problem(f"{path} is not a readable Parquet file ({error}); write it again") from error
     unpacked = n_bytes + BYTES_PER_VALUE * n_values
     if unpacked > allowed_unpacked(size):
         raise Problem(
@@ -48,7 +48,7 @@ def check_parquet(path: Path) -> None:
 
 
 def _unpacked(file: IO[bytes], size: int) -> tuple[int, int]:
-    """How many values there are and how many bytes they unpack to."""
+    """Number of values, and number of bytes they unpack to."""
     footer = _footer(file, size)
     if len(footer[2]) > COLUMNS:
         raise ValueError(f"more than {COLUMNS:,} columns")

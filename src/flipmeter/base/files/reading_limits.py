@@ -1,6 +1,6 @@
-"""How far a file may unfold: every limit on what is read, in one place.
+"""Limits on the expansion of files: every limit on input, in one place.
 
-Honest size is hardly limited. What is limited is a small file that becomes a large one: nesting,
+Plain size is hardly limited. Small files that expand to large ones are limited: nesting,
 aliases, compression, and text that stands for more text.
 """
 
@@ -28,11 +28,11 @@ NESTING = 60
 YAML_VALUES = 50_000
 """The most values in a YAML file: its parser takes a kilobyte and 20 microseconds for each."""
 UNFOLDED = 10
-"""How many times as many values a YAML file may have once its aliases are filled in."""
+"""Largest factor by which aliases may multiply the values of a YAML file."""
 NUMBER_LENGTH = 100
 """The most characters of a number in YAML: 1:0:0:0 with thousands of places takes minutes."""
 LARGEST_INT = 2**63
-"""What no whole number may reach, as no table could hold it."""
+"""Limit of whole numbers, above which no table can hold them."""
 
 ROW_LENGTH = 8 * MB
 """The most characters in a row of a table, and so in a text."""
@@ -45,12 +45,12 @@ TABLE_BYTES = 64 * MB
 TABLE_FACTOR = 100
 """... and to this many times its own size."""
 BYTES_PER_VALUE = 16
-"""What a value of a Parquet table takes at least, however well it is packed."""
+"""Smallest size of a value of a Parquet table, however well compressed."""
 
 PROMPT_TOKENS = 20_000
 """The most words inside the tags of a prompt file: to compile them takes a second."""
 PROMPT_STEPS = 1_000_000
-"""What a prompt file may do for every prompt ..."""
+"""Limits of a prompt file for every prompt ..."""
 PROMPT_STEPS_PER_CHARACTER = 20
 """... and beside that for every character that it is given."""
 LARGEST_ARGUMENT = 1_000_000
@@ -61,11 +61,11 @@ NUMBER_BITS = 4_000
 PATTERN_LENGTH = 5_000
 """The most characters of a pattern that finds a label."""
 PATTERN_SECONDS = 3.0
-"""How long a pattern may search one reply."""
+"""Time limit for a pattern on one reply."""
 
 
 def allowed_unpacked(n_bytes: int) -> int:
-    """How many bytes a packed file of this size may unpack to."""
+    """Number of bytes that a compressed file of this size may unpack to."""
     return max(TABLE_BYTES, TABLE_FACTOR * n_bytes)
 
 
@@ -77,7 +77,7 @@ def check_zip(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-        raise Problem(f"{path} is no readable zip file ({error})") from error
+        raise Problem(f"{path} is not a readable zip file ({error})") from error
     if unpacked > allowed_unpacked(path.stat().st_size):
         raise Problem(f"{path} would unpack to {unpacked // MB:,} MB, far more than its size")
 
@@ -92,12 +92,12 @@ def read_plain(path: Path, most: int) -> bytes:
     """The bytes of a file in an untrusted folder: links are not followed, pipes not waited for."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Problem(f"{path} is no plain file")
+            raise Problem(f"{path} is not a plain file")
         return _limited(file, path, most)
 
 
 def _limited(file: BinaryIO, path: Path, most: int) -> bytes:
     content = file.read(most + 1)
     if len(content) > most:
-        raise Problem(f"{path} is larger than {most // MB} MB, the most such a file may have")
+        raise Problem(f"{path} is larger than {most // MB} MB, the limit for such a file")
     return content

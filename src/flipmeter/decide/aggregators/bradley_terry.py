@@ -29,7 +29,7 @@ from flipmeter.types import Mode, Problem
 MAX_ITERATIONS, TOLERANCE, FLOOR = 100, 1e-6, 1e-12
 """The paper's loop, and the strength of a player who never won."""
 PRIOR = 0.01
-"""What a squared log strength costs in log likelihood."""
+"""Penalty of a squared log strength in log likelihood."""
 LEVEL_STAR, LEVEL = 1e-9, 1e-6
 """Distances that differ by less are level: what is left of them is rounding."""
 LONGEST_STEP, SMALLEST_STEP, MAX_STEPS = 2.0, 1e-5, 200
@@ -129,7 +129,7 @@ def _solved(counts: Ints, n_classes: int) -> Floats:
 
 
 def _results(n_classes: int) -> Floats:
-    """What the player of a row gets from one game with that of a column: 1, ½ or 0."""
+    """Points of a row's player from one game with a column's: 1, ½ or 0."""
     classes = np.repeat(np.arange(n_classes), 3)
     results = np.full((len(classes) + 1, len(classes) + 1), 0.5)
     results[:-1, :-1] += np.sign(classes[:, None] - classes) / 2
@@ -162,7 +162,7 @@ def log_strengths(
             return logs
     raise Problem(
         f"Bradley-Terry strengths were not found in {MAX_STEPS} steps for {points.shape[1]} "
-        f"players; a prior above {prior:g} or another aggregator will do"
+        f"players; use a prior above {prior:g} or another aggregator"
     )
 
 

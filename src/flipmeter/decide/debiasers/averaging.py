@@ -1,6 +1,6 @@
 """Several views of an item -> one class, and whether a tie rule had to decide it.
 
-`least` is the number of views of an item that must have an answer, all of them unless said: what is
+`least` is the number of views of an item that must have an answer, all by default: what is
 left of an averaged pair is a single view, with all of its slot preference. An item with fewer has
 no class.
 """
@@ -89,7 +89,7 @@ def average_probabilities(
     """The mean over views, by class (items x views x slots in, items x classes out).
 
     The geometric mean over the natural and the reversed order cancels what is odd in this item's
-    slot preference, over all rotations the whole of it; the arithmetic one is how PriDe answers the
+    slot preference, over all rotations completely; the arithmetic one is how PriDe answers the
     items that it is calibrated on. Nothing is rounded.
     """
     p = several_views(p)
@@ -116,7 +116,7 @@ def choose(
 
     Among equals, `paper` takes the first slot. `recommended` takes the class nearest to the mean of
     the distribution, if classes are `ordered`, then the one that comes first by `precedence` (a
-    number for each class), the lower one unless told.
+    number for each class), the lower one by default.
     """
     p = probabilities(p)
     orders = label_orders(np.arange(p.shape[-1]) + 1 if orders is None else orders, p.shape)

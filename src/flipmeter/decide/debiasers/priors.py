@@ -1,7 +1,7 @@
 """Slot preferences: estimated from probabilities, kept with their evidence, and divided out.
 
 Every estimate takes `p` by slot and leaves out an item of which a view has no probabilities. The
-model behind all of them: a slot multiplies the odds of whatever class stands there.
+model behind all of them: a slot multiplies the odds of whichever class it shows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ N_PSEUDO_TEXTS = 20
 
 @dataclass(frozen=True)
 class Prior:
-    """What a model would answer by slot alone, and what that was estimated from.
+    """A model's preference for slots, and the items it was estimated from.
 
     `in_sample` says that the items it was estimated from are among those it corrects.
     """
@@ -111,7 +111,7 @@ def batch_prior(
     mean = p.mean(axis=0)
     if target is not None:
         if orders is None:
-            raise Problem("a target prior is by class; name the order of the batch too")
+            raise Problem("a target prior is by class; pass the order of the batch too")
         mean = softmax(logs(mean) - logs(by_slot(target, orders)))
     return _prior(mean, "batch", p, in_sample)
 
@@ -174,7 +174,7 @@ def _some(p: Floats, n_items: int) -> Floats:
 
 
 def _visits(orders: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How often each class (second axis) stands at each slot (first axis)."""
+    """Counts of each class (second axis) at each slot (first axis)."""
     ranks = np.arange(orders.shape[1]) + 1
     return np.asarray((orders[:, :, None] == ranks).sum(axis=0))
 

@@ -1,1 +1,1 @@
-"""What to ask about an item, and how its answers settle it."""
+"""The questions about an item, and the decision from its answers."""

@@ -51,9 +51,9 @@ def first_fault(answers: Iterable[Answer]) -> Fault:
 
 
 def precedence(items: Sequence[Item], panel: Asked) -> Ranks:
-    """Which of several equally good classes comes first, items x classes: the least is taken.
+    """Tie-breaking order of classes, items x classes: the smallest is taken.
 
-    It is the order of what the classes say: of the text that one chooses, or else of its name. A
+    It is the order of their content: of the chosen text, or else of its name. A
     rank would be a position where options or answers stand in the order in which they were given.
     """
     if panel.places is None:

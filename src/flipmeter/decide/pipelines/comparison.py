@@ -52,7 +52,7 @@ Booleans = npt.NDArray[np.bool_]
 
 
 Outcomes = Callable[[Asked, Heard, Mode], "tuple[Ints, Booleans]"]
-"""Who is higher up the scale, items x demonstrations, and of which items anything is known."""
+"""Comparison outcomes, items x demonstrations, and the items with any readable answer."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ def _probability(answer: Answer, slot: int) -> float:
 
 
 def _chosen(p: npt.NDArray[np.float64]) -> Ints:
-    """Which passage is chosen, 0 where neither is."""
+    """The chosen passage, 0 for neither."""
     return np.where(p > 0.5, _FIRST, np.where(p < 0.5, _SECOND, 0))
 
 
 def _asked(
     panel: Asked, heard: Heard, order: str, read: Callable[[Answer], float]
 ) -> npt.NDArray[np.float64]:
-    """What was answered about every item and demonstration in an order."""
+    """The answers about every item and demonstration in an order."""
     found = [
         [read(heard[Ask(item, panel.view, f"{demo.id} {order}")]) for demo in panel.demos]
         for item in panel.items
@@ -235,7 +235,7 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
     ),
     "listwise+insertion": (
         Traits(
-            "gap between demonstrations that an item belongs into, mean over groups",
+            "gap between demonstrations where an item belongs, mean over groups",
             "insertion",
             _WHOLE,
             needs_demos=True,

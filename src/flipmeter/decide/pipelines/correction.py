@@ -50,7 +50,7 @@ def both_label_orders(view: View) -> tuple[View, ...]:
 
 
 def all_rotations(view: View) -> tuple[View, ...]:
-    """A view with its labels turned round, so that every class visits every slot."""
+    """A view with rotated labels, so every class appears in every slot."""
     return tuple(_with_labels(view, order) for order in rotations(len(view.label_order)))
 
 
@@ -94,7 +94,7 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Bias:
-    """How a slot preference is learned: what to ask for it, and what follows from the answers.
+    """Estimation of a slot preference: its extra questions, and the prior from their answers.
 
     There is no prior where no answer has probabilities.
     """
@@ -180,7 +180,7 @@ def _batch() -> Bias:
 
 
 def _averaged(about: str, axis: str, views: Views, middle: Literal["mean", "median"]) -> Open:
-    """What asks under the views of an axis and takes the middle class."""
+    """A pipeline that asks under the views of an axis and takes the median class."""
     traits = Traits(
         about,
         consumes=frozenset({axis}),
@@ -228,7 +228,7 @@ _PRIDE_PAPER = Debiaser(
     "test",
 )
 _PRIDE_ODD = Debiaser(
-    "probabilities divided by what two label orders tell of slots",
+    "probabilities divided by a slot prior from two label orders",
     _learned(both_label_orders, pride_odd_prior, in_sample=False),
     "apart",
 )
@@ -274,7 +274,7 @@ debiasers.add("pride_odd", _PRIDE_ODD)
 debiasers.add(
     "pride_cyclic",
     Debiaser(
-        "probabilities divided by what all rotations of the labels tell of slots",
+        "probabilities divided by a slot prior from all rotations of the labels",
         _learned(all_rotations, pride_cyclic_prior, in_sample=False),
         "apart",
     ),

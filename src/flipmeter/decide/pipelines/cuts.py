@@ -26,14 +26,14 @@ from flipmeter.decide.spaces import LEAST
 from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Mode, Rank, View
 
 IS, IS_NOT = 2, 1
-"""What an answer means: the item is above the cut or the label fits, or it is not so."""
+"""Meanings of an answer: the item is above the cut (or the label fits), or not."""
 
 
 @dataclass(frozen=True)
 class Leaning:
-    """How far the answers to one question lean to "it is so", as a probability.
+    """Probability that the answers to one question affirm it.
 
-    It rests on `n_read` of them; None says that one way to put it has no answer.
+    It is based on `n_read` of them; None if one polarity has no answer.
     """
 
     p: float | None
@@ -177,7 +177,7 @@ _WAYS = "in both polarities and both orders of yes and no"
 
 
 def _traits(about: str, paradigm: str, options: Mapping[str, str], **more: object) -> Traits:
-    """What a pipeline of yes-no questions is; demonstrations stand before the query only."""
+    """Traits of a pipeline of yes-no questions; demonstrations come only before the query."""
     is_shown = "demos" in options
     traits = Traits(
         about,

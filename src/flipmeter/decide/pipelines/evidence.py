@@ -71,7 +71,7 @@ def combined(p: Floats) -> Floats:
 
 
 _GROUPS = Traits(
-    "probabilities behind each group with one demonstration of every class, added up; K + 1 calls. "
+    "probabilities after each group with one demonstration of every class, added up; K + 1 calls. "
     "Option: 1 (one demonstration in each prompt)",
     "windows",
     needs_demos=True,
@@ -79,7 +79,7 @@ _GROUPS = Traits(
     shows=frozenset({"grouping"}),
 )
 _SINGLE = Traits(
-    "probabilities behind each demonstration alone, added up; one call for each, and 1",
+    "probabilities after each demonstration alone, added up; one call each, plus 1",
     "single_windows",
     needs_demos=True,
     needs_scores=True,

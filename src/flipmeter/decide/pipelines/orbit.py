@@ -23,7 +23,7 @@ from flipmeter.types import Ask, Decision, Item, Mode, PlaceKind, View
 
 Mean = Literal["geometric", "arithmetic"]
 Views = Callable[[View, int, int], tuple[View, ...]]
-"""What is put together for a view, given how many demonstrations and places there are."""
+"""The orders combined for a view, given the numbers of demonstrations and places."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def orbit(
     consumes: frozenset[str] = frozenset(),
     moves: PlaceKind | None = None,
 ) -> Open:
-    """What averages over the orders of some turns, geometrically."""
+    """A pipeline that averages geometrically over the orders of some turns."""
     traits = Traits(
         about,
         consumes=consumes,

@@ -31,7 +31,7 @@ Heard = Mapping[Ask, Answer]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a pipeline is applied to: items under a view, and what may be asked beside them.
+    """The input of a pipeline: items under a view, demonstrations and calibration items.
 
     `demos` stand in the sampler's order. `calibration` items serve pipelines that measure a bias
     before they correct it. `places` are the fields that may change places, None for none. `scale`
@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Traits:
-    """What must be known of a pipeline before it asks, `about` in a sentence for people.
+    """Properties of a pipeline that are known before it asks; `about` describes it in a sentence.
 
     `paradigm` names the prompt of its questions; `consumes` the probes that are left out: their
     axis has no place in its prompts, or it shows an order of its own instead of the view's. `turns`
@@ -85,7 +85,7 @@ class Traits:
     shows: frozenset[str] = frozenset()
 
     def why(self, axis: str) -> str:
-        """Why an axis of a view may not matter, "" where nothing says so."""
+        """Reason why an axis of a view cannot matter, "" if none is declared."""
         named = {"label_order": "labels", "demo_order": "demos", "place_order": "places"}.get(axis)
         turned = getattr(self.turns, named) if self.turns and named else ""
         return self.forgets.get(axis, "") or (f"average over {named}:{turned}" if turned else "")
@@ -98,7 +98,7 @@ class Pipeline(Protocol):
     def traits(self) -> Traits: ...
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        """What to ask next; nothing when the items can be settled."""
+        """The next questions; none when the items can be decided."""
         ...
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
@@ -108,7 +108,7 @@ class Pipeline(Protocol):
 
 Open = Callable[[Mode], Pipeline]
 pipelines: Registry[Open] = Registry("pipeline")
-"""What makes a pipeline in a mode, by its name: a paradigm, or one with what it ends in, as in
+"""The factory of a pipeline in a mode, by its name: a paradigm, or one with a final step, as in
 `pairwise+copeland` and `pointwise+pride`."""
 
 _MODES: tuple[Mode, ...] = ("recommended", "paper")
@@ -130,7 +130,7 @@ def open_pipeline(name: str) -> Pipeline:
 
 @dataclass(frozen=True)
 class Counted:
-    """What makes a pipeline that takes a number of draws, as many as usual unless told."""
+    """A factory of pipelines that take a number of draws."""
 
     make: Callable[[int], Pipeline]
     usual: int
@@ -140,7 +140,7 @@ class Counted:
         return self.make(self.usual)
 
     def given(self, words: Sequence[str]) -> Open | None:
-        """What makes the pipeline with a number of draws, None for anything else."""
+        """The factory of the pipeline with a number of draws, None for anything else."""
         n_draws = int(words[0]) if len(words) == 1 and _NUMBER.fullmatch(words[0]) else 0
         return (lambda mode: self.make(n_draws)) if 1 <= n_draws <= self.most else None
 
@@ -151,7 +151,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class WithOptions:
-    """What makes a pipeline that takes options, by the words that choose them in brackets.
+    """A factory of pipelines that take options, by the words for them in brackets.
 
     Each word sets one option; `options` has the words of every option, the usual one first.
     """
@@ -163,7 +163,7 @@ class WithOptions:
         return self.make({}, mode)
 
     def given(self, words: Sequence[str]) -> Open | None:
-        """What makes the pipeline with these options, None where a word is not known."""
+        """The factory of the pipeline with these options, None if a word is unknown."""
         chosen = {self._option(word): word for word in words}
         if "" in chosen or len(chosen) < len(words) or not words:
             return None
@@ -200,12 +200,12 @@ def in_mode(name: str, mode: Mode) -> str:
 
 
 def unheard(asks: Iterable[Ask], heard: Heard) -> list[Ask]:
-    """What has no answer yet, each once."""
+    """The questions without an answer, each once."""
     return [ask for ask in dict.fromkeys(asks) if ask not in heard]
 
 
 def meant(answer: Answer, order: Sequence[Rank]) -> tuple[Rank, ...]:
-    """What each slot meant, then the classes that were not offered; `order` is the view's own."""
+    """The class of each slot, then the classes not offered; `order` is the view's own."""
     ranks = answer.ranks or tuple(order)
     return *ranks, *(rank for rank in sorted(order) if rank not in ranks)
 
@@ -231,7 +231,7 @@ def decided(answer: Answer, order: Sequence[Rank]) -> Decision:
 def _by_class(
     probabilities: Sequence[float] | None, order: Sequence[Rank]
 ) -> tuple[float, ...] | None:
-    """Put the probabilities of slots in the order of the classes that stand there."""
+    """Reorder the probabilities of slots by the classes shown there."""
     if probabilities is None:
         return None
     return tuple(p for _, p in sorted(zip(order, probabilities, strict=True)))

@@ -74,7 +74,7 @@ _add(
 )
 _add(
     "slots",
-    "Are some slots preferred, whatever stands there?",
+    "Are some slots preferred, whatever their label?",
     slot_rows,
     "a label-order contrast, or options that change places",
 )
@@ -88,7 +88,7 @@ _add(
     "systems",
     "Does the ranking of systems change with the order?",
     system_rows,
-    "two answers that change places, and who wrote them (system_a, system_b)",
+    "two answers that change places, and the systems that wrote them (system_a, system_b)",
 )
 _add("worst", "What does the worst position cost?", worst_rows, "gold labels", takes_costs=True)
 _add(

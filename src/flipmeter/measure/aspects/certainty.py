@@ -23,7 +23,7 @@ SCORES: Mapping[str, Callable[[npt.ArrayLike], Floats]] = {"margin": margins, "e
 N_BINS = 5
 NO_PROBABILITIES = "no probabilities: a study asks for them with `scores: true`"
 UNREAD = "no item with probabilities was read under all views"
-NO_TREND = "undefined: all flip, none does, or all are equally sure"
+NO_TREND = "undefined: all flip, none does, or all are equally certain"
 
 
 def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[float, float]:
@@ -51,7 +51,7 @@ def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Flo
 
 @dataclass(frozen=True)
 class _Sure:
-    """Which items of a contrast flip, and how sure they were under the base view."""
+    """The flips of a contrast's items, and their certainty under the base view."""
 
     contrast: str
     flips: Booleans

@@ -38,7 +38,7 @@ MISCOVERAGE = 0.1
 
 
 def margins(probabilities: npt.ArrayLike) -> Floats:
-    """How much likelier the likeliest class is than the next (items x classes)."""
+    """Difference between the two largest probabilities (items x classes)."""
     ordered = np.sort(_simplex(probabilities), axis=1)
     return np.asarray(ordered[:, -1] - ordered[:, -2])
 
@@ -58,7 +58,7 @@ def flips_by_confidence(
     flips, score = booleans(flipped, "flipped", 1), np.asarray(confidence, dtype=np.float64)
     same_length(flipped=flips, confidence=score)
     if np.isnan(score).any() or n_bins < 1:
-        raise Problem("every item needs a confidence, and there must be a bin to put it in")
+        raise Problem("every item needs a confidence, and at least one bin is needed")
     place, found = confidence_bins(score, n_bins), []
     for own in (place == bin_ for bin_ in range(place.max() + 1)):
         k, n = int(flips[own].sum()), int(own.sum())
@@ -93,7 +93,7 @@ def _simplex(probabilities: npt.ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Abstention:
-    """What happens if only items with enough agreement are answered, from strict to lax.
+    """Coverage and accuracy if only items with enough agreement are answered, from strict to lax.
 
     `agreement` is the share of conditions that must give the same class; `coverage` the share of
     items that have it, `accuracy` how many of these are right; `area` lies under accuracy along

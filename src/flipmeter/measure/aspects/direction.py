@@ -202,12 +202,12 @@ def _ruler(units: ScaleUnits | None, groups: Groups) -> tuple[Ints | int, Floats
 
 
 def _length(n_classes: int | Ints, units: ScaleUnits | None) -> Floats:
-    """How far an item can move, in ranks or in units."""
+    """Largest possible move of an item, in ranks or in units."""
     return (np.asarray(n_classes) - 1.0) * (1.0 if units is None else units.step)
 
 
 def _reach(n_groups: int, *most: int | Floats) -> Floats:
-    """How far an item may lie from 0 in either direction: groups x metrics x 2."""
+    """Largest distance of an item from 0 in either direction: groups x metrics x 2."""
     ends = np.stack([np.broadcast_to(one, (n_groups,)) for one in most], axis=-1)
     return np.stack([-1.0 * ends, 1.0 * ends], axis=-1)
 

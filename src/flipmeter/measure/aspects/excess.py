@@ -42,7 +42,7 @@ ENOUGH_REPEATED = 20
 
 
 def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
-    """How much views disagree beyond what the runs of each disagree with themselves.
+    """Disagreement between views beyond that between repeats of each view.
 
     Each view is items x repeats, two repeats or more. `excess` is U = P(a != b) - mean noise,
     averaged over the pairs of views; its expectation is half the sum of (p - q)^2, 0 only if the
@@ -109,7 +109,7 @@ Apart = tuple[Floats, Floats]
 
 
 def _both_apart(tables: Sequence[Ranks], groups: Groups, units: ScaleUnits) -> tuple[Apart, Apart]:
-    """How often the runs of each item differ, and how far they are apart."""
+    """Share of differing runs of each item, and their mean distance."""
     of_scores = units.decimal[groups.of]
     found = np.zeros((4, len(groups.of)))
     if not of_scores.all():
@@ -255,7 +255,7 @@ def noise_warnings(
             ]
         elif rater in greedy and n_moved and rater not in reproducible:
             found[rater] = [
-                f"{n_moved} of {n} repeats differ although decoding is greedy: what serves it is "
-                "not deterministic"
+                f"{n_moved} of {n} repeats differ although decoding is greedy: the engine is "
+                f"not deterministic"
             ]
     return found

@@ -178,7 +178,7 @@ def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]
 
 
 def _in_units(panel: Panel, table: Ranks, groups: Groups, own: Booleans) -> Iterator[Estimates]:
-    """How far decimal scores lie apart: in the units of the scale, and as a share of it."""
+    """Distance between decimal scores: in the units of the scale, and as a share of it."""
     kept = own[groups.of]
     if not kept.any():
         return

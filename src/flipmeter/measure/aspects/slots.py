@@ -30,9 +30,9 @@ def slot_preference(
     `slot:M` are the shares; `entropy_deficit` is log M minus their entropy. Expected is the
     gold classes' own share of the slots; without gold only their mirror symmetry, which any
     rater without a slot preference has. `slot_excess:s` is the share beyond it, `slot_distance`
-    the total variation, `recall_sd` the SD over slots of the recall of what stands there. A class
-    that is preferred moves these too; `slot_test` does not mind it: Hotelling's p that every slot
-    is chosen as often as its mirror image (an item counts once, not twice).
+    the total variation, `recall_sd` the SD over slots of the recall of the class there. A
+    preference for a class moves these too, but not `slot_test`: Hotelling's p that every slot is
+    chosen as often as its mirror image (an item counts once, not twice).
     """
     first, second = ranks(natural, "natural", n_classes), ranks(reversed_, "reversed", n_classes)
     truth = np.zeros_like(first) if gold is None else ranks(gold, "gold", n_classes)

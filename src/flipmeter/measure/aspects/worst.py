@@ -73,8 +73,7 @@ def cost_matrix(costs: npt.ArrayLike | None, n_classes: int, *, nominal: bool = 
 
 @dataclass(frozen=True)
 class Costs:
-    """What it costs to give one rank for another, the least and the most that it may, and what
-    counts as the same."""
+    """Costs of giving one rank for another, their range, and the tolerance for equal ranks."""
 
     between: Callable[[Ranks, Ranks], Floats]
     reach: tuple[float, float]

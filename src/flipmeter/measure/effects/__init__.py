@@ -1,1 +1,1 @@
-"""Levels held against each other: residuals, interactions, choices."""
+"""Levels compared with each other: residuals, interactions, choices."""

@@ -51,7 +51,7 @@ def forecasts(
     *,
     mode: Mode = "recommended",
 ) -> pl.DataFrame:
-    """Add up what the levels of each config change alone, and hold it against the config itself.
+    """Add up the single effects of each config's levels, and compare the sum with the config.
 
     `configs` says what a config changes of the base; its own level is "config=NAME". The
     interaction is measured minus forecast. A row is about one dataset, or about their mean where
@@ -162,8 +162,7 @@ def _four(found: Sequence[Measured]) -> Floats:
 
 
 def _influences(found: Sequence[Measured]) -> Influences:
-    """What clusters add to each of the four numbers, which are sums of the config's metrics, the
-    base's and those of each level alone."""
+    """Contributions of clusters to the four numbers: sums over config, base and single levels."""
     n_alone = len(found) - 2
     factors = (
         [0.0, 1.0, *[0.0] * n_alone],

@@ -1,4 +1,4 @@
-"""Groups -> comparisons: which group of a study is held against which, in the paper's order."""
+"""Groups -> comparisons: which group of a study is compared with which, in the paper's order."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def comparisons(
         if (rater, BASE) in places
     ]
     if not found:
-        raise Problem(
-            "there is one model at one level: nothing to subtract; add `vary:` or a model"
-        )
+        raise Problem("only one model at one level: nothing to subtract; add `vary:` or a model")
     return sorted(found, key=lambda one: _order(one, raters))
 
 
@@ -121,7 +119,7 @@ def transfers(
 def own_levels(
     decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
 ) -> list[LevelComparison]:
-    """Every rater at the base and at every level it was asked at, held against nothing."""
+    """Every rater at the base and at every level it was asked at, without a comparison."""
     raters, datasets, levels = _seen(decisions)
     places = _places(keys, sides, datasets)
     found = []
@@ -140,7 +138,7 @@ def configs_among(levels: Sequence[str]) -> dict[str, str]:
     parts = {level: split_level(level) for level in levels}
     found = {level: name for level, (factor, name) in parts.items() if factor == CONFIG}
     if not found:
-        raise Problem("no config was asked in this run; name some in its study, `configs: [A, P1]`")
+        raise Problem("no config was asked in this run; add some to its study, `configs: [A, P1]`")
     return found
 
 

@@ -67,7 +67,9 @@ def compare(first: Decisions, second: Decisions, contrasts: Sequence[Contrast]) 
             for dataset, of in {**one.pairs, "": list(chain(*one.pairs.values()))}.items()
         }
     if not counts:
-        raise Problem("the runs have no rater, dataset, level and seed in common; nothing to pair")
+        raise Problem(
+            "the runs have no rater, dataset, level and seed in common; there is nothing to pair"
+        )
     table = pl.concat(tables).drop("factor", "mode", "against")
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))

@@ -85,7 +85,7 @@ def _plan(names: list[str]) -> _Cells:
     cells = [parse_cell(name) for name in names]
     factors = in_style_order(dict.fromkeys(factor for cell in cells for factor in cell))
     if not factors:
-        raise Problem("there is one cell only: no factor has an effect; add `vary:` to the study")
+        raise Problem("only one cell: no factor can have an effect; add `vary:` to the study")
     levels = [
         tuple(dict.fromkeys([BASE, *(cell[name] for cell in cells if name in cell)]))
         for name in factors

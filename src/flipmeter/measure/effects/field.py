@@ -89,7 +89,7 @@ def read_field(
     axes = [contrast for contrast in contrasts if contrast.is_judged]
     panel = read_panel(decisions.filter(repeat=0))
     if panel.keys["dataset"].n_unique() > 1:
-        raise Problem("candidates are compared on one dataset; name it")
+        raise Problem("candidates are compared on one dataset; choose one")
     sizes = sorted(set(panel.n_classes.tolist()))
     if len(sizes) > 1:
         raise Problem(f"candidates with {sizes} classes cannot be compared; leave some out")
@@ -118,7 +118,7 @@ def read_field(
 
 @dataclass(frozen=True)
 class _Table:
-    """Where each decision stands among candidates x clusters."""
+    """Index of each decision among candidates x clusters."""
 
     candidate: Ints
     cluster: Ints
@@ -136,7 +136,7 @@ def _shared(panel: Panel, items: Ints, usable: Booleans) -> Ints:
     groups = range(panel.groups.n)
     found = reduce(np.intersect1d, [items[usable & (panel.groups.of == one)] for one in groups])
     if not len(found):
-        raise Problem("there is no item with a gold class that all candidates rated")
+        raise Problem("no item with a gold class was rated by all candidates")
     return np.flatnonzero(np.isin(items, found))
 
 
@@ -172,7 +172,7 @@ def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) 
 
 
 def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, reference: str) -> Floats:
-    """What an item costs under the base view, on average."""
+    """Mean cost of an item under the base view."""
     if cost == "none":
         return np.zeros(len(order))
     tokens = pl.col("prompt_tokens") + pl.col("completion_tokens")
@@ -182,5 +182,5 @@ def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, referen
     known = {(rater, level): value for rater, level, value in asked.iter_rows()}
     missing = [level or "the base" for rater, level in order if known.get((rater, level)) is None]
     if missing:
-        raise Problem(f"the {cost} of {missing[0]} are not known; weigh by --cost calls or none")
+        raise Problem(f"the {cost} of {missing[0]} are unknown; use --cost calls or none")
     return np.array([known[one] for one in order], dtype=np.float64)

@@ -26,7 +26,7 @@ EXTREME = 14.0
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How often each item (row) said yes in each cell (column), of how many times.
+    """Counts of yes of each item (row) in each cell (column), and numbers of trials.
 
     `stratum` is the dataset of each item, 0 to D - 1. Repeated seeds are several trials.
     """
@@ -168,7 +168,7 @@ def score_test(outcomes: Outcomes, known: Floats, added: Floats, link: Link = "l
 
     It looks at the fit without them, so that it needs no end where a level has no exception, and
     holds its level with rare flips, where a Wald test of log-odds does not. The covariance is that
-    of as many items, so it is held against Hotelling's T-squared: exact for a linear fit of
+    of as many items, so it is compared with Hotelling's T-squared: exact for a linear fit of
     complete normal data, where it is the Wald test too.
     """
     df = added.shape[1]

@@ -16,7 +16,7 @@ from flipmeter.registry import suggestion
 from flipmeter.types import Problem, Style
 
 PROMPT_FACTORS = ("label_format", "shots", "clarity", "separator", "connector", "mood")
-"""What a prompt can do; fewer classes or another model would win every time."""
+"""The factors of a prompt; fewer classes or another model would win every time."""
 
 BETTER_UP = ("accuracy", "macro_f1", "spearman")
 SHORT = {
@@ -25,7 +25,7 @@ SHORT = {
     "rho": ("spearman",),
     "mae": ("mae", "mae_normalised"),
 }
-"""What the paper calls a metric, and our names of it."""
+"""The paper's names of metrics, and ours."""
 
 NEEDED = ("factor", "level", "metric", "value")
 WARNING = (

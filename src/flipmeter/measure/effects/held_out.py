@@ -26,7 +26,7 @@ from flipmeter.types import ALPHA, Estimate
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What the choice is worth on items that it was not made on, both ways round.
+    """The choice evaluated on items that it was not made on, in both directions.
 
     `chosen` are the candidates that the two halves choose; every item is judged by the choice of
     the half that it is not in. Intervals are of the whole procedure, choices included.

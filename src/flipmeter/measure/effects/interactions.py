@@ -59,8 +59,8 @@ SCHEMA = {
     "mode": pl.String,
 }
 REST, DATASETS = "(rest)", "(datasets)"
-"""What the terms of the model leave, and what the cells do differently on each dataset."""
-LINEAR = "linear, not log-odds: some levels have no exception"
+"""The remainder of the model's terms, and the differences of cells between datasets."""
+LINEAR = "linear, not log-odds: some levels have no variation"
 TOLERANCE = 1e-6
 
 
@@ -175,7 +175,7 @@ class Analysis:
         """Say why nothing can be tested, "" if something can."""
         hits, trials = (int(of.sum()) for of in self.outcomes.totals)
         if not self.mains:
-            return "undefined: it can be read at one level of each factor only"
+            return "undefined: readable at only one level of each factor"
         if hits in (0, trials):
             return f"undefined: {hits} of {trials}, the same everywhere"
         return "undefined: too few items" if self.outcomes.freedom < 1 else ""

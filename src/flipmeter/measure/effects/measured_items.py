@@ -39,7 +39,7 @@ SCORES: dict[Mode, tuple[str, ...]] = {
 Rows = TypeVar("Rows", Ints, Booleans)
 
 HELD = 4_000_000
-"""How many numbers are held at once."""
+"""Number of values in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ def combined(parts: Sequence[Measured], factors: Sequence[float]) -> tuple[Float
 
 @dataclass(frozen=True)
 class Measurer:
-    """Measures sides, and remembers what many are held against.
+    """Measures sides, and caches those that many are compared with.
 
     Where answers are decimal scores, all sides are scored without classes.
     """
@@ -315,7 +315,7 @@ class Measurer:
         return np.array([(-1.0 if name in signed else 0.0, 1.0) for name in self.names])
 
     def _one_more(self, total: Floats, value: Floats, side: MeasuredItems) -> tuple[Floats, Floats]:
-        """What one more item adds if it is right, and what on top if it is not."""
+        """Contribution of one extra item if it is right, and the change if it is not."""
         n_scores = len(self.scores)
         right, slip = np.zeros(len(value)), np.ones(len(value))
         right[n_scores:] = -value[n_scores:]
@@ -330,7 +330,7 @@ class Measurer:
 
 
 def _adds(side: MeasuredItems, decimal: bool) -> Floats:
-    """What every item adds: flips, pairs that count, and what scores are made of.
+    """Contributions of every item: flips, pairs that count, and the sums behind scores.
 
     A cluster adds as much as an item alone: the mean of its items.
     """
@@ -351,7 +351,7 @@ def _cells(side: MeasuredItems, scored: Ints) -> Floats:
 
 
 def _moments(side: MeasuredItems, scored: Ints) -> Floats:
-    """What every item adds to scores that need no classes."""
+    """Contributions of every item to scores that need no classes."""
     adds = np.zeros((len(side.items), N_MOMENTS))
     gold, given = (shares(of[scored], side.n_classes) for of in (side.gold, side.classes))
     adds[scored] = moments(gold, given, side.right[scored])
@@ -359,7 +359,7 @@ def _moments(side: MeasuredItems, scored: Ints) -> Floats:
 
 
 def _times(cluster: Ints, counted: Booleans) -> Ints:
-    """How many items of its cluster count beside each item, itself included (rows x items)."""
+    """Number of counted items in the cluster of each item, itself included (rows x items)."""
     _, of = np.unique(cluster, return_inverse=True)
     sizes = np.stack([np.bincount(of, row, len(of)) for row in counted])
     return np.maximum(sizes[:, of], 1).astype(np.int64)

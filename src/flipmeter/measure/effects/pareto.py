@@ -34,20 +34,20 @@ from flipmeter.types import Estimate, Problem
 T = TypeVar("T")
 
 NOBODY = -1
-CANNOT_FLIP = "cannot vary, so that nothing can flip: it counts as 0"
+CANNOT_FLIP = "cannot vary, so nothing can flip: it counts as 0"
 UNREAD = "no pair could be read"
 EXACT = 9
 """Numbers are compared to so many decimals: a mean over seeds must not win by its last bit."""
 HELD = 4_000_000
-"""How many numbers are held at once while resamples are compared."""
+"""Number of values in memory at once while resamples are compared."""
 
 Samples = npt.NDArray[np.float32]
-"""How often each cluster (column) stands in each sample (row)."""
+"""Count of each cluster (column) in each sample (row)."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of a candidate among the others; chances are shares of resamples of items.
+    """The evidence about a candidate among the others; chances are shares of resamples of items.
 
     Intervals, and the one-sided bounds in `upper`, are simultaneous over all candidates.
     `unreadable` are shares of pairs; `unreadable_in` names the contrasts with too many of them.
@@ -71,7 +71,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What flips may be, by contrast (infinity: anything), and the levels of their bounds."""
+    """Limits on flips by contrast (infinity: none), and the levels of their bounds."""
 
     most: Floats
     levels: Floats
@@ -206,12 +206,12 @@ def standings(
 
 
 def over_candidates(n: int) -> str:
-    """What to know of an interval that holds for whichever of n candidates is chosen."""
+    """The note of an interval that holds for whichever of n candidates is chosen."""
     return f"simultaneous over {n} candidates" if n > 1 else ""
 
 
 def simultaneous_scores(field: Field) -> Chosen:
-    """How good every candidate is, with bounds that hold for all of them together."""
+    """Scores of all candidates, with simultaneous bounds."""
     if field.by == "accuracy":
         return simultaneous((field.good * field.rated).T, field.rated.T)
     return simultaneous_means(field.good.T)
@@ -222,7 +222,7 @@ def by_contrast(field: Field, values: Sequence[T]) -> dict[str, T]:
 
 
 def _resampled(field: Field, limits: _Limits, dataset: str) -> tuple[Floats, Ints]:
-    """How often each candidate is on the front, and who would be chosen, in resamples."""
+    """Share of resamples with each candidate on the front, and as the choice."""
     fronts, chosen = [], []
     for samples in in_parts(field, weights(field.n_clusters, dataset)[1:]):
         found = _measured(field, samples, limits)

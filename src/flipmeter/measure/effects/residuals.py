@@ -147,7 +147,7 @@ class ResidualRows:
 
     def rows(self, one: LevelComparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
-        note = f"left out, already so: {', '.join(one.left_out)}" if one.left_out else ""
+        note = f"left out, already at this level: {', '.join(one.left_out)}" if one.left_out else ""
         yield from self.table(one, one.level, self.cells(one, self._cell), note)
         if one.factor == "cardinality":
             about = "control: the base's own answers, merged; no call is made"
@@ -172,7 +172,7 @@ class ResidualRows:
         full, there = self.sides[level], self.sides[base]
         coarse = merged(there, full)
         if coarse is None:
-            return self._empty("the level's classes cannot be had by merging the base's")
+            return self._empty("merging the base's classes does not give the level's")
         if self.mode == "recommended":
             coarse, there = (side.only(full.items) for side in (coarse, there))
         return self._subtract(one, dataset, coarse, there, base)

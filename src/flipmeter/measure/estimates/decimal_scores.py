@@ -25,7 +25,7 @@ DECIMAL_ONLY = ("pearson",)
 
 
 class _Told(TypedDict):
-    """How many items of every group are counted, and how many could not be read."""
+    """Numbers of counted and of unreadable items of every group."""
 
     n: Ints
     failed: Ints

@@ -155,7 +155,7 @@ def count_discordant(
 def excess_disagreement(
     a: npt.ArrayLike, a_prime: npt.ArrayLike, b: npt.ArrayLike, b_prime: npt.ArrayLike
 ) -> Estimate:
-    """How much two views disagree beyond what two runs of each disagree with themselves.
+    """Disagreement between two views beyond that between two runs of each.
 
     Unbiased for half the sum of (p - q)^2, which is 0 only if both views give the same answers
     with the same chances. Single estimates may fall below 0. The interval is that of a verdict.

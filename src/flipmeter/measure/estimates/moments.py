@@ -16,7 +16,7 @@ ERRORS = (0.5, 0.75, 1.0)
 
 
 def moments(gold: Floats, given: Floats, right: Booleans) -> Floats:
-    """What each item adds (items x moments); gold and answer are shares of the scale."""
+    """Contributions of each item (items x moments); gold and answer are shares of the scale."""
     ones = np.ones_like(gold)
     away = np.abs(given - gold)
     parts = [ones, right, away, gold, given, gold**2, given**2, gold * given]
@@ -38,7 +38,7 @@ def moment_scores(sums: Floats, names: Sequence[str]) -> dict[str, Floats]:
 
 
 def moved_by_one(sums: Floats, values: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-    """What one more item adds to scores if it is right, and on top of that if it is wrong.
+    """Contribution of one extra item to scores if it is right, and the change if it is wrong.
 
     Sums are groups x moments, values groups x names. Gold lies evenly on the scale. An error is
     three quarters of the scale large, or half of it if that moves a score more; in a mean distance
@@ -69,7 +69,7 @@ def _with_one(
     *,
     is_right: bool,
 ) -> Floats:
-    """How far scores with one more item lie from their value on average, times the items."""
+    """Mean change of scores by one extra item, times the items."""
     gold, given = at
     more = moments(gold, given, np.full(len(gold), is_right))
     found = moment_scores(sums[:, None] + more, names)

@@ -19,7 +19,7 @@ it, differences of Spearman's coefficient cover 70 % where errors are rare and l
 def one_more(
     tables: Floats, values: Floats, names: Sequence[str], n: int, policy: ScorePolicy = "complete"
 ) -> tuple[Floats, Floats]:
-    """What one more item adds to scores if it is right, and on top of that if it is wrong.
+    """Contribution of one extra item to scores if it is right, and the change if it is wrong.
 
     `tables` are groups x gold x class and `values` groups x names, over n clusters. Classes are as
     frequent as gold. An error is three quarters of the scale large, or half of it if that moves a
@@ -48,7 +48,7 @@ class _WithOne:
     policy: ScorePolicy
 
     def at(self, gold: Ints, given: Ints) -> Floats:
-        """How far scores move with one more item in a cell: groups x names x cells."""
+        """Change of scores by one extra item in a cell: groups x names x cells."""
         more = np.zeros((len(gold), *self.tables.shape[1:]))
         more[np.arange(len(gold)), gold, given + 1] = 1
         found = scores(self.tables[:, None] + more, self.policy, names=self.names)

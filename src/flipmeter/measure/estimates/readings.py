@@ -137,7 +137,10 @@ def _position_notes(pair: _Pair, found: Compared) -> list[str]:
     expected = ratio(_n_flipped(unmoved), unmoved.n_complete).tolist()
     columns = zip(pair.asked.tolist(), unmoved.n_complete.tolist(), expected, strict=True)
     marks = [
-        (asked, f"by position: an unmoved model gets {value:.3f}" if n else "by position")
+        (
+            asked,
+            f"by position: a model that ignores the order gets {value:.3f}" if n else "by position",
+        )
         for asked, n, value in columns
     ]
     return [
@@ -147,10 +150,10 @@ def _position_notes(pair: _Pair, found: Compared) -> list[str]:
 
 
 def _unmoved_rows(pair: _Pair, metric: str, groups: Booleans) -> Iterator[Rows]:
-    """Yield what an unmoved model would get: 1 minus the share of the middle class."""
+    """Yield the value for a model that ignores the order: 1 minus the share of the middle class."""
     counts = pair.unmoved()
     k, n = _n_flipped(counts), counts.n_complete
-    note = "1 - share of the middle class: what the same answers twice would be read as"
+    note = "1 - share of the middle class: the reading of the same answers given twice"
     expected = estimates(metric, ratio(k, n), n=n, k=k, failed=counts.n - n, note=note)
     yield rows_of(groups & (n > 0), expected, policy="complete")
 
@@ -173,7 +176,7 @@ def _override_rows(pair: _Pair, metric: str, groups: Booleans, mode: Mode) -> It
             complete,
             among,
             failed=among.count(~complete),
-            note="demonstrations bear the words of the mirrored class",
+            note="demonstrations carry the words of the mirrored class",
             mode=mode,
         )
         yield rows_of(groups & (share.n > 0), share, policy="complete")

@@ -20,7 +20,7 @@ COEFFICIENTS = ("macro_f1", "spearman", "kendall_tau_b", "qwk", "macro_f1_presen
 COVERED = ("macro_f1", "spearman")
 """Coefficients whose interval holds in small samples (docs/calibration.md); others have none."""
 
-NOT_COVERED = "no interval: none was found that holds in small samples"
+NOT_COVERED = "no interval: none is known to hold in small samples"
 FEWEST_OF_CLASS = 3
 """A class with fewer items decides macro F1 by chance: with none of it, its F1 is 0."""
 

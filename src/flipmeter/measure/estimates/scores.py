@@ -38,7 +38,7 @@ STRICT_SCORES = ("accuracy", "macro_f1", "macro_f1_present")
 
 @dataclass(frozen=True)
 class Performance:
-    """How well predictions match the gold classes; NaN where a number is undefined.
+    """Agreement of predictions with the gold classes; NaN where a number is undefined.
 
     n counts the items that accuracy and F1 rest on; `support` is their gold classes, lowest first.
     The other scores always rest on the items that were read, `parse_failure` on all of them.

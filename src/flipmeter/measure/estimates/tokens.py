@@ -28,7 +28,7 @@ def calls_made(calls: Tokens, groups: Groups) -> Estimates:
     is_known = ~np.isnan(made)
     n = groups.among(is_known).count()
     mean = ratio(groups.among(is_known).total(made[is_known]), n)
-    return estimates("calls", mean, n=n, note="per decision, with its part of what items share")
+    return estimates("calls", mean, n=n, note="per decision, with its part of the shared calls")
 
 
 def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estimate:

@@ -96,7 +96,7 @@ class Blocks:
 
     @cached_property
     def repeated(self) -> Repeated:
-        """Which views were asked twice, in at least one block."""
+        """The views asked twice, in at least one block."""
         first, again = self.replies[:, :, 0], self.replies[:, :, 1]
         twice = (first != NOT_ASKED) & (again != NOT_ASKED)
         if not twice.any():

@@ -201,7 +201,7 @@ def within_limits(
 
     A row of `samples` says how often each cluster stands in it; without any there is one, with
     every cluster once. Candidates pass where the bound of `bounded_share` at the level of all of
-    them is below the limit; then the others are held to the level of as many as are left, until no
+    them is below the limit; then the others are tested at the level of those that remain, until no
     more pass (step-down): in at most alpha a candidate passes that is at its limit or above.
     Candidates whose unreadable share under a limited contrast is above `unreadable_limit` are not
     allowed.
@@ -246,7 +246,7 @@ def is_unreadable(shares: Floats, limit: float) -> Booleans:
 
 @dataclass(frozen=True)
 class _Held:
-    """Shares of candidates in samples (samples x candidates) that are held against a limit.
+    """Shares of candidates in samples (samples x candidates) that are compared with a limit.
 
     `size` is the number of trials behind each mean, still to be divided by what `bounded_share`
     divides it by where clusters have `several`.
@@ -295,7 +295,7 @@ def _mean(hits: Floats, trials: Floats, drawn: Floats) -> Floats:
 
 
 def _counts(trials: Floats, drawn: Floats) -> Floats:
-    """How many clusters with a trial each sample has."""
+    """Number of clusters with a trial in each sample."""
     if (trials > 0).all():
         return np.repeat(drawn.sum(axis=1, keepdims=True), len(trials), axis=1)
     return np.asarray(drawn @ (trials > 0).T.astype(np.float64))

@@ -21,7 +21,7 @@ CLAIM = re.compile(r"\s*([\w.]+?)\s*(-\s*noise)?\s*<\s*([\d.]+)\s*(%?)\s*")
 
 
 OUTCOMES = {"stable": "shown", "flips": "refuted", "inconclusive": "open"}
-"""What is said of a claim where a verdict would have this word: they answer other questions."""
+"""The outcome of a claim for each verdict: they answer different questions."""
 
 
 def overall_outcome(outcomes: Iterable[str]) -> str:
@@ -66,11 +66,13 @@ def claimed(contrast: str, contrasts: Sequence[Contrast]) -> Contrast:
     known = {one.name: one for one in contrasts if one.is_judged}
     if contrast in known:
         return known[contrast]
-    near = suggestion(contrast, list(known)) if known else "; the run has none that is judged"
+    near = (
+        suggestion(contrast, list(known)) if known else "; the run has no contrast with a verdict"
+    )
     if contrast in {one.name for one in contrasts}:
         raise Problem(
             f"{contrast} counts items on which any view differs, which grows with the number of "
-            f"views, so that no claim is made about it{near}"
+            f"views, so no claim can be made about it{near}"
         )
     raise Problem(f"no contrast named '{contrast}'{near}")
 
@@ -88,7 +90,7 @@ def certify(
     `outcome` is `shown`, `refuted`, `open`, `unreadable` or `not identified`.
     """
     if not claims:
-        raise Problem("there is no claim to certify; write P1<0.10")
+        raise Problem("no claim to certify; write P1<0.10")
     named = {claim: claimed(claim.contrast, contrasts) for claim in claims}
     read = decisions if isinstance(decisions, Panels) else read_panel(decisions, reproducible)
     tables = [

@@ -41,13 +41,13 @@ from flipmeter.measure.inference.words import (
 from flipmeter.types import ALPHA, Problem
 
 On = Literal["", "rate", "excess"]
-"""What a claim is about: all flips, or those beyond noise; "" lets the evidence decide (E6)."""
+"""The subject of a claim: all flips, or those beyond noise; "" lets the evidence decide (E6)."""
 ABOUT = {"rate": "all flips", "excess": "flips beyond noise"}
 
 
 @dataclass(frozen=True)
 class Margins:
-    """What a verdict is held against."""
+    """The limits of a verdict."""
 
     margin: float = 0.10
     alpha: float = ALPHA
@@ -121,7 +121,7 @@ class Case:
 
     @property
     def claimed(self) -> Bounded | None:
-        """What a claim is about: all flips, or those beyond noise, which are all without noise."""
+        """The subject of a claim: all flips, or those beyond noise, which are all without noise."""
         return self.sizes.rate if self.limits.on == "rate" or self.reproducible else self.floor
 
     @property
@@ -217,7 +217,7 @@ def _constructed(case: Case, why: str) -> Case:
 
 
 def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
-    """How sure `flips` is: every difference of a reproducible rater is real."""
+    """p-value of `flips`: every difference of a reproducible rater is real."""
     if word != "flips":
         return 1.0
     if not case.limits.on and (case.reproducible or case.sizes.excess is not None):
@@ -229,7 +229,7 @@ def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
 
 
 def _p_stable(blocks: Blocks, case: Case, word: Word) -> float:
-    """How sure `stable` is: as sure as the least sure of the bounds that apply."""
+    """p-value of `stable`: the largest of the bounds that apply."""
     if word != "stable" or case.by_construction:
         return 0.0 if case.by_construction and word == "stable" else 1.0
     margin = case.limits.margin
@@ -544,7 +544,7 @@ def _with_evidence(verdict: Verdict, case: Case) -> Verdict:
 
 
 def _leans(case: Case) -> Literal["", "up", "down"]:
-    """Where answers go from the first view to the second, if more than chance."""
+    """Direction of answers from the first view to the second, if beyond chance."""
     step = case.sizes.direction
     if not step or case.found.p_direction >= case.limits.alpha:
         return ""

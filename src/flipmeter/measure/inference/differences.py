@@ -1,4 +1,4 @@
-"""What every cluster adds to some numbers -> their intervals, for small samples and rare errors.
+"""Contributions of clusters to some numbers -> intervals, for small samples and rare errors.
 
 Student's interval from leaving each cluster out, for each end with one more cluster unlike those
 seen: without it, raters that agree on all of 20 items would differ by exactly 0. docs/log.md lists
@@ -25,7 +25,7 @@ Ends = tuple[Floats, Floats]
 
 @dataclass(frozen=True)
 class Influences:
-    """What each cluster (column) adds to some numbers (rows).
+    """Contributions of clusters (columns) to some numbers (rows).
 
     `moves` is how much a number falls when the cluster is left out, NaN where it is undefined then;
     `counted` marks the clusters that a number rests on. `unseen` is how far from the number one
@@ -72,7 +72,7 @@ def student_ends(
 
 
 def reasons(value: Floats, found: Influences, low: Floats) -> list[str]:
-    """Why a number has no interval; empty where it has one, or where there is no number."""
+    """Reason why a number has no interval; empty if it has one, or if there is no number."""
     n = found.counted.sum(axis=-1).tolist()
     return [
         "" if np.isnan(number) or not np.isnan(end) else too_few(size) or DECISIVE

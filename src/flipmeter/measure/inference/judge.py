@@ -137,7 +137,7 @@ def _pools(panel: Panel, pool: bool) -> dict[tuple[object, ...], list[int]]:
 
 
 def _n_judged(panel: Panel, contrasts: Sequence[Contrast], pool: bool) -> int:
-    """How many rows of some contrasts have something to be judged."""
+    """Number of rows of some contrasts that get a verdict."""
     pools = _pools(panel, pool).values()
     found = (compared(panel, contrast) for contrast in contrasts)
     return sum(bool(_judged(one, groups)[1]) for one in found for groups in pools)

@@ -1,6 +1,6 @@
 """Numbers of a run -> whether each stays within its limit: shown, shown not to, or open.
 
-Flips go through the verdict itself. Of scores, the one-sided bounds over clusters are held against
+Flips go through the verdict itself. Of scores, the one-sided bounds over clusters are compared with
 the limit. Seeds, repeats and copies of an item are one cluster.
 """
 
@@ -68,7 +68,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 """`note` is the reason of a word, `notes` are the sentences of the findings beside it."""
 
 Row = dict[str, Any]
-NOTHING = "nothing to hold it against: no such items"
+NOTHING = "nothing to compare it with: no such items"
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def hold_limits(
 
     `panel` are the same decisions laid out already.
 
-    `reference` are the decisions of an earlier run, which limits on drift are held against, item
+    `reference` are the decisions of an earlier run, which limits on drift are compared with, item
     by item. `word` is that of the verdict for flips, and `met`, `missed` or `inconclusive` for
     scores.
     """
@@ -321,7 +321,7 @@ def _bad(limit: Limit) -> pl.Expr:
 
 
 def _n_units(frame: pl.DataFrame) -> float:
-    """How many classes there are; of decimal scores, one more than the units of their scale."""
+    """Number of classes; for decimal scores, one more than the units of their scale."""
     return float(frame.select((_M - 1) * STEP + 1).item(0, 0))
 
 
@@ -358,7 +358,7 @@ def _drifts(
 
 
 def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
-    """How bad every item is: flipped, wrong, not read, or how far off."""
+    """Loss of every item: flipped, wrong, unreadable, or its distance."""
     if limit.metric == "flips":
         return _flipped(frame, known[limit.where])
     runs = frame.filter(view=limit.where, repeat=0)

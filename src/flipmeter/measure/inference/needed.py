@@ -1,4 +1,4 @@
-"""What was seen -> how many items would settle it, with a power of 80 %."""
+"""Observed counts -> number of items that would settle a verdict, with 80 % power."""
 
 from __future__ import annotations
 

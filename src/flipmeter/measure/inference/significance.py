@@ -24,7 +24,7 @@ def shown(p: pl.Series, alpha: float = ALPHA) -> pl.Series:
 
 
 def found_by(p_holm: float | None, p_bh: float | None) -> FoundBy:
-    """What an effect among many is found by: Holm, or only Benjamini and Hochberg."""
+    """The correction that an effect passes: Holm, or only Benjamini and Hochberg."""
     if p_holm is not None and is_shown(p_holm):
         return "holm"
     return "bh" if p_bh is not None and is_shown(p_bh) else ""

@@ -49,14 +49,14 @@ class Shift:
 
     @property
     def estimate(self) -> str:
-        """How much moves, in words."""
+        """The size of the move, in words."""
         if self.is_drift:
             return f"scores move one way in {percent(self.value)} more of the pairs than the other"
         return f"class shares differ by up to {percent(self.value)} between views"
 
     @property
     def bound(self) -> str:
-        """How much may move at most, in words."""
+        """The upper bound of the move, in words."""
         most = f"at most {percent(self.upper)}"
         if self.is_drift:
             return f"scores move one way in {most} more of the pairs than the other"
@@ -65,7 +65,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What E1 and E3 measure; noise and excess are None where nothing was repeated."""
+    """The sizes of E1 and E3; noise and excess are None if nothing was repeated."""
 
     rate: Bounded
     if_same: float
@@ -129,7 +129,7 @@ def unreadable_by_view(blocks: Blocks) -> tuple[float, ...]:
 
 
 def noise(blocks: Blocks, alpha: float) -> Bounded:
-    """How often a view disagrees with its own repeat, over the views that were repeated."""
+    """Share of items on which a view disagrees with its own repeat, over repeated views."""
     twice = repeated_pairs(blocks)
     return bounded_share(twice.differ, twice.read, alpha)
 

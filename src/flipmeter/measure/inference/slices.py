@@ -52,7 +52,7 @@ def slice_rates(
 ) -> pl.DataFrame:
     """Flip rates on readable pairs by slice, each with its interval, as verdicts have them.
 
-    `slices` files every item (dataset, item) under one `slice`. A slice is held against all others
+    `slices` files every item (dataset, item) under one `slice`. A slice is compared with all others
     of its rater, dataset, level and contrast: p is from exchanging clusters of items between them,
     two-sided; `p_holm` and the word hold over all rows of the table.
     """

@@ -9,8 +9,8 @@ from typing import Any, Literal
 Word = Literal["stable", "flips", "unreadable", "inconclusive", "not identified"]
 WORST_FIRST: tuple[Word, ...] = ("flips", "unreadable", "inconclusive", "not identified")
 BoundOn = Literal["rate", "excess", "shift", "drift"]
-"""What decides: all flips, those beyond noise, or how class shares move; decimal scores have no
-classes, of them it is by how much more pairs move one way than the other."""
+"""The deciding quantity: all flips, those beyond noise, or the shift of class shares; for decimal
+scores the drift, by how much more pairs move one way than the other."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one contrast of one rater comes to.
+    """The verdict on one contrast of one rater.
 
     `leans` says where answers go from the first view to the second, by rank, if that is shown.
     `value`, `low` and `high` are the flip rate over clusters and its interval. `bound_on` names the

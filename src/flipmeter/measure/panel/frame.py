@@ -114,7 +114,7 @@ def _is_outside(column: str) -> pl.Expr:
 
 
 def _questions() -> Iterator[pl.Expr]:
-    """What is asked of all decisions in one pass."""
+    """Statistics of all decisions, in one pass."""
     yield pl.len().alias("n")
     yield from (pl.col(name).is_null().any().alias(f"{name} empty") for name in NEEDED)
     yield (pl.col("repeat") < 0).any().alias("before 0")
@@ -154,7 +154,7 @@ def refuse_mae(decisions: Decisions, what: str) -> None:
             [name for (name,) in distinct(decisions.filter(pl.col("nominal")), "dataset")]
         )
         raise Problem(
-            f"{what}: the classes of {named} have no order, so that there is no MAE; use accuracy"
+            f"{what}: the classes of {named} have no order, so there is no MAE; use accuracy"
         )
 
 

@@ -34,7 +34,7 @@ class Graded:
 
 
 def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
-    """Yield what can be held against gold: under every contrast, and under all views together."""
+    """Yield the answers to compare with gold: under every contrast, and under all views."""
     everything = Contrast(ALL, panel.all_views, "all views")
     for contrast in (*contrasts, everything) if len(panel.all_views) > 1 else ():
         found = compared(panel, contrast)

@@ -15,7 +15,7 @@ NO_COUNT = -1
 
 @dataclass(frozen=True)
 class Groups:
-    """Which group each item belongs to, and how many groups there are; a group may be empty.
+    """The group of each item, and the number of groups; a group may be empty.
 
     Items of one `cluster` are not independent of each other; without it all items are.
     """

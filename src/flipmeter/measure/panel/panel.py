@@ -31,9 +31,9 @@ Status = Literal["measured", "by construction", "not identified", "not applicabl
 KEY = ("rater", "dataset", "level", "seed")
 ABSENT = -1
 UNKNOWN = 0
-POLARITY = "by polarity: the question is turned round, not a list of labels"
+POLARITY = "by polarity: the question is negated, not the label list reversed"
 NOT_SO = "declared invariant"
-NOWHERE = "the meaning of the labels is nowhere in the prompt"
+NOWHERE = "the prompt does not state the meaning of the labels"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Laid(Mapping[Run, Column]):
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the field that an answer chose stood, and where the right one did; 0 for nowhere.
+    """The places of the chosen field and of the right one; 0 for none.
 
     `n` counts the places of each item, 0 where nothing changes places.
     """
@@ -79,7 +79,7 @@ class Panel:
     """Classes and prompts of all items under every run; -1 where an item was not asked.
 
     An item that two groups share is there twice; `item` numbers them by name, so that both have
-    one number. `reference` is the view that others are held against: base, or the first of a table
+    one number. `reference` is the reference view: base, or the first of a table
     without one. `keys` and `n_classes` have one entry per group,
     in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
     `reproducible`: the rater is said to be, and `nominal`: its classes have no order. `gold` is 0
@@ -130,7 +130,7 @@ class Panel:
 
     @cached_property
     def tolerance(self) -> Ints:
-        """How many ranks two answers to each item may lie apart and be the same; 0 for classes."""
+        """Tolerance of each item in ranks, within which answers are the same; 0 for classes."""
         return np.asarray(self.units.tolerance[self.groups.of])
 
     def is_right(self, ranks: Ranks, items: Booleans | slice = slice(None)) -> Booleans:
@@ -281,7 +281,7 @@ def _equal(hashes: Mapping[Run, Hashes], runs: Sequence[Run], n_items: int) -> B
 
 @dataclass(frozen=True)
 class Noise:
-    """For each group the view whose two runs a contrast is held against, "" where there is none.
+    """For each group, the view whose two runs give a contrast's noise, "" if there is none.
 
     `runs` are the classes of all items in the first run and in the second.
     """

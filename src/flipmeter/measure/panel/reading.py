@@ -182,7 +182,7 @@ class _Standing:
 
     @cached_property
     def cell(self) -> Ints:
-        """Where every decision stands in a table of runs x units."""
+        """Index of every decision in a table of runs x units."""
         return self.run * len(self.units) + self.unit
 
     def laid(
@@ -211,7 +211,7 @@ def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
 
 
 def _lay_out(rows: Scanned) -> _Standing:
-    """Find groups, units and runs; a decision that stands twice is refused."""
+    """Find groups, units and runs; a decision that appears twice is refused."""
     names = (*KEY[:3], "view", "item")
     found = rows.read(*(pl.col(name).cast(pl.Categorical) for name in names), "seed", "repeat")
     keys, group = _groups(found)
@@ -266,7 +266,7 @@ def _where(keys: pl.DataFrame, group: int) -> str:
 
 
 class _Somewhere:
-    """What a column says of each group or unit, in which it is everywhere the same."""
+    """The value of a column for each group or unit, within which it is constant."""
 
     def __init__(self, rows: Scanned, of: Ints, n: int) -> None:
         self._rows = rows

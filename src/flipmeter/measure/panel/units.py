@@ -71,4 +71,4 @@ STEP = (
     .then((pl.col("scale_to") - pl.col("scale_from")) / (pl.col("n_classes") - 1))
     .otherwise(1.0)
 )
-"""What a difference of one rank is in the units of a row's scale."""
+"""Size of one rank in the units of a row's scale."""

@@ -145,7 +145,7 @@ def _log_likelihood(table: Floats, counts: Floats, x: Floats) -> Floats:
 
 
 def _without_maximum(games: Games, table: Floats, counts: Floats) -> str:
-    """Why a likelihood has no maximum, "" if it has one.
+    """Reason why a likelihood has no maximum, "" if it has one.
 
     There is none if some direction never makes a result that happened less likely than another
     (a linear programme finds it), and several if one changes nothing at all.
@@ -198,4 +198,4 @@ def _culprit(direction: Floats | None, games: Games) -> str:
     strengths = direction[: games.n_systems]
     if np.ptp(strengths) < 1e-6:
         return "the place decides every game"
-    return "some systems never lose to the others, so that no strength is large enough"
+    return "some systems never lose to the others, so no strength is large enough"

@@ -1,4 +1,4 @@
-"""What items add to some sums -> a statistic of the sums, with its interval, by group."""
+"""Contributions of items to sums -> a statistic of the sums, with its interval, by group."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.types import ALPHA
 
 BLOCK = 4_000_000
-"""How many numbers are held at once."""
+"""Number of values in memory at once."""
 
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
 
 Unseen = Callable[[Floats, Floats, int], Floats]
-"""How far from its value one more item may lie: sums (groups x columns), values (groups x metrics)
+"""Largest change of a value by one extra item: sums (groups x columns), values (groups x metrics)
 and the number of clusters -> groups x metrics x 2 (below and above)."""
 
 Reach = Sequence[tuple[float, float]] | Floats

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Weights = npt.NDArray[np.float32]
-"""How often each item (column) stands in each sample (row); whole numbers, so sums are exact."""
+"""Count of each item (column) in each sample (row); whole numbers, so sums are exact."""
 
 RESAMPLES = 2000
 SEED = 20260731

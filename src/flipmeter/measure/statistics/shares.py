@@ -16,7 +16,7 @@ from flipmeter.types import ALPHA, Mode
 
 Ends = tuple[Floats, Floats]
 Marks = npt.NDArray[np.bool_] | Ints
-"""What each item has: yes or no, or how many of its pairs."""
+"""The outcome of each item: yes or no, or a number of pairs."""
 
 WILSON = "Wilson interval, every item by itself"
 

@@ -1,1 +1,1 @@
-"""What answers: endpoints, weights in this process, simulations, callables."""
+"""Backends: endpoints, weights in this process, simulations, callables."""

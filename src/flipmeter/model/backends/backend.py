@@ -10,7 +10,7 @@ from flipmeter.types import Problem, Reply, Request
 
 
 class Backend(Protocol):
-    """What answers. `identity` says what it is in every request key: never a secret.
+    """A backend answers requests. `identity` is its name in every request key, never a secret.
 
     `is_reproducible` claims that equal greedy requests get equal replies, whatever came between.
     """

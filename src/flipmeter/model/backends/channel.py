@@ -23,9 +23,9 @@ LARGEST_ANSWER = 16 * 2**20
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where to ask and with which key. The key is in no representation, message or request key.
+    """The address of an endpoint and its key. The key is in no repr, message or request key.
 
-    One that `is_withheld` is set, and is for another host.
+    `is_withheld` means that it is set, but for another host.
     """
 
     base_url: str
@@ -157,7 +157,7 @@ class Channel:
         return f"HTTP {trouble.status} from {self.endpoint.base_url}: {trouble.message}"
 
     def remedy(self, trouble: Trouble, headers: Mapping[str, str]) -> str:
-        """What the user can do about a refusal."""
+        """The remedy for a refusal."""
         status, variable = trouble.status, self.endpoint.key_variable or "with the key"
         if status < 400:
             to = self.without_key(headers.get("Location", "another address"))
@@ -165,12 +165,12 @@ class Channel:
         if status == 404 or trouble.kinds & NO_MODEL:
             return f"is '{self.endpoint.model}' the name the endpoint knows?"
         if status == 402 or trouble.kinds & NO_CREDIT:
-            return f"top up the account of the key in {variable} and run again: all is kept"
+            return f"top up the account of the key in {variable} and run again: nothing is lost"
         if self.endpoint.is_withheld:
             host = urlsplit(self.endpoint.base_url).hostname
             return (
-                f"the variable {variable} is set, and {host} is not given it: a study names that "
-                f"host; if you trust it: --trust-host {host}"
+                f"the variable {variable} is set, and {host} does not receive it, because the "
+                f"study chose that host; if you trust it: --trust-host {host}"
             )
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"

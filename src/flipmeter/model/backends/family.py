@@ -15,7 +15,7 @@ from flipmeter.types import Caching, Decoding, Interface, Model, Problem, Span
 
 @dataclass(frozen=True)
 class World:
-    """What simulated raters know: the latent score of every text, and the words of the scale.
+    """The knowledge of simulated raters: latent scores of texts, and the words of the scale.
 
     `worth` is how good every answer or option is, where items have some to choose from, `span` the
     range of decimal scores, where the scale is one.
@@ -37,7 +37,7 @@ class Family:
     about: str = ""
     """One line for `flipmeter list`."""
     pattern: str = "MODEL"
-    """What follows the slash, for `flipmeter list`; empty if `models` lists them all."""
+    """The form of the name after the slash, for `flipmeter list`; empty if `models` lists all."""
     is_in_process: bool = True
     """Answers in this process and free of charge. It scores the labels of every request."""
     is_user_code: bool = False
@@ -49,16 +49,16 @@ class Family:
     takes_options: bool = False
     takes_key: bool = False
     capabilities: frozenset[str] | None = frozenset()
-    """Which of `CAPABILITIES` it has; None if each model must be examined."""
+    """Those of `CAPABILITIES` that it has; None if each model must be examined."""
     lacks: frozenset[str] = frozenset()
-    """Which of them no model of a family that is examined has."""
+    """Those that no model of an examined family has."""
 
     def open(self, model: Model, world: World | None, progress: Fetched | None) -> Backend:
         """Open what answers for a model; weights are fetched here, nothing is asked yet."""
         raise NotImplementedError(f"{type(self).__name__}.open")
 
     def identity_of(self, model: Model, world: World | None = None) -> str:
-        """What answers, in every request key: it must change when replies may."""
+        """The model's name in every request key: it must change when replies may."""
         return model.address
 
     def former_identity_of(self, model: Model) -> str | None:
@@ -69,7 +69,7 @@ class Family:
         return "chat"
 
     def concurrency_of(self, model: Model) -> int:
-        """How many requests are sent at a time, unless the study says."""
+        """Default number of requests at a time."""
         return 1
 
     def can_be_reproducible(self, model: Model, decoding: Decoding) -> bool:
@@ -89,7 +89,7 @@ class Family:
         return {}
 
     def caching_of(self, model: Model) -> Caching | None:
-        """How prefixes of a model are cached and billed, None where that is not known."""
+        """The prefix cache of a model and its prices, None if unknown."""
         return None
 
     def models(self) -> Mapping[str, str]:

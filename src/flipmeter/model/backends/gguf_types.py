@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 MAGIC = b"GGUF"
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""How many bytes a value of each type has; texts and lists say it themselves."""
+"""Number of bytes of a value of each type; texts and lists state their own."""
 TEXT, LIST = 8, 9
 NAMES = {0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0"}
 

@@ -21,7 +21,7 @@ from flipmeter.model.wires.wire import Wire, interface_in
 from flipmeter.types import Caching, Problem, Reply, Request
 
 Wires = Mapping[str, Wire]
-"""How an endpoint is spoken to, by interface."""
+"""The wire of each interface."""
 OPENAI_WIRES: Wires = {
     "chat": ChatWire(),
     "completions": CompletionsWire(),
@@ -31,18 +31,18 @@ MENDABLE = {301, 302, 303, 307, 308, 401, 402, 403, 404}
 PASSING = {408, 409, 425, 429}
 ACCOUNT = {401, 402}
 NOT_THERE = {403, 404, 501}
-"""What some endpoints say to a field or an interface that they do not have."""
+"""Error texts of endpoints for an unsupported field or interface."""
 CROWDED = 429
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MODERATED = {"content_filter", "content_policy_violation", "refusal"}
 PATIENCE = 3
-"""How many requests may be refused at the beginning before all are taken to be."""
+"""Number of refusals at the start after which all requests count as refused."""
 REPLY_TEXTS = ("text", "finish", "model", "provider", "fingerprint", "error")
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What one request brought: an answer with its reply, or a refusal.
+    """The outcome of one request: a response with its reply, or a refusal.
 
     `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
     that `is_passing` may be gone another time, and one with a `correction` if a field is changed.
@@ -143,11 +143,11 @@ class HttpBackend:
         return Tried(refusal=said, problem=problem, correction=correction)
 
     def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
-        """How many tokens an answer shows beside its first, None without log-probabilities."""
+        """Number of alternatives to the first token, None without log-probabilities."""
         return self._wire(request).n_alternatives(answer)
 
     async def listing(self) -> dict[str, Any]:
-        """What the endpoint's list of models says about this one, {} if nothing."""
+        """The entry of this model in the endpoint's list of models, {} if there is none."""
         try:
             headers = self._wires["chat"].headers("{}")
             status, _, content = await self._channel.send("GET", "/models", headers=headers)

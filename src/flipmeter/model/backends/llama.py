@@ -27,7 +27,7 @@ BATCH = 512
 SMALLEST = 8
 """K formats compute a batch of fewer tokens otherwise, F16 a batch of one."""
 SHOWN = 32
-"""How many tokens are looked at where a label may begin or go on."""
+"""Number of tokens examined where a label may begin or continue."""
 RENAMED = {"max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
 
 
@@ -46,7 +46,7 @@ class LlamaBackend:
 
     def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
         if not path.is_file():
-            raise Problem(f"no model file {path}; name a GGUF file that exists")
+            raise Problem(f"no model file {path}; use an existing GGUF file")
         self.identity = identity
         self.path = path
         self._context = context
@@ -180,7 +180,7 @@ class LlamaBackend:
 
 
 def _n_kept(n_usable: int, n_tokens: int) -> int:
-    """How many tokens of a prompt stay in the slot, so that the rest makes no small batch."""
+    """Number of prompt tokens kept in the slot, so that the rest is not a small batch."""
 
     def is_even(n_kept: int) -> bool:
         n_last = (n_tokens - n_kept) % BATCH
@@ -221,7 +221,7 @@ def _start(path: Path, context: int) -> Any:
 
 
 def n_cores() -> int:
-    """How many cores there are, or how many a scheduler such as Ray leaves to us."""
+    """Number of cores, or of those that a scheduler such as Ray assigns."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     if told.isdigit() and int(told):
         return int(told)
@@ -243,7 +243,7 @@ def _reply(answer: Mapping[str, Any], scores: tuple[float, ...] | None, seconds:
 
 
 def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int, float]]:
-    """What is shown at the forks of a tree that a reply passes.
+    """The probabilities at the forks of a token tree along a reply.
 
     The engine shows no step that ends within a character: the bytes of the steps must make up the
     text, or the next one stands somewhere else.
@@ -313,7 +313,7 @@ def _types(path: Path, size: int, changed: int) -> frozenset[str]:
 
 def file_digest(path: Path) -> str:
     if not path.is_file():
-        raise Problem(f"no model file {path}; name a GGUF file that exists")
+        raise Problem(f"no model file {path}; use an existing GGUF file")
     status = path.stat()
     return _digest(path, status.st_size, status.st_mtime_ns)
 

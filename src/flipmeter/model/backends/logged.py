@@ -6,7 +6,7 @@ from flipmeter.types import Decoding, Reply, Request
 
 
 class LoggedBackend:
-    """What stands for a model that another program asked."""
+    """The backend of a model that another program called."""
 
     is_reproducible = False
     concurrency = 1

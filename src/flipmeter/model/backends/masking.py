@@ -17,7 +17,7 @@ GROUP = 3
 
 MARKS = ("\\u00", "\\x", "%", "&#")
 _ESCAPES = re.compile(r"(?:\\u00|\\x|%|&\#[xX]?0*+)[2-7]")
-"""What a printable character may be written by; most replies have none, and need no closer look."""
+"""Escapes of printable characters; most replies have none and need no further check."""
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from flipmeter.model.backends.user_code import FAMILY, find_callable
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
 
 AT_ONCE = 16
-"""How many questions a coroutine is asked at once unless told; a plain function gets one."""
+"""Default number of concurrent questions to a coroutine; a plain function gets one."""
 LEAST = -100.0
 """The log-probability of a label to which a callable gives none."""
 ROUNDED = 0.05
@@ -82,7 +82,7 @@ def _read(
     told = dict(said) if isinstance(said, Mapping) else {"label": said}
     label, shares = told.pop("label", None), told.pop("probabilities", None)
     if question.span is not None and shares is not None:
-        raise ValueError("it returned probabilities, and a range of numbers has no labels")
+        raise ValueError("it returned probabilities, but a range of numbers has no labels")
     if told:
         raise ValueError(f"it returned {sorted(map(str, told))} beside label and probabilities")
     if shares is None:
@@ -133,14 +133,14 @@ def _shares(shares: object, question: Question) -> dict[str, float]:
         if set(found) != set(texts):
             odd = ", ".join(sorted({*found} ^ {*texts}))
             raise ValueError(
-                f"it returned {len(found)} probabilities by label, and there are {len(texts)} "
+                f"it returned {len(found)} probabilities by label, but there are {len(texts)} "
                 f"labels ({', '.join(texts)}); these are not in both: {odd}"
             )
     else:
         listed = _listed(shares)
         if len(listed) != len(texts):
             raise ValueError(
-                f"it returned {len(listed)} probabilities, and there are {len(texts)} labels "
+                f"it returned {len(listed)} probabilities, but there are {len(texts)} labels "
                 f"({', '.join(texts)}); return one for each, in this order"
             )
         found = dict(zip(texts, listed, strict=True))
@@ -163,7 +163,9 @@ def _checked(shares: Mapping[str, object]) -> dict[str, float]:
             )
     total = sum(found.values())
     if abs(total - 1) > ROUNDED:
-        raise ValueError(f"it returned probabilities that add up to {total:g}; they must to 1")
+        raise ValueError(
+            f"it returned probabilities that add up to {total:g}; they must add up to 1"
+        )
     return found
 
 
@@ -206,12 +208,14 @@ def _version(found: Any, name: str) -> str:
     except TypeError:  # an instance: its class has the source
         source = inspect.getsourcefile(type(found))
     if source is None or not Path(source).is_file():
-        raise Problem(f"'{name}' has no source to tell versions by; give it an attribute `version`")
+        raise Problem(
+            f"'{name}' has no source code to identify its version; give it an attribute `version`"
+        )
     return f"sha256:{hashlib.sha256(Path(source).read_bytes()).hexdigest()[:16]}"
 
 
 def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
-    """What is called with a question, a class made once, and whether it is awaited."""
+    """The function to call (a class is instantiated once), and whether to await it."""
     options = dict(model.options)
     if inspect.isclass(found):
         try:

@@ -41,7 +41,7 @@ CONNECTING = 5.0
 GATHERING = 0.003
 """Seconds for which a message waits for others that would leave with it."""
 OPENINGS = 3
-"""How often an actor may die while it opens its model."""
+"""Number of times an actor may die while opening its model."""
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def ray_cluster(on: str) -> Iterator[None]:
 
 
 def _address(on: str) -> str:
-    """What Ray calls an address; a cluster that is started here is `local`."""
+    """The address in Ray's form; a cluster started here is `local`."""
     family, _, where = on.partition(":")
     if family != "ray":
         raise Problem(f"--on {on}: give ray, ray://HOST:{CLIENT_PORT} or ray:HOST:PORT")
@@ -85,7 +85,8 @@ def _address(on: str) -> str:
             pass
     except (OSError, ValueError) as error:
         raise Problem(
-            f"--on {on}: no Ray cluster answers there ({error}); start one with `ray start --head`,"
+            f"--on {on}: no Ray cluster answers there ({error}); start one with `ray start "
+            f"--head`,"
             " or give `--on ray` for one on this machine"
         ) from error
     return on if where.startswith("//") else where
@@ -101,7 +102,7 @@ def _package() -> Any:
 
 @dataclass(frozen=True)
 class ActorModel:
-    """What an actor holds, and where."""
+    """The model of an actor, and its node."""
 
     identity: str
     is_reproducible: bool
@@ -113,7 +114,7 @@ class Mistake(Exception):
 
 
 Told = Reply | Problem | Retry | Mistake
-"""What an actor says to a request: values all, since Ray would wrap what is raised."""
+"""Outcomes of a request to an actor: values, because Ray would wrap exceptions."""
 
 Posted = tuple[int, Request]
 Delivered = tuple[int, Told]
@@ -121,7 +122,7 @@ Delivered = tuple[int, Told]
 
 
 class Holder:
-    """What an actor is: one backend, opened where the actor is.
+    """An actor with one backend, opened on its own node.
 
     A message between processes costs more than most of what is in it, so that requests come in
     batches and replies leave with whichever message is there when they are.
@@ -279,8 +280,8 @@ class RayBackend(Fleet):
     ) -> None:
         if isinstance(model.base_url, tuple):
             raise Problem(
-                f"{model.title} has several base URLs, which are asked without Ray; leave --on "
-                "out, or name one"
+                f"{model.title} has several base URLs, which are used without Ray; remove --on, "
+                f"or set one base URL"
             )
         identity, self._ray = identity_of(model, world), _package()
         trust = Trust(code=True, hosts=trusted_hosts())  # its code has run here, by consent
@@ -350,8 +351,8 @@ class RayBackend(Fleet):
             held = Problem(f"{self._title} cannot be opened by an actor: {error}")
         except self._ray.exceptions.RayError as error:
             held = Problem(
-                f"an actor dies while it opens {self._title} ({_reason(error)}); has its node "
-                "memory enough for the model?"
+                f"an actor dies while it opens {self._title} ({_reason(error)}); does its node "
+                f"have enough memory for the model?"
             )
         except Exception as error:
             held = _cut_off(error)
@@ -373,16 +374,16 @@ class RayBackend(Fleet):
                     self.changed.ring()
 
     def _stranger(self, held: ActorModel) -> Problem | None:
-        """What is wrong with an actor that holds something else than this process names."""
+        """The error of an actor whose model differs from this process's."""
         if held.identity != self.identity:
             return Problem(
-                f"the actor on {held.node} holds '{held.identity}', and this machine means "
-                f"'{self.identity}': have the same packages and files on all nodes"
+                f"the actor on {held.node} holds '{held.identity}', and this machine has "
+                f"'{self.identity}': install the same packages and files on all nodes"
             )
         if held.is_reproducible != self.is_reproducible:
             return Problem(
-                f"{self._title} runs on another kind of device on {held.node} than it would on "
-                "this machine; say which in its `options`: device_map"
+                f"{self._title} runs on another kind of device on {held.node} than on this "
+                f"machine; set it in its `options`: device_map"
             )
         return None
 
@@ -398,7 +399,7 @@ class RayBackend(Fleet):
 
 
 def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
-    """How much may be under way at all actors together, and whose limit that is.
+    """The limit of open requests at all actors together, and its owner.
 
     An endpoint takes what it takes, whoever asks it. Weights in an actor take what a backend does,
     and have as much again waiting, so that they are not idle while replies travel and are stored. A
@@ -413,10 +414,10 @@ def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
 
 
 def _cut_off(error: Exception) -> Problem:
-    """What a client of Ray says, in no error of Ray's own, when its server has gone away."""
+    """Error text of a Ray client, not in a Ray exception, when its server is gone."""
     return Problem(
         f"the Ray cluster cannot be reached any more ({_reason(error)}); run again when it is "
-        "back, what was answered is stored"
+        f"back; all replies are stored"
     )
 
 

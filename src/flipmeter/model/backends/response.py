@@ -16,7 +16,7 @@ from flipmeter.types import Reply, Usage
 
 @dataclass(frozen=True)
 class Trouble:
-    """What an endpoint says instead of an answer."""
+    """An endpoint's error instead of a response."""
 
     status: int
     message: str
@@ -40,7 +40,7 @@ Flaw = Callable[[Mapping[str, Any]], str]
 def trouble_in(
     status: int, answer: Mapping[str, Any], content: bytes, flaw_in: Flaw
 ) -> Trouble | None:
-    """What went wrong, None if this is an answer; `flaw_in` looks for the reply of an API."""
+    """The error of a response, None if it is valid; `flaw_in` looks for the reply of an API."""
     # OpenRouter reports an upstream failure inside an answer of status 200, or inside its choice.
     error = answer.get("error") or _first(answer.get("choices")).get("error")
     whole = content.decode("utf-8", "replace")
@@ -131,7 +131,7 @@ def reply_in(answer: Mapping[str, Any], seconds: float, answers: Sequence[str] =
 
 
 def logprobs_in(answer: Mapping[str, Any]) -> int | None:
-    """How many alternatives the first token has with its log-probability, None for none.
+    """Number of alternatives to the first token with log-probabilities, None for none.
 
     The chat interface lists tokens under `content`, the completions interface in parallel lists.
     """
@@ -184,7 +184,7 @@ def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tops(found: Mapping[str, Any], n_tokens: int) -> list[Any]:
-    """What is shown beside each token; Together's types have one map, clear for one token only."""
+    """The alternatives to each token; Together's one map is unambiguous for one token only."""
     top = found.get("top_logprobs")
     tops = [top] if isinstance(top, dict) and n_tokens == 1 else _listed(top)
     return tops + [None] * (n_tokens - len(tops))
@@ -236,7 +236,7 @@ def clean_name(value: object) -> str:
 
 @dataclass(frozen=True)
 class TokenPaths:
-    """Where an API puts the numbers of tokens, each as a path."""
+    """The paths of token counts in an API's responses."""
 
     prompt: Sequence[str]
     cached: Sequence[str]

@@ -64,7 +64,7 @@ def find_callable(name: str) -> Any:
         return _handed_over[name]
     place, colon, path = name.rpartition(":")
     if not (colon and place and path):
-        raise Problem(f"'{name}' names no callable; write {FAMILY}/package.module:function")
+        raise Problem(f"'{name}' is not a callable; write {FAMILY}/package.module:function")
     source = permitted(place)
     found = _callable(place, path, _module(place, source, Path.cwd()))
     if not is_code_trusted() and source is None:
@@ -82,15 +82,16 @@ def permitted(place: str) -> bytes | None:
         if is_code_trusted() or place in registered_modules():
             return None
         raise Problem(
-            f"the module '{place}' would be imported, and nothing says that it is a rater; if you "
+            f"the module '{place}' would be imported, and nothing declares it as a rater; if you "
             f"trust it: --trust, {TRUST_VARIABLE}=1, or trust=True in Python"
         )
     source = _read(Path(place))
     if is_code_trusted() or is_remembered(Path(place), source):
         return source
     raise Problem(
-        f"{place} is Python code and would run with all your rights; read it, and if you trust it: "
-        f"--trust, {TRUST_VARIABLE}=1, trust=True in Python, or once for all: "
+        f"{place} is Python code and would run with all your rights; read it, and if you trust "
+        f"it: "
+        f"--trust, {TRUST_VARIABLE}=1, trust=True in Python, or permanently: "
         f"flipmeter trust {quote(place)}"
     )
 
@@ -108,7 +109,7 @@ def _refuse_borrowed(place: str, path: str, found: Any) -> None:
         found = found.func
     home = getattr(found, "__module__", None) or type(found).__module__
     if str(home).partition(".")[0] != place.partition(".")[0]:
-        raise Problem(f"{place} has '{path}' from {home}, not of its own; --trust allows it")
+        raise Problem(f"{place} has '{path}' from {home}, not its own; --trust allows it")
 
 
 def _callable(place: str, path: str, module: ModuleType) -> Any:
@@ -158,7 +159,7 @@ def _by_name(name: str, here: Path) -> ModuleType:
             raise
         raise Problem(
             f"no module named '{error.name}' (looked in {here} and on the path of Python); "
-            "install it, set PYTHONPATH, or name a file: python/folder/file.py:function"
+            "install it, set PYTHONPATH, or use a file: python/folder/file.py:function"
         ) from error
 
 

@@ -31,11 +31,11 @@ from flipmeter.model.batch.forms import (
 from flipmeter.types import Caching, Head, Message, Problem, Reply, Request, Script
 
 MOST_REQUESTS = 50_000
-"""What every vendor takes in one file."""
+"""Limits of one file for every vendor."""
 
 MANIFEST, REQUESTS, JOBS = "manifest.json", "requests.jsonl", "jobs.jsonl"
 NAMED = 3
-"""How many ids an error names."""
+"""Number of ids in an error message."""
 Door = tuple[str, str, str, str]
 """A model as its endpoint calls it, its identity, the address that is asked, and its form."""
 
@@ -69,7 +69,7 @@ class BatchEntry:
 
 @dataclass
 class Results:
-    """What came back, by key: replies to keep, and why others failed. Nothing is stored yet."""
+    """The results by key: replies to keep, and the errors of the others. Nothing is stored yet."""
 
     replies: dict[str, Reply] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -246,7 +246,7 @@ def result_files(folder: Path) -> list[Path]:
     if not found:
         raise Problem(
             f"{folder} has no results yet; put the output file and the error file of the batch "
-            "there, or name them"
+            "there, or pass them"
         )
     return found
 
@@ -276,7 +276,7 @@ def read_results(
             found.errors.setdefault(key, reply.error)
         elif found.replies.setdefault(key, reply) != reply:
             torn.setdefault(key, where)
-    _refuse(unknown, "not in this batch: is this the result of another one?")
+    _refuse(unknown, "not in this batch; it may belong to another one")
     _refuse(torn, "answered twice and differently: keep one of the files")
     found.errors = {key: said for key, said in found.errors.items() if key not in found.replies}
     return found
@@ -306,7 +306,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
     except FileNotFoundError:
         raise Problem(
-            f"{folder} holds no batch (no {MANIFEST}); name its folder with --batch"
+            f"{folder} holds no batch (no {MANIFEST}); pass its folder with --batch"
         ) from None
     except (OSError, Problem, LookupError, TypeError) as error:
         raise Problem(f"{path} is damaged ({error}); export the batch again") from error
@@ -319,7 +319,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if line.strip():
                 yield f"{path}, line {number}", _object(path, number, line)
     except (OSError, UnicodeDecodeError) as error:
-        raise Problem(f"{path} cannot be read ({error}); name a file of JSON lines") from error
+        raise Problem(f"{path} cannot be read ({error}); use a file of JSON lines") from error
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -328,5 +328,5 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     except Problem as problem:
         raise Problem(f"{problem}; if it is cut off, download it again") from problem
     if not isinstance(row, dict):
-        raise Problem(f"{path}, line {number} is no JSON object; is this a result file?")
+        raise Problem(f"{path}, line {number} is not a JSON object; is this a result file?")
     return row

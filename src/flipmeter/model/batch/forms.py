@@ -16,7 +16,7 @@ from flipmeter.model.wires.wire import Wire, interface_in
 from flipmeter.types import Caching, Problem, Reply, Request
 
 Shape = Literal["openai", "anthropic", "gemini"]
-"""What a line of results looks like."""
+"""The shape of a line of results."""
 SHAPES: Mapping[Shape, str] = {
     "openai": "OpenAI's (also Azure's, Mistral's, Groq's, Together's and vLLM's)",
     "anthropic": "Anthropic's",
@@ -50,7 +50,7 @@ class BatchForm:
         return self.wires[interface_in(request.params)]
 
     def url(self, model: str, request: Request) -> str:
-        """Where the requests of a file go."""
+        """The path that the requests of a file are sent to."""
         return f"/v1{self.wire_of(request).path(model)}"
 
     def line(
@@ -117,7 +117,7 @@ def _said(trouble: Trouble) -> str:
 def shape_of(row: Mapping[str, Any], where: str) -> Shape:
     """The shape of a line of results; what is none is a problem."""
     if "response" not in row and any(name in row for name in ("body", "params", "request")):
-        raise Problem(f"{where} is a request and no result; name the file that the vendor gave you")
+        raise Problem(f"{where} is a request, not a result; use the vendor's output file")
     if "result" in row:
         return "anthropic"
     return "gemini" if "key" in row and "custom_id" not in row else "openai"

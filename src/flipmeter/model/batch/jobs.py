@@ -58,7 +58,7 @@ async def _opened(file: BatchFile, folder: Path) -> AsyncIterator[JobVendor]:
         known = ", ".join(FORMS[name].vendor for name in VENDORS)
         raise Problem(
             f"{file.name} is for {FORMS[file.form].vendor}, whose batches are not submitted here "
-            f"({known} are); hand it in yourself, then: flipmeter batch import {folder}"
+            f"({known} are); submit it yourself, then: flipmeter batch import {folder}"
         )
     model = _model(file)
     wire = provider_of(model).wires["chat"]
@@ -112,9 +112,7 @@ async def submit(folder: Path, *, adopt: str = "", is_forced: bool = False) -> l
         open_ = [file.name for file in files if journal.of(file.name).is_open]
         if adopt:
             if len(open_) != 1:
-                raise Problem(
-                    f"there are {len(open_)} files whose job is not known; adopt needs one"
-                )
+                raise Problem(f"{len(open_)} files have no known job; --adopt needs exactly one")
             journal.note(open_[0], "submitted", job=adopt)
         return [await _submitted(file, folder, journal, is_forced) for file in files]
 
@@ -154,8 +152,8 @@ async def _found(file: BatchFile, vendor: JobVendor, journal: Journal) -> str:
     if len(found) > 1:
         raise Problem(
             f"{file.name} was sent, the answer was lost, and the vendor has {len(found)} batches "
-            f"that may be it: {', '.join(found[:5])}; look which one it is, then add --adopt ID; "
-            "or --again if none is"
+            f"that may be it: {', '.join(found[:5])}; find the right one, then add --adopt ID, "
+            f"or --again if none is"
         )
     if not found and (left := SETTLING - age_of(journal.of(file.name).since)) > 0:
         raise Problem(

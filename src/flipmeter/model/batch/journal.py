@@ -1,4 +1,4 @@
-"""What was submitted: on disk before anything is sent and after the vendor has answered.
+"""The journal of submitted files, written before anything is sent and after the vendor answers.
 
 A line of `jobs.jsonl` is an event of one file of a batch. What was begun and has no end may be at
 the vendor or not: it is looked for there before it is submitted again.

@@ -28,7 +28,7 @@ CROWDED = {429, 529}
 """Too much at a time, and not taken: it may be sent again."""
 PAGES, PAGE = 20, 100
 CLOCKS = timedelta(minutes=5)
-"""How much the vendor's clock may be behind ours."""
+"""Largest lag of the vendor's clock behind ours."""
 _ID = re.compile(r"[\w.-]{1,200}")
 
 
@@ -99,7 +99,7 @@ class JobVendor(ABC):
                 )
             except Retry as failure:
                 if is_last:
-                    raise Problem(f"{failure}; try again later, all is kept") from None
+                    raise Problem(f"{failure}; try again later, nothing is lost") from None
                 await asyncio.sleep(pause_after(attempt, failure.after))
                 continue
             if status // 100 == 2:
@@ -243,7 +243,7 @@ class AnthropicJobs(JobVendor):
 
 def _trouble(status: int, content: bytes) -> Trouble:
     found = trouble_in(status, decoded(content), content, lambda _: "")
-    return found or Trouble(status, "an answer that is no answer")
+    return found or Trouble(status, "an invalid response")
 
 
 def pause_after(attempt: int, told: float | None) -> float:

@@ -11,7 +11,7 @@ from flipmeter.model.backends.backend import Retry
 ROW = 20
 """Failures in a row after which one request is sent at a time."""
 PROBES = 3
-"""How many of these a server gets that has answered nothing yet; any other gets all attempts."""
+"""Number of attempts for a server that has not answered yet; others get all attempts."""
 SHOWN = 3
 MOST_KINDS = 50
 
@@ -57,9 +57,9 @@ class Breaker:
 
     def _said(self) -> Outage:
         way_out = (
-            "run again when the endpoint answers: what was answered is stored and not asked again"
+            "run again when the endpoint answers: all replies are stored and not requested again"
             if self.has_answered
-            else "is the server running? what is stored is kept"
+            else "is the server running? stored replies are kept"
         )
         return Outage(
             f"{self.n_row} attempts in a row failed and none was answered: {self._told()}; "

@@ -1,4 +1,4 @@
-"""What a run may spend: it stops before the limit, with everything answered on disk."""
+"""The budget of a run: it stops before the limit, with all replies on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flipmeter.types import Head, Problem, Request, Usage
 BYTES_PER_TOKEN = 3
 """Fewer than any language of a prompt has on average, so that estimates err upwards."""
 TOKENS_PER_MESSAGE = 8
-"""What a chat template puts around a message."""
+"""Overhead of a chat template per message, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class OutOfBudget(Incomplete):
 
 @dataclass
 class Spent:
-    """What was sent and what it took, or at most took where the endpoint does not say."""
+    """The requests sent and their cost, or its upper bound if the endpoint does not report it."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -117,10 +117,10 @@ class Purse:
     def out(self) -> OutOfBudget:
         """The problem that says what was spent and how to go on."""
         if not self.spent.calls:
-            return OutOfBudget("the budget is less than a single request may take; raise it")
+            return OutOfBudget("the budget does not cover a single request; raise it")
         return OutOfBudget(
-            f"the budget is used up: {self._so_far()}, and the next request could exceed it. What "
-            "was answered is stored: run again to continue; the budget then starts over"
+            f"the budget is used up: {self._so_far()}, and the next request could exceed it. "
+            f"All replies are stored: run again to continue; the budget then starts over"
         )
 
     def _so_far(self) -> str:
@@ -148,7 +148,7 @@ def _n_bytes(head: Head) -> int:
 
 
 def taken(usage: Usage, worst: Spent) -> Spent:
-    """What a reply took, the worst case where the endpoint does not say."""
+    """The cost of a reply, the worst case if the endpoint does not report it."""
     prompt = worst.prompt_tokens if usage.prompt is None else usage.prompt
     completion = worst.completion_tokens if usage.completion is None else usage.completion
     return Spent(1, prompt, completion)

@@ -12,7 +12,7 @@ from flipmeter.model.store.leases import Claimed, Leases
 from flipmeter.types import Reply, Request
 
 FEWEST, FIRST, MOST = 4, 16, 1024
-"""How many requests are leased at a time: about as many as a second answers."""
+"""Number of requests leased at a time: about as many as are answered in a second."""
 SOON, LATE = 0.5, 2.0
 
 Found = Callable[[str, Reply], None]
@@ -21,9 +21,9 @@ AsSent = Callable[[Sequence[Request]], list[Request]]
 
 @dataclass
 class Claims:
-    """What one model is asked: each request is leased shortly before it is sent.
+    """The requests to one model, each leased shortly before it is sent.
 
-    Who leases little ahead leaves the rest to other processes with the same requests. `as_sent`
+    Leasing little in advance leaves the rest to other processes with the same requests. `as_sent`
     gives requests as their endpoint wants them, by what it taught anybody who shares the store: a
     reply is stored under that key, so that both keys are leased. `held` has what is ours, and
     `elsewhere` who asks the rest.

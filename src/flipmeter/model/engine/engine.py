@@ -52,7 +52,7 @@ async def ask_all(
 
 @dataclass
 class Engine:
-    """What answers requests for a run: backends by identity, behind one store and one budget.
+    """The engine of a run: backends by identity, with one store and one budget.
 
     Whoever asks through one engine shares its limits, and equal requests under way are one call. A
     budget holds for all calls that share a ledger.
@@ -282,7 +282,7 @@ class Engine:
 
 
 def _server(identity: str, backend: Backend) -> str:
-    """What stands for the server of a backend: itself, unless it knows better."""
+    """The object that stands for a backend's server: the backend itself by default."""
     return str(getattr(backend, "server", identity))
 
 

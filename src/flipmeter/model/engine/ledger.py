@@ -1,4 +1,4 @@
-"""What a run has asked so far: the numbers behind the progress bar."""
+"""The requests of a run so far: the numbers behind the progress bar."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ledger:
 
     @property
     def counts(self) -> dict[str, Any]:
-        """What was counted, for the record of a run."""
+        """The counts for the record of a run."""
         told = {**vars(self), "spent": asdict(self.spent)}
         return {name: told[name] for name in told if name not in ("started", "on_wait")}
 

@@ -1,4 +1,4 @@
-"""How many requests an endpoint gets at a time: more while it answers, half when it says no."""
+"""Concurrency limit of an endpoint: it grows while requests succeed and halves on refusals."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Keep = Callable[[Request, Reply], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Persistence:
-    """How often a request is tried and how long the pauses between are, in seconds.
+    """The number of attempts and the pauses between them, in seconds.
 
     Pauses double from `first_pause`, or from `crowded_pause` when the endpoint says that it gets
     too much but not for how long, up to `longest_pause`. A pause that the endpoint tells is never
@@ -39,7 +39,7 @@ class Persistence:
     patience: float = 900.0
 
     def pause(self, attempt: int, told: float | None) -> float:
-        """How long to wait after a failed attempt, counted from 0."""
+        """The pause after a failed attempt, counted from 0."""
         first = self.crowded_pause if told == 0 else self.first_pause
         return max(told or 0.0, min(first * 2.0 ** min(attempt, 50), self.longest_pause))
 
@@ -77,7 +77,7 @@ class GiveUp:
 
     def drain(self) -> None:
         """Stop sending on request, and wait for what is under way no longer than is decent."""
-        self.because(Drained("stopped; what was answered is stored"))
+        self.because(Drained("stopped; all replies are stored"))
         if self.limit is not None:
             self.clock = Clock(self.limit, GRACE)
 
@@ -133,7 +133,7 @@ class ServerGate:
 
 
 class _Gone(Exception):
-    """Who was asked is not there any more, and another may answer."""
+    """The server of a request is gone, and another may answer."""
 
 
 class _Later(Exception):
@@ -272,7 +272,7 @@ class Pool:
         if (told or 0.0) > self.persistence.patience:
             raise Problem(
                 f"{reason}; the endpoint asks for a pause of {told:g} s: run again after it, "
-                "what has been answered is stored and not asked again"
+                "all replies are stored and not requested again"
             )
         return self.persistence.pause(attempt, told)
 
@@ -280,7 +280,7 @@ class Pool:
 def _remedy(n_answered: int) -> str:
     if not n_answered:
         return "is the server running?"
-    return "the server has gone away: run again when it is back, what was answered is stored"
+    return "the server has gone away: run again when it is back; all replies are stored"
 
 
 def _now() -> float:

@@ -19,7 +19,7 @@ Share = deque[Request]
 """Requests behind one head, in their order."""
 
 MOST_HOMES = 4096
-"""How many heads are remembered; one that is forgotten is assigned again."""
+"""Number of heads remembered; one that is forgotten is assigned again."""
 
 WORTH_HALVING = 8
 """Fewer requests are not worth a head that is computed twice."""
@@ -72,7 +72,7 @@ class Fleet:
 
 
 def fleet_of(backend: Backend) -> Fleet:
-    """What answers for a backend: its replicas, or itself alone."""
+    """The fleet of a backend: its replicas, or itself alone."""
     return backend if isinstance(backend, Fleet) else Fleet([backend])
 
 
@@ -109,7 +109,7 @@ class Rota:
         return None
 
     def next(self, place: Place) -> Request | None:
-        """What a replica is asked next, None if there is nothing for it now."""
+        """The next request of a replica, None if there is none now."""
         if place not in self.fleet.there:
             return None
         if not self._begun[place] and (share := self._found(place)):
@@ -176,7 +176,7 @@ class Rota:
         self.fleet.changed.ring()
 
     def _waiting(self, head: Head) -> deque[Share]:
-        """Where shares behind a head wait: for who had it last, or for anybody."""
+        """The queue for shares of a head: that of its last replica, or the common one."""
         home = self.fleet.homes.get(head)
         return self._free if home is None else self._own[home]
 

@@ -29,8 +29,8 @@ def text_sum(text: str) -> int:
 def whole_text(found: tuple[str, int] | None) -> str:
     """A text that many replies share, with its checksum; without it the store cannot be used."""
     if found is None:
-        raise DatabaseError("a text that replies share is not there")
+        raise DatabaseError("a shared text of replies is missing")
     text, stored = found
     if stored not in (BEFORE_CHECKSUMS, text_sum(text)):
-        raise DatabaseError("the checksum of a text that replies share is wrong")
+        raise DatabaseError("the checksum of a shared text of replies is wrong")
     return text

@@ -36,8 +36,9 @@ def convert(path: Path, on_progress: Progress | None = None) -> int:
             return n_replies
     except sqlite3.Error as error:
         raise Problem(
-            f"the reply store {path} cannot be converted ({error}); it is as it was: if a run or "
-            "another program uses it, wait for its end, and check that the disk has room for two "
+            f"the reply store {path} cannot be converted ({error}); it is unchanged: if a run "
+            f"or another program uses it, wait until that ends, and check that the disk has "
+            f"room for two "
             "more copies"
         ) from error
 

@@ -15,12 +15,12 @@ from flipmeter.model.store.store import Store
 from flipmeter.types import Request
 
 SHORT = 60
-"""How many characters of a value or of a prompt are shown."""
+"""Number of characters shown of a value or a prompt."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some requests are not stored: how they differ from the nearest that is."""
+    """Reason why some requests are not stored: their difference from the nearest stored one."""
 
     why: str
     n_requests: int
@@ -29,7 +29,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a plan finds in a store, and why the rest of it is new, the most frequent first."""
+    """The stored part of a plan, and the reasons why the rest is new, the most frequent first."""
 
     n_requests: int
     n_stored: int
@@ -63,7 +63,7 @@ class _Shown(NamedTuple):
 
 
 Place = tuple[object, ...]
-"""What requests may have in common: a whole prompt, its rest, a prefix, a model."""
+"""Parts that requests can share: a whole prompt, its rest, a prefix, a model."""
 
 Near = tuple[RequestFields, _Shown]
 
@@ -110,7 +110,7 @@ class _Index:
             self._add(*row)
 
     def _places_of(self, request: Request) -> list[Place]:
-        """Where to look for the nearest stored request, best first."""
+        """Candidates for the nearest stored request, best first."""
         head, rest = request.script.head.text, request.script.rest
         model, prefix = self._id(request.model), self._id(head)
         return _places(model, prefix, rest, _digest(_hashed(head), rest))
@@ -143,13 +143,13 @@ class _Index:
         if new == old:
             return []
         if self._id(request.script.head.text) == shown.prefix:
-            return ["the prompt differs behind the shared part"]
+            return ["the prompt differs after the shared part"]
         if request.script.rest == shown.rest:
             return ["the prompt differs in the shared part"]
         return ["the prompt differs"]
 
     def example(self, request: Request, near: Near) -> str:
-        """Where a request first differs from a stored prompt, or how its prompt ends."""
+        """The first difference from a stored prompt, or the end of the prompt."""
         new, old = _prompt(request), self._prompt(near[1])
         if new == old:
             return f"the prompt that ends {_quoted(new[-SHORT:])}"
@@ -210,7 +210,7 @@ def _ask(request: Request) -> RequestFields:
 
 @lru_cache(maxsize=1 << 14)
 def _distance(new: RequestFields, old: RequestFields) -> tuple[int, bool, int]:
-    """How far two ways of asking are apart: fewest fields first, then the same model."""
+    """Distance between two requests: fewest differing fields first, then the same model."""
     n_fields = len(_differences(new, old))
     return n_fields, new.model != old.model, abs(new.repeat - old.repeat)
 

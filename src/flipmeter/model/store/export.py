@@ -48,8 +48,8 @@ def open_stored(path: Path) -> Store:
     """Open a store that must be there already."""
     if not path.is_file():
         raise Problem(
-            f"no reply store at {path}; name the file that the runs wrote with --store "
-            "(.flipmeter/replies.sqlite if none was named)"
+            f"no reply store at {path}; pass the store of the runs with --store (default: "
+            f".flipmeter/replies.sqlite)"
         )
     return Store(path)
 
@@ -61,7 +61,7 @@ def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 class RequestFields(NamedTuple):
-    """What a request says besides its prompt."""
+    """The fields of a request besides its prompt."""
 
     model: str
     params: str
@@ -71,7 +71,7 @@ class RequestFields(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def read_params(model: str, text: str) -> tuple[RequestFields, int]:
-    """What a stored request says besides its prompt, and its anchor."""
+    """The fields of a stored request besides its prompt, and its anchor."""
     params, answers, repeat, anchor = json.loads(text)
     return RequestFields(model, params, tuple(answers), repeat), anchor
 
@@ -197,14 +197,14 @@ def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a store keeps and loses when only some runs count."""
+    """The replies that a store keeps and loses when only some runs count."""
 
     n_kept: int
     n_removed: int
 
 
 def plan_prune(store: Store, keys: Collection[str]) -> Pruned:
-    """What would be removed if only these keys were kept; nothing is changed."""
+    """The replies to remove if only these keys are kept; nothing is changed."""
     n_kept = len(store.among(keys))
     return Pruned(n_kept, len(store) - n_kept)
 
@@ -219,16 +219,16 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
         kept = store.among(keys)
     if not kept:
         raise Problem(
-            f"none of the kept runs rests on a reply in {path}; nothing is removed: name their "
-            "store with --store, or delete the file to forget everything"
+            f"none of the kept runs has a reply in {path}; nothing was removed: pass their "
+            f"store with --store, or delete the file to remove everything"
         )
     try:
         with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
             return _prune(db, kept)
     except sqlite3.Error as error:
         raise Problem(
-            f"the reply store {path} cannot be pruned ({error}); if a run or another program uses "
-            "it, wait for its end, and check that the disk has room for a copy"
+            f"the reply store {path} cannot be pruned ({error}); if a run or another program "
+            f"uses it, wait until that ends, and check that the disk has room for a copy"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Who asks what: a request that another process is asking is waited for, not paid again.
+"""Leases of requests: a request that another process has sent is waited for, not paid again.
 
 A lease is a row of the store. It ends with the reply, when its owner gives it back, or when the
 owner is found dead: a process of this machine that has ended, or one of another machine or
@@ -112,7 +112,7 @@ class Leases:
         self.last_beat = time.monotonic()
 
     def _held_by_others(self, keys: list[bytes]) -> dict[str, ProcessName]:
-        """What others hold and are alive to ask."""
+        """Leases of other live processes."""
         marks = ",".join("?" * len(keys))
         rows = self.store.read(
             "SELECT key, owner, node, boot, space, pid, started, beats"

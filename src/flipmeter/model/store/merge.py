@@ -18,7 +18,7 @@ from flipmeter.types import Problem
 MOST = 9
 """SQLite joins no more files than these at a time."""
 SHOWN = 3
-"""How many conflicts are written out."""
+"""Number of conflicts printed."""
 COLUMNS = (
     "rest, text, finish, scores, prompt_tokens, cached_tokens, completion_tokens,"
     " reasoning_tokens, seconds, checksum"
@@ -42,7 +42,7 @@ WHERE excluded.seen > seen
 
 @dataclass(frozen=True)
 class Merged:
-    """What one store brought: its replies, how many were new, and how many differ from a kept one.
+    """The contribution of one store: all replies, new ones, and those that differ from a kept one.
 
     A reply differs if its text, its end or its scores do; tokens and seconds may. Damaged replies
     are left out.
@@ -184,6 +184,6 @@ def _said(some: Sequence[tuple[str, str, str]], n_all: int, path: Path, into: Pa
     ]
     more = f" and {n_all - len(some):,} more" if n_all > len(some) else ""
     return (
-        f"{n_all:,} requests have another reply in {path} than in {into} or a store named "
+        f"{n_all:,} requests have a different reply in {path} than in {into} or a store named "
         f"before it ({'; '.join(shown)}{more}); nothing was merged: --prefer first keeps the first"
     )

@@ -10,7 +10,7 @@ from flipmeter.model.store.store import Store
 
 MOST_REPLIES = 1000
 MOST_ROWS = 200_000
-"""How far to look for a model in a large store; keys are hashes, so any beginning is a sample."""
+"""Number of rows searched in a large store; keys are hashes, so any prefix is a sample."""
 
 _REPLIES = """
 SELECT (SELECT length(text) FROM texts WHERE id = prefix) + length(rest), prompt_tokens, seconds
@@ -22,7 +22,7 @@ WHERE model = ? LIMIT ?
 
 @dataclass(frozen=True)
 class Observed:
-    """What some stored replies show; `n_counted` of them come with their prompt tokens."""
+    """Statistics of stored replies; `n_counted` of them have prompt tokens."""
 
     n_replies: int = 0
     n_counted: int = 0

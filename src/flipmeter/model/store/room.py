@@ -89,12 +89,13 @@ class Room:
             raise self._short(f"has {_size(free)} free, and {need}", kind)
 
     def _short(self, what: str, kind: type[Problem] = Problem) -> Problem:
-        """What is wrong with the disk, and which files there belong to the store."""
+        """The error message about the disk, with the files of the store on it."""
         parts = [Path(self.store), Path(f"{self.store}-wal")]
         sizes = [f"{path} ({_size(path.stat().st_size)})" for path in parts if path.exists()]
         return kind(
-            f"the disk of the reply store {what}; nothing more is sent, nothing stored is lost: "
-            f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), or "
+            f"the disk of the reply store {what}; sending has stopped, nothing stored is lost: "
+            f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), "
+            f"or "
             "use another file with --store, and run again"
         )
 

@@ -71,7 +71,7 @@ ALTER TABLE texts ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS
 ALTER TABLE replies ADD COLUMN checksum INTEGER NOT NULL DEFAULT {BEFORE_CHECKSUMS};
 """,
 )
-"""What each version of the schema adds to the one before it; together, a new store."""
+"""The additions of each schema version; together, a new store."""
 BY_KEY = len(TABLES)
 """Up to this version replies lie in the order of their keys, which are hashes: every reply goes to
 another page, and half of each page stays empty. Such a store is used as it is until it is converted
@@ -94,7 +94,7 @@ WAIT_SECONDS = 60
 
 
 class KeptRequest(NamedTuple):
-    """What a store keeps of a request: its key, and texts that no lookup reads."""
+    """The stored part of a request: its key, and texts that no lookup reads."""
 
     key: str
     model: str
@@ -250,7 +250,7 @@ class Store:
         """Store replies by the keys of their requests, whose prompts may be left out."""
         answered = list(pairs)
         if any(reply.error for _, reply in answered):
-            raise ValueError("an error is not a reply; it must be asked again")
+            raise ValueError("an error is not a reply; send the request again")
         if not answered:
             return {}
         try:
@@ -364,7 +364,7 @@ class Store:
 
 @lru_cache(maxsize=1024)
 def stored_params(params: str, answers: tuple[str, ...], repeat: int, anchor: int) -> str:
-    """What a request says besides its model and prompt, as the store keeps it."""
+    """The fields of a request besides its model and prompt, as stored."""
     return canonical_json([params, answers, repeat, anchor])
 
 
@@ -376,11 +376,12 @@ def _explained(path: str) -> Iterator[None]:
     except (sqlite3.OperationalError, OSError) as error:
         raise Problem(
             f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
-            f"permissions and the disk, on which {path} and {path}-wal are the store, or use "
+            f"permissions and the disk, where {path} and {path}-wal are the store, or use "
             "another file with --store"
         ) from error
     except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
         raise Problem(
-            f"the reply store {path} cannot be used: it is damaged, or no store ({error}); put "
+            f"the reply store {path} cannot be used: it is damaged, or not a reply store "
+            f"({error}); put "
             "a copy back, save what .recover of sqlite3 can read, or use another file with --store"
         ) from error

@@ -68,7 +68,7 @@ class CompletionsWire(ChatWire):
 
 
 def cache_fields(request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
-    """What a body says to OpenAI's prefix cache beside the marks in its messages.
+    """The fields of a body for OpenAI's prefix cache, besides the marks in its messages.
 
     Where marks are known, a prompt without any is not written to the cache: it would be written
     whole, at a price of its own.

@@ -82,6 +82,6 @@ def corrected(body: Mapping[str, Any], corrections: Corrections) -> dict[str, An
 
 
 def told_corrections(corrections: Corrections) -> str:
-    """What was learned, in words."""
+    """The corrections in words."""
     renamed = [f"{old} is sent as {new}" for old, new in corrections if new is not None]
     return "; ".join([*renamed, *(f"{old} is not sent" for old, new in corrections if not new)])

@@ -17,11 +17,11 @@ ROOM = 4096
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a model wants the fields of a request body, which are named after OpenAI's first API.
+    """A model's version of the fields of a request body, which are named as in OpenAI's first API.
 
     `names` are other names of fields, `refused` those it never takes. Fields that are `quiet_only`
     it takes where a study says that it must not reason (`reasoning_effort: none`). A model that
-    `reasons` does so unless told otherwise; of one where that is None nothing is known.
+    `reasons` is true for a model that reasons by default, None if unknown.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Dialect:
         return [name for name in body if name in self.refused | hushed]
 
     def room(self, body: Mapping[str, Any]) -> int:
-        """How many tokens of a reply may be spent on reasoning before its answer."""
+        """Number of tokens that a reply may spend on reasoning."""
         if self.reasons is None:
             return 0
         if budget := budget_in(body):
@@ -62,7 +62,7 @@ def dialect_of(table: Table, model: str) -> Dialect:
 
 
 def effort_in(body: Mapping[str, Any]) -> str | None:
-    """How much reasoning a body asks for, None if it does not say."""
+    """The reasoning effort in a body, None if not set."""
     told = body.get("reasoning_effort")
     reasoning = body.get("reasoning")
     if told is None and isinstance(reasoning, Mapping):
@@ -71,7 +71,7 @@ def effort_in(body: Mapping[str, Any]) -> str | None:
 
 
 def budget_in(body: Mapping[str, Any]) -> int | None:
-    """How many tokens of reasoning a body allows, None if it does not say."""
+    """The reasoning budget in a body, in tokens, None if not set."""
     reasoning = body.get("reasoning")
     told = reasoning.get("max_tokens") if isinstance(reasoning, Mapping) else None
     return told if isinstance(told, int) and told > 0 else None
@@ -86,7 +86,7 @@ def without_reasoning(body: Mapping[str, Any]) -> dict[str, Any]:
 
 _LONGER = {"max_tokens": "max_completion_tokens"}
 _PENALTIES = frozenset({"top_k", "min_p", "repetition_penalty"})
-"""What servers of open weights take and OpenAI never did."""
+"""Fields that servers of open weights take and OpenAI never did."""
 _ALWAYS_REASONS = Dialect(
     names=_LONGER,
     refused=frozenset({*SAMPLING, *LOGPROBS, "stop"}),

@@ -23,7 +23,7 @@ OWN_PLACE = {
     *("safetySettings", "tools", "toolConfig", "cachedContent", "labels", "serviceTier", "store"),
     "generationConfig",
 }
-"""What does not belong among the settings of the generation."""
+"""Fields that do not belong to the generation config."""
 ROLES = {"user": "user", "assistant": "model"}
 FINISHES = {"STOP": "stop", "MAX_TOKENS": "length"}
 BLOCKED = {
@@ -108,7 +108,7 @@ class GeminiWire(Wire):
 
 
 def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a body says about reasoning: a budget of tokens, or a level."""
+    """The reasoning settings of a body: a token budget, or a level."""
     if (budget := budget_in(body)) is not None:
         return {"thinkingBudget": budget}
     effort = effort_in(body)

@@ -19,7 +19,7 @@ DIALECT = "dialect"
 
 
 def spoken_as(params: str) -> str:
-    """What a body says beside the fields that may be corrected: it may decide what is taken."""
+    """The fields of a body that are not corrected; they can affect which fields are accepted."""
     told = json.loads(params)
     return canonical_json({k: told[k] for k in told if k not in (*CORRECTABLE, *LOGPROBS)})
 
@@ -32,7 +32,7 @@ def note_corrections(store: Store, identity: str, params: str, corrections: Corr
 
 
 def recall_corrections(store: Store, identity: str, params: str) -> Corrections:
-    """What an endpoint taught before."""
+    """The corrections that an endpoint taught earlier."""
     return corrections_of(store.capabilities(identity, spoken_as(params)))
 
 

@@ -44,17 +44,17 @@ GEMINI_CACHES: CacheTable = (
 
 MOST_HEADS = 65_536
 MARKS = ("cache_control", "prompt_cache")
-"""What the marks are called in a refusal."""
+"""The names of the marks in a refusal."""
 
 
 def caching_in(table: CacheTable, model: str) -> Caching | None:
-    """How prefixes of a model are cached by its name, None where that is not known."""
+    """The prefix cache of a model by its name, None if unknown."""
     name = model.rpartition("/")[2].casefold()
     return next((one for pattern, one in table if re.match(pattern, name)), None)
 
 
 class PrefixCache:
-    """What a vendor's cache holds by now, as far as one client can know."""
+    """The content of a vendor's cache, as far as one client can know."""
 
     def __init__(self, caching: Caching, clock: Callable[[], float] = time.monotonic) -> None:
         self.caching = caching

@@ -19,13 +19,13 @@ def interface_in(params: str) -> str:
 
 
 class Wire(ABC):
-    """What differs between the APIs of vendors; it holds no state and no key."""
+    """The differences between the APIs of vendors, without state or keys."""
 
     vendor: str = "OpenAI"
 
     @abstractmethod
     def path(self, model: str) -> str:
-        """Where a request is sent, behind the base URL."""
+        """The path of a request after the base URL."""
 
     @abstractmethod
     def body(
@@ -64,9 +64,9 @@ class Wire(ABC):
         return {}
 
     def trouble(self, status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
-        """What went wrong, None if this is an answer."""
+        """The error of a response, None if it is valid."""
         return trouble_in(status, answer, content, self.flaw)
 
     def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
-        """How many tokens stand beside the first one, None without log-probabilities."""
+        """Number of alternatives to the first token, None without log-probabilities."""
         return None

@@ -77,7 +77,7 @@ Decide = Callable[[PhaseRuns, str], Decided]
 
 @dataclass(frozen=True)
 class PaperClaim:
-    """What the paper says in our words, where it says it, the phase that measures it, and how."""
+    """A claim of the paper in our words, its place, the phase that measures it, and its test."""
 
     says: str
     where: str

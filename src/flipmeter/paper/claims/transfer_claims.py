@@ -29,7 +29,7 @@ claim_of_parts(
 def _transfers_unevenly(evidence: PhaseRuns, rater: str) -> Decided:
     """Under some config this rater is above the reference in one number and below in another.
 
-    The reference itself is held against all other raters.
+    The reference itself is compared with all other raters.
     """
     first = evidence.raters[0]
     table = evidence.transfer(first).filter(dataset="")

@@ -1,4 +1,4 @@
-"""What is wrong in the paper, each error shown on raters that are known to be honest."""
+"""Errors of the paper, each shown on raters that are known to be honest."""
 
 from flipmeter.paper.errata import (  # noqa: F401 - each adds its errata
     aggregation_rules,

@@ -35,7 +35,7 @@ def _accuracy_row(bench: Bench, rule: str) -> ErratumRow:
 
 
 def _oracle_row(rule: str) -> ErratumRow:
-    """What a perfect comparator's classes 1 to 5 become."""
+    """The results for a perfect comparator's classes 1 to 5."""
     given = (oracle_check(rule, mode=mode) for mode in ("paper", "recommended"))
     paper, right = (", ".join(map(str, classes)) for classes in given)
     return ErratumRow("classes 1, 2, 3, 4, 5 under a perfect comparator", "", paper, right)
@@ -46,7 +46,7 @@ def _oracle_row(rule: str) -> ErratumRow:
     title="The bins of the weighted sum are misplaced",
     where="Phase 2 pipeline table, pairwise and aggregation method",
     rule="The sum of outcome times label is cut into bins of equal width. The sums that a perfect "
-    "comparator gives to the classes are not equally spaced, so that most classes fall into the "
+    "comparator gives to the classes are not equally spaced, so most classes fall into the "
     "wrong bin: the loss of accuracy is the rule's, not the comparisons'.",
     remedy="Cut midway between the sums that a perfect comparator gives to neighbouring classes.",
 )
@@ -96,7 +96,7 @@ def bradley_terry_star(bench: Bench) -> Rows:
     "first-seen-majority",
     title="Ties of the majority vote go to the vote seen first",
     where="Phase 2 pipeline table: P2a and P2b of majority vote against weighted sum",
-    rule="Where two classes have the most votes, the one whose vote came first wins, so that the "
+    rule="Where two classes have the most votes, the one whose vote came first wins, so the "
     "order of the demonstrations decides although every comparison is the same.",
     remedy="Take the tied class nearest the mean of all votes: no order, no flip.",
 )

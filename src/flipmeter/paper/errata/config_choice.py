@@ -1,4 +1,4 @@
-"""What the paper's own tables say of its best interventions."""
+"""The paper's best interventions by its own tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ JOINT = {"label_format": "letter", "separator": "tab"}
     title="Fewer classes are not the only change that improves both",
     where="Abstract, introduction and Phase 1: only lower cardinality improves both",
     rule="Accuracy must rise and all five flip rates must fall. Other rows of the same table do "
-    "that, too; and fewer classes flip less for a trivial reason, since answers that differ "
+    "so too; and fewer classes flip less for a trivial reason, since answers that differ "
     "are merged.",
-    remedy="Name every row that does. Hold fewer classes against what merging the answers alone "
-    "does, which needs no call.",
+    remedy="List every row that does. Compare fewer classes with merging the answers alone, "
+    "which needs no call.",
 )
 def only_intervention(bench: Bench) -> Rows:
     """A rater with noise and no preference for a position, on five classes and on three."""
@@ -69,8 +69,9 @@ def improves_both() -> list[str]:
     "accuracy-optimal",
     title="The accuracy-optimal configuration is not the most accurate",
     where="Phase 2b: configuration A",
-    rule="For each factor the level that is best alone is chosen, and the levels are put together. "
-    "Factors interact, and nothing forbids that their sum is worse than its parts.",
+    rule="For each factor the level that is best alone is chosen, and the levels are put "
+    "together. "
+    "Factors interact, and their combination can be worse than its parts.",
     remedy="Measure the configuration itself, beside the others, on items that the choice did not "
     "see.",
 )

@@ -9,10 +9,11 @@ from flipmeter.paper.published import printed
 
 @erratum(
     "listwise-compare-ensemble",
-    title="Listwise-compare is held against single calls",
+    title="Listwise-compare is compared with single calls",
     where="Phase 2 pipeline table: P1 -18.11 of listwise-compare",
-    rule="Its flip rate is that of two majorities of five calls, the baseline's that of two single "
-    "calls. A majority of five is steadier whatever is asked.",
+    rule="Its flip rate is that of two majorities of five calls, the baseline's that of two "
+    "single "
+    "calls. A majority of five is steadier whatever the question.",
     remedy="Spend as many calls on the pointwise prompt (one demonstration per class in each of "
     "five calls) and compare with that.",
 )
@@ -36,7 +37,8 @@ def listwise_compare_ensemble(bench: Bench) -> Rows:
     "half-up",
     title="Averages of two answers are rounded up",
     where="Phase 2 pipeline table: label averaging",
-    rule="The mean of two answers is rounded half up, so that neighbours that disagree always "
+    rule="The mean of two answers is rounded half up, so neighbouring answers that disagree "
+    "always "
     "become the upper class. With two classes, label averaging means 'the upper class "
     "whenever the orders disagree'.",
     remedy="Keep the natural order's answer at a half, or average probabilities, which need no "

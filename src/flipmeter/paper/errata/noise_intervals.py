@@ -18,10 +18,11 @@ N_PAPER = 200
     "zero-intervals",
     title="An interval that excludes zero is taken as evidence of bias",
     where="Phase 0 table, panel (a): all 30 intervals exclude zero",
-    rule="A flip rate is called significant where its Wilson interval excludes 0. It excludes 0 as "
+    rule="A flip rate is called significant where its Wilson interval excludes 0. It excludes 0 "
+    "as "
     "soon as one item flips, so the rule cannot fail for a rater with any noise.",
     remedy="Repeat every view and ask whether views differ more than repeats do (the verdict's "
-    "randomisation test), and hold the size to a margin.",
+    "randomisation test), and test the size against a margin.",
 )
 def zero_intervals(bench: Bench) -> Rows:
     """Ten raters that draw at random around the right class and prefer no position."""

@@ -15,7 +15,7 @@ from flipmeter.paper.errata.erratum import ErratumRow, Rows, erratum
 from flipmeter.paper.published import published
 
 DISCORDANT = (10, 20, 36)
-"""How many of the items differ in one of the two indicators; the paper's models have 18 to 36."""
+"""Number of discordant items; the paper's models have 18 to 36."""
 N_RATERS = 10
 METHODS: tuple[Method, Method] = ("paper", "mid-p")
 
@@ -25,7 +25,7 @@ METHODS: tuple[Method, Method] = ("paper", "mid-p")
     title="McNemar's corrected test is halved, and ten models are ten tests",
     where="Phase 0 table, panel (b): six of ten models are significant",
     rule="The two-sided p of the continuity-corrected chi-square is cut in half. The correction "
-    "makes the test miss effects, halving alone takes no notice of the direction, and ten tests at "
+    "makes the test miss effects, halving alone ignores the direction, and ten tests at "
     "5 % each are read as one.",
     remedy="Mid-p, one-sided, with Holm over the models; repeat both orders, so that a quieter "
     "reversed run does not hide an effect.",
@@ -52,7 +52,7 @@ def _own_counts() -> Iterator[ErratumRow]:
 
 
 def _errors() -> Iterator[ErratumRow]:
-    """What raters without a preference get; the tests are exact, so that nothing is drawn."""
+    """Results for raters without a preference; the tests are exact, so nothing is sampled."""
     b, c = 5, 15
     yield ErratumRow(
         f"p of a rater with fewer flips than noise, b = {b}, c = {c}",
@@ -84,7 +84,7 @@ def _discordant() -> Iterator[tuple[int, int]]:
 
 
 def _error(n: int, method: Method, n_tests: int = 1) -> float:
-    """How often an honest rater with n discordant items is called biased.
+    """Probability that an honest rater with n discordant items is called biased.
 
     Holm holds the smallest p of several tests to the level divided by their number.
     """

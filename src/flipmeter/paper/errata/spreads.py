@@ -1,4 +1,4 @@
-"""What the ± of the tables is, and what it is not."""
+"""The meaning of the ± in the tables."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def sd_over_what(bench: Bench) -> Rows:
 
 
 def _n_pairs(ddof: int) -> int:
-    """How many pairs of two datasets' residuals print as the paper's +25.00 ± 6.17."""
+    """Number of pairs of two datasets' residuals that print as the paper's +25.00 ± 6.17."""
     cell = published_cell("phase1_residuals", "accuracy", level="3-way")
     if cell is None or cell.sd is None:
         return 0

@@ -9,7 +9,7 @@ from flipmeter.paper.errata.erratum import ErratumRow, Rows, erratum
 from flipmeter.paper.published import printed, published
 
 CLASSES = (5, 5, 3, 2, 2)
-"""How many classes the paper's five datasets have."""
+"""Number of classes of the paper's five datasets."""
 WORDS = {"label_format": "natural_language"}
 
 

@@ -17,7 +17,7 @@ from flipmeter.types import Problem, Style
 HEADS = ("Acc.", "F1", "ρ", "MAE", "P1", "P2a", "P2b", "P3a", "P3b")
 NUMBERS = tuple(METRICS.values())
 RIGHT = {"mae": ""}
-"""What recommended mode calls a metric; its MAE, divided by M - 1, is another number."""
+"""The metric names of recommended mode; its MAE, divided by M - 1, is a different number."""
 RULE = (
     "paper: as printed, mean ± SD over datasets; here: the same rule on this run; diff.: here "
     "minus paper; 95 %: on items in common, words read by name, with an interval over items"
@@ -70,7 +70,7 @@ def _both(
 
 
 def _model_rows(evidence: PhaseRuns, rater: str) -> Iterator[SheetRow]:
-    """The paper's models, and the raters that are held against this one."""
+    """The paper's models, and the raters compared with this one."""
     printed = (
         published("phase1_residuals").filter(factor="Model")["level"].unique(maintain_order=True)
     )

@@ -47,7 +47,7 @@ class SheetCell:
 
     @property
     def note(self) -> str:
-        """Why there is no number, or what is to be known of it."""
+        """The reason why there is no number, or a note on it."""
         return "" if self.here is None else str(self.here.get("note") or "")
 
     def lines(self) -> list[str]:

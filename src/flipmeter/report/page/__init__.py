@@ -154,7 +154,7 @@ def page_content(found: Findings) -> dict[str, Any]:
 
 def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
-    known = f"not all items are in: {found.stopped}"
+    known = f"incomplete, not all items were rated: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
     return {rater: text.rstrip("; ") for rater, text in told.items() if text}
 
@@ -193,7 +193,7 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     """Yield what each kind of number is, so that none stands on the page without its method."""
     is_paper = found.mode == "paper"
     test = "McNemar's corrected chi-square, halved" if is_paper else "McNemar's mid-p, one-sided"
-    yield "Mode", f"{found.mode}; it decides the tests, the prompts' layout and the residuals"
+    yield "Mode", f"{found.mode}; it sets the tests, the layout of prompts and the residuals"
     yield "Flip", "an item whose class is not the same under all views of a contrast"
     yield (
         "Policies",
@@ -209,7 +209,7 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     yield "Noise", "how often a view disagrees with its own repeat, over the views asked twice"
     yield "Against noise", f"by seed {test}; in verdicts an exact randomisation test within items"
     yield "Verdict", _words(100 * found.margin)
-    yield "Direction", "'mostly' says that flips go one way more than chance would, at 5 %"
+    yield "Direction", "'mostly': flips go one way more often than by chance, at 5 %"
     yield (
         "Residuals",
         "level minus base in points; "
@@ -221,18 +221,20 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     )
     yield (
         "Seeds",
-        "one item with all its seeds counts once in verdicts; by themselves in the tables",
+        "one item with all its seeds counts once in verdicts; each seed counts separately in "
+        "the tables",
     )
 
 
 def _words(margin: float) -> str:
-    """What makes each word of a verdict."""
+    """The rule behind each verdict."""
     return (
-        "unreadable: more pairs than the limit allows cannot be read, by the lower 95 % bound. "
-        "flips: an effect beyond noise (without repeats: a direction, or a rate above the margin), "
+        "unreadable: the share of unreadable pairs is above the limit, by its lower 95 % bound. "
+        "flips: an effect beyond noise (without repeats: a direction, or a rate above the "
+        "margin), "
         f"estimated above the margin of {margin:g} %. stable: one-sided 95 % bounds are below it, "
-        "on the rate or, where every view was repeated, on what exceeds noise and on how far class "
-        "shares move. inconclusive: none of these"
+        "on the rate or, where every view was repeated, on the excess over noise and on the "
+        "change of class shares. inconclusive: none of these"
     )
 
 

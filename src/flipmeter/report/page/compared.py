@@ -19,9 +19,9 @@ def comparison_grid(comparison: pl.DataFrame) -> Grid:
     titles = ["metric", *heads(keys), "difference [95 %]", "only 2nd", "only 1st"]
     how = (
         "Points: the second run minus the first, on the items that both have. Bootstrap over "
-        "items, 95 %, datasets and seeds as they are. The word follows the interval. 'Only' counts "
-        "the items that one run alone gets right, or flips; p is McNemar's, two-sided mid-p, where "
-        "there is one seed, and after it the same by Holm and by Benjamini and Hochberg."
+        "items, 95 %, given the datasets and seeds. The verdict follows the interval. 'Only' "
+        "counts items that only one run gets right, or flips; p is McNemar's, two-sided mid-p, "
+        "where there is one seed, followed by the p-values of Holm and of Benjamini and Hochberg."
     )
     return Grid(
         "The second run minus the first, x 100",

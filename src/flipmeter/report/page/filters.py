@@ -17,7 +17,7 @@ TITLES = {
     "fault": "Fault",
 }
 NAMELESS = {"level": "base", "fault": "none"}
-"""How what has no name is called."""
+"""The label of an empty value."""
 
 
 def whole(contrast: str) -> str:

@@ -41,14 +41,14 @@ def pairs_grid(found: Findings) -> Grid | None:
     ]
     notes = [
         "The line at 50 % is a judge without a preference for a place. 95 % intervals over "
-        "clusters; accuracy counts what was not read as wrong."
+        "clusters; accuracy counts unreadable answers as wrong."
     ]
     heads = ["", scale(axis), "share [95 %]", "clusters"]
     return Grid("Does the judge prefer a place?", heads, groups, notes, "forest")
 
 
 def options_grid(found: Findings) -> Grid | None:
-    """Which places of the options are chosen, and how often the right option is found in each."""
+    """Choices by place of the option, and accuracy by place of the right one."""
     wanted = pl.col("metric").str.contains(r"^(slot|recall):")
     rows = _at_base(found, "slots").filter(wanted)
     if rows.is_empty():
@@ -73,8 +73,8 @@ def options_grid(found: Findings) -> Grid | None:
     ]
     notes = [
         "Share of answers by the place of the chosen option, over all orders, and the accuracy by "
-        "the place of the right one. 95 % intervals over clusters; an answer that could not be "
-        "read is wrong."
+        "the place of the right one. 95 % intervals over clusters; unreadable answers count as "
+        "wrong."
     ]
     heads = ["", scale(axis), "share [95 %]", "clusters"]
     title = "Which places of the options are chosen"

@@ -21,7 +21,7 @@ SHADES = 9
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a cell, what it is sorted by, how it looks, and which items it leads to."""
+    """A table cell: its content, sort key, style, and the items it links to."""
 
     text: str | Markup = ""
     sort: float | str | None = None

@@ -56,12 +56,12 @@ def conditions_grid(found: Findings) -> Grid:
         ]
         for row in table.to_dicts()
     ]
-    shown, left_out = capped(rows, "those with the most faults are here; decisions.parquet has all")
+    shown, left_out = capped(rows, "those with the most faults; decisions.parquet has all")
     tokens = [TOKENS[name] for name in told]
     titles = ["view", *heads(keys), "n", *kinds, "faults", "calls", *tokens, "seconds"]
     how = (
-        "Calls to seconds: means per decision, tokens as the endpoint tells them, all seeds. What "
-        "the items of a condition share (calibration items, null texts) is spread over them."
+        "Calls to seconds: means per decision, tokens as the endpoint reports them, all seeds. "
+        "Shared calls of a condition (calibration items, null texts) are spread over its items."
     )
     return Grid(
         "Faults and tokens, condition by condition", titles, [RowGroup(shown)], [how, *left_out]
@@ -84,7 +84,7 @@ def _taken(tally: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def models_grid(found: Findings) -> Grid:
-    """What answered for each rater, what it wrote, and what it cost."""
+    """The model of each rater, the length of its replies, and their cost."""
     totals = found.tally.group_by("rater", maintain_order=True).agg(
         pl.col("n_calls").sum(), *(pl.col(name).sum() for name in TOKENS)
     )
@@ -103,10 +103,10 @@ def models_grid(found: Findings) -> Grid:
     ]
     titles = ["model", "identity and revision", "calls", *TOKENS.values()]
     how = (
-        "Calls and tokens are sums over all decisions, with what the items of a condition share "
-        "(calibration items, null texts): a reply that two conditions share counts for both, and "
-        "one from the store as if it had been asked. Hidden ones are means per reply. Cost is "
-        "these tokens at the prices that the study names, without any discount for cached ones."
+        "Calls and tokens are sums over all decisions, shared calls of a condition included "
+        "(calibration items, null texts): a reply shared by two conditions counts for both, and "
+        "a stored reply counts as if it had been requested. Hidden tokens are means per reply. "
+        "Cost is these tokens at the prices in the study, without a discount for cached tokens."
     )
     titles += ["hidden per reply", "cost"]
     return Grid("Models, tokens and cost", titles, [RowGroup(rows)], [how])
@@ -125,7 +125,7 @@ def _hidden(estimates: pl.DataFrame) -> dict[str, Cell]:
 
 def _cost(usd: float | None) -> Cell:
     if usd is None:
-        return Cell("no price named", None, "why")
+        return Cell("no price set", None, "why")
     return Cell(f"${usd:,.2f}" if usd >= 0.01 or not usd else "under $0.01", usd, "num")
 
 

@@ -18,7 +18,7 @@ MORE = "flipmeter residuals RUN"
 
 
 def residual_grids(found: Findings) -> list[Grid]:
-    """What each level changes, shaded by better or worse and by size.
+    """The change by level, shaded by better or worse and by size.
 
     The first has the means over datasets; where more is known, a second has each dataset too.
     """
@@ -136,7 +136,7 @@ def _square_rows(
 
 
 def slots_grid(found: Findings) -> Grid | None:
-    """How often each place of the label list was chosen, over both orders."""
+    """The share of choices of each slot of the label list, over both orders."""
     shares = found.pairs.slots
     if not shares:
         return None
@@ -146,9 +146,9 @@ def slots_grid(found: Findings) -> Grid | None:
         for one in shares
     ]
     how = (
-        "Share of answers by place in the label list, the list as it is and reversed together, "
-        "among items read both times. The tick is what the gold classes would give: a rater that "
-        "does not look at places lies near it or, at least, is the same from both ends."
+        "Share of answers by place in the label list, natural and reversed order together, "
+        "among items read both times. The tick marks the share expected from the gold classes: "
+        "a rater that ignores places lies near it or, at least, is symmetric."
     )
     heads = ["place", "share", "", "by gold"]
     return Grid("Which places in the list are chosen", heads, groups, [how], "slots")

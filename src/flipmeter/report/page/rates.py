@@ -34,7 +34,7 @@ from flipmeter.report.page.markup import (
 from flipmeter.types import JUDGED
 
 IN_PRODUCTION = (
-    "In production: every class at the frequency that the study names (`weights:`); a mean over "
+    "In production: every class at its frequency in the study (`weights:`); a mean over "
     "items with weights, with bounded-mean 95 % intervals. The verdict is on the test set."
 )
 RATES = ("P1", "P2", "P3", "noise", "total")
@@ -61,8 +61,8 @@ def phase0_grid(found: Findings) -> Grid:
     decided = "the p-value" if is_paper else "p after Holm over the rows"
     method = "corrected chi-square" if is_paper else "mid-p"
     how = (
-        f"Flip rates on complete pairs with {intervals_of(found.mode)}, each seed by itself. "
-        "P2 and P3: any of the probe's views differs. Total is P1 again, beside the noise of two "
+        f"Flip rates on complete pairs with {intervals_of(found.mode)}, each seed separately. "
+        f"P2 and P3: any of the probe's views differs. Total is P1 again, beside the noise of two "
         f"runs; p is McNemar's, one-sided ({method}); Sig. follows {decided}."
     )
     return Grid(
@@ -205,5 +205,5 @@ def seeds_grid(found: Findings) -> Grid:
         f"{intervals_of(found.mode)}; mode {found.mode}."
     )
     titles = ["contrast", *heads(keys), "flips [95 %]", "n", "faults"]
-    title = "Flip rates on complete pairs, every seed and level by itself"
+    title = "Flip rates on complete pairs, by seed and level"
     return Grid(title, titles, [RowGroup(shown)], [how, *more], is_detail=True)

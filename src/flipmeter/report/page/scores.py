@@ -38,14 +38,14 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     if len(rows) > MOST_ROWS:
         rows.sort(key=_accuracy)
     listed, more = capped(rows, "flipmeter measure RUN")
-    how = f"On answers that were read; {intervals_of(found.mode)}; mode {found.mode}."
+    how = f"On readable answers; {intervals_of(found.mode)}; mode {found.mode}."
     named = [accuracy_title(estimates), *(SCORES[name] for name in shown[1:])]
     titles = ["view", *heads(keys), *named, "no class"]
-    return Grid("How good the answers are, view by view", titles, [RowGroup(listed)], [how, *more])
+    return Grid("Scores by view", titles, [RowGroup(listed)], [how, *more])
 
 
 def _accuracy(row: Sequence[Cell]) -> float:
-    """What rows are cut by: the least accurate stay."""
+    """The sort key for cutting rows: the least accurate stay."""
     known = [float(cell.sort) for cell in row if cell.kind == "num" and cell.sort is not None]
     return known[0] if known else 1.0
 

@@ -13,7 +13,7 @@ from flipmeter.report.findings import GAP
 Kind = Literal["same", "differs", "gap"]
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 LONGEST = 4_000
-"""How many characters of one text a page shows."""
+"""Number of characters of one text on a page."""
 LONGEST_FRAME = 30_000
 COMPARED = 400
 """Lines with more words than this are compared whole: matching words takes the square of them."""
@@ -82,7 +82,7 @@ def compare(first: str, second: str, labels: Sequence[str] = ()) -> tuple[list[P
 
 
 def _words_and(labels: Sequence[str]) -> re.Pattern[str]:
-    """What a line is taken apart into: "very negative" is one label, not two words."""
+    """The tokens of a line: "very negative" is one label, not two words."""
     longest = sorted({label for label in labels if label.strip()}, key=len, reverse=True)
     if not longest:
         return WORDS

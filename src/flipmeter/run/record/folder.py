@@ -56,14 +56,14 @@ class Run:
 
     @property
     def where(self) -> str:
-        """What a command names to mean this run."""
+        """The name of this run in commands."""
         return quote(str(self.folder))
 
     @cached_property
     def manifest(self) -> Manifest:
-        """What the folder says of itself; the sizes of its files are checked.
+        """The manifest of the folder; the sizes of its files are checked.
 
-        From here on the generation is held: it stays readable when another run takes its place.
+        From here on the generation is locked: it stays readable when another run replaces it.
         """
         manifest, handle = hold(self.folder)
         weakref.finalize(self, os.close, handle)
@@ -114,7 +114,7 @@ class Run:
 
     @cached_property
     def conditions(self) -> pl.DataFrame:
-        """How the items were shown: a row for every rater, dataset, level, seed and view."""
+        """The conditions of the run: a row for every rater, dataset, level, seed and view."""
         return self._read(CONDITIONS)
 
     def scan(self, name: str) -> pl.LazyFrame:
@@ -150,7 +150,7 @@ class Run:
 
     @property
     def environment(self) -> Mapping[str, Any]:
-        """What a reader needs to trust or repeat the run."""
+        """The provenance of the run, to trust or repeat it."""
         return self.manifest.facts
 
     @cached_property
@@ -225,11 +225,13 @@ class Run:
                 found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.named("rater"):
-                found.setdefault(rater, []).append(f"not all items are in: {self.stopped}")
+                found.setdefault(rater, []).append(
+                    f"incomplete, not all items were rated: {self.stopped}"
+                )
         return {rater: "; ".join(lines) for rater, lines in found.items()}
 
     def _calls_of_one(self) -> pl.LazyFrame:
-        """Who answered the raters that are one model; the members of a panel differ rightly."""
+        """The answering models of raters with one model; the members of a panel differ rightly."""
         juries = [jury.name for jury in self.study.juries]
         return self.scan(CALLS).filter(~pl.col("rater").is_in(juries))
 
@@ -285,5 +287,5 @@ class Run:
         return self.named("view")
 
     def path(self, name: str) -> Path:
-        """Where a file of the run is, which is as it was written."""
+        """The path of a file of the run, verified to be unchanged."""
         return checked(self.folder, self.manifest, name)

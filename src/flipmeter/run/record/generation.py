@@ -35,7 +35,7 @@ ITEMS, CONDITIONS = "items.parquet", "conditions.parquet"
 PROMPTS, CALLS, DECISIONS = "prompts.parquet", "calls.parquet", "decisions.parquet"
 FILES = (STUDY, ITEMS, CONDITIONS, PROMPTS, CALLS, DECISIONS)
 OLD = ("environment.json", "decisions.parquet")
-"""What a folder of the format before this one has at its top."""
+"""A file at the top of folders in the previous format."""
 AGAIN = "run the study again: replies are stored and nothing is paid twice"
 
 State = Literal["complete", "stopped", "settled"]
@@ -52,7 +52,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `run.json` says: which generation counts, what is in it, and how it came about."""
+    """The content of `run.json`: the current generation, its files, and its provenance."""
 
     format: int
     generation: str
@@ -153,12 +153,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise damaged(path, ValueError(error.errors()[0]["msg"])) from error
     name = manifest.generation
     if not name.startswith("g-") or not name.removeprefix("g-").isalnum():
-        raise damaged(path, ValueError(f"{name!r} is no generation"))
+        raise damaged(path, ValueError(f"{name!r} is not a generation"))
     if strangers := sorted(set(manifest.files) - set(FILES)):
         raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is not a file of a run"))
     refuse_link(folder / name)
     if manifest.seal != _seal(found):
-        raise damaged(path, ValueError("its content is not what the run wrote"))
+        raise damaged(path, ValueError("its content has changed since the run wrote it"))
     return manifest
 
 
@@ -183,7 +183,7 @@ def hold(folder: Path) -> tuple[Manifest, int]:
 def _no_run(folder: Path) -> Problem:
     if folder.is_file():
         return Problem(
-            f"{folder} is a file and this needs a run folder; tables of predictions are for "
+            f"{folder} is a file, but a run folder is needed; tables of predictions are for "
             "measure, report, check and compare"
         )
     if any((folder / name).is_file() for name in OLD):
@@ -223,7 +223,7 @@ def checked(folder: Path, manifest: Manifest, name: str, *, is_whole: bool = Tru
         what = f"{stat.st_size:,} bytes instead of {record.n_bytes:,}"
         raise damaged(path, ValueError(what))
     if is_whole and _digest(path, stat.st_size, stat.st_mtime_ns) != record.sha256:
-        raise damaged(path, ValueError("its content is not what the run wrote"))
+        raise damaged(path, ValueError("its content has changed since the run wrote it"))
     return path
 
 

@@ -48,7 +48,7 @@ class Door:
 
 @dataclass(frozen=True)
 class Beat:
-    """What a running process last said of itself; `usd` is None where no model has a price.
+    """The last status of a running process; `usd` is None if no model has a price.
 
     `planned` grows while a run finds out what it needs to ask. Decisions, and the faults among
     them, are counted lot by lot; `rates` and `unread` replies as they come, where somebody watches

@@ -31,9 +31,9 @@ NAMED_BY = {
     PROMPTS: ["digest"],
 }
 ADDED = {"models", "panels", "datasets", "seeds", "vary", "configs", "only_on"}
-"""What the studies of runs may differ in, because it adds up."""
+"""Keys in which the studies of runs may differ, because they can be joined."""
 OWN = {"name", "vary_models", "min_interval", "budget", "until", "block_size"}
-"""What says how a run was made, not what it found."""
+"""Keys about the making of a run, not its results."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def joined(runs: Sequence[Run]) -> Run:
     """
     folders = [run.folder.resolve() for run in runs]
     if len(set(folders)) < len(folders):
-        raise Problem(f"the run folder {_repeated(runs).folder} is named twice; name each once")
+        raise Problem(f"the run folder {_repeated(runs).folder} is given twice; give each once")
     return runs[0] if len(runs) == 1 else Joined(runs[0].folder, tuple(runs))
 
 
@@ -124,7 +124,7 @@ def _refuse_other_studies(runs: Sequence[Run]) -> None:
 
 
 def _way_out(first: Study, second: Study) -> str:
-    """How to read two phases together, where a difference in decoding says that they are two."""
+    """The way to read two phases together, if their decoding differs."""
     if first.decoding == second.decoding:
         return ""
     return ". For the two phases of the paper's first table: report or phase0 RUN --greedy RUN"
@@ -183,7 +183,7 @@ def _one_each(
         known = found.setdefault(name(thing), thing)
         if same(known) != same(thing):
             raise Problem(
-                f"two runs have a {what} called '{name(thing)}', and it is not the same: "
+                f"two runs have a {what} called '{name(thing)}', but they differ: "
                 f"{same(known)!r} and {same(thing)!r}"
             )
     return list(found.values())
@@ -207,7 +207,7 @@ def _lists(mappings: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, list[An
 
 
 def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
-    """What studies name under a key, which must be the same in all that name it."""
+    """The value of studies under a key, which must be the same in all that have it."""
     named = _one_each(
         (pair for study in studies for pair in getattr(study, key).items()),
         name=lambda pair: str(pair[0]),
@@ -250,7 +250,7 @@ def _contradiction(found: pl.DataFrame, first: Path, second: Path) -> str:
     place = ", ".join(f"{name} {row[name]}" for name in WHERE if row[name] != "")
     ranks = row["rank"] or row["fault"], row["rank_b"] or row["fault_b"]
     return (
-        f"{first} and {second} hold different decisions on the same condition, {len(found):,} in "
+        f"{first} and {second} have different decisions on the same condition, {len(found):,} in "
         f"all; the first: {place}: {ranks[0]} and {ranks[1]}; measure them one by one"
     )
 

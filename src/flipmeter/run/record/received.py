@@ -43,7 +43,7 @@ MOST_CLASSES = 10_000
 
 
 class _Facts(BaseModel):
-    """What readers look up in a manifest; there may be more in it."""
+    """The keys that readers use in a manifest; there may be more."""
 
     flipmeter: str
     models: dict[str, str]
@@ -77,7 +77,7 @@ def check_table(path: Path) -> Path:
         if name in (*ADDED, *ADDED_TO_ITEMS) and name not in found:
             continue
         if found.get(name) != kind:
-            what = f"has no column '{name}'" if name not in found else f"'{name}' is no {kind}"
+            what = f"has no column '{name}'" if name not in found else f"'{name}' is not a {kind}"
             raise damaged(path, ValueError(what))
     return path
 
@@ -91,11 +91,14 @@ def check_decisions(path: Path, decisions: pl.LazyFrame) -> None:
         "no number of classes": n.is_null()
         | ~n.is_between(2, MOST_CLASSES) & pl.col("scale_from").is_null(),
         "a class beyond the scale": ~pl.col("rank").is_between(0, n),
-        "a place beyond the list": ~pl.col("slot").is_between(0, n),
+        "a slot beyond the list": ~pl.col("slot").is_between(0, n),
         "a gold class beyond the scale": ~pl.col("gold").is_between(1, n),
         "a negative seed or repeat": (pl.col("seed") < 0) | (pl.col("repeat") < 0),
-        "other probabilities than classes": pl.col("probabilities").list.len() != n,
-        "probabilities that are none": ~pl.col("probabilities")
+        "a number of probabilities other than the number of classes": pl.col(
+            "probabilities"
+        ).list.len()
+        != n,
+        "invalid probabilities": ~pl.col("probabilities")
         .list.eval(pl.element().is_between(0, 1))
         .list.all(),
     }

@@ -116,7 +116,7 @@ ITEM_SCHEMA = pl.Schema(
 """`fields` is the JSON of an item's other fields, "" where it has a text alone, and `columns` that
 of the columns it can be sliced by."""
 ADDED_TO_ITEMS = ("columns",)
-"""What the items of earlier versions lack."""
+"""Columns that items of earlier versions lack."""
 PROMPT_SCHEMA = pl.Schema({"digest": pl.String, "head": pl.String, "text": pl.String})
 """A prompt is a head that many share and the rest of its last message. A head is a row of its own,
 whose text is the JSON of its messages and which names no head."""
@@ -154,7 +154,7 @@ def in_order(table: pl.DataFrame, conditions: pl.DataFrame) -> pl.DataFrame:
 
 
 def grid_places(grid: Sequence[Condition]) -> Callable[[pl.DataFrame], pl.Series]:
-    """What numbers rows by the place of their condition in a grid."""
+    """A function that numbers rows by the position of their condition in a grid."""
     names = list(SCHEMA)[:6]
     rows = [_where(condition) for condition in grid]
     places = pl.DataFrame(rows, schema={name: SCHEMA[name] for name in names}, orient="row")
@@ -235,7 +235,7 @@ def scored(span: Span | None, rank: Rank, gold: Rank | None) -> tuple[float | No
 
 
 def _placed(one: Rated) -> tuple[object, ...]:
-    """Where the chosen field and the right one stood, of how many, and who wrote the first two."""
+    """The places of the chosen field and the right one, their number, and the first two systems."""
     task, item = one.condition.task, one.item
     systems = (*item.systems, "", "")[:2]
     if task.places is None:
@@ -284,7 +284,7 @@ def tally(parts: Parts) -> pl.DataFrame:
 
 
 def _seconds(parts: Parts, keys: Sequence[str]) -> pl.DataFrame:
-    """What replies took by condition, added up in the order of the decisions: to the last bit."""
+    """The seconds of replies by condition, summed in the order of the decisions, to the bit."""
     small = [
         pl.col(name).cast(pl.Categorical) if SCHEMA[name] == pl.String else pl.col(name)
         for name in keys
@@ -300,7 +300,7 @@ def _seconds(parts: Parts, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def digest_of(digests: Sequence[str], *, is_set: bool = False) -> str:
-    """What is equal for equal prompts, however many a decision rests on.
+    """A digest that is equal for equal prompts, for any number of prompts per decision.
 
     Their order counts, unless a pipeline declares that it rests on the set: one that asks about an
     item in both label orders to learn a bias still decides by the order of its view.
@@ -342,7 +342,7 @@ class EvidenceOnce:
         self._told: set[tuple[object, ...]] = set()
 
     def of(self, rated: Sequence[Rated]) -> list[tuple[Condition, Evidence]]:
-        """What some decisions rest on and none before them told."""
+        """The calls of some decisions that no earlier decision has."""
         found: list[tuple[Condition, Evidence]] = []
         heads: set[int] = set()
         for one in rated:
@@ -495,7 +495,7 @@ def changes_of_model(calls: pl.LazyFrame) -> dict[str, list[str]]:
 
 
 ANSWERED = {
-    "answered_by": "the model that answers",
+    "answered_by": "the answering model",
     "provider": "the provider",
     "fingerprint": "the system fingerprint",
 }

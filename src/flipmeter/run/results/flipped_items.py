@@ -18,16 +18,16 @@ from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS
 from flipmeter.types import Contrast, Scale
 
 ROOM = 2_200_000
-"""How many bytes of flipped items a page may hold; the tables take the rest of three megabytes."""
+"""Number of bytes for flipped items on a page; the tables take the rest of three megabytes."""
 ROW = 1_300
 """About what the markup around one flipped item takes."""
 MOST_PARTS = 5
-"""How many replies of one decision are shown."""
+"""Number of replies shown per decision."""
 TELLING = 8
 """A text shorter than this may stand in a prompt by chance, and is not taken out of it."""
 NO_PROMPTS = "a table of predictions holds no prompts"
 NO_GAP = visible(GAP)
-"""What a prompt shows where it has the character that marks a gap itself."""
+"""The replacement for the gap mark inside a prompt."""
 
 Row = Mapping[str, Any]
 Where = tuple[str, str, str, int, str]

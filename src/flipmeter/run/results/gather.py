@@ -22,13 +22,13 @@ from flipmeter.types import Problem
 
 
 def gather(run: Run) -> Findings:
-    """What the reports of a run show, from its folder alone."""
+    """The content of a run's reports, from its folder alone."""
     found = gather_numbers(run)
     return replace(found, browser=flipped_items(found, run))
 
 
 def gather_numbers(run: Run) -> Findings:
-    """What the reports of a run show, but for the flipped items."""
+    """The content of a run's reports, without the flipped items."""
     study, decisions = run.study, run.parts.decisions
     is_compared = len(run.named("rater")) > 1 or len(run.named("level")) > 1
     return Findings(
@@ -71,13 +71,13 @@ def beside_greedy(found: Findings, greedy: Run) -> Findings:
 
 
 def _residuals(run: Run) -> pl.DataFrame:
-    """What levels change, with a word for each change; without an interval there is none."""
+    """The changes by level, with a verdict on each; without an interval there is none."""
     found = residuals(run.parts.decisions, run.contrasts, mode=run.study.mode)
     return found.with_columns(word=pl.when(pl.col("low").is_not_null()).then(side_of_zero()))
 
 
 def _aspects(run: Run) -> dict[str, pl.DataFrame]:
-    """What only judges and questions with options have: preferred places, ranked systems."""
+    """Findings for judges and questions with options: preferred places, ranked systems."""
     is_judge = any(contrast.swaps_answers for contrast in run.contrasts)
     has_options = any(contrast.is_open for contrast in run.contrasts)
     names = [*(["pairs", "systems"] if is_judge else []), *(["slots"] if has_options else [])]
@@ -101,7 +101,7 @@ def notes(run: Run) -> list[str]:
 
 
 def costs(run: Run) -> dict[str, float]:
-    """What the tokens of all decisions cost at the study's own prices, by rater."""
+    """The cost of the tokens of all decisions at the study's own prices, by rater."""
     taken = run.tally
     found = {}
     for rater, price in run.study.prices.items():

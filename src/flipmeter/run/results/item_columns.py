@@ -21,7 +21,7 @@ MOST_VALUES = 20
 QUARTERS = (0.25, 0.5, 0.75)
 OTHERS = "other values"
 NONE = "none"
-"""What an item without a value is filed under."""
+"""The name of a missing value."""
 
 
 def item_texts(run: Run, text: str = "") -> pl.LazyFrame:
@@ -44,7 +44,7 @@ def item_texts(run: Run, text: str = "") -> pl.LazyFrame:
 
 @dataclass(frozen=True)
 class ItemColumns:
-    """What every rated item (a row of `keys`) is called in every column, by the column's name."""
+    """The value of every rated item (a row of `keys`) in every column, by column name."""
 
     keys: pl.DataFrame
     by_name: Mapping[str, pl.Series]

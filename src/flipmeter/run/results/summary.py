@@ -55,7 +55,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
 
 
 def headline(run: Run, choices: Sequence[Choice] = ()) -> list[str]:
-    """What a run comes to, in a line or a few."""
+    """The summary of a run, in a few lines."""
     verdicts = run.verdicts
     words = headlines(verdicts, whose=whose(verdicts))
     found = Headline.of(words, worst_first(verdicts), run.contrasts, sentences(run), choices)
@@ -85,7 +85,7 @@ class Detail:
 
 
 def _verdicts(run: Run) -> Iterator[RenderableType]:
-    """Every rater in a sentence, every row with its reason and what stands beside it."""
+    """Every rater in a sentence, every row with its reason and findings."""
     yield from map(str, sentences(run))
     yield flip_table(run.estimates, run.verdicts, run.contrasts)
     yield ""
@@ -124,7 +124,7 @@ DETAILS: Mapping[str, Detail] = {
     ),
     "tokens": Detail(_tokens, _of("output_tokens$", "hidden_tokens$", "calls$")),
 }
-"""What `flipmeter measure --show` adds to the aspects."""
+"""The choices of `flipmeter measure --show` besides the aspects."""
 
 
 def one_flip(run: Run) -> Iterator[RenderableType]:

@@ -16,7 +16,7 @@ from flipmeter.types import Item, Problem, Rank, Scale, Task
 
 AS_GIVEN = ("as_given", "as given", "given", "original")
 SWAPPED = ("swapped", "swap")
-"""What people call the two orders of the answers that a judge compares."""
+"""Common names of the two orders of the answers that a judge compares."""
 PAIR = ("a", "b")
 _ANY = Item("any", dict.fromkeys(PAIR, "-"))
 
@@ -68,7 +68,7 @@ def verdict_classes(labels: Sequence[str]) -> list[str]:
 
 
 def where_won(task: Task | None, view: str, rank: Rank | None, slot: int) -> int:
-    """Where the winner stood: the slot if a table says so, else what its order tells."""
+    """The place of the winner: the slot if the table has it, else from its order."""
     if task is None or task.places is None:
         return slot if slot in (1, 2) else 0
     field = task.favoured(rank or 0)

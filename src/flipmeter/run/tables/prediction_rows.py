@@ -47,12 +47,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "system_a": ("system_a",),
     "system_b": ("system_b",),
 }
-"""What a table says, and what its column may be called."""
+"""The parts of a table, and the possible names of their columns."""
 NEEDED = ("item", "view", "label")
 ROUNDED = 0.05
 """Probabilities may add up to this much more or less than 1."""
 SHARE = "p_"
-"""What the column of a class's probability begins with: `p_negative`."""
+"""The prefix of columns with probabilities: `p_negative`."""
 CARRIED = tuple(name for name in [*SCHEMA][11:] if name != "n_classes")
 """Further columns of our own decisions, taken as they are."""
 
@@ -139,13 +139,13 @@ class PredictionRows:
         numbers = [int(text.removesuffix(".0")) for text in known if _is_whole(text)]
         if not known:
             raise Problem(
-                f"{self.table.file}: no row has a label in '{self.columns['label']}'; fill it in, "
-                "or name the classes if nothing could be read: --scale low,high"
+                f"{self.table.file}: no row has a label in '{self.columns['label']}'; fill it "
+                f"in, or pass the classes if nothing could be read: --scale low,high"
             )
         if len(numbers) < len(known) and None not in map(read_number, known):
             raise Problem(
-                f"{self.table.file}: the labels are decimal scores, such as {known[0]}; name their "
-                "range, and what counts as the same: --scale 0..10 --within 0.5"
+                f"{self.table.file}: the labels are decimal scores, such as {known[0]}; pass "
+                f"their range and the tolerance: --scale 0..10 --within 0.5"
             )
         if len(numbers) < len(known) and (verdicts := self._verdict_classes(known)):
             self.notes.append(f"the scale was taken to be {', '.join(verdicts)}")
@@ -153,17 +153,19 @@ class PredictionRows:
         if len(numbers) < len(known):
             shown = ",".join(sorted(text for text in known if not _is_whole(text))[:5])
             raise Problem(
-                f"{self.table.file}: the labels are words and their order is not known; name all "
-                f"classes, lowest first: --scale {quote(shown)}, or say that they have none: "
-                "--scale nominal"
+                f"{self.table.file}: cannot infer the order of the labels, which are words; "
+                f"pass all classes, lowest first: --scale {quote(shown)}, or --scale nominal if "
+                f"they have no order"
             )
         low, high = min(numbers), max(numbers)
         if not 1 <= high - low < MOST_GUESSED:
             raise Problem(
-                f"{self.table.file}: the labels go from {low} to {high}, which is no scale that "
-                "can be guessed; name all classes, lowest first: --scale 1,2,3"
+                f"{self.table.file}: the labels go from {low} to {high}, and the scale cannot "
+                f"be inferred; pass all classes, lowest first: --scale 1,2,3"
             )
-        self.notes.append(f"the scale was taken to be {low} to {high}, the labels that occur")
+        self.notes.append(
+            f"the scale was taken to be {low} to {high}, the range of the labels found"
+        )
         return [str(number) for number in range(low, high + 1)]
 
     @cached_property
@@ -172,11 +174,11 @@ class PredictionRows:
 
     @cached_property
     def _tasks(self) -> dict[str, Task | None]:
-        """How verdicts are read that say which of two answers is better, by dataset."""
+        """The readers of verdicts on two answers, by dataset."""
         return {name: pair_task(labels.task) for name, labels in self.labels.items()}
 
     def _placed(self, record: Record, dataset: str, row: dict[str, Any]) -> dict[str, Any]:
-        """Where the winner stood and where the better answer did, if the answers were swapped."""
+        """The places of the winner and of the better answer, if the answers were swapped."""
         if view_of("swapped", self._conditions) not in self._views_told or self.is_ranked:
             return {}
         task, view = self._tasks[dataset], row["view"]
@@ -211,15 +213,15 @@ class PredictionRows:
             if key in seen:
                 raise self._wrong(
                     record,
-                    f"'{row['item']}' has an answer under '{row['view']}' in row {seen[key]} too; "
-                    "a second answer needs a column `repeat` (0, then 1)",
+                    f"'{row['item']}' has an answer under '{row['view']}' in row {seen[key]}, "
+                    f"already; a second answer needs a column `repeat` (0, then 1)",
                 )
             seen[key] = record.row
             whose = (row["dataset"], row["level"], row["item"])
             first, gold = golds.setdefault(whose, (record.row, row["gold"]))
             if gold != row["gold"]:
                 raise self._wrong(
-                    record, f"'{row['item']}' has another gold in row {first}; give it one"
+                    record, f"'{row['item']}' has a different gold in row {first}; keep one"
                 )
             rows.append(row)
         table = pl.DataFrame(rows, schema=SCHEMA)
@@ -269,7 +271,7 @@ class PredictionRows:
         return " ".join(filter(None, (name, self._text(record, "strategy"))))
 
     def _is_nominal(self, record: Record) -> bool:
-        """What a decision of ours says; a CSV has it as a text."""
+        """A value of one of our decisions; a CSV has it as text."""
         return self.is_ranked and str(record.values.get("nominal", "")).lower() == "true"
 
     def _carried(self, record: Record) -> dict[str, Any]:
@@ -326,7 +328,9 @@ class PredictionRows:
             return {"probabilities": None}
         total = sum(shares)
         if abs(total - 1) > ROUNDED:
-            raise self._wrong(record, f"{', '.join(names)} add up to {total:g}; they must to 1")
+            raise self._wrong(
+                record, f"{', '.join(names)} add up to {total:g}; they must add up to 1"
+            )
         return {"probabilities": [share / total for share in shares]}
 
     def _share(self, record: Record, column: str) -> float | None:
@@ -344,7 +348,9 @@ class PredictionRows:
     def _place(self, record: Record, default: int, n_classes: int) -> int:
         slot = self._number(record, "slot", default)
         if slot > n_classes:
-            raise self._wrong(record, f"slot is {slot}, and the list has {n_classes}; 0 is no slot")
+            raise self._wrong(
+                record, f"slot is {slot}, and the list has {n_classes}; 0 means no slot"
+            )
         return slot
 
     def _number(self, record: Record, part: str, default: int = 0) -> int:
@@ -389,7 +395,7 @@ def _slot(view: str, rank: Rank, n_classes: int) -> int:
 
 
 def _ranked_labels(n_classes: int, span: Span | None) -> Labels:
-    """How the ranks of our own decisions are read."""
+    """The reader of ranks in our own decisions."""
     return read_labels([*range(1, n_classes + 1)] if span is None else span_spec(span))
 
 

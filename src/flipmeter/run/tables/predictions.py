@@ -37,7 +37,7 @@ class Predictions(Run):
 
     @property
     def where(self) -> str:
-        """What a command names to mean this table: its file, and its classes if they were given."""
+        """The name of this table in commands: its file, and its classes if given."""
         first, *others = self.scale or ("",)
         if not first:
             return super().where
@@ -168,7 +168,8 @@ def contrasts_between(conditions: Sequence[str]) -> tuple[Contrast, ...]:
     for contrast in theirs:
         if contrast.name in taken:
             raise Problem(
-                f"a condition is called '{contrast.name}', which is one of our contrasts; rename it"
+                f"a condition is called '{contrast.name}', which is the name of a built-in "
+                f"contrast; rename it"
             )
     return (*ours, *theirs)
 
@@ -184,5 +185,5 @@ def _absences(decisions: pl.DataFrame, dataset: str) -> Iterator[str]:
         if n_absent:
             yield (
                 f"'{view}' lacks {n_absent:,} of {items.height:,} answers that other conditions "
-                "have; pairs are made of the items that both have"
+                "have; only items with both answers form pairs"
             )

@@ -50,7 +50,7 @@ class EffectTest:
 
 @dataclass(frozen=True)
 class ReplyPlaces:
-    """Where replies of nominal answers lie: slots, or classes of a view where slots are unknown."""
+    """Positions of nominal replies: slots, or classes of a view if slots are unknown."""
 
     of: Ints
     n: int
@@ -234,7 +234,7 @@ def _bundled(table: Floats) -> tuple[Floats, Floats]:
 
 
 def _bundle(n_ways: int) -> int:
-    """How many units with so many assignments have at most `MOST_WAYS` together."""
+    """Number of units with so many assignments that have at most `MOST_WAYS` together."""
     return max(size for size in range(1, 9) if size == 1 or n_ways**size <= MOST_WAYS)
 
 

@@ -1,4 +1,4 @@
-"""Which replies of a block can be read -> how they may be exchanged, and what they say."""
+"""Readable replies of a block -> their possible exchanges, and their statistics."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Operating:
-    """How a plan ends at one true rate, and the items that it asks on average."""
+    """Outcome probabilities of a plan at one true rate, and its mean number of items."""
 
     below: float
     above: float
@@ -167,7 +167,7 @@ def watch(
     margin: float,
     alpha: float = 0.05,
 ) -> Stop:
-    """Where a claim stands after some looks at k flips of n readable items, counted from the start.
+    """The state of a claim after some looks at k flips of n readable items, counted from the start.
 
     `looks` are the items asked at every planned look; k and n have one number for each look so far.
     The first look that stops counts; later ones are not looked at.

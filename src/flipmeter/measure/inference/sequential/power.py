@@ -35,7 +35,7 @@ SIDES: tuple[Side, ...] = ("below", "above")
 
 @dataclass(frozen=True)
 class AtRate:
-    """How a plan ends if this is the true rate; `needed` items have 80 and 90 % power, or None."""
+    """Outcomes of a plan at a true rate; `needed` items have 80 and 90 % power, or None."""
 
     rate: float
     below: float

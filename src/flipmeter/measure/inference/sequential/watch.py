@@ -33,7 +33,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Watched:
-    """What is known of a claim about one rater, dataset and level: k of n readable pairs differ.
+    """The state of a claim about one rater, dataset and level: k of n readable pairs differ.
 
     `low` and `high` each hold at 95 % at this stop; they agree with the word. `is_last` says that
     all items have been looked at.

@@ -37,7 +37,7 @@ class Prompted:
 
 
 class Wording:
-    """What a tokenizer makes of requests and replies."""
+    """The conversion of requests and replies by a tokenizer."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self.tokenizer = tokenizer
@@ -121,7 +121,7 @@ def _template_error() -> type[Exception]:
 
 
 def _n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences have in common at their start."""
+    """Length of the common prefix of two token sequences."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return n
@@ -156,7 +156,7 @@ class Said:
 
     @property
     def text(self) -> str:
-        """What is said after the thought, up to a stop."""
+        """The text after the reasoning, up to a stop."""
         if self._is_thinking:
             return ""
         cut = self._cut()
@@ -171,7 +171,7 @@ class Said:
         return answer.lstrip() if self.n_thought else answer
 
     def _cut(self) -> int | None:
-        """Where the first stop begins, None if there is none yet."""
+        """Index of the first stop, None if there is none yet."""
         answer = self._answer()
         places = [answer.find(stop) for stop in self.stops if stop in answer]
         return min(places, default=None)

@@ -35,7 +35,7 @@ class HfEngine:
 
     Where a prompt is split depends on nothing but its head and its text, and every request starts
     from a copy of the head's cache: what was asked before cannot move a bit of a lone request. In
-    a batch, what stands beside it can.
+    a batch, its neighbours can.
     """
 
     def __init__(self, loaded: Loaded, name: str) -> None:
@@ -153,7 +153,7 @@ class HfEngine:
         return _State(out.past_key_values, state.mask, out.logits[:, -1], state.n_cached)
 
     def _compute(self, state: _State, ids: Any, n_last: int = 1) -> Any:
-        """What the model makes of more tokens, with the scores behind the last ones."""
+        """The model's output for more tokens, with the scores after the last ones."""
         device = self._model.device
         positions = (state.mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         given = {

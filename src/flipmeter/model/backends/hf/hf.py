@@ -24,7 +24,7 @@ KEPT = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".gguf")
 
 @dataclass(frozen=True)
 class HfOptions:
-    """What a study may say under `options` of a model.
+    """The `options` of a model in a study.
 
     `device_map` is a device (`cpu`, `cuda:1`) or a way to spread a model over several (`auto`);
     without it a GPU is used if there is one. `thinking` switches a chat template that can think.
@@ -73,7 +73,7 @@ class HfSpec:
 
     @property
     def identity(self) -> str:
-        """What can change a reply: weights, how they are computed, and by what."""
+        """Everything that can change a reply: weights, settings and engine."""
         options = self.options
         name, pin = self.source, options.revision or "main"
         if self.is_folder:
@@ -89,7 +89,7 @@ class HfSpec:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What goes into every request: the switch for thinking, and its token budget."""
+        """Fields of every request: the switch for thinking, and its token budget."""
         thinking, entry = self.options.thinking, self.entry
         if thinking is None and entry:
             thinking = entry.thinking
@@ -209,9 +209,9 @@ def _fail(batch: Sequence[Waiting], error: Exception) -> None:
 def _folder_digest(folder: Path, gguf_file: str | None) -> str:
     """The SHA-256 of the names and contents of the files that make a model."""
     if not folder.is_dir():
-        raise Problem(f"no folder {folder}; a model's folder is named hf/./FOLDER or hf//FOLDER")
+        raise Problem(f"no folder {folder}; write a model's folder as hf/./FOLDER or hf//FOLDER")
     if gguf_file and not (folder / gguf_file).is_file():
-        raise Problem(f"no file '{gguf_file}' in {folder}; name it with the option gguf_file")
+        raise Problem(f"no file '{gguf_file}' in {folder}; set the option gguf_file")
     files = [folder / gguf_file] if gguf_file else sorted(folder.iterdir())
     whole = hashlib.sha256()
     for file in files:

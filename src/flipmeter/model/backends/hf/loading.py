@@ -17,7 +17,7 @@ PLAIN_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 @dataclass(frozen=True)
 class Place:
-    """Where weights are and how they are loaded."""
+    """The location of weights and the options to load them."""
 
     source: str
     is_folder: bool
@@ -117,6 +117,6 @@ def _explained(place: Place, error: Exception) -> Problem:
         return Problem(f"this transformers does not know {place.source} yet: {said}")
     return Problem(
         f"cannot get {place.source} from the Hugging Face hub ({said}); where the hub cannot be "
-        f"reached, fetch it elsewhere (hf download {place.source} --local-dir FOLDER) and name the "
-        "folder: hf/./FOLDER"
+        f"reached, fetch it elsewhere (hf download {place.source} --local-dir FOLDER) and use "
+        f"the folder: hf/./FOLDER"
     )

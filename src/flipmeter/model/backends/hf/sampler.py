@@ -12,13 +12,13 @@ FIELDS = frozenset(vars(Decoding()))
 
 
 def decoding_in(body: Mapping[str, Any]) -> Decoding:
-    """How a request wants to be decoded; what it does not name is off.
+    """The decoding of a request; fields that it does not set are off.
 
     The model's own generation settings are not used: a reply depends on the request alone.
     """
     unknown = sorted(set(body) - FIELDS)
     if unknown:
-        raise Problem(f"transformers is not asked with {unknown}; known: {sorted(FIELDS)}")
+        raise Problem(f"transformers does not support {unknown}; known: {sorted(FIELDS)}")
     fields: dict[str, Any] = {"temperature": None, **body, "stop": tuple(body.get("stop", ()))}
     return Decoding(**fields)
 
@@ -50,7 +50,7 @@ class Sampler:
 
 
 def _processors(decoding: Decoding) -> Any:
-    """What changes the scores before a token is picked, in the order of transformers."""
+    """The logits processors, in the order of transformers."""
     import transformers as hf
 
     parts: list[Any] = []

@@ -31,7 +31,7 @@ Known = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class ComparisonPrompt:
-    """What a prompt offers, by slot: a label and the text behind it.
+    """The choices of a prompt by slot: a label and its text.
 
     Two passages are asked about by a `pole`, anything longer by a `query`. Where it offers gaps
     there is one slot more than there are texts.
@@ -44,7 +44,7 @@ class ComparisonPrompt:
 
 
 def read_comparison(text: str, is_known: Known) -> ComparisonPrompt | None:
-    """What a prompt compares, None for any other prompt."""
+    """The comparison in a prompt, None for any other prompt."""
     for found in (_pair(text, is_known), _place(text), _closest(text)):
         if found is not None:
             return found

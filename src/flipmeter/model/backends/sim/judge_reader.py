@@ -18,7 +18,7 @@ from flipmeter.model.backends.sim.tilts import SPREAD
 from flipmeter.types import Item, Places, Problem, Rank, Task
 
 Key = tuple[str, ...]
-"""What is chosen from, sorted: the same in every order."""
+"""The choices, sorted: the same in every order."""
 
 MOST_SPLITS = 2_000
 SEPARATORS = (": ", "\t", " ")
@@ -28,7 +28,7 @@ _LIST = re.compile(r"\[([^\[\]]*)\]")
 
 @dataclass(frozen=True)
 class Worth:
-    """What a simulated judge knows: how good each text is that it may be shown, by what is chosen.
+    """The knowledge of a simulated judge: the quality of each text, by the set of choices.
 
     `leans[rank - 1]` says how much a class of a pair favours the answer in the first place, from -1
     to 1. `beside` are the texts that stand beside what is chosen from: the question.
@@ -44,7 +44,7 @@ class Worth:
 
 
 def leans(places: Places) -> tuple[float, ...]:
-    """How much each class of a pair favours the answer in the first place, from -1 to 1."""
+    """The preference of each class of a pair for the first answer, from -1 to 1."""
     mirrored = places.meanings((1, 0))
     steps = max(len(mirrored) - 1, 1)
     signs = (1 if places.named(rank)[:1] == (0,) else -1 for rank in range(1, len(mirrored) + 1))
@@ -176,7 +176,7 @@ def _by_texts(text: str, known: Worth) -> tuple[str, ...]:
             shown = tuple(one for _, one in sorted(zip(at, key, strict=True)))
             best = max(best or (-1, 0, ()), (min(at), sum(map(len, key)), shown))
     if best is None:
-        raise Problem(f"nothing to choose from in the prompt '{text[:60]}' that is known")
+        raise Problem(f"no known choice in the prompt '{text[:60]}'")
     return best[2]
 
 
@@ -213,11 +213,11 @@ def read_alone(body: str, known: Worth) -> tuple[Key, str]:
             for text in values:
                 if any(plain.endswith(f"{head}{mark}{text}") for mark in (": ", " ")):
                     return key, text
-    raise Problem(f"nothing to choose from in the prompt '{body[:60]}' that is known")
+    raise Problem(f"no known choice in the prompt '{body[:60]}'")
 
 
 def length_lean(texts: Sequence[str]) -> list[float]:
-    """How much longer each text is than the longest other one, in logarithms, at most 1."""
+    """Log ratio of each text's length to the longest other one, at most 1."""
     found = []
     for place, text in enumerate(texts):
         others = [len(other) for at, other in enumerate(texts) if at != place]

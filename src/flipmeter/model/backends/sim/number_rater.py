@@ -17,7 +17,7 @@ from flipmeter.types import Item, Problem, Reply, Request, Span, Usage, canonica
 SD = 0.05
 """A `noise` of 1, and a rank of spread, as a share of the range."""
 PULL = 0.1
-"""How far a `recency` of 1 pulls a score to that of the last demonstration."""
+"""Pull of a score to that of the last demonstration with a `recency` of 1."""
 _LABEL = re.compile(rf"\W*(?:label|score|rating)\W*?({NUMBER})(?!\w)", re.IGNORECASE)
 
 

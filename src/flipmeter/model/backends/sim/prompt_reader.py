@@ -75,7 +75,7 @@ def _heads(separator: str, starts: list[str]) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 14)
 def _tail(segment: str) -> str:
-    """What follows the last "Label" of a segment, with "?" when nothing does; "" if none."""
+    """The text after the last "Label" of a segment, "?" if that is empty; "" without a label."""
     found = TAIL.fullmatch(segment)
     if not found:
         return ""

@@ -67,7 +67,7 @@ UNKNOWN = math.inf
 WANTS_REASONS = "Explain your reasoning first."
 REASONS = re.compile(r"(\s)Reasoning(:?)(?=\s*(?:\n\n|\Z))")
 JOINED = 4
-"""How many apparent blocks may turn out to be one text."""
+"""Largest number of apparent blocks that can be one text."""
 CLEAR = 3.0
 """Squared ranks by which another order must fit the demonstrations better than the usual two."""
 
@@ -119,9 +119,9 @@ def uniform(*content: object) -> float:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a prompt asks, as the rater understood it.
+    """The question of a prompt, as the rater understood it.
 
-    In a prompt that compares, `anchors` are the latent scores of what stands in each slot; with a
+    In a prompt that compares, `anchors` are the latent scores of the text in each slot; with a
     `direction` up or down the scale one of these is chosen, without one the nearest to the query.
     `content` are the log-odds of the slots of a judge, before any preference for slots.
     """
@@ -266,7 +266,7 @@ class SimRater:
         return tuple(score for score in found if score is not None) if None not in found else None
 
     def _understand(self, text: str) -> _Question:
-        """What a prompt asks, read in the first way that leads to a text in the table."""
+        """The question of a prompt, by the first reading that leads to a text in the table."""
         if WANTS_REASONS in text:
             text = REASONS.sub(r"\1Label\2", text)
         question = read_yes_no(text, self.names, self.poles)
@@ -288,26 +288,26 @@ class SimRater:
         raise Problem(f"no block of a text and a 'Label' in the prompt '{text[:60]}'")
 
     def _compared(self, found: ComparisonPrompt) -> _Question:
-        """What a prompt asks that holds an item against others."""
+        """The question of a prompt that compares an item with others."""
         anchors = [self._known(text) for text in found.texts]
         slots = tuple(range(1, len(found.labels) + 1))
         if found.pole:
             if found.pole not in self.poles:
-                raise Problem(f"'{found.pole}' is no end of the scale; there are {self.poles}")
+                raise Problem(f"'{found.pole}' is not an end of the scale; known: {self.poles}")
             direction = 1 if found.pole == self.poles[1] else -1
             both = " | ".join(sorted(found.texts))
             return _Question(both, math.nan, found.labels, slots, 0, tuple(anchors), direction)
         if len(found.labels) == len(anchors) + 1:
             anchors = _gaps(anchors)
         if len(found.labels) != len(anchors):
-            raise Problem(f"{len(anchors)} texts behind {len(found.labels)} labels")
+            raise Problem(f"{len(anchors)} texts for {len(found.labels)} labels")
         # The labels say which slot is which, wherever the references stand.
         placed = dict(sorted(zip(found.labels, anchors, strict=True), key=lambda one: int(one[0])))
         query = self._known(found.query)
         return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
 
     def _asked(self, found: YesNoPrompt) -> _Question:
-        """What is asked to be answered by yes or no, with the log-odds of both answers."""
+        """The yes-no question of a prompt, with the log-odds of both answers."""
         if found.yes_for is None and self.worth is not None:
             key, text = read_alone(found.body, self.worth)
             sign = 1 if found.is_good else -1
@@ -336,7 +336,7 @@ class SimRater:
         return _Question(text, math.nan, found.answers, ranks, demo_slot, content=content)
 
     def _judged(self, found: JudgePrompt, worth: Worth) -> _Question:
-        """What a judge is asked: which of some texts is best, as they are shown."""
+        """The question to a judge: which of the shown texts is best."""
         values = [worth.by_key[found.key][text] for text in found.texts]
         longer = length_lean(found.texts)
         odds = [self._class_odds(rank, values, longer, worth) for rank in found.ranks]
@@ -379,7 +379,7 @@ class SimRater:
         return _Question(query.text, latent, labels, ranks, demo_slot)
 
     def _shift(self, labels: tuple[str, ...], glue: str) -> float:
-        """How much higher a text seems for how its prompt is written."""
+        """Shift of a text's score by the style of its prompt."""
         is_lettered = labels[0].isalpha() and len(labels[0]) == 1
         return self.spec.joint * (is_lettered != glue.endswith("\t"))
 
@@ -402,7 +402,7 @@ class SimRater:
         return joined
 
     def _n_joined(self, sheet: ReadPrompt, place: int) -> int:
-        """How many blocks from here on are one text."""
+        """Number of blocks from here on that form one text."""
         if sheet.blocks[place].text in self.table:
             return 1
         for n in range(1, JOINED + 1):

@@ -36,7 +36,7 @@ class SimSpec:
 
     name: str = "custom"
     sharpness: float = 2.0
-    """How fast log-odds fall with the squared distance between a class and the latent score."""
+    """Slope of log-odds in the squared distance between a class and the latent score."""
     first: float = 0.0
     """Bonus for the first slot."""
     last: float = 0.0
@@ -70,7 +70,8 @@ class SimSpec:
         bad += ["refuse"] if self.refuse > 1 else []
         if bad:
             raise Problem(
-                f"'sim/{self.name}' cannot have {bad[0]}={numbers[bad[0]]:g}; sharpness, noise and "
+                f"'sim/{self.name}' cannot have {bad[0]}={numbers[bad[0]]:g}; sharpness, noise "
+                f"and "
                 "hidden are at least 0, refuse is a share, all are finite"
             )
 
@@ -123,16 +124,16 @@ def _set(spec: SimSpec, numbers: Mapping[str, float]) -> SimSpec:
     return replace(spec, **{**numbers, **whole})  # type: ignore[arg-type]
 
 
-_preset("honest", "", "no tilt and no noise: whatever flips is the instrument's fault")
-_preset("first-slot", "first", "1.5 log-odds for whatever stands first in the list", first=1.5)
-_preset("last-slot", "last", "1.5 log-odds for whatever stands last in the list", last=1.5)
+_preset("honest", "", "no tilt and no noise: any flip is the instrument's error")
+_preset("first-slot", "first", "1.5 log-odds for the first label of the list", first=1.5)
+_preset("last-slot", "last", "1.5 log-odds for the last label of the list", last=1.5)
 _preset("recency", "recency", "2 log-odds for the label of the last demonstration", recency=2.0)
 _preset("joint", "joint", "reads one rank too high under letters or tabs, not both", joint=1.0)
 _preset("noisy", "noise", "no tilt; every request draws at temperature 1", noise=1.0)
 _preset("refusing", "refuse", "no tilt; one text in five is refused, whatever the view", refuse=0.2)
 _preset("first-answer", "place", "1.5 log-odds for the answer that is shown first", place=1.5)
 _preset("longer-answer", "length", "1.5 log-odds for longer answers, wherever they are", length=1.5)
-_preset("yes-sayer", "yes", "1.5 log-odds for yes, whatever a question asks", yes=1.5)
+_preset("yes-sayer", "yes", "1.5 log-odds for yes, whatever the question", yes=1.5)
 _preset("biased-noisy", "first", "1.5 log-odds for slot 1, temperature 0.5", first=1.5, noise=0.5)
 
 
@@ -175,7 +176,7 @@ def _number(field: str, value: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Positions:
-    """What a view shows: the rank of each slot, and the class of the last demonstration, if any."""
+    """The content of a view: the rank of each slot, and the last demonstration's class, if any."""
 
     label_order: tuple[Rank, ...]
     last_demo: Rank | None = None

@@ -37,7 +37,7 @@ class YesNoPrompt:
 
 
 def read_yes_no(text: str, names: Sequence[str], poles: tuple[str, str]) -> YesNoPrompt | None:
-    """What a prompt asks to be answered by yes or no, None for any other prompt."""
+    """The yes-no question of a prompt, None for any other prompt."""
     found = ASKED.fullmatch(text)
     if found is None:
         return None
@@ -67,7 +67,7 @@ def _classes(asked: str, names: tuple[str, ...], poles: tuple[str, str]) -> froz
 
 
 def _meanings(some: str, low: str, high: str) -> Iterator[tuple[str, Callable[[Rank, Rank], bool]]]:
-    """How a cut of the scale can be put, and for which classes yes is right then."""
+    """The wordings of a cut of the scale, with the classes for which yes is right."""
     yield rf"({some}) or more {high}", lambda rank, named: rank >= named
     yield rf"({some}) or more {low}", lambda rank, named: rank <= named
     yield rf"more {high} than ({some})", lambda rank, named: rank > named
@@ -90,5 +90,5 @@ def blocks(body: str) -> Iterator[tuple[str, str]]:
 
 
 def _heads(block: str) -> Iterator[str]:
-    """What a block may begin with, as in "Sentence: "."""
+    """The possible start of a block, as in "Sentence: "."""
     yield from (found[0] for head in HEADS if (found := re.match(head, block)))
