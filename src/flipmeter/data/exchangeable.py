@@ -87,7 +87,7 @@ def _found(fields: tuple[str, ...], scale: Scale, labels: Mapping[object, object
     raise Problem(
         f"cannot tell what the classes {', '.join(scale.names)} mean when {' and '.join(fields)} "
         "change places; assign each class to a field: exchange: "
-        "{{fields: [{', '.join(fields)}], labels: {{CLASS: {fields[0]}, ...}}}}"
+        f"{{fields: [{', '.join(fields)}], labels: {{CLASS: {fields[0]}, ...}}}}"
     )
 
 

@@ -35,8 +35,8 @@ LEGEND = (
     "Worst first: by verdict, then by size beyond noise. Each cell has its own verdict, the flip "
     "rate with its 95 % interval, and the noise of the same views where repeats differ. Stable: "
     "the positions change less than {margin:g} % of the answers, beyond noise where there is any. "
-    "Arrows say where flips go, if they go one way: ← → to the first or last place in the list, "
-    "↑ ↓ to higher or lower classes or scores. A cell opens its items."
+    "Arrows show the direction of flips, if they have one: ← → to the first or last place in the "
+    "list, ↑ ↓ to higher or lower classes or scores. A cell opens its items."
 )
 
 
