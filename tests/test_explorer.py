@@ -28,7 +28,7 @@ from flipmeter.run.results.item_columns import GOLD, LENGTH, item_columns
 from flipmeter.types import Problem, Scale, Span
 from flipmeter.view.flip_pages import Flips, Wanted
 from flipmeter.view.item_pages import ORDERS, PAGE, ItemGrid, Sought
-from flipmeter.view.strips import MOST_LINES, NOT_ASKED, Classes, picture
+from flipmeter.view.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
 from test_view import Answer, naive_flips, served, unread
@@ -303,22 +303,22 @@ def test_a_slice_filters_the_grid(look: Look, grid: ItemGrid) -> None:
 
 
 def test_a_class_shows_by_its_own_number_not_by_its_place() -> None:
-    zero_to_ten = Classes(Scale(tuple(map(str, range(11)))), 11)
+    zero_to_ten = DrawnClasses(Scale(tuple(map(str, range(11)))), 11)
     assert [zero_to_ten.sign(rank) for rank in (1, 11, 0)] == ["0", "10", "×"]
-    words = Classes(Scale(("bad", "good")), 2)
+    words = DrawnClasses(Scale(("bad", "good")), 2)
     assert [words.sign(rank) for rank in (1, 2)] == ["1", "2"]
-    scores = Classes(Scale((), span=Span(0, 1)), Span(0, 1).n_ranks)
+    scores = DrawnClasses(Scale((), span=Span(0, 1)), Span(0, 1).n_ranks)
     assert scores.sign(Span(0, 1).rank(0.25)) == "0.25"
 
 
 def test_shades_run_from_the_lowest_class_to_the_highest() -> None:
-    five = Classes(Scale(("a", "b", "c", "d", "e")), 5)
+    five = DrawnClasses(Scale(("a", "b", "c", "d", "e")), 5)
     assert [five.shade(rank) for rank in range(6)] == ["k0", "k1", "k3", "k5", "k7", "k9"]
-    assert Classes(None, 1).shade(1) == "k1"
+    assert DrawnClasses(None, 1).shade(1) == "k1"
 
 
 def test_a_picture_says_in_words_what_it_shows() -> None:
-    classes = Classes(Scale(("low", "high")), 2)
+    classes = DrawnClasses(Scale(("low", "high")), 2)
     drawn = picture([[1, 2], [1, 0]], ["base", "reversed"], classes)
     assert 'aria-label="base: low 2 times; reversed: no class, high"' in drawn
     assert drawn.count("<rect") == 4

@@ -17,7 +17,7 @@ from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.texts import visible
 from flipmeter.report.pairs import SAME
 from flipmeter.view.item_pages import LANE, PAGE, SHOWN, ItemGrid, Sought, neighbours
-from flipmeter.view.strips import MOST_LINES, NOT_ASKED, Classes, picture
+from flipmeter.view.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
 
 Key = tuple[str, str]
 """Dataset and id of an item."""
@@ -99,11 +99,11 @@ def grid_page(grid: ItemGrid, sought: Sought) -> GridPage:
     )
 
 
-def classes_of(grid: ItemGrid, cells: pl.DataFrame) -> dict[str, Classes]:
+def classes_of(grid: ItemGrid, cells: pl.DataFrame) -> dict[str, DrawnClasses]:
     """The classes of every dataset that some answers are of."""
     known = grid.run.scales
     sizes = cells.group_by("dataset", maintain_order=True).agg(pl.col("n_classes").max())
-    return {name: Classes(known.get(name), int(n or 1)) for name, n in sizes.iter_rows()}
+    return {name: DrawnClasses(known.get(name), int(n or 1)) for name, n in sizes.iter_rows()}
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _Layout:
         return cls(are_raters, cells[across].unique(maintain_order=True).to_list(), lines)
 
     def pictures(
-        self, ranks: Mapping[tuple[Any, ...], int], views: Sequence[str], classes: Classes
+        self, ranks: Mapping[tuple[Any, ...], int], views: Sequence[str], classes: DrawnClasses
     ) -> Iterator[Markup]:
         """Draw what one item was called, column by column."""
         for column in self.columns:
@@ -245,7 +245,7 @@ def _answers(
     grid: ItemGrid,
     cells: pl.DataFrame,
     pairs: pl.DataFrame,
-    classes: Classes,
+    classes: DrawnClasses,
     sought: Sought,
 ) -> Grid:
     """A row for every rater, level and seed: the class under every view, and what flips."""
@@ -287,7 +287,7 @@ def _answers(
     return Grid(title, ["rater · level", *views, *names], [RowGroup(rows)], notes, "matrix answers")
 
 
-def _chips(ranks: Sequence[int], classes: Classes) -> Cell:
+def _chips(ranks: Sequence[int], classes: DrawnClasses) -> Cell:
     asked = [rank for rank in ranks if rank != NOT_ASKED]
     if not asked:
         return Cell(Markup('<span class="why">not asked</span>'), None, "num")
@@ -296,7 +296,7 @@ def _chips(ranks: Sequence[int], classes: Classes) -> Cell:
     return Cell(Markup("{}<small>{}</small>").format(chips, visible(names)), asked[0], "num")
 
 
-def _turn(run: str, row: Mapping[str, Any] | None, classes: Classes, sought: Sought) -> Cell:
+def _turn(run: str, row: Mapping[str, Any] | None, classes: DrawnClasses, sought: Sought) -> Cell:
     """One contrast of one rater: the two classes if they differ, and the way to their prompts."""
     if row is None:
         return Cell("", None, "num")

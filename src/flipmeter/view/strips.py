@@ -29,7 +29,7 @@ NOT_ASKED = -1
 
 
 @dataclass(frozen=True)
-class Classes:
+class DrawnClasses:
     """The classes of a dataset as a page shows them: by shade, by a short sign, by name."""
 
     scale: Scale | None
@@ -81,7 +81,7 @@ class Classes:
         return shown.format(self.shade(rank), self.sign(rank))
 
 
-def picture(lines: Sequence[Sequence[int]], views: Sequence[str], classes: Classes) -> Markup:
+def picture(lines: Sequence[Sequence[int]], views: Sequence[str], classes: DrawnClasses) -> Markup:
     """Draw answers as a small grid: views from left to right, a line for every asking.
 
     Where there are many lines, every view is one bar with a part for each class.
@@ -110,7 +110,9 @@ def picture(lines: Sequence[Sequence[int]], views: Sequence[str], classes: Class
     return _svg(width * len(views), height * len(lines), parts, _told(views, asked, classes))
 
 
-def _bar(left: float, width: float, ranks: Sequence[int], classes: Classes) -> Iterator[Markup]:
+def _bar(
+    left: float, width: float, ranks: Sequence[int], classes: DrawnClasses
+) -> Iterator[Markup]:
     top = 0.0
     for rank, n in sorted(Counter(ranks).items()):
         own = BAR * n / len(ranks)
@@ -118,7 +120,7 @@ def _bar(left: float, width: float, ranks: Sequence[int], classes: Classes) -> I
         top += own
 
 
-def _told(views: Sequence[str], asked: Sequence[Sequence[int]], classes: Classes) -> str:
+def _told(views: Sequence[str], asked: Sequence[Sequence[int]], classes: DrawnClasses) -> str:
     """The same in words: what was said under every view, or in all where there are many."""
     if len(views) > MANY_VIEWS:
         return _counted([rank for ranks in asked for rank in ranks], classes)
@@ -126,7 +128,7 @@ def _told(views: Sequence[str], asked: Sequence[Sequence[int]], classes: Classes
     return "; ".join(f"{view}: {_counted(ranks, classes)}" for view, ranks in named if ranks)
 
 
-def _counted(ranks: Sequence[int], classes: Classes) -> str:
+def _counted(ranks: Sequence[int], classes: DrawnClasses) -> str:
     counts = sorted(Counter(ranks).items(), key=lambda one: (-one[1], one[0]))
     named = [(excerpt(classes.name(rank), 40), n) for rank, n in counts[:LISTED]]
     told = [name if n == 1 else f"{name} {n:,} times" for name, n in named]
@@ -134,7 +136,7 @@ def _counted(ranks: Sequence[int], classes: Classes) -> str:
 
 
 def _tick(
-    at: tuple[int, int], size: tuple[int, int], rank: int, classes: Classes, *, has_sign: bool
+    at: tuple[int, int], size: tuple[int, int], rank: int, classes: DrawnClasses, *, has_sign: bool
 ) -> Markup:
     box = _rect(at, (size[0] - 1, size[1] - 1), classes.shade(rank))
     if not has_sign:
