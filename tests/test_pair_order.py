@@ -495,6 +495,26 @@ def test_no_file_is_labelled_with_half_a_pair(write: Write, tmp_path: Path) -> N
     assert outs[0].read_text() == outs[1].read_text()
 
 
+def test_the_better_answer_may_stand_in_one_column(write: Write, tmp_path: Path) -> None:
+    rows_ = [f"Why {k}?,Because of {k} things.,No idea about {k}.,chosen" for k in range(40)]
+    write("chosen.csv", "prompt,chosen,rejected,better\n" + "\n".join(rows_) + "\n")
+    dataset = {
+        "file": "chosen.csv",
+        "fields": {"question": "prompt", "chosen": "chosen", "rejected": "rejected"},
+        "exchange": ["chosen", "rejected"],
+        "label": "better",
+        "scale": ["rejected", "chosen"],
+    }
+    keys: dict[str, Any] = {"models": "sim/honest", "datasets": [dataset], "test_size": 30}
+    with pytest.raises(Problem, match="set balance: proportional"):
+        conditions(judge(write, **keys, balance="equal"))
+    study = judge(write, **keys, balance="proportional")
+    run = fm.Run(done(study, tmp_path).folder)
+    found = dict(run.aspects("pairs").select("metric", "value").iter_rows())
+    assert found["accuracy:1"] > 0.5 < found["accuracy:2"]
+    assert found["first_share"] == pytest.approx(0.5)
+
+
 def test_a_claim_about_pairs_ends_a_run_early(write: Write, tmp_path: Path) -> None:
     study = judge(write, models="sim/first-answer", until="P6<0.10", block_size=20)
     run = done(study, tmp_path)

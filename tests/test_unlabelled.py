@@ -93,3 +93,15 @@ def test_a_prompt_file_is_asked_on_the_values_of_the_scale(here: Path) -> None:
     prompt = writer(condition)(Ask(condition.items[0], condition.view))
     assert prompt.text.endswith(condition.items[0].text)
     assert prompt.answers == tuple(map(str, range(11)))
+
+
+@pytest.mark.parametrize("scale", [["low", "high"], {"from": 0, "to": 10}])
+def test_simulated_raters_rehearse_on_texts_without_labels(here: Path, scale: object) -> None:
+    study = {"models": ["sim/honest"], "datasets": [dataset(scale=scale)], "test_size": N_ROWS}
+    probes = {"probes": ["placement"], "demos": {"file": "shown.csv", "text": "body"}}
+    moved = {"probes": ["label_order"], "base": {"shots": 0}} if isinstance(scale, list) else probes
+    if not isinstance(scale, list):
+        (here / "shown.csv").write_text("body,label\nIt burns.,9\nAll fine.,1.5\n")
+    run = fm.Study(**study, **moved).run("runs/rehearsal")
+    assert set(run.decisions["fault"]) == {""}
+    assert run.decisions["rank"].n_unique() > 1

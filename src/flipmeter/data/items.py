@@ -244,11 +244,15 @@ def settle_bad(readings: Iterable[ReadItems], on_bad: OnBad) -> dict[str, int]:
 
 
 def check_classes(reading: ReadItems, labels: Labels) -> None:
-    """Refuse a labelled set with fewer than two classes: nothing in it can be ordered."""
+    """Refuse a labelled set with fewer than two classes: nothing in it can be ordered.
+
+    Pairs and options may all have their right answer in one field (chosen, rejected): swapping
+    them makes the other class.
+    """
     if not reading.items:
         raise Problem(f"{reading.file} has no usable row; check its text and label columns")
     names = {labels.task.scale.name(item.gold) for _, item in reading.items if item.gold}
-    if len(names) == 1:
+    if len(names) == 1 and labels.task.places is None:
         raise Problem(
             f"{reading.file}: every row has the class '{names.pop()}'; at least two classes are "
             "needed, check the label column and the scale"

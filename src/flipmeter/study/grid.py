@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
-from flipmeter.base.chance import shuffled
+from flipmeter.base.chance import draw, shuffled
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.data.guess import guess_exchangeable
 from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
@@ -471,11 +472,18 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
 
 
 def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
-    """The latent score of every text that may be asked, content-free ones too, and the words."""
+    """The latent score of every text that may be asked, content-free ones too, and the words.
+
+    An unlabelled text gets a random class, so that a study can be rehearsed on it.
+    """
     known = (*dataset.pool, *dataset.test, *(dataset.demos or ()))
     items = [item for item in known if item.gold and item.text.strip()]
+    labelled = {item.text for item in items}
+    others = [item for item in known if item.text.strip() and item.text not in labelled]
     nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
     scale, poles = dataset.task.scale, (dataset.task.scale.low, dataset.task.scale.high)
+    n_ranks = scale.span.n_ranks if scale.span else len(scale)
+    items += [replace(one, gold=1 + int(draw("class", one.text) * n_ranks)) for one in others]
     if scale.span is not None:
         if dataset.task.places:
             raise Problem(
