@@ -13,6 +13,7 @@ from conftest import ROOT
 
 PHRASES = {
     r'(?m)^\s*(?:[rf]?""")Returns? ': "say what it is or does: 'Share of items whose ...'",
+    r'(?m)^\s*"""(?:What|How|Where|Who|Why|Which|When) ': "a noun: 'Number of', 'Reason why'",
     r"\bnobody\b": "no one for people; for things: 'no configuration', 'not dominated'",
     r"\bsomebody\b": "'someone', or name the thing",
     r"\bsurely\b": "'shown to be', with its confidence level",
@@ -79,7 +80,7 @@ def texts(path: Path) -> Iterator[str]:
     if path.suffix != ".py":
         yield content
         return
-    yield from re.findall(r'(?m)^\s*"""Returns? .*', content)
+    yield from re.findall(r'(?m)^\s*"""(?:Returns?|What|How|Where|Who|Why|Which|When) .*', content)
     yield from re.findall(r"#\s.*", content)
     for node in ast.walk(ast.parse(content)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -90,7 +90,7 @@ class Interim:
                 )
 
     def rates(self, most: int) -> list[InterimRate]:
-        """What is known of every contrast so far, the highest rates first, at most so many.
+        """The interim rates of every contrast, the highest first, at most so many.
 
         An item counts once, with the seed that was answered first: intervals need independence.
         """

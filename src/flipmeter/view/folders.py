@@ -100,7 +100,7 @@ class ChosenRuns:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a list of runs says of one; `words` are verdicts, None where that takes too long.
+    """The row of a run in the list; `words` are verdicts, None if they take too long.
 
     `worst` is the worst of its verdicts at the base, and `rates` the flip rates of all of them.
     """

@@ -99,7 +99,7 @@ def content_policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
 
 
 def hash_source(text: str) -> str:
-    """How a policy names a text that may act."""
+    """The source expression of a trusted script or style in the policy."""
     found = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{found}'"
 

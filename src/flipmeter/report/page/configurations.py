@@ -27,7 +27,7 @@ MOST_PANELS = 8
 MOST_OPEN = 12
 """A table with more rows is there to be opened."""
 FLIPS = "flips "
-"""What the name of an axis begins with that is a contrast's flip rate."""
+"""Prefix of axes that are a contrast's flip rate."""
 TITLES = {
     "accuracy": "accuracy",
     "mae": "mean absolute error, in classes",
@@ -136,7 +136,7 @@ def _is_known(one: Estimate) -> bool:
 
 
 def _rate(one: Configuration, contrast: str) -> tuple[float, float, float]:
-    """Where flips are drawn: what cannot flip counts as 0, as it does in the selection."""
+    """The drawn flip rate with its interval; what cannot flip counts as 0, as in the selection."""
     return (0.0, 0.0, 0.0) if contrast in one.cannot_flip else _ends(one.flips[contrast])
 
 
@@ -200,7 +200,7 @@ def _data(
     known: Mapping[str, Contrast],
     contrast: str,
 ) -> Markup:
-    """What the script of the page draws, as JSON that can stand inside an element."""
+    """The data of the page's script, as JSON that is safe inside an element."""
     first = choice.configurations[0]
     axes = {
         **{name: TITLES[name] for name in (choice.by, *first.others)},
@@ -232,7 +232,7 @@ def _axis(name: str, title: str) -> dict[str, Any]:
 
 
 def _facets(configurations: Sequence[Configuration]) -> list[str]:
-    """What the configurations may be split by: raters, and factors that vary."""
+    """The facets of configurations: raters, and factors that vary."""
     values: dict[str, set[str]] = {"rater": {one.rater for one in configurations}}
     for one in configurations:
         for factor, level in one.factors.items():

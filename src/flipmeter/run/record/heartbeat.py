@@ -27,7 +27,7 @@ PROGRESS = "progress.json"
 EVERY = 1.0
 """Seconds between two beats. A run that is over before the first one leaves no trace."""
 RECENT = 10
-"""How many beats the rate is taken over."""
+"""Number of beats for the rate."""
 MOST_RATES = 40
 """Contrasts whose rate so far a beat tells."""
 SILENT = 20.0
@@ -51,8 +51,8 @@ class Beat:
     """The last status of a running process; `usd` is None if no model has a price.
 
     `planned` grows while a run finds out what it needs to ask. Decisions, and the faults among
-    them, are counted lot by lot; `rates` and `unread` replies as they come, where somebody watches
-    the run. Times are seconds since 1970.
+    them, are counted lot by lot; `rates` and `unread` replies as they arrive, if the run is
+    watched. Times are seconds since 1970.
     """
 
     study: str

@@ -42,7 +42,7 @@ def share_evidence(k: npt.ArrayLike, n: npt.ArrayLike, margin: float, side: Side
 def share_bounds(k: int, n: int, *, alpha: float = 0.05) -> tuple[float, float]:
     """Anytime-valid interval of a share after k of n, at 1 - alpha, that agrees with the evidence.
 
-    It holds however often one looks, and is wider than one for a number of items fixed before.
+    It is anytime-valid, and wider than one for a number of items fixed in advance.
     """
     if not n:
         return 0.0, 1.0
