@@ -27,7 +27,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     verb,
 )
-from flipmeter.cli.output import print_json
+from flipmeter.cli.output import finish, print_json
 from flipmeter.model import Ledger, read_prices
 from flipmeter.paper.answer import PaperAnswer, answer, chosen_claims, from_runs, needed_for
 from flipmeter.paper.answer_page import claims_tables, write_answer
@@ -43,43 +43,59 @@ app = verb()
 
 FOLDER = Path("runs") / "paper"
 
+PaperModels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Ask this model, or `paper` for the paper's own (repeatable); default: the "
+        "embedded one.",
+    ),
+]
+PaperSize = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="Small takes minutes; full is the size of the paper."),
+]
+OnlyNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Only this claim, or with --errata this erratum (repeatable)."
+    ),
+]
+ShowErrata = Annotated[
+    bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Requests, prices and hours; no model is asked.")
+]
+NamedRuns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--run",
+        metavar="PHASE=FOLDER",
+        help="Use a run that exists: phase1=runs/mine (repeatable).",
+    ),
+]
+PaperOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="PATH",
+        help="The folder; default: runs/paper. With --errata a .md file.",
+    ),
+]
+
 
 @app.command()
 def paper(
-    models: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help="Ask this model, or `paper` for the paper's own (repeatable); default: the "
-            "embedded one.",
-        ),
-    ] = None,
-    size: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="Small takes minutes; full is the size of the paper."),
-    ] = "small",
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Only this claim, or with --errata this erratum (repeatable)."
-        ),
-    ] = None,
-    is_errata: Annotated[
-        bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
-    ] = False,
-    is_plan: Annotated[
-        bool, typer.Option("--plan", help="Requests, prices and hours; no model is asked.")
-    ] = False,
-    runs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run",
-            metavar="PHASE=FOLDER",
-            help="Use a run that exists: phase1=runs/mine (repeatable).",
-        ),
-    ] = None,
+    models: PaperModels = None,
+    size: PaperSize = "small",
+    only: OnlyNames = None,
+    is_errata: ShowErrata = False,
+    is_plan: PlanOnly = False,
+    runs: NamedRuns = None,
     dataset: Data = None,
     data_dir: DataDir = None,
     limit: Limit = None,
@@ -87,15 +103,7 @@ def paper(
     offline: Offline = False,
     rate: Rate = None,
     tokens_per_second: TokensPerSecond = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            help="The folder; default: runs/paper. With --errata a .md file.",
-        ),
-    ] = None,
+    out: PaperOut = None,
     store: StorePath = STORE,
     as_json: AsJson = False,
     trust: TrustCode = False,
@@ -116,17 +124,10 @@ def paper(
     )
     if is_plan:
         listed = None if prices is None else read_prices(prices)
-        seen = plan_of(
-            request.jobs(),
-            store=store,
-            prices=listed,
-            is_offline=offline,
-            speed=Speed(rate, tokens_per_second),
-        )
-        if as_json:
-            print_json(seen.as_dict())
-        else:
-            say(*seen.tables())
+        speed = Speed(rate, tokens_per_second)
+        jobs = request.jobs()
+        seen = plan_of(jobs, store=store, prices=listed, is_offline=offline, speed=speed)
+        finish(seen.as_dict(), *seen.tables(), as_json=as_json)
         return
     folder = out or FOLDER
     existing = _named_runs(runs or [])

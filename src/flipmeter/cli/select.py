@@ -30,74 +30,80 @@ if TYPE_CHECKING:
 
 app = verb()
 
+ByMetric = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METRIC",
+        help="What to optimise: accuracy (default) or mae; with --by-factor any metric.",
+    ),
+]
+ByFactor = Annotated[
+    bool,
+    typer.Option(
+        "--by-factor",
+        help="Instead: choose each prompt factor's best level alone, as YAML for a study.",
+    ),
+]
+MaxFlip = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="P1=0.10",
+        help="Require a flip rate shown to be below this, or 0.10 for all (repeatable).",
+    ),
+]
+FlipProof = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="P1,P2", help="Require that the design rules out these flips (repeatable)."
+    ),
+]
+MaxUnreadable = Annotated[
+    float,
+    typer.Option(metavar="SHARE", help="With --max-flip: allow this share of unreadable pairs."),
+]
+OnlyContrast = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Compare flips of this contrast only (repeatable)."),
+]
+CostUnit = Annotated[
+    str, typer.Option(metavar="UNIT", help="The cost axis: calls, tokens or none.")
+]
+OneDataset = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset", "-d", metavar="DATASET", help="Use this dataset of a run with several."
+    ),
+]
+OneRater = Annotated[str | None, typer.Option(metavar="NAME", help="Only this rater of the run.")]
+NamedLevel = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Choose this level instead of the best; base is one."),
+]
+SplitSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the held-out split.", min=0)]
+ShowAll = Annotated[bool, typer.Option("--all", help="Also print dominated configurations.")]
+CardOut = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="PATH", help="Write the rater card: rater.yaml."),
+]
+
 
 @app.command("select")
 def select_(
     folder: RunOrTable,
     scale: ScaleOption = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="What to optimise: accuracy (default) or mae; with --by-factor any metric.",
-        ),
-    ] = None,
-    by_factor: Annotated[
-        bool,
-        typer.Option(
-            "--by-factor",
-            help="Instead: choose each prompt factor's best level alone, as YAML for a study.",
-        ),
-    ] = False,
-    max_flip: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="P1=0.10",
-            help="Require a flip rate shown to be below this, or 0.10 for all (repeatable).",
-        ),
-    ] = None,
-    flip_proof: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="P1,P2", help="Require that the design rules out these flips (repeatable)."
-        ),
-    ] = None,
-    max_unreadable: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", help="With --max-flip: allow this share of unreadable pairs."
-        ),
-    ] = UNREADABLE_LIMIT,
-    contrast: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Compare flips of this contrast only (repeatable)."),
-    ] = None,
-    cost: Annotated[
-        str, typer.Option(metavar="UNIT", help="The cost axis: calls, tokens or none.")
-    ] = "calls",
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset", "-d", metavar="DATASET", help="Use this dataset of a run with several."
-        ),
-    ] = None,
-    rater: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this rater of the run.")
-    ] = None,
-    level: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Choose this level instead of the best; base is one."),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="The seed of the held-out split.", min=0)
-    ] = 0,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Also print dominated configurations.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="Write the rater card: rater.yaml."),
-    ] = None,
+    by: ByMetric = None,
+    by_factor: ByFactor = False,
+    max_flip: MaxFlip = None,
+    flip_proof: FlipProof = None,
+    max_unreadable: MaxUnreadable = UNREADABLE_LIMIT,
+    contrast: OnlyContrast = None,
+    cost: CostUnit = "calls",
+    dataset: OneDataset = None,
+    rater: OneRater = None,
+    level: NamedLevel = None,
+    seed: SplitSeed = 0,
+    show_all: ShowAll = False,
+    out: CardOut = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the Pareto front of configurations, choose one and write its rater card."""
