@@ -159,10 +159,13 @@ fix: $(READY_DEV)  ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: pictures
+pictures: $(READY_BROWSER) chromium  ## Take the pictures of README and the site with the browser suite
+	FLIPMETER_PICTURES=docs/images $(BIN)/python -m pytest tests/browser/test_pictures.py
+
 .PHONY: readme
-readme: $(READY_DEV) chromium  ## Put the output of the last demo run and a picture into README.md
+readme: $(READY_DEV) pictures  ## Put the output of the last demo run and the pictures into README.md
 	$(BIN)/python docs/readme.py
-	$(BIN)/python docs/picture.py
 
 .PHONY: clean
 clean:  ## Remove the virtual environment, caches and runs

@@ -34,9 +34,9 @@ GALLERY: dict[str, tuple[str, dict[str, Any]]] = {
         {"models": RATERS, "test_size": 60, "repeats": 2, "base": {"shots": 1}},
     ),
     "configurations": (
-        "One rater under several prompts: label formats, moods and numbers of demonstrations",
+        "Two raters under several prompts: choose axes, split by a factor, pick configurations",
         {
-            "models": ["sim/first-slot"],
+            "models": ["sim/honest", "sim/biased-noisy"],
             "test_size": 60,
             "probes": ["label_order", "demo_order"],
             "vary": {
@@ -56,6 +56,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relinked(text, ROOT)))
     lines = ["# Gallery of reports", "", "Real reports, made when this site was built.", ""]
+    lines += ["![Configurations of two raters](images/configurations.png)", ""]
     for name, (about, study) in GALLERY.items():
         files.append(File.generated(config, f"gallery/{name}.html", content=report(name, study)))
         lines.append(f"- [{about}](gallery/{name}.html)")

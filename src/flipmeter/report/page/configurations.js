@@ -3,7 +3,7 @@
 {
 
 const TALL = 380;
-const LABEL = { height: 14, letter: 6.6, gap: 9 }; // of a name, in pixels
+const LABEL = { height: 14, letter: 6.6, gap: 4 }; // of a name, in pixels
 const MOST_NAMES = 24;
 
 const made = (tag, attributes = {}, ...children) => {
@@ -198,9 +198,10 @@ const name = (svg, points) => {
     const text = hidden ? `${short} and ${hidden} more` : short;
     if (named.some((other) => near(other, box))) continue; // one name for what lies in one place
     const w = text.length * LABEL.letter;
+    const aside = box.w / 2 + LABEL.gap;
     const [cx, cy] = [box.x + box.w / 2, box.y + box.h / 2];
     const spots = [
-      [cx + LABEL.gap, cy - 7, "start"], [cx - LABEL.gap - w, cy - 7, "end"],
+      [cx + aside, cy - 7, "start"], [cx - aside - w, cy - 7, "end"],
       [cx - w / 2, box.y - LABEL.height - 2, "middle"], [cx - w / 2, box.y + box.h + 2, "middle"],
     ];
     for (const [x, y, anchor] of spots) {
