@@ -6,11 +6,11 @@ set -euo pipefail
 data=$1
 here=$(cd "$(dirname "$0")" && pwd)
 flipmeter cache merge "$here/replies.jsonl" --into .flipmeter/replies.sqlite --prefer first
-for study in qwen-calibration qwen-classes qwen-words; do
+for study in qwen-calibration qwen-phase1 qwen-words; do
   flipmeter run "$here/$study.yaml" --data-dir "$data" --anyway
 done
-flipmeter paper --run phase1=runs/qwen-classes --run phase2a=runs/qwen-calibration --out runs/qwen-paper
+flipmeter paper --run phase1=runs/qwen-phase1 --run phase2a=runs/qwen-calibration --out runs/qwen-paper
 python "$here/../../benchmarks/findings.py" --write \
-  --claims phase1=runs/qwen-classes phase1:words-raise-p1=runs/qwen-calibration phase2a=runs/qwen-calibration \
-  --levels runs/qwen-classes runs/qwen-calibration --fronts runs/qwen-words
+  --claims phase1=runs/qwen-phase1 phase1:words-raise-p1=runs/qwen-calibration phase2a=runs/qwen-calibration \
+  --levels runs/qwen-phase1 runs/qwen-calibration --fronts runs/qwen-words
 flipmeter cache export .flipmeter/replies.sqlite "$here/replies.jsonl" --no-prompts
