@@ -120,6 +120,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
         DECISIONS: decisions,
     }
     facts = {
+        "flipmeter": "benchmark",
         "contrasts": [asdict(contrast) for contrast in study.contrasts],
         "tasks": {"texts": TaskEntry.of(grid[0].task).model_dump()},
         "datasets": {"texts": {"notes": []}},
@@ -260,9 +261,9 @@ def get(address: str) -> tuple[str, float]:
 def look(address: str, pid: int, run: str) -> Iterator[Took]:
     """Open pages as a person would, each for the first time."""
     status = Path(f"/proc/{pid}/status")
-    flips = f"{address}run/{run}/flips"
+    flips, items = (f"{address}run/{run}/{what}" for what in ("flips", "items"))
     narrow = f"?rater=rater-3&contrast=P1&distance=2&towards={quote('first option')}"
-    found = ""
+    found = grid = ""
     for what, url in (
         ("the list of runs", address),
         ("the run, its report begun", f"{address}run/{run}"),
@@ -270,17 +271,31 @@ def look(address: str, pid: int, run: str) -> Iterator[Took]:
         ("filtered flips", flips + narrow),
         ("flips, farthest first", f"{flips}?order=distance"),
         ("the last flips", f"{flips}?page=2000"),
+        ("flips with a text", f"{flips}?q=No.+123"),
+        ("the grid of items", f"{items}"),
+        ("its second page", f"{items}?page=2"),
+        ("the grid, one rater and contrast", f"{items}?rater=rater-3&contrast=P1"),
+        ("items with a text", f"{items}?q=No.+123"),
+        ("slices, begun", f"{address}run/{run}/slices?by=length"),
     ):
         before = cpu_of(pid)
         html, seconds = get(url)
         found = html if what == "filtered flips" else found
+        grid = html if what == "its second page" else grid
         yield Took(what, seconds, cpu_of(pid) - before, peak(status.read_text()))
-    link = re.search(r'href="(/run/[^"]*/flip\?[^"]*)"', found)
-    assert link is not None
-    before = cpu_of(pid)
-    _, seconds = get(address.rstrip("/") + link[1].replace("&amp;", "&"))
-    cpu = cpu_of(pid) - before
-    yield Took("one flip with its prompts", seconds, cpu, peak(status.read_text()))
+    for what, kind, html in (
+        ("one flip with its prompts", "flip", found),
+        ("one item", "item", grid),
+    ):
+        link = re.search(rf'href="(/run/[^"]*/{kind}\?[^"]*)"', html)
+        assert link is not None
+        before = cpu_of(pid)
+        _, seconds = get(address.rstrip("/") + link[1].replace("&amp;", "&"))
+        yield Took(what, seconds, cpu_of(pid) - before, peak(status.read_text()))
+    start = time.perf_counter()
+    while "P1 by length" not in get(f"{address}run/{run}/slices?by=length&contrast=P1")[0]:
+        time.sleep(0.5)
+    yield Took("slices, from here on", time.perf_counter() - start)
     start = time.perf_counter()
     while 'id="verdict"' not in get(f"{address}run/{run}")[0]:
         time.sleep(0.5)
@@ -309,7 +324,9 @@ def measure(folder: Path, n_decisions: int) -> None:
             Goal(f"{what}: list of runs, s", by_name["the list of runs"].seconds, "<=", 1),
             Goal(f"{what}: first flips, s", by_name["the first flips"].seconds, "<=", 2),
             Goal(f"{what}: filtered flips, s", by_name["filtered flips"].seconds, "<=", 1),
-            Goal(f"{what}: peak memory of the server, MiB", most, "<=", 600),
+            Goal(f"{what}: grid of items, s", by_name["the grid of items"].seconds, "<=", 2),
+            Goal(f"{what}: one item, s", by_name["one item"].seconds, "<=", 2),
+            Goal(f"{what}: peak memory of the server, MiB", most, "<=", 300),
         ]
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import platform
@@ -35,6 +36,10 @@ PAGES = {
     "together": "run/plain,weak",
     "flips": "run/many/flips",
     "flip": "run/many/flips",
+    "items": "run/many/items",
+    "item": "run/many/items",
+    "slices": "run/many/slices?by=length",
+    "notes": "run/many/notes",
     "compare": "compare?first=weak&second=plain",
     "watch": "run/going",
     "problem": "run/nothing",
@@ -129,6 +134,11 @@ def reach(page: Page, name: str) -> None:
     elif name == "flip":
         page.locator(".drill a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)
+    elif name == "item":
+        page.locator(".explorer tbody a").first.click()
+        expect(page.locator("table.answers")).to_be_visible()
+    elif name == "slices":
+        expect(page.locator("table.slices")).to_be_visible()
 
 
 @contextmanager
@@ -158,7 +168,7 @@ def test_everybody_can_use_every_page(
         assert violations(page) == []
 
 
-@pytest.mark.parametrize("width", [320, 1920])
+@pytest.mark.parametrize("width", [320, 768, 1920])
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_fits_its_window(browser: Browser, address: str, name: str, width: int) -> None:
     with at(browser, address, name, width=width) as page:
@@ -296,4 +306,88 @@ def test_everything_works_without_scripts(browser: Browser, address: str) -> Non
         page.get_by_role("button", name="Show").click()
         expect(page.get_by_role("status")).to_contain_text("flips that fit")
         page.locator(".drill a").first.click()
+        expect(page.locator("pre.prompt")).to_have_count(2)
+
+
+def test_j_and_k_go_through_items_unless_switched_off(browser: Browser, address: str) -> None:
+    with opened(browser, address, "run/plain/items?show=flipped") as page:
+        page.locator(".explorer tbody a").first.click()
+        place = page.get_by_label("item before and after")
+        expect(place).to_contain_text("item 1 of")
+        page.keyboard.press("j")
+        expect(place).to_contain_text("item 2 of")
+        page.keyboard.press("k")
+        expect(place).to_contain_text("item 1 of")
+        page.get_by_label("Note").press("j")  # written, not gone to
+        expect(place).to_contain_text("item 1 of")
+        page.get_by_role("checkbox").uncheck()
+        page.locator("h1").click()
+        page.keyboard.press("j")
+        page.reload()
+        expect(place).to_contain_text("item 1 of")
+        expect(page.get_by_role("checkbox")).not_to_be_checked()
+        page.get_by_role("link", name="Next").click()
+        expect(place).to_contain_text("item 2 of")
+
+
+def test_notes_stay_in_the_browser_and_leave_as_csv(browser: Browser, address: str) -> None:
+    with opened(browser, address, "run/plain/items") as page:
+        page.locator(".explorer tbody a").first.click()
+        name = page.locator("h1 bdi").inner_text()
+        page.get_by_label("Tags").fill("sarcasm, short")
+        page.get_by_label("Note").fill('=1+1 "quoted"\nsecond line')
+        page.locator("h1").click()
+        expect(page.get_by_role("status")).to_have_text("Saved in this browser.")
+        page.get_by_role("link", name="Back to the items").click()
+        expect(page.locator(".told")).to_contain_text("sarcasm, short")
+        page.get_by_role("link", name="Notes").click()
+        expect(page.get_by_role("status")).to_have_text("1 items with notes or tags")
+        with page.expect_download() as started:
+            page.get_by_role("button", name="Save as CSV").click()
+        rows = list(csv.DictReader(started.value.path().read_text().splitlines(keepends=True)))
+        assert [(row["item"], row["tags"]) for row in rows] == [(name, "sarcasm, short")]
+        assert rows[0]["note"].startswith("'=1+1")
+        page.get_by_role("link", name=name).click()
+        expect(page.get_by_label("Tags")).to_have_value("sarcasm, short")
+
+
+def test_a_selection_is_saved_by_name(browser: Browser, address: str) -> None:
+    with opened(browser, address, "run/plain/slices?by=length") as page:
+        page.get_by_label("Save this selection as").fill("by <b>length</b>")
+        page.keyboard.press("Enter")
+        page.goto(address + "run/plain/slices")
+        page.get_by_role("link", name="by <b>length</b>").click()
+        expect(page.get_by_label("Slice by")).to_have_value("length")
+        page.get_by_role("button", name="Remove by").click()
+        expect(page.locator(".saver li")).to_have_count(0)
+
+
+def test_a_prompt_is_copied_as_it_was_sent_and_opens_at_the_item(
+    browser: Browser, address: str
+) -> None:
+    permissions = ["clipboard-read", "clipboard-write"]
+    with opened(browser, address, "run/plain/flips", permissions=permissions) as page:
+        page.locator(".drill a").first.click()
+        prompt = page.locator("pre.prompt").first
+        own = prompt.locator(".own").last
+        assert prompt.evaluate(
+            "one => { const own = [...one.querySelectorAll('.own')].at(-1).getBoundingClientRect();"
+            "const box = one.getBoundingClientRect();"
+            "return own.top >= box.top && own.top < box.bottom }"
+        )
+        page.get_by_role("button", name="Copy the prompt").first.click()
+        expect(page.get_by_role("button", name="Copy the prompt").first).to_have_text("Copied")
+        sent = page.request.get(address.rstrip("/") + str(prompt.get_attribute("data-raw"))).text()
+        assert page.evaluate("navigator.clipboard.readText()") == sent
+        assert own.inner_text() in sent
+
+
+def test_the_explorer_works_without_scripts(browser: Browser, address: str) -> None:
+    with opened(browser, address, "run/many/items", java_script_enabled=False) as page:
+        page.get_by_label("Contrast").select_option("P1")
+        page.get_by_label("Text", exact=True).fill("ticket")
+        page.get_by_role("button", name="Show").click()
+        expect(page.get_by_role("status")).to_contain_text("items that fit")
+        page.locator(".explorer tbody a").first.click()
+        page.locator(".answers td a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)
