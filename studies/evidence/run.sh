@@ -6,11 +6,12 @@ set -euo pipefail
 data=$1
 here=$(cd "$(dirname "$0")" && pwd)
 flipmeter cache merge "$here/replies.jsonl" --into .flipmeter/replies.sqlite --prefer first
-for study in qwen-calibration qwen-phase1 qwen-words; do
+for study in qwen-calibration qwen-phase1 qwen-words qwen-lists; do
   flipmeter run "$here/$study.yaml" --data-dir "$data" --anyway
 done
 flipmeter paper --run phase1=runs/qwen-phase1 --run phase2a=runs/qwen-calibration --out runs/qwen-paper
 python "$here/../../benchmarks/findings.py" --write \
   --claims phase1=runs/qwen-phase1 phase1:words-raise-p1=runs/qwen-calibration phase2a=runs/qwen-calibration \
-  --levels runs/qwen-phase1 runs/qwen-calibration --fronts runs/qwen-words
+    phase2a=runs/qwen-lists \
+  --levels runs/qwen-phase1 runs/qwen-calibration runs/qwen-lists --fronts runs/qwen-words
 flipmeter cache export .flipmeter/replies.sqlite "$here/replies.jsonl" --no-prompts
