@@ -220,6 +220,16 @@ def test_targets_among_numbers_are_read_as_lm_eval_reads_them() -> None:
         assert predictions_of([path])["gold"].to_list() == ["1", "3", "5", "2"]
 
 
+@pytest.mark.parametrize(("accurate", "golds"), [((1, 0), ["3", "2"]), ((0, 1), ["2", "1"])])
+def test_where_targets_may_be_places_or_words_the_accuracy_decides(
+    write: Write, accurate: tuple[int, int], golds: list[str]
+) -> None:
+    numbers = ["1", "2", "3"]
+    samples = [weighed(0, [-9, -8, -1], 2, numbers), weighed(1, [-1, -8, -9], 1, numbers)]
+    told = [one | {"acc": float(acc)} for one, acc in zip(samples, accurate, strict=True)]
+    assert predictions_of([write("stars.jsonl", lines(*told))])["gold"].to_list() == golds
+
+
 def test_turned_options_are_named_by_their_places_in_the_first_log() -> None:
     logs = sorted(LOGS.glob("dummy/samples_quiz*.jsonl"))
     table = predictions_of(logs)

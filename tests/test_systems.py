@@ -170,3 +170,11 @@ def test_the_aspect_ranks_the_systems_of_a_run() -> None:
     assert both.filter(metric="order_effect")["low"][0] > 0
     assert both["n"].to_list()[0] == 40
     assert tables["pairs"].filter(metric="first_share")["low"][0] > 0.5
+
+
+def test_a_tie_is_half_a_win_for_both() -> None:
+    games = ["ant"] * 8 + ["bee"] * 2, ["bee"] * 8 + ["ant"] * 2
+    results = [0, 0, 0, 2, 2, 1, 1, 1, 2, 0]  # ant wins 3, bee 3 and 1, three ties
+    found = rank_systems(*games, results)["as given"]
+    assert found["win_rate:ant"].value == pytest.approx((3 + 1.5) / 10)
+    assert found["win_rate:bee"].value == pytest.approx((4 + 1.5) / 10)
