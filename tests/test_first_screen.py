@@ -101,6 +101,26 @@ def test_what_to_use_is_what_select_chooses(several: Run, found: Findings) -> No
     assert answer(found)[-1].startswith(f"Use sim/honest: {score}")
 
 
+def test_intervals_of_what_to_use_say_over_how_many_they_hold(found: Findings) -> None:
+    assert answer(found)[-1].endswith("(intervals over all 4 compared).")
+    assert "flips under every contrast 0.0 % [0.0, " in answer(found)[-1]
+
+
+def test_where_nothing_could_be_read_flips_are_not_the_reason(tmp_path: Path) -> None:
+    models = ["sim/refusing?strength=1", {"model": "sim/refusing?strength=1", "name": "other"}]
+    run = simulated(tmp_path, models=models, probes=["label_order"], test_size=20)
+    assert len(answer(findings(run))) == 1
+    assert "2 are unreadable" in answer(findings(run))[0]
+
+
+def test_datasets_with_the_same_choice_share_a_sentence(found: Findings) -> None:
+    choice = found.choices[0]
+    both = replace(found, choices=[choice, replace(choice, dataset="other")])
+    told = [line for line in answer(both) if line.startswith("Use ")]
+    assert len(told) == 1
+    assert told[0].startswith("Use sim/honest on all 2 datasets: accuracy ")
+
+
 def test_that_nothing_can_be_chosen_is_said(levels: Findings) -> None:
     n = len(levels.choices[0].configurations)
     nothing = "No configuration is shown to flip less than 10 % under every contrast"

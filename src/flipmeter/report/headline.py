@@ -169,7 +169,8 @@ class Headline:
         for same in together(compared):
             yield [Phrase("Use "), *used_parts(same, len(self.choices))]
         nothing = [choice for choice in compared if choice.used is None]
-        if nothing:
+        is_read = (self.words["word_among"] != "unreadable").any()
+        if nothing and is_read:  # that nothing could be read was said before
             some = f" on {', '.join(one.dataset for one in nothing)}" if len(compared) > 1 else ""
             is_all = nothing == compared and len(compared) > 1
             yield [Phrase(none_shown(nothing[0], " on any dataset" if is_all else some))]
@@ -212,8 +213,9 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
     flips = [found for one, _ in used if (found := worst_flips(one.flips))]
     if flips:
         contrast, worst = max(flips, key=lambda found: found[1].value)
-        yield Phrase(f", worst contrast {contrast} {shown(worst)}")
-    yield Phrase(".")
+        named = f"worst contrast {contrast}" if worst.value else "flips under every contrast"
+        yield Phrase(f", {named} {shown(worst)}")
+    yield Phrase(f" (intervals over all {len(first.configurations)} compared).")
 
 
 def none_shown(choice: Choice, where: str = "") -> str:

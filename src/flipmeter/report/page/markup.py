@@ -61,7 +61,7 @@ class Grid:
 
 def breakable(text: str) -> Markup:
     """A name that may be broken behind its signs, so that no word of it is."""
-    parts = re.split(r"(?<=[,=?&/·_])", visible(text))
+    parts = re.split(r"(?<=[,=?&·])", visible(text))
     return Markup("<wbr>").join(parts)
 
 
