@@ -282,9 +282,7 @@ def aspect_cells() -> Iterator[ManyCell]:
         for n_items in SIZES:
             study = partial(aspects, n_items=n_items, share=share)
             limits = {f"{name} covered": COVERS_SMALL for name in names}
-            yield ManyCell(
-                f"verbs: severity, {100 * share:g} % drawn anew n={n_items}", study, limits
-            )
+            yield ManyCell(f"verbs: severity, {100 * share:g} % redrawn n={n_items}", study, limits)
 
 
 def cells() -> Iterator[ManyCell]:

@@ -32,7 +32,7 @@ def test_every_surface_has_cells_with_names_of_their_own(command: ModuleType) ->
         "verbs: copies x3, null n=20",
         "verbs: compare, alike, seeds=3 n=20",
         "verbs: select, candidates=10 seeds=3 n=100",
-        "verbs: severity, 5 % drawn anew n=20",
+        "verbs: severity, 5 % redrawn n=20",
         "compare: rare, across n=20",
         "stop: rate=0.1 unread=0.04",
     ],

@@ -7,7 +7,13 @@ import pytest
 from scipy import stats
 
 from flipmeter.measure.inference.blocks import Floats
-from flipmeter.measure.inference.bounds import bounded_mean, bounded_share, mean_upper
+from flipmeter.measure.inference.bounds import (
+    bounded_mean,
+    bounded_share,
+    mean_p,
+    mean_upper,
+    share_p,
+)
 from flipmeter.measure.inference.chosen import simultaneous
 from flipmeter.measure.inference.needed import (
     allowed_flips,
@@ -226,3 +232,22 @@ def test_a_few_items_that_always_flip_do_not_give_false_bounds() -> None:
         hits = rng.binomial(n_seeds, chances).astype(np.float64)
         n_false += bounded_share(hits, np.full(n, float(n_seeds)), 0.05).upper < rate
     assert n_false / 600 < 0.07  # 0.15 without the pseudo-cluster
+
+
+@pytest.mark.parametrize("top", [1.0, 2.5])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
+def test_the_p_of_a_mean_is_alpha_where_its_bound_is_the_margin(alpha: float, top: float) -> None:
+    rng = np.random.default_rng(3)
+    for values in (rng.uniform(-top, top, (12, 5)), np.zeros((9, 1)), rng.uniform(0, top, (40, 3))):
+        upper = mean_upper(values, alpha, top)
+        for column, bound in zip(values.T, upper, strict=True):
+            assert float(mean_p(column, float(bound), top)) == pytest.approx(alpha, abs=1e-6)
+
+
+def test_the_p_of_a_share_is_alpha_where_its_bound_is_the_margin() -> None:
+    rng = np.random.default_rng(4)
+    trials = np.full(30, 1.0)
+    for rate in (0.0, 0.1, 0.4):
+        hits = (rng.random(30) < rate).astype(float)
+        upper = bounded_share(hits, trials, 0.05).upper
+        assert share_p(hits, upper, 0.05, 1.0) == pytest.approx(0.05, abs=1e-6)

@@ -19,7 +19,7 @@ from flipmeter.measure import (
     flips_by_confidence,
     margins,
 )
-from flipmeter.measure.aspects.confidence import ordinal_scores, vote_probabilities
+from flipmeter.measure.aspects.confidence import consensus, ordinal_scores, vote_probabilities
 from flipmeter.types import Problem
 
 few = settings(max_examples=25)
@@ -119,3 +119,10 @@ def test_too_few_calibration_items_give_every_class() -> None:
 def test_a_wrong_question_gets_a_clear_answer(ask: Callable[[], object], says: str) -> None:
     with pytest.raises(Problem, match=says):
         ask()
+
+
+def test_no_class_is_agreed_on_where_nothing_was_read() -> None:
+    table = np.array([[0, 0, 0], [2, 0, 2], [1, 3, 0]])
+    ranks, votes = consensus(table, 3)
+    assert ranks.tolist() == [0, 2, 1]  # of two equally near the mean, the lower
+    assert votes.tolist() == [0, 2, 1]

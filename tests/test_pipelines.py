@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from flipmeter.decide import Asked, open_pipeline
+from flipmeter.decide.pipelines import comparison
 from flipmeter.decide.pipelines.comparison import mean_gap, mean_place, vote
 from flipmeter.decide.pipelines.pipeline import pipelines
 from flipmeter.registry import OURS
@@ -280,3 +282,12 @@ def test_a_comparison_without_probabilities_is_none_to_the_fair_map() -> None:
     found = pipeline.settle(some, lost)
     assert (found[4].rank, found[4].fault) == (0, "unparsed")
     assert all(decision.rank for decision in found[:4])
+
+
+@pytest.mark.parametrize(("options", "mean"), [("", "geometric"), ("(arithmetic)", "arithmetic")])
+def test_an_orbit_averages_as_it_is_told(options: str, mean: str) -> None:
+    assert f", {mean} mean;" in open_pipeline(f"orbit{options}").traits.about
+
+
+def test_a_passage_is_chosen_only_if_it_is_likelier() -> None:
+    assert comparison._chosen(np.array([0.6, 0.5, 0.4, np.nan])).tolist() == [1, 0, 2, 0]
