@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from changed_runs import changed
-from flipmeter.measure import Parts, measure_aspects
+from flipmeter.measure import measure_aspects
 from flipmeter.model import Store
 from flipmeter.plan import plan
 from flipmeter.report.page.origin import conditions_grid, models_grid
@@ -252,7 +252,7 @@ def test_every_count_holds_what_items_share(tmp_path: Path) -> None:
 def test_runs_of_before_have_no_tokens_that_items_share(tmp_path: Path) -> None:
     run = performed(tmp_path, "pointwise+contextual", probes=["label_order"])
     old = run.decisions.select(pl.exclude("^shared_.*_tokens$"))
-    taken = tally(Parts(old.lazy().with_row_index(PLACE)))
+    taken = tally(old.lazy().with_row_index(PLACE))
     assert taken["prompt_tokens"].sum() == old["prompt_tokens"].sum()
 
 

@@ -212,15 +212,15 @@ def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
 
 def _lay_out(rows: Scanned) -> _Standing:
     """Find groups, units and runs; a decision that appears twice is refused."""
-    names = (*KEY[:3], "view", "item")
-    found = rows.read(*(pl.col(name).cast(pl.Categorical) for name in names), "seed", "repeat")
-    keys, group = _groups(found)
-    items, item = _places(found["item"])
+    keys, group = _groups(rows)
+    items, item = _places(_told(rows, "item"))
     units, unit = _places(pl.Series(group * len(items) + item))
-    views, view = _places(found["view"])
-    codes, run = _places(pl.Series(found["repeat"].to_numpy() * len(views) + view))
+    del item  # of a large table each of these counts
+    shown = _told(rows, "view")
+    views, view = _places(shown)
+    codes, run = _places(pl.Series(rows.column("repeat").to_numpy() * len(views) + view))
     runs = [(views[code % len(views)], code // len(views)) for code in codes.to_list()]
-    first = BASE if BASE in views else str(found["view"][0])
+    first = BASE if BASE in views else str(shown[0])
     places = {one: at for at, one in enumerate(runs)}
     layout = _Standing(keys, group, items, units.to_numpy(), unit, places, run, first)
     _check_once(layout)
@@ -241,12 +241,22 @@ def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
     return names[order], places[column.to_physical().to_numpy()]
 
 
-def _groups(found: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
+def _told(rows: Scanned, name: str) -> pl.Series:
+    """A column of the key, texts as small numbers."""
+    is_text = rows.table.collect_schema()[name] == pl.String
+    return rows.column(pl.col(name).cast(pl.Categorical) if is_text else name)
+
+
+def _groups(rows: Scanned) -> tuple[pl.DataFrame, Ints]:
     """The key of each group in order, and the group of each decision."""
-    values, places = zip(*(_places(found[name]) for name in KEY), strict=True)
-    sizes = [len(distinct) for distinct in values]
-    cells, group = _places(pl.Series(np.ravel_multi_index(places, sizes)))
-    used = np.unravel_index(cells.to_numpy(), sizes)
+    values: list[pl.Series] = []
+    cell: Ints = np.zeros(1, dtype=np.int64)
+    for name in KEY:
+        distinct, places = _places(_told(rows, name))
+        values.append(distinct)
+        cell = cell * len(distinct) + places
+    cells, group = _places(pl.Series(cell))
+    used = np.unravel_index(cells.to_numpy(), [len(distinct) for distinct in values])
     return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
 
 

@@ -97,7 +97,7 @@ class Run:
     @cached_property
     def tally(self) -> pl.DataFrame:
         """Every condition that was decided, in its order, with what it took."""
-        return tally(self.parts)
+        return tally(self.parts.decisions)
 
     def named(self, column: str) -> list[str]:
         """The raters, datasets, levels or views, in the order of the study."""

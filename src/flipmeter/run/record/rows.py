@@ -10,7 +10,6 @@ from functools import lru_cache
 import polars as pl
 
 from flipmeter.decide import open_pipeline
-from flipmeter.measure import Parts
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
 from flipmeter.run.declared import Declared
@@ -252,51 +251,35 @@ PLACE = "at"
 """The number of a decision among all of a run, where it is asked for."""
 
 
-def tally(parts: Parts) -> pl.DataFrame:
-    """Every condition in its order: its decisions and faults, what it took in calls and tokens.
+def tally(decisions: pl.LazyFrame) -> pl.DataFrame:
+    """Every condition of numbered decisions in its order: how many, faults, calls and tokens.
 
     What the items of a condition share is counted once. A call that two conditions rest on counts
     for both, and a stored reply as if it had been asked.
     """
     keys, shared = list(SCHEMA)[:6], ["shared_calls", *(f"shared_{name}" for name in TOKENS)]
-    there = parts.decisions.collect_schema()
+    there = decisions.collect_schema()
     absent = [pl.lit(0).alias(name) for name in shared if name not in there]
-    found = parts.decisions.with_columns(absent).group_by(keys)
+    found = decisions.with_columns(absent).group_by(keys)
     table = found.agg(
         pl.col(PLACE).min(),
         n=pl.len(),
         n_faults=(pl.col("fault") != "").sum(),
         **{fault: (pl.col("fault") == fault).sum() for fault in FAULTS},
         n_calls=pl.col("n_calls").sum(),
+        # In whole nanoseconds sums do not depend on the order in which rows are read.
+        seconds=(pl.col("seconds") * 1e9).round().cast(pl.Int64, strict=False).sum() / 1e9,
         **{name: pl.col(name).sum() for name in TOKENS},
         **{f"{name} told": pl.col(name).is_not_null().any() for name in TOKENS},
         **{name: pl.col(name).max().fill_null(0) for name in shared},
     )
     counted = table.sort(PLACE).collect(engine="streaming")
     sums = {"n_calls": "shared_calls", **{name: f"shared_{name}" for name in TOKENS}}
-    told = {name: pl.col(f"{name} told") for name in TOKENS}
     return (
-        counted.join(_seconds(parts, keys), on=keys, how="left", maintain_order="left")
-        .with_columns(pl.when(is_told).then(name).alias(name) for name, is_told in told.items())
+        counted.with_columns(pl.when(f"{name} told").then(name).alias(name) for name in TOKENS)
         .with_columns(pl.col(name) + pl.col(of) for name, of in sums.items())
         .drop(shared, PLACE, [f"{name} told" for name in TOKENS])
     )
-
-
-def _seconds(parts: Parts, keys: Sequence[str]) -> pl.DataFrame:
-    """The seconds of replies by condition, summed in the order of the decisions, to the bit."""
-    small = [
-        pl.col(name).cast(pl.Categorical) if SCHEMA[name] == pl.String else pl.col(name)
-        for name in keys
-    ]
-    sums = [
-        part.select(*small, "seconds")
-        .collect(engine="streaming")
-        .group_by(keys, maintain_order=True)
-        .agg(pl.col("seconds").sum())
-        for part in parts
-    ]
-    return pl.concat(sums).with_columns(pl.col(pl.Categorical).cast(pl.String))
 
 
 def digest_of(digests: Sequence[str], *, is_set: bool = False) -> str:
