@@ -5,6 +5,7 @@
 const TALL = 380;
 const LABEL = { height: 14, letter: 6.6, gap: 4 }; // of a name, in pixels
 const MOST_NAMES = 24;
+const NARROW = 480; // the title of an axis must fit
 
 const made = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
@@ -127,7 +128,8 @@ const plotted = (points, x, y, split, width) => {
     const ends = point.values[axis.name];
     return (axis.unit ? 100 : 1) * (ends[end] ?? ends[0]);
   };
-  const titled = (axis) => `${axis.title}${axis.unit ? ", %" : ""} (${axis.better === "up" ? "higher" : "lower"} is better)`;
+  const better = (axis) => (width < NARROW ? "" : ` (${axis.better === "up" ? "higher" : "lower"} is better)`);
+  const titled = (axis) => `${axis.title}${axis.unit ? ", %" : ""}${better(axis)}`;
   const fx = split ? (point) => point.factors[split] ?? "" : undefined;
   const line = { stroke: (point) => (point.isFront ? "front" : "beaten"), strokeOpacity: (point) => (point.isFront ? 0.6 : 0.3), fx };
   return Plot.plot({
