@@ -110,7 +110,7 @@ def preview(
             _added(worst[identity] for identity in identities if identity in worst),
             observe(store, identities),
             _dearest([quotes[model.title] for model in models if model.title in quotes]),
-            notes=tuple(engines.of(models, identities)),
+            notes=tuple(dict.fromkeys(engines.of(models, identities))),
             caching=next((caches[identity] for identity in identities if identity in caches), None),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
