@@ -111,8 +111,9 @@ class Flips:
         every = self.run.scan(DECISIONS)
         if not self.text:
             return every
-        some = item_texts(self.run, self.text).select("dataset", "item")
-        return every.join(some, on=("dataset", "item"), how="semi", maintain_order="left")
+        some = item_texts(self.run, self.text).select("dataset", "item").collect()
+        near = every.filter(pl.col("item").is_in(some["item"].unique().to_list()))
+        return near.join(some.lazy(), on=("dataset", "item"), how="semi", maintain_order="left")
 
     @property
     def counts(self) -> pl.DataFrame:
