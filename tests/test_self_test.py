@@ -282,7 +282,10 @@ def test_a_sampling_rater_is_never_taken_for_reproducible() -> None:
 
 def test_a_plan_says_what_is_known_and_loads_no_weights(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"nothing that could be loaded")
-    planned = study(models=[f"llamacpp/{tmp_path / 'a.gguf'}"])
+    same = {"model": f"llamacpp/{tmp_path / 'a.gguf'}"}
+    planned = study(
+        models=[{**same, "name": "text"}, {**same, "name": "chat", "interface": "chat"}]
+    )
     with Store() as store:
         (note,) = preview(planned, store, is_offline=True).forecasts[0].notes
     assert "not yet tested" in note
