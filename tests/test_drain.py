@@ -80,7 +80,7 @@ def test_a_signal_loses_nothing_and_the_rest_is_asked_once(
         run.send_signal(stop)
         said = run.communicate()[1]
         assert run.returncode == 4, said
-        assert f"{stop.name}: nothing more is sent" in said
+        assert f"{stop.name}: no more requests are sent" in said
         assert "run the same command again" in said
         assert sorted(receipts(tmp_path)) == sorted(asked(server))
         assert 40 <= len(server.bodies) < 120
@@ -105,7 +105,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         run = start(tmp_path, *RUN)
         wait_for(server, 40)
         run.send_signal(signal.SIGTERM)
-        wait_for_line(run, "nothing more is sent")
+        wait_for_line(run, "no more requests are sent")
         time.sleep(drain.SAME + 0.2)
         assert run.poll() is None
         run.send_signal(signal.SIGTERM)

@@ -276,7 +276,7 @@ def test_the_order_of_the_decisions_does_not_matter() -> None:
         (lambda f: f.with_columns(rank=pl.lit(None, dtype=pl.Int64)), "empty cells in 'rank'"),
         (lambda f: f.with_columns(rank=pl.lit("good")), "wrong type"),
         (lambda f: f.with_columns(repeat=pl.lit(-1)), "counted from 0"),
-        (lambda f: pl.concat([f, f]), "has two decisions on an item"),
+        (lambda f: pl.concat([f, f]), "decides an item twice"),
         (
             lambda f: f.with_columns(n_classes=5 + (pl.col("view") == "base").cast(pl.Int64)),
             "mixes scales of 5 and 6",

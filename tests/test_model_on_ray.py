@@ -182,5 +182,5 @@ def test_a_cluster_that_is_out_of_reach_ends_the_run(monkeypatch: pytest.MonkeyP
         finally:
             await fleet.close()
 
-    with pytest.raises(Problem, match=r"cannot be reached any more .*not connected.*is stored"):
+    with pytest.raises(Problem, match=r"cannot be reached any more .*not connected.*are stored"):
         asyncio.run(run())

@@ -103,8 +103,8 @@ def test_a_study_names_replicas_in_a_list() -> None:
 @pytest.mark.parametrize(
     ("urls", "named"),
     [
-        (("http://a/v1", "http://b/v1", "http://a/v1/"), "names http://a/v1 twice"),
-        ((), "names nothing"),
+        (("http://a/v1", "http://b/v1", "http://a/v1/"), "lists http://a/v1 twice"),
+        ((), "lists nothing"),
         (("http://a/v1", "ftp://b"), "must be http"),
     ],
 )

@@ -46,7 +46,7 @@ def frame(ranks: np.ndarray[Any, Any], **columns: object) -> pl.DataFrame:
 
 def test_a_claim_about_options_is_certified_by_the_verdict(write: Write, tmp_path: Path) -> None:
     run = done(two_raters(write), tmp_path)
-    table = certify(run.panel, run.contrasts, [read_claim("P7<0.10")])
+    table = certify(run.panels, run.contrasts, [read_claim("P7<0.10")])
     assert dict(table.select("rater", "outcome").rows()) == {HONEST: "shown", PARTIAL: "refuted"}
     by_rater = dict(run.verdicts.select("rater", "value").rows())
     assert dict(table.select("rater", "value").rows()) == by_rater

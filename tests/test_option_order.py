@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -280,11 +281,11 @@ def test_the_table_of_flips_agrees_with_the_sentence(flipping: Any) -> None:
     console = Console(width=200, file=StringIO())
     console.print(*summary(flipping))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    row = next(line for line in shown.splitlines() if "P7  options change places" in line)
-    value = flipping.verdicts.row(0, named=True)["value"]
+    row = next(line for line in shown.splitlines() if re.search("P7 +options change places", line))
+    value = flipping.verdicts["value"].max()
     assert f"{100 * value:.1f} %" in row
-    assert all(cell.strip() for cell in row.split("│")[1:6])
-    assert "flips" in shown.partition("sim/first-answer")[2]
+    assert row.startswith("flips")
+    assert "sim/first-answer" in shown
 
 
 def test_the_report_of_options_shows_the_flips_it_speaks_of(flipping: Any) -> None:
@@ -307,6 +308,6 @@ def test_options_are_compared_between_runs_and_looked_at_one_by_one(flipping: An
     assert {"P7:rotated_1", "P7:rotated_2", "P7:rotated_3"} <= set(names)
     flips = Flips(flipping)
     row = flips.page(Wanted({})).row(0, named=True)
-    assert flips.row(row) == row
+    assert flips.row(row) == row | {"is_flip": True}
     assert flipped_pair(flipping) is not None
     assert not aspects_of(flipping, ["matrix"])["matrix"].is_empty()
