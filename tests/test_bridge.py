@@ -314,7 +314,7 @@ def test_a_log_of_another_task_is_refused(bench: Bench, tmp_path: Path) -> None:
         "def other(): return Task(dataset=[Sample(input='3?')])\n"
     )
     log = evaluated(tmp_path, bench.server.url, "other.py")
-    with pytest.raises(Problem, match="'other', which is none of flipmeter's"):
+    with pytest.raises(Problem, match="'other', which is not one of flipmeter's"):
         imported(log, tmp_path)
     task.write_text("")
     with pytest.raises(Problem, match=r"other\.py is not an Inspect log"):

@@ -130,7 +130,7 @@ def test_an_edited_manifest_is_refused(tmp_path: Path, edit: dict[str, Any]) -> 
     told = json.loads((tmp_path / MANIFEST).read_text())
     assert any(told[name] != value for name, value in edit.items())
     (tmp_path / MANIFEST).write_text(json.dumps(told | edit))
-    with pytest.raises(Problem, match=r"run\.json is damaged \(its content is not what"):
+    with pytest.raises(Problem, match=r"run\.json is damaged \(its content has changed"):
         _ = Run(tmp_path).decisions
 
 
