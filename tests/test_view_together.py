@@ -139,7 +139,7 @@ def test_the_list_lets_runs_be_ticked(look: Look) -> None:
     boxes = [a for a in page.all("input") if a["type"] == "checkbox"]
     assert {a["value"] for a in boxes} == {"east", "west", "shared", "other"}
     assert all(a["aria-label"] == f"read {a['value']} as part of one" for a in boxes)
-    assert {"/together"} == {a["action"] for a in page.all("form")}
+    assert {a["action"] for a in page.all("form")} == {"/", "/together"}
 
 
 def test_what_is_ticked_is_opened(look: Look) -> None:
