@@ -261,6 +261,15 @@ def test_a_rater_that_flips_alone_is_told_to_compare(tmp_path: Path) -> None:
     assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[0]
 
 
+def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
+    base = {"label_format": "natural_language"}
+    models = ["sim/first-slot?strength=9"]
+    run = simulated(tmp_path / "run", models=models, probes=["label_order"], base=base)
+    (step,) = (step for step in findings(run).next_steps if "vary=" in step.command)
+    assert "vary={label_format: [numeric, letter, neutral_id]}" in step.command
+    assert step.text == "Try other label formats: numbers, letters or neutral names."
+
+
 def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path) -> None:
     bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
     assert commands(findings(bad))[0] == ["try", "STUDY.yaml"]

@@ -14,6 +14,13 @@ from flipmeter.run.tables.predictions import Predictions
 
 STUDY = "STUDY.yaml"
 """Stands for the study file in a command: a run does not know where it lies."""
+FORMATS = {
+    "numeric": "numbers",
+    "letter": "letters",
+    "natural_language": "words",
+    "neutral_id": "neutral names",
+}
+"""Label formats to try, with a word for each."""
 
 
 def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = STUDY) -> list[NextStep]:
@@ -136,8 +143,10 @@ def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
     """A rater that flips alone has nothing to be compared with."""
     is_alone = len(run.tally.select("rater", "level").unique()) == 1
     if is_alone and (measured["word"] == "flips").any():
-        formats = "vary={label_format: [letter, natural_language, neutral_id]}"
+        others = {k: name for k, name in FORMATS.items() if k != run.study.style.label_format}
+        formats = f"vary={{label_format: [{', '.join(others)}]}}"
+        *first, last = others.values()
         yield NextStep(
-            "Try other label formats: letters, words or neutral names.",
+            f"Try other label formats: {', '.join(first)} or {last}.",
             f"flipmeter run {study} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
         )
