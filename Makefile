@@ -16,13 +16,13 @@ READY_INSPECT := $(VENV_INSPECT)/.ready
 VENV_VENDORS := .venv-vendors
 READY_VENDORS := $(VENV_VENDORS)/.ready
 
-OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py \
+OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py tests/test_ray_serve.py \
 	tests/test_vendor_types.py tests/test_litellm.py
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help:  ## Show what there is to make
+help:  ## List all targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
@@ -46,7 +46,7 @@ $(READY_HF): $(READY_DEV)
 	touch $@
 
 $(READY_RAY): $(READY_DEV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,ray]' 'ray[serve]'
 	touch $@
 
 $(READY_BROWSER): $(READY_DEV)
@@ -78,7 +78,7 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 	$(BIN)/flipmeter demo
 
 .PHONY: test
-test: $(READY_DEV)  ## Run the tests, but for those with a target of their own
+test: $(READY_DEV)  ## Run the tests, except those with their own target
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(OPTIONAL:%=--ignore=%)
 
 .PHONY: test-hub
@@ -90,17 +90,18 @@ test-hf: $(READY_HF)  ## Run the tests that need transformers and torch
 	$(BIN)/python -m pytest tests/test_model_hf.py
 
 .PHONY: test-inspect
-test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in an environment of their own
+test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in a separate environment
 	$(VENV_INSPECT)/bin/python -m pytest tests/test_bridge.py
 
 .PHONY: test-vendors
-test-vendors: $(READY_VENDORS)  ## Validate bodies with the types of the vendors' SDKs, in an environment of their own
+test-vendors: $(READY_VENDORS)  ## Validate bodies with the types of the vendors' SDKs, in a separate environment
 	$(VENV_VENDORS)/bin/python -m pytest tests/test_vendor_types.py tests/test_litellm.py
 
 .PHONY: test-ray
 test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine
 	# Ray gives processes fixed times to start, which a busy machine may miss: what fails is tried once more.
-	$(BIN)/python -m pytest tests/test_ray.py || $(BIN)/python -m pytest --last-failed tests/test_ray.py
+	for file in tests/test_ray.py tests/test_ray_serve.py; do \
+	  $(BIN)/python -m pytest $$file || $(BIN)/python -m pytest --last-failed $$file || exit 1; done
 
 .PHONY: test-wheel
 test-wheel:  ## Build sdist and wheel, check them, install the wheel elsewhere, use it, check a consumer's types
@@ -111,7 +112,7 @@ test-lowest:  ## Run the first tests on the lowest versions of the dependencies 
 	PYTHON=$(PYTHON) .ci/lowest
 
 .PHONY: test-pythons
-test-pythons:  ## Use the wheel on the other Pythons that it is for, as far as they are on this machine
+test-pythons:  ## Use the wheel on the other Pythons that it is for, if installed on this machine
 	PYTHON=$(PYTHON) .ci/pythons
 
 .PHONY: test-browser
@@ -136,7 +137,7 @@ fuzz: $(READY_DEV)  ## Give every reader damaged and hostile files for some minu
 	FLIPMETER_FUZZ=$(or $(FUZZ),500) $(BIN)/python -m pytest -n 2 tests/test_fuzz.py tests/test_bounds.py
 
 .PHONY: bench
-bench: $(READY_DEV)  ## Measure speed against limits and peers, about an hour (BENCH="planning order" for some)
+bench: $(READY_DEV)  ## Measure speed against limits and peers, one to two hours (BENCH="planning order" for some)
 	$(BIN)/python benchmarks/bench.py $(BENCH)
 
 .PHONY: soak
@@ -144,7 +145,7 @@ soak: $(READY_DEV)  ## Ask a misbehaving server for ten minutes: nothing lost, m
 	$(BIN)/python benchmarks/soak.py --minutes 10
 
 .PHONY: torture
-torture: $(READY_DEV)  ## Strike runs with signals, faults, neighbours, a full disk and damage, at most 20 minutes
+torture: $(READY_DEV)  ## Disrupt runs with signals, faults, other processes, a full disk and damage, at most 20 minutes
 	$(BIN)/python benchmarks/torture.py
 
 .PHONY: check
@@ -155,7 +156,7 @@ check: $(READY_DEV)  ## Check format, lint, types and the architecture
 	$(BIN)/lint-imports
 
 .PHONY: fix
-fix: $(READY_DEV)  ## Format and mend what can be mended
+fix: $(READY_DEV)  ## Format and fix automatically
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -1,11 +1,11 @@
 """Run the benchmarks one after the other, and print all their goals as one table.
 
     python benchmarks/bench.py [clients throughput planning statistics aggregators instrument order
-                                prefix_cache viewer peers]
+                                prefix_cache viewer scale measuring peers]
 
-Without names, all of them: about an hour on two idle cores. Peers are installed into environments
-of their own in the cache folder. With FLIPMETER_DATA set to a folder that holds SST-5, `peers` asks
-about that instead of the bundled reviews.
+Without names, all of them: one to two hours on two idle cores. Peers are installed into
+environments of their own in the cache folder. With FLIPMETER_DATA set to a folder that holds
+SST-5, `peers` asks about that instead of the bundled reviews.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ SCRIPTS = {
     "order": ["order.py"],
     "prefix_cache": ["prefix_cache.py"],
     "viewer": ["viewer.py"],
+    "scale": ["scale.py"],
+    "measuring": ["measuring.py", "--decisions", "10000000"],
     "peers": ["peers.py"],
 }
 

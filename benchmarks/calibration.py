@@ -28,7 +28,7 @@ from calibration_cells import Cell, Limit, ManyCell, Rate, rates
 
 PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
 KEPT = "\n## Planted effects\n"
-"""What benchmarks/planted_effects.py wrote from here on stays."""
+"""The part of the page that benchmarks/planted_effects.py writes, which stays."""
 
 HEAD = """# Calibration
 

@@ -54,7 +54,7 @@ class World:
 
     @classmethod
     def drifting(cls, drift: float) -> World:
-        """Let half the drift of each view's answers go to its first slot, whatever stands there."""
+        """Let half the drift of each view's answers go to its first slot, whatever its label."""
         gold = np.repeat(np.arange(1, N_CLASSES + 1), len(SLIPS))
         plain = np.stack([_slipping(slip)[c - 1] for c in range(1, 6) for slip in SLIPS])
         ends = np.eye(N_CLASSES)
@@ -66,13 +66,13 @@ class World:
         return cls(np.full(len(gold), 1 / len(gold)), gold, chance)
 
     def table(self, first: str, second: str) -> Floats:
-        """Return the chance of every pair of answers under two views."""
+        """The chance of every pair of answers under two views."""
         return np.asarray(
             np.einsum("t,ti,tj->ij", self.share, self.chance[first], self.chance[second])
         )
 
     def confusion(self, view: str) -> Floats:
-        """Return the chance of every gold class and answer under a view."""
+        """The chance of every gold class and answer under a view."""
         known = np.eye(N_CLASSES)[self.gold - 1]
         return np.asarray(np.einsum("t,ti,tj->ij", self.share, known, self.chance[view]))
 
@@ -117,7 +117,7 @@ class Sample:
 
 
 def truths(world: World) -> dict[str, float]:
-    """Return the true value of every estimator that has an interval."""
+    """The true value of every estimator that has an interval."""
     table, places = world.table("base", "reversed"), np.arange(1.0, N_CLASSES + 1)
     step = places[None] - places[:, None]
     base, turned = world.chance["base"], world.chance["reversed"]
@@ -152,7 +152,7 @@ def truths(world: World) -> dict[str, float]:
 
 
 def _severity(world: World) -> dict[str, float]:
-    """Return the truths of two views; with a huge number of items the coefficients are theirs."""
+    """The truths of two views; with a huge number of items the coefficients are theirs."""
     table, places = world.table("base", "reversed"), np.arange(1, N_CLASSES + 1)
     away = np.abs(places[:, None] - places)
     sides = np.sign(places - (N_CLASSES + 1) / 2)
@@ -172,7 +172,7 @@ def _severity(world: World) -> dict[str, float]:
 
 
 def _worst(world: World) -> dict[str, float]:
-    """Return the truths over all views."""
+    """The truths over all views."""
     places = np.arange(N_CLASSES)
     away = np.abs(places[:, None] - places)
     right = [world.chance[view][np.arange(len(world.gold)), world.gold - 1] for view in VIEWS]
@@ -213,7 +213,7 @@ def measured(sample: Sample) -> dict[str, Estimates]:
 
 
 def area_of(world: World, rng: np.random.Generator) -> float:
-    """Return the area under the abstention curve of a million items."""
+    """The area under the abstention curve of a million items."""
     sample = Sample.drawn(world, 1_000_000, 1, rng)
     return abstention_curve(sample.gold, sample.table(), N_CLASSES).area
 
@@ -248,7 +248,7 @@ def interval_cells() -> Iterator[ManyCell]:
 
 
 def tests_of(sample: Sample) -> dict[str, Floats]:
-    """Return the p-values of every test in every study, where nothing is there to be found."""
+    """The p-values of every test in every study, where nothing is there to be found."""
     first, second = sample.pair()
     again = sample.runs["base", 1]
     tables = flip_matrices(first, second, N_CLASSES, sample.groups).astype(np.float64)
@@ -303,7 +303,7 @@ def families(rng: np.random.Generator, n: int) -> dict[str, list[float]]:
 
 
 def set_misses(rng: np.random.Generator, n: int, *, drift: float) -> dict[str, list[float]]:
-    """How often an ordinal set misses the truth; calibrated on 50 items and tried on 50."""
+    """Share of ordinal sets that miss the truth; calibrated on 50 items and tried on 50."""
     sample = Sample.drawn(World.drifting(drift), 100, n, rng)
     p = vote_probabilities(sample.table(), N_CLASSES).reshape(-1, 100, N_CLASSES)
     missed = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 Outcomes = Mapping[str, float]
-"""What came out of a study: 1 for yes and 0 for no, or a number whose mean is of interest."""
+"""Outcome of a study: 1 for yes and 0 for no, or a number whose mean is of interest."""
 
 Study = Callable[[np.random.Generator], Outcomes]
 Studies = Callable[[np.random.Generator, int], Mapping[str, list[float]]]
@@ -60,7 +60,7 @@ class ManyCell:
 
 @dataclass(frozen=True)
 class Rate:
-    """How often something came out of so many studies, and how often it may or must."""
+    """Share of studies with an outcome, and the limit of that share."""
 
     cell: str
     outcome: str

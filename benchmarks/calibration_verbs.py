@@ -1,4 +1,4 @@
-"""Hard cases through the verbs: tables of predictions, and what a user is told about them.
+"""Hard cases through the verbs: tables of predictions, and the messages about them.
 
 Every study is a dataset of one table, so that one call of a verb concludes all of them.
 """
@@ -53,7 +53,7 @@ def run_of(rows: pl.DataFrame, scale: Sequence[str] = SCALE) -> fm.Run:
 
 
 def told(planted: Planted, study: int) -> pl.DataFrame:
-    """One study as rows of a table: what was answered, and which items are copies or seeds."""
+    """One study as rows of a table: answers, and which items are copies or seeds."""
     row, first = planted.row, np.asarray(planted.row.pairs)
     n = len(first)
     clusters = np.arange(n) if row.clusters is None else np.asarray(row.clusters)
@@ -150,7 +150,7 @@ def verdict_cells() -> Iterator[ManyCell]:
 def compared(
     rng: np.random.Generator, n: int, *, n_items: int, chances: Floats, seeds: int
 ) -> Seen:
-    """What `compare` says of two raters that are alike, and whether its interval covers."""
+    """Verdict of `compare` on two similar raters, and whether its interval covers."""
     answers = [_two_raters(rng, n_items, chances) for _ in range(n)]
     runs = []
     for rater in range(2):
@@ -256,7 +256,7 @@ def select_cells() -> Iterator[ManyCell]:
 
 
 def aspects(rng: np.random.Generator, n: int, *, n_items: int, share: float) -> Seen:
-    """What `measure --show severity` says of items redrawn in one of two views."""
+    """Numbers of `measure --show severity` for items redrawn in one of two views."""
     frames = []
     for study in range(n):
         gold = rng.integers(1, N_CLASSES + 1, n_items)

@@ -30,7 +30,7 @@ from flipmeter.study.entries import TaskEntry
 from flipmeter.types import Item, Reply, Request, Scale, Task
 
 SCALE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
-WORDS = "the plot is thin but the acting holds it up and nobody in the room was bored for long "
+WORDS = "the plot is thin but the acting holds it up and no one in the room was bored for long "
 FLAT = 0.05
 """The share by which memory may grow from the second fifth to the last."""
 SAMPLES = 50
@@ -41,21 +41,21 @@ def texts(n: int) -> list[str]:
 
 
 def card() -> Card:
-    """Return a rater with one demonstration of each class."""
+    """A rater with one demonstration of each class."""
     demos = [{"text": f"demonstration of {name}", "label": name} for name in SCALE.names]
     task = TaskEntry.of(Task(SCALE))
     return Card.model_validate({"model": "sim/honest", "task": task.model_dump(), "demos": demos})
 
 
 def world(rows: list[str], rater: Card) -> World:
-    """Return what the rater knows: a class for every text and demonstration."""
+    """The rater's table: a class for every text and demonstration."""
     items = [Item(text, {"text": text}, 1 + k % 5) for k, text in enumerate(rows)]
     shown = rater.condition().demos
     return World(latents([*items, *shown], SCALE), SCALE.names, (SCALE.low, SCALE.high))
 
 
 def mebibytes() -> float:
-    """Return the memory that this process holds now."""
+    """The memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -76,7 +76,7 @@ class Watch:
             self.seconds.append(time.perf_counter() - self.began)
 
     def fifth(self, number: int) -> float:
-        """Return the median memory in one of five parts, the first is 1."""
+        """The median memory in one of five parts, the first is 1."""
         size = len(self.held) // 5
         return statistics.median(self.held[(number - 1) * size : number * size])
 

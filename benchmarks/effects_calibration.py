@@ -1,4 +1,4 @@
-"""How often the tests of effects report what is not there, by the number of items.
+"""False positive rates of the tests of effects, by the number of items.
 
     python benchmarks/effects_calibration.py [--draws 1000] [--items 30 60 200] [--cells 36]
 

@@ -25,7 +25,7 @@ ANSWER = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What some requests took: wall and CPU seconds of the client's process."""
+    """Cost of some requests: wall and CPU seconds of the client's process."""
 
     name: str
     n_requests: int

@@ -4,7 +4,7 @@
         [--levels RUN ...] [--fronts RUN ...] [--write]
 
 `--claims` decides the paper's claims on runs of its phases, `--levels` shows what prompt factors
-and pipelines change, `--fronts` holds raters against the plain prompt with words and says which to
+and pipelines change, `--fronts` compares raters with the plain prompt with words and says which to
 use within 1, 4, 8 and 16 calls an item. Every number is one of the run's own estimates, verdicts or
 residuals. `--write` puts each table between its marks on the page; the rest of the page is prose.
 """
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 
 
 def claims_table(named: Sequence[str]) -> str:
-    """Every claim that a run can decide, with what was found, and the names of the others."""
+    """Every claim that a run can decide, with its result, and the names of the others."""
     rows = [["claim of the paper", "data", "here", "because"]]
     open_ones: dict[str, None] = {}
     for text in named:

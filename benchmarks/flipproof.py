@@ -1,4 +1,4 @@
-"""Hold raters that cannot flip against others at equal cost, on simulated raters with a tilt.
+"""Compare raters that cannot flip with others at equal cost, on simulated raters with a tilt.
 
     python benchmarks/flipproof.py [--items 120] [--classes 5] [--write]
 
@@ -115,7 +115,7 @@ def condition_of(pipeline: str, n_items: int, n_classes: int) -> Condition:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a pipeline does to a rater."""
+    """Effect of a pipeline on a rater."""
 
     right: int
     flips: list[int]

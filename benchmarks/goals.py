@@ -1,4 +1,4 @@
-"""What a benchmark must reach, and whether it did. Nothing fails: a machine may be busy."""
+"""Goals of a benchmark, met or not. A missed goal is not an error: a machine may be busy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Goal:
 
 
 def show_goals(goals: Sequence[Goal]) -> None:
-    """Print goals as one table, and leave them for `bench.py` if that is who asks."""
+    """Print goals as one table, and leave them for `bench.py` if it is the caller."""
     if kept := os.environ.get(KEPT):
         with Path(kept).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(asdict(goal)) + "\n" for goal in goals)

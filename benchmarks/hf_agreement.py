@@ -30,7 +30,7 @@ NAME = "smollm2-135m-q4_1"
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many greedy labels are equal, and how close the best two were where they are not.
+    """Number of equal greedy labels, and the margin of the best two labels for the others.
 
     A reply in which no label can be read agrees with another such reply; `n_read` counts the rest.
     `shift` is the largest difference between what both engines give a label of a prompt.
@@ -48,7 +48,7 @@ class Agreement:
 
 
 def compare(n_items: int) -> Agreement:
-    """Return how far the two engines agree on the label they read."""
+    """Agreement of the two engines on the label."""
     file = local_models[NAME].fetch()
     options = {"gguf_file": file.name, "device_map": "cpu", "dtype": "float32"}
     theirs = Model(f"hf/{file.parent}", interface="completions", options=options)

@@ -42,7 +42,7 @@ Classes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Point:
-    """What one size of study took: CPU seconds in all, and by aspect."""
+    """Cost of one size of study: CPU seconds in all, and by aspect."""
 
     n_groups: int
     n_rows: int
@@ -69,7 +69,7 @@ def _cpu(frame: pl.DataFrame, names: Sequence[str]) -> tuple[float, int]:
 
 
 def loop(n_groups: int) -> float:
-    """Return the CPU seconds of one group and pair of views, one library call after another."""
+    """The CPU seconds of one group and pair of views, one library call after another."""
     frame = decisions(n_groups * N_ITEMS * len(RUNS)).filter(pl.col("rank") > 0)
     groups = frame.partition_by("rater", "dataset", "level", "seed")
     start = time.process_time()

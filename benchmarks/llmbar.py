@@ -1,4 +1,4 @@
-"""Recorded verdicts of six real judges in both orders: who flips, which way, what agreement costs.
+"""Recorded verdicts of six real judges in both orders: flips, direction, cost of agreement.
 
     python benchmarks/llmbar.py FOLDER [--write]
 
@@ -29,12 +29,20 @@ PAGE = Path(__file__).parents[1] / "docs" / "judges.md"
 START, END = "<!-- benchmarks/llmbar.py -->", "<!-- end -->"
 STRATEGY = "Vanilla_NoRules"
 """The plainest prompt that every judge was given."""
-PATTERN = (
-    r"(?s)\A(?:.*Therefore, (?=Output \([ab]\) is better)"
-    r"|(?:.*\n)?(?=[^\n]*Output \([ab]\)[^\n]*\s*\Z)[^\n]*?(?=Output \([ab]\)))"
-    r"Output \((?P<label>[ab])\)"
-)
-"""The sentence that the prompt asks for, else what the last paragraph names first."""
+RULES = {
+    "CoT": (
+        r"(?s)\A(?:.*?Output \((?=a\) is better[^\n])|.*?Output \((?=b\) is better[^\n]))"
+        r"(?P<label>[ab])"
+    ),
+    "": (
+        r"(?s)\A\s*(?:(?:.*?\n)? ?Output \((?=a\))|(?:.*?\n)? ?Output \((?=b\)))"
+        r"(?P<label>[ab])"
+    ),
+}
+"""The authors' rules (`parsing` in their configuration): a sentence, or the beginning of any line.
+
+Both look for (a) in the whole reply before they look for (b). That of CoT is not used for PaLM2.
+"""
 PLAIN = (
     r"(?s)\A(?:.*(?=Output \([ab]\) is better)|\s*(?=Output \([ab]\)))"
     r"Output \((?P<label>[ab])\)"
@@ -105,11 +113,14 @@ def _interval(row: dict[str, Any]) -> str:
 # --- replies ----------------------------------------------------------------------------------
 
 
-def readings(folder: Path, pattern: str = PATTERN) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """Every raw reply with the winner as published and as read, "" for none."""
-    how = Extract(regex=pattern)
+def readings(folder: Path, pattern: str = "") -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Every raw reply with the winner as published and as read, "" for none.
+
+    Without a pattern it is read by the rule that the authors set for its judge and strategy.
+    """
     for line in (folder / "replies.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
+        how = Extract(regex=pattern or _rule(row["judge"], row["strategy"]))
         for order, ranks in ORDERS.items():
             prompt = Prompt(Script(Head(), ""), ("a", "b"), ranks)
             answer = parse(Reply(row[order], "stop"), prompt, how)
@@ -117,31 +128,32 @@ def readings(folder: Path, pattern: str = PATTERN) -> Iterator[tuple[dict[str, A
             yield told, str(row[f"winner_{order}"] or ""), str(answer.rank or "")
 
 
-def reason(told: dict[str, Any], published: str, read: str) -> str:
-    """Why a reply is read in another way than it was published."""
+def _rule(judge: str, strategy: str) -> str:
+    return RULES[strategy if strategy in RULES and judge != "PaLM2" else ""]
+
+
+def reason(told: dict[str, Any], published: str) -> str:
+    """Reason why a reply is not published as its last words read."""
     said = re.findall(r"Output \(([ab])\) is better", told["text"])
     letters = {str(rank): letter for letter, rank in zip("ab", told["ranks"], strict=True)}
     if not published:
-        return "published as unread; the last paragraph names an output"
-    if said and letters[published] not in said:
-        return "published against the reply's own words: it never calls this output better"
-    if read and letters[read] not in said:
-        return "no closing sentence as asked for, and the last paragraph names the other one first"
-    return "the reply calls both better, one after the other"
+        return "published as unread; it ends without a decision"
+    if letters[published] not in said:
+        return "never calls the published output better, but a line begins with its name"
+    return "calls both better, one after the other"
 
 
 def reading_table(folder: Path) -> str:
-    """How many replies are read as published, and why the others are not."""
+    """Number of replies read as published, and the reasons for the others."""
     lines = []
-    for name, pattern in (("the form that was asked for", PATTERN), ("last `is better`", PLAIN)):
+    for name, pattern in (("the authors' own rules", ""), ("the last `is better`", PLAIN)):
         found = list(readings(folder, pattern))
         apart = [one for one in found if one[1] != one[2]]
         share = 100 * (1 - len(apart) / len(found))
-        lines.append(f"{len(found) - len(apart)} of {len(found)} ({share:.1f} %): {name}")
-        if pattern == PATTERN:
-            reasons = Counter((reason(*one), one[0]["judge"]) for one in apart)
-            lines += [f"  - {n} of {judge}: {why}" for (why, judge), n in reasons.most_common()]
-    return "\n".join(f"- {line}" if not line.startswith(" ") else line for line in lines)
+        lines.append(f"- {len(found) - len(apart)} of {len(found)} ({share:.1f} %): {name}")
+        reasons = Counter((reason(one[0], one[1]), one[0]["judge"]) for one in apart)
+        lines += [f"  - {n} of {judge}: {why}" for (why, judge), n in reasons.most_common()]
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -278,7 +278,7 @@ def copied(into: Path) -> Path:
 
 
 def done(results: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
-    """What earlier calls found, by mutant; a changed line counts as another mutant."""
+    """Results of earlier calls, by mutant; a changed line counts as another mutant."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     rows = [json.loads(line) for line in lines]
     return {(row["module"], row["place"], row["after"]): row for row in rows}

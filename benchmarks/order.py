@@ -2,13 +2,13 @@
 
     python benchmarks/order.py [--prompts 500] [--model local/smollm2-135m] [--passes random,twice]
 
-One worked example per class, three queries behind each set of examples. Held against the order of a
-plan: two random orders, a run that is stopped half way and goes on in a new engine, each prompt
+One worked example per class, three queries behind each set of examples. Compared with the order of
+a plan: two random orders, a run that is stopped half way and goes on in a new engine, each prompt
 twice in a row, and two studies that share a third of the prompts. What counts as different is the
 text, and the log-probabilities of the labels to the last bit.
 
 `--passes` names some of random, another, restart, twice, one and other; the order of the plan,
-which the others are held against, is always asked. Each pass is printed when it ends.
+which the others are compared with, is always asked. Each pass is printed when it ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Pass:
 
 
 def short_calls(model: str, n_prompts: int) -> list[Call]:
-    """Return calls of one shot per class, three behind each of many sets of demonstrations."""
+    """Calls of one shot per class, three behind each of many sets of demonstrations."""
     study = read_study(
         {
             "models": [model],
@@ -127,7 +127,7 @@ def orders(calls: Sequence[Call]) -> dict[str, Order]:
 
 
 async def compare(path: Path, chosen: Sequence[Order]) -> tuple[int, int]:
-    """How many replies there were, and how many of them differ from the first order's."""
+    """Number of replies, and of those that differ from the first order's."""
     base: dict[str, Heard] = {}
     n = n_different = 0
     for order in chosen:
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--passes", default="", help="some of the orders, with commas between them")
     options = parser.parse_args()
     backend = open_backend(Model(options.model))
-    assert isinstance(backend, LlamaBackend), "only engines in this process can be held to it"
+    assert isinstance(backend, LlamaBackend), "only engines in this process can be tested"
     every = orders(short_calls(options.model, options.prompts))
     names = [name for name in options.passes.split(",") if name] or list(every)
     unknown = [name for name in names if name not in every]

@@ -56,7 +56,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Row:
-    """What one tool took; `server` is the start of the server, which is not in `seconds`."""
+    """Cost of one tool; `server` is the start of the server, which is not in `seconds`."""
 
     name: str
     weights: str
@@ -96,7 +96,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Short:
-    """What our engine processed of many short prompts."""
+    """Tokens that our engine processed for many short prompts."""
 
     n_prompts: int
     minimum: int
@@ -110,12 +110,12 @@ class Short:
 
 
 def original_weights(chosen: Path | None) -> Path:
-    """Return the file as it is published."""
+    """The file as it is published."""
     return chosen or local_models[ORIGINAL].fetch()
 
 
 def default_weights(chosen: Path | None) -> tuple[Path, str]:
-    """Return the file that flipmeter runs on unless told otherwise, and its name in a study."""
+    """The file that flipmeter uses by default, and its name in a study."""
     if chosen is not None:
         return chosen.resolve(), f"llamacpp/{chosen.resolve()}"
     return local_models[DEFAULT].fetch(), f"local/{DEFAULT}"
@@ -127,7 +127,7 @@ def with_format(path: Path, address: str) -> Weights:
 
 
 def minimum(asked: Sequence[Question], weights: Path) -> int:
-    """Return the least number of prompt tokens that some questions need."""
+    """The least number of prompt tokens that some questions need."""
     with served(weights) as server:
         return trie_size([server.tokenize(one.text) for one in asked])
 
@@ -157,7 +157,7 @@ def with_hf(bench: Bench, weights: Weights) -> Row:
 
 
 def commands(bench: Bench, weights: Weights) -> list[Callable[[], Row]]:
-    """Return the three tools on one file and one engine, ours first."""
+    """The three tools on one file and one engine, ours first."""
     return [
         partial(with_flipmeter, bench, weights),
         partial(with_server, bench, weights, "lm-eval, local-completions", tools.lm_eval),
@@ -166,7 +166,7 @@ def commands(bench: Bench, weights: Weights) -> list[Callable[[], Row]]:
 
 
 def raw_clients(bench: Bench, weights: Weights, *, is_slow: bool) -> list[Callable[[], Row]]:
-    """Return a client that does nothing but send, with and without the server's host cache."""
+    """A client that does nothing but send, with and without the server's host cache."""
     return [
         partial(with_server, bench, weights, f"raw client, {name}{note}", ask, host_cache)
         for host_cache, note in ((HOST_CACHE, ""), (0, ", no host cache"))
@@ -197,7 +197,7 @@ def short_prompts(bench: Bench, weights: Weights, n_prefixes: int) -> Short:
 
 
 def table(title: str, rows: Sequence[Row], least: int) -> Table:
-    """Hold rows against the first one, which is ours."""
+    """Compare rows with the first one, which is ours."""
     ours = rows[0]
     columns = (
         "",
@@ -227,7 +227,7 @@ def table(title: str, rows: Sequence[Row], least: int) -> Table:
 
 
 def find_data(chosen: Path | None) -> Path | None:
-    """Return the folder that holds SST-5, None where there is none."""
+    """The folder that holds SST-5, None where there is none."""
     return chosen.resolve() if chosen is not None and (chosen / "sst5").is_dir() else None
 
 

@@ -28,7 +28,7 @@ PROBE = "one_order"
 
 
 def one_order(n_classes: int) -> tuple[View, ...]:
-    """Return the base and the demonstrations with the highest class first."""
+    """The base and the demonstrations with the highest class first."""
     order = natural(n_classes)
     return View("base", order), View("descending", order, demo_order="descending")
 
@@ -45,7 +45,7 @@ probes.add(
 
 
 def processed(metrics: str) -> int:
-    """Return the counter out of what an engine says about itself."""
+    """The counter out of what an engine says about itself."""
     rows = (line.split() for line in metrics.splitlines() if not line.startswith("#"))
     return int(float(dict(row for row in rows if len(row) == 2)[COUNTER]))
 

@@ -39,16 +39,16 @@ class Server:
         return f"{self.address}/v1"
 
     def processed(self) -> int:
-        """Return how many prompt tokens it has processed so far, cached ones left out."""
+        """Number of prompt tokens processed so far, without cached ones."""
         return processed(self._read("/metrics"))
 
     def tokenize(self, text: str) -> list[int]:
-        """Return a prompt's tokens as the completions endpoint would make them."""
+        """A prompt's tokens as the completions endpoint would make them."""
         body = {"content": text, "add_special": True, "parse_special": True}
         return list(json.loads(self._read("/tokenize", body))["tokens"])
 
     def weights_format(self) -> str:
-        """Return the format of the weights, as the engine names it."""
+        """The format of the weights, as the engine names it."""
         return str(json.loads(self._read("/props")).get("model_ftype", ""))
 
     def _read(self, path: str, body: Mapping[str, Any] | None = None) -> str:
@@ -88,7 +88,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def trie_size(prompts: Sequence[list[int]]) -> int:
-    """Return the least number of tokens to process: each shared beginning once."""
+    """The least number of tokens to process: each shared beginning once."""
     ordered = sorted(prompts)
     shared = sum(_n_shared(before, after) for before, after in pairwise(ordered))
     return sum(map(len, ordered)) - shared
@@ -100,7 +100,7 @@ def _n_shared(a: list[int], b: list[int]) -> int:
 
 
 def n_cores() -> int:
-    """Return how many cores this process may use."""
+    """Number of cores that this process may use."""
     can_tell = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
 

@@ -38,7 +38,7 @@ class Question:
 
 
 def three_conditions(model: str, data_dir: Path | None, n_items: int, shots: int) -> Content:
-    """Return a study with three long prefixes: base, labels reversed, demonstrations turned."""
+    """A study with three long prefixes: base, labels reversed, demonstrations turned."""
     dataset = "reviews" if data_dir is None else "sst5"
     return _study(model, dataset, seeds=[0], n_items=n_items, shots=shots) | {
         "probes": ["label_order", PROBE]
@@ -46,7 +46,7 @@ def three_conditions(model: str, data_dir: Path | None, n_items: int, shots: int
 
 
 def many_prefixes(model: str, n_prefixes: int) -> Content:
-    """Return a study with many short prefixes: three classes, one shot, three queries each."""
+    """A study with many short prefixes: three classes, one shot, three queries each."""
     seeds = list(range(n_prefixes))
     content = _study(model, "reviews", seeds=seeds, n_items=N_QUERIES, shots=1)
     content["base"]["cardinality"] = 3
@@ -72,7 +72,7 @@ def write_study(content: Content, path: Path) -> Path:
 
 
 def questions(content: Content, data_dir: Path | None) -> list[Question]:
-    """Return the distinct prompts in the order of the study: one condition after the other."""
+    """The distinct prompts in the order of the study: one condition after the other."""
     study: Study = read_study(content, data_dir=data_dir)
     grid = conditions(study)
     calls = Rating(grid, {seat(condition): "any" for condition in grid}).calls()

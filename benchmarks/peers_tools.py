@@ -71,7 +71,7 @@ Replies = dict[str, str]
 
 @dataclass(frozen=True)
 class Ran:
-    """What one whole command took, its replies by question, and its number format if it says."""
+    """Cost of one whole command, its replies by question, and its number format if it says."""
 
     seconds: float
     replies: Replies
@@ -80,14 +80,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Tally:
-    """What the engine of our own command counted."""
+    """Counts of the engine of our own command."""
 
     tokens: int
     host_cache_mib: int
 
 
 def program(name: str) -> Path:
-    """Return the folder of a peer's programs; what is missing is installed first."""
+    """The folder of a peer's programs; what is missing is installed first."""
     folder = cache_folder() / "peers" / name
     done = folder / "installed.txt"
     wanted = "\n".join(REQUIREMENTS[name])

@@ -53,7 +53,7 @@ RAW = {"interface": "completions", "max_tokens": 8, "concurrency": 1, "timeout":
 
 
 def rows() -> dict[str, str]:
-    """Return the ten model names as the endpoint knows them, with the rater that stands in."""
+    """The ten model names as the endpoint knows them, with the rater that stands in."""
     study = read_study(find_study("phase0a"))
     names = [rater.model.address.partition("/")[2] for rater in study.raters()]
     return dict(zip(names, PLANTED, strict=True))
@@ -86,7 +86,7 @@ def served(backends: Mapping[str, Backend]) -> Iterator[str]:
 
 
 def study_for(name: str, data_dir: Path, is_embedded: bool) -> Study:
-    """Return a Phase 0 study, as it is or cut down for the embedded model."""
+    """A Phase 0 study, as it is or cut down for the embedded model."""
     path = find_study(name)
     if not is_embedded:
         return read_study(path, data_dir=data_dir)

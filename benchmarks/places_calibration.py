@@ -60,7 +60,7 @@ def judged(n: int, tilt: float, seed: int, tie: float = -1.0) -> tuple[Ints, Int
 
 
 def option_truth(k: int, tilt: float) -> dict[str, float]:
-    """What a study of very many questions would find."""
+    """Result of a study of very many questions."""
     classes, places, gold, right = rotated(MANY, k, tilt, 1)
     numbers, correct = range(1, k + 1), classes == gold[:, None]
     shares = np.array([(places == s).mean() for s in numbers])
@@ -74,7 +74,7 @@ def option_truth(k: int, tilt: float) -> dict[str, float]:
 
 
 def pair_truth(tilt: float) -> dict[str, float]:
-    """What a study of very many pairs would find."""
+    """Result of a study of very many pairs."""
     a, b, places, gold = judged(MANY, tilt, 1)
     decided = (places > 0).sum(axis=1)
     shares = ((places == 1).sum(axis=1) / np.maximum(decided, 1))[decided > 0]

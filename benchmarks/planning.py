@@ -25,12 +25,12 @@ from flipmeter.types import Condition, Item, Model, Rater, Scale, Task
 
 PROBES = ("label_order", "demo_order", "placement")
 N_VIEWS = len(expand(PROBES, 5))
-WORDS = "the plot is thin but the acting holds it up and nobody in the room was bored for long "
+WORDS = "the plot is thin but the acting holds it up and no one in the room was bored for long "
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a plan took."""
+    """Cost of a plan."""
 
     n_requests: int
     n_groups: int

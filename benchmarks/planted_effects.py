@@ -1,4 +1,4 @@
-"""Plant one property in a simulated rater, read it with the whole instrument, count who reports it.
+"""Plant one property in a simulated rater, and count the estimators that report it.
 
     python benchmarks/planted_effects.py [--seeds 100] [--items 80] [--write]
 
@@ -75,7 +75,7 @@ INTERACTION, OTHERS, MAINS = "planted interaction", "another interaction", "a ma
 
 
 def on(axis: str, *names: str) -> frozenset[str]:
-    """Return estimators of one axis by their names."""
+    """Estimators of one axis by their names."""
     return frozenset(f"{name}, {axis}" for name in names)
 
 
@@ -95,7 +95,7 @@ PROPERTIES = (
 
 
 def nominal(estimator: str) -> float:
-    """Return how often an estimator may report what is not there, in the family that it is in."""
+    """Allowed false positive rate of an estimator, in its family."""
     if estimator in (NOISE, NOT_CERTIFIED):
         return 0.0  # repeats of a rater without noise cannot differ; a rate of 0 is certified
     return 0.025 if estimator.startswith("excess") else 0.05
@@ -105,7 +105,7 @@ def nominal(estimator: str) -> float:
 
 
 def conditions(address: str, seed: int, n_items: int) -> list[Condition]:
-    """Return the grid of one study: all views twice at the base, both label orders elsewhere."""
+    """The grid of one study: all views twice at the base, both label orders elsewhere."""
     demos = tuple(
         Item(f"d{k}", {"text": f"demo text {seed}.{k}"}, 1 + (3 * k + seed) % N_CLASSES, "demo")
         for k in range(N_CLASSES)
@@ -152,7 +152,7 @@ Reported = dict[str, set[int]]
 
 
 def reports(decisions: pl.DataFrame) -> Reported:
-    """Return what every estimator reports in each study at its nominal level."""
+    """Reports of every estimator in each study at its nominal level."""
     base = decisions.filter(level="")
     rater = base["rater"][0]
     still = [rater] if "noise" not in rater else []
@@ -217,7 +217,7 @@ def _excesses(base: pl.DataFrame, axis: str, still: Sequence[str]) -> Reported:
 
 
 def _uncertified(base: pl.DataFrame) -> Reported:
-    """Hold the claim against each study alone: the seeds here are no family."""
+    """Test the claim in each study alone: the seeds here are not a family."""
     claim = read_claim(f"P1<{MARGIN}")
     outcomes = {
         int(seed): certify(base.filter(seed=seed), PAIRS, [claim])["outcome"][0]
@@ -244,7 +244,7 @@ def _crossed(decisions: pl.DataFrame) -> Reported:
 
 @dataclass(frozen=True)
 class Cell:
-    """How often an estimator reports something of a rater."""
+    """Share of studies in which an estimator reports an effect of a rater."""
 
     k: int
     n: int
@@ -287,13 +287,13 @@ property each, alone and on top of noise (temperature 0.8), asked as text. {seed
 under both label orders. How often each estimator reports something, in %, with its Wilson interval.
 What is planted is bold and should be found; the rest should stay at or below "at most". Tests are
 adjusted by Holm over the six contrasts of a study (effects: over all tests of a rater); excess and
-slot bias are reported where their interval leaves 0 out. All raters see the same texts, and those
+slot bias are reported where their interval excludes 0. All raters see the same texts, and those
 with noise draw alike, so that chance shows in several columns at once.
 """
 
 
 def section(n_seeds: int, n_items: int, properties: Sequence[Property] = PROPERTIES) -> str:
-    """Return the matrix as a part of a page."""
+    """The matrix as a part of a page."""
     found = matrix(properties, n_seeds, n_items)
     header = ["reported", "at most", *(planted.name for planted in properties)]
     lines = [header, ["---"] * len(header)]
@@ -306,7 +306,7 @@ def section(n_seeds: int, n_items: int, properties: Sequence[Property] = PROPERT
         for who, cell in cells.items()
         if not cell.is_right
     ]
-    said = f"Not as it should be: {'; '.join(wrong)}." if wrong else "All is as it should be."
+    said = f"Outside its limit: {'; '.join(wrong)}." if wrong else "All is as it should be."
     return f"\n{TITLE}\n{SECTION.format(seeds=n_seeds, items=n_items)}\n{table}\n\n{said}\n"
 
 

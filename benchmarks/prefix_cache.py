@@ -27,7 +27,7 @@ import flipmeter as fm
 from flipmeter.model.wires.prefix_cache import PrefixCache
 
 SENTENCE = (
-    "the plot is thin but the acting holds it up and nobody in the room was bored for long "
+    "the plot is thin but the acting holds it up and no one in the room was bored for long "
     "although the second half takes its time and the music is a matter of taste"
 )
 PRICE = {"prompt": 1.0, "completion": 0.0}

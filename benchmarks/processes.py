@@ -11,7 +11,7 @@ PARTS = ("driver", "actors", "Ray")
 
 
 def cpu_by_part() -> dict[str, float]:
-    """Return the CPU seconds so far of the driver, of Ray actors and of Ray's own processes."""
+    """The CPU seconds so far of the driver, of Ray actors and of Ray's own processes."""
     found = dict(_processes())
     mine, seconds = os.getpid(), dict.fromkeys(PARTS, 0.0)
     for pid, (_, name, used) in found.items():
@@ -30,7 +30,7 @@ def _part(pid: int, name: str) -> str:
 
 
 def _processes() -> list[tuple[int, tuple[int, str, float]]]:
-    """Return the parent, name and CPU seconds of every process."""
+    """The parent, name and CPU seconds of every process."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

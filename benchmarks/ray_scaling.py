@@ -48,7 +48,7 @@ N_CORES = len(os.sched_getaffinity(0))
 
 @dataclass(frozen=True)
 class Pace:
-    """What some actors answered, and the CPU seconds of each part for it."""
+    """Replies of some actors, and the CPU seconds of each part."""
 
     n_actors: int
     room: int
@@ -63,17 +63,17 @@ class Pace:
 
     @property
     def share(self) -> float:
-        """Return the share of the ideal."""
+        """The share of the ideal."""
         return self.rate / self.ideal
 
     @property
     def ideal(self) -> float:
-        """Return what the raters would answer in a second, were everything else free."""
+        """Replies per second if everything except the raters were free."""
         return self.n_actors * self.room / self.latency if self.latency else math.inf
 
     @property
     def carried(self) -> float:
-        """Return what all cores would carry in a second, had they nothing else to do."""
+        """Replies per second of all cores without other load."""
         return N_CORES * self.n_requests / sum(self.cpu.values())
 
     @property

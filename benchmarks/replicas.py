@@ -3,7 +3,7 @@
     python benchmarks/replicas.py [together] [in-turn] [--items 8] [--heads 4]
 
 Each way has two fresh servers, each with a core of its own (Linux). Dealt out in turn is what a
-balancer in front of servers does that knows nothing of prompts. The share is that of prompt tokens
+balancer in front of servers does that ignores prompts. The share is that of prompt tokens
 that the servers had in their caches.
 """
 
@@ -39,7 +39,7 @@ MAX_TOKENS = 2
 
 
 def requests_for(n_items: int, n_heads: int) -> list[Request]:
-    """Return the requests of a small study in the order of its plan: one head for each seed."""
+    """The requests of a small study in the order of its plan: one head for each seed."""
     study = read_study(
         {
             "models": [{"model": MODEL, "base_url": ["http://a", "http://b"]}],

@@ -85,7 +85,7 @@ backends.add("parrot", Parrots())
 
 @dataclass(frozen=True)
 class Size:
-    """What a run took: CPU and wall seconds, bytes on disk and the most memory."""
+    """Cost of a run: CPU and wall seconds, bytes on disk and the most memory."""
 
     name: str
     n_requests: int
@@ -99,7 +99,7 @@ class Size:
 
     @property
     def rate(self) -> float:
-        """How many requests the driver does in one second of a core."""
+        """Requests of the driver per second of one core."""
         return self.n_requests / self.cpu
 
     @property

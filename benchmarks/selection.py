@@ -42,14 +42,14 @@ AIM = 0.9
 
 @dataclass(frozen=True)
 class World:
-    """What is planted: an accuracy and a flip rate per contrast for every configuration."""
+    """Planted values: an accuracy and a flip rate per contrast for every configuration."""
 
     accuracies: tuple[float, ...]
     flips: tuple[tuple[float, ...], ...]
 
     @property
     def best(self) -> int:
-        """Return the most accurate configuration whose planted flips are all allowed."""
+        """The most accurate configuration whose planted flips are all allowed."""
         allowed = [k for k, rates in enumerate(self.flips) if max(rates) < LIMIT]
         return max(allowed, key=lambda k: self.accuracies[k])
 
@@ -66,7 +66,7 @@ def plant(seed: int, n_candidates: int, gap: float) -> World:
 
 
 def rate(world: World, n_items: int, seed: int) -> pl.DataFrame:
-    """Return decisions as a run has them: right with the planted chance, flipped likewise."""
+    """Decisions as a run has them: right with the planted chance, flipped likewise."""
     chance = np.random.default_rng([seed, 2])
     gold = np.arange(n_items) % N_CLASSES + 1
     hardness = chance.normal(size=n_items)
@@ -112,7 +112,7 @@ class Outcome:
 
 
 def select_in(seed: int, n_items: int, n_candidates: int, gap: float) -> Outcome:
-    """Plant a world, rate it, select in it, and hold the choice against what was planted."""
+    """Plant a world, rate it, select in it, and compare the choice with the planted values."""
     world = plant(seed, n_candidates, gap)
     field = read_field(rate(world, n_items, seed), CONTRASTS)
     limits = {contrast.name: LIMIT for contrast in CONTRASTS}
@@ -138,7 +138,15 @@ def main() -> int:
     parser.add_argument("--gap", type=float, default=0.06)
     asked = parser.parse_args()
     table = Table(title=f"{asked.worlds} worlds, {asked.candidates} configurations")
-    for name in ("items", "gap", "best selected [95 %]", "nobody", "planted", "naive", "held out"):
+    for name in (
+        "items",
+        "gap",
+        "best selected [95 %]",
+        "none selected",
+        "planted",
+        "naive",
+        "held out",
+    ):
         table.add_column(name, justify="right")
     share = 0.0
     for n_items in sorted({asked.items // 4, asked.items // 2, asked.items}):

@@ -46,11 +46,11 @@ SERVER_DEATHS = (0.35, 0.7)
 FLAT = 0.05
 """The share by which memory may differ between the first third and the last."""
 WARM_STUDIES = 3
-"""What a process needs before its memory means anything: everything imported, pools filled."""
+"""Warm-up of a process before its memory is measured: everything imported, pools filled."""
 
 
 class Fate(TypedDict):
-    """What became of a study: how often it was run, and why more than once."""
+    """History of a study: how often it was run, and the reasons for repeats."""
 
     runs: int
     faults: list[str]
@@ -58,7 +58,7 @@ class Fate(TypedDict):
 
 
 def study(number: int, url: str, rate: float) -> Study:
-    """Return one of many studies of equal size; all their prompts are different."""
+    """One of many studies of equal size; all their prompts are different."""
     model = {"model": "http/acme/rater", "base_url": url, "concurrency": CONCURRENCY, "timeout": 3}
     return read_study(
         {
@@ -109,7 +109,7 @@ def _finish(asked: Study, folder: Path, number: int) -> Fate:
 
 @dataclass
 class Soak:
-    """What is killed when, and what was seen meanwhile."""
+    """Schedule of kills, and the observations between them."""
 
     folder: Path
     server: Process
@@ -124,7 +124,7 @@ class Soak:
 
     @property
     def server_deaths(self) -> tuple[float, ...]:
-        """Return when the server dies: once only where outages would be most of the time."""
+        """Times at which the server dies: only once if outages would be most of the time."""
         return SERVER_DEATHS if self.seconds > 10 * self.outage else SERVER_DEATHS[:1]
 
     def run(self) -> None:
@@ -177,13 +177,13 @@ class Soak:
                 yield number
 
     def steady(self) -> list[float]:
-        """Return the memory of the longest life, once it is warm."""
+        """The memory of the longest life, once it is warm."""
         life = max(self.memory, key=len)
         return [size for n_done, size in life if n_done >= life[0][0] + WARM_STUDIES]
 
 
 def _resident(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
+    """The resident memory of a process in MB."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -3,7 +3,7 @@
     python benchmarks/statistics_stage.py [--powers 4 5 6 7] [--groups 200]
 
 The library loop scores each group with scikit-learn and scipy, on the same arrays in the same run;
-all nine scores from grouped counts are held against each library call alone. Every size of the
+all nine scores from grouped counts are compared with each library call alone. Every size of the
 curve gets a process of its own, so that its peak memory is its own: `before` is the peak with the
 decisions in memory and nothing measured yet. (The file is not called `statistics`: it would hide
 that module of Python from every script beside it.)
@@ -72,7 +72,7 @@ class Race:
 
 @dataclass(frozen=True)
 class Point:
-    """What one size of the curve took, in seconds and GiB."""
+    """Cost of one size of the curve, in seconds and GiB."""
 
     n_decisions: int
     n_rows: int
@@ -145,7 +145,7 @@ def _loop(score: Score, gold: Ranks, predicted: Ranks) -> list[float]:
 
 
 def _best(work: Callable[[], T], times: int = 3) -> tuple[float, T]:
-    """Return the least CPU seconds of a few runs, which a busy machine distorts less than wall."""
+    """The least CPU seconds of a few runs, which a busy machine distorts less than wall."""
     seconds = []
     for _ in range(times):
         start = time.process_time()
@@ -180,7 +180,7 @@ def point(n: int) -> Point:
 
 
 def _peak() -> float:
-    """Return the most memory this process ever held, in GiB."""
+    """The most memory this process ever held, in GiB."""
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size / (2**30 if sys.platform == "darwin" else 2**20)
 
@@ -215,7 +215,7 @@ def race_goals(found: Sequence[Race]) -> list[Goal]:
 
 
 def curve_goals(points: Sequence[Point]) -> list[Goal]:
-    """Return how the cost of a decision grows at most from one size to the next; 1 is linear."""
+    """Largest growth of the cost of a decision from one size to the next; 1 is linear."""
     each = [at.cpu / at.n_decisions for at in points]
     steps = [more / less for less, more in pairwise(each)]
     what = (

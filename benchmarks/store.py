@@ -29,7 +29,7 @@ from flipmeter.types import Head, Reply, Request, Script, Usage
 N_HEADS = 700
 """Replies behind one head: seven views of a hundred seeds in the largest study."""
 PAYLOAD = "SELECT sum(payload) FROM dbstat WHERE name IN ('texts', 'replies')"
-"""What the rows themselves take, as SQLite counts it."""
+"""Bytes of the rows themselves, as SQLite counts them."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def fill(store: Store, start: int, end: int, batch: int, characters: int) -> flo
 
 
 def making(n: int, batch: int) -> float:
-    """How many requests and replies this process makes in a second, without storing any."""
+    """Requests and replies per second of this process, without storing any."""
     begun = time.process_time()
     for first in range(0, n, batch):
         for k in range(first, first + batch):

@@ -30,7 +30,7 @@ Ask = Callable[[list[Question], str, Path], tools.Ran]
 
 
 def study(base_url: str, connections: int, n_items: int) -> Study:
-    """Return a study on the bundled reviews with all probes, each view asked twice."""
+    """A study on the bundled reviews with all probes, each view asked twice."""
     model = {"model": "http/mock", "base_url": base_url, "concurrency": connections}
     return read_study(
         {
@@ -66,7 +66,7 @@ def peers(base_url: str, connections: int, n_items: int) -> list[Cost]:
 
 
 def _whole(name: str, ask: Ask, asked: list[Question], base_url: str) -> Cost:
-    """Return what a command took: its own wall clock, and the CPU seconds of a child."""
+    """Cost of a command: its own wall clock, and the CPU seconds of a child."""
     named = [replace(one, id=str(number)) for number, one in enumerate(asked)]
     with tempfile.TemporaryDirectory() as folder:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

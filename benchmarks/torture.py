@@ -51,7 +51,7 @@ TESTS = Path(__file__).parents[1] / "tests"
 CONCURRENCY = 16
 LATENCY = 0.02
 TIMEOUT = 60
-"""Seconds; far more than an answer takes on a busy machine: who asks again pays again."""
+"""Seconds; far more than an answer takes on a busy machine: a second request is paid for again."""
 FAULTS = 0.05
 MANY_FAULTS = 0.52
 INCOMPLETE = 4
@@ -64,7 +64,7 @@ CLEAN: dict[tuple[int, int], Rows] = {}
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """Size of each ordeal."""
 
     n_items: int
     n_seeds: int
@@ -86,7 +86,7 @@ SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False)
 
 @dataclass
 class Outcome:
-    """What one ordeal came to; None is a number that it does not have."""
+    """Result of one ordeal; None for a number that it does not have."""
 
     name: str
     signals: int = 0
@@ -230,7 +230,7 @@ class Ordeal:
         return time.monotonic() > self.end
 
     def finish(self, *folders: str) -> None:
-        """Run to the end; hold the ledger against the store, the tables against a clean run."""
+        """Run to the end; compare ledger and store, and the tables with a clean run's."""
         for out in folders or ("run",):
             while not self.is_late:
                 code = self.start(out).wait()
@@ -295,7 +295,7 @@ def drained(ordeal: Ordeal, n: int) -> None:
 
 
 def killed(ordeal: Ordeal, n: int) -> None:
-    """Kill one process again and again: lost is at most what was under way."""
+    """Kill one process again and again: lost are at most the open requests."""
     while not ordeal.is_over(n):
         code = -signal.SIGKILL
         while code and not ordeal.is_over(n):
@@ -429,7 +429,7 @@ DAMAGES: tuple[Damage, ...] = (cut, flip, blank, scramble, remove)
 
 
 def damaged(ordeal: Ordeal, n: int) -> None:
-    """Damage copies of a store and a folder: a refusal by name, or the very same table."""
+    """Damage copies of a store and a folder: a refusal by name, or the same table."""
     ordeal.finish()
     expected = table(Run(ordeal.folder / "run"))
     counts: Counter[str] = Counter()

@@ -2,9 +2,9 @@
 
     python benchmarks/viewer.py [--decisions 1000000] [--keep FOLDER]
 
-The run folder is as `flipmeter run` writes it, but nobody was asked: six raters, one dataset of
+The run folder is as `flipmeter run` writes it, but no model was asked: six raters, one dataset of
 made up texts, all views, real items and real prompts; answers are drawn from seeded arrays, a
-seventh of them beside what was answered first, one in a hundred a fault. Beside it: reading the
+seventh of them different from the first answer, one in a hundred a fault. Beside it: reading the
 whole file of decisions in a process of its own. Processor seconds are those of the server alone:
 on a busy machine they tell more than the seconds on the wall.
 """
@@ -19,7 +19,7 @@ import subprocess  # the server and the reader are programs
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +53,7 @@ from flipmeter.types import Condition, Script
 
 N_RATERS, N_CLASSES, N_VIEWS = 6, 5, 7
 MOVED, UNREAD = 1 / 7, 1 / 100
-WORDS = "the plot is thin but the acting holds it up and nobody in the room was bored for long "
+WORDS = "the plot is thin but the acting holds it up and no one in the room was bored for long "
 READ = (
     "import sys, time, polars as pl; start, cpu = time.perf_counter(), time.process_time(); "
     "pl.read_parquet(sys.argv[1]); "
@@ -92,33 +92,9 @@ def make_run(folder: Path, n_decisions: int) -> int:
     """Write a run folder of about so many decisions; return how many there are."""
     folder.mkdir(parents=True, exist_ok=True)
     study = make_study(folder, n_decisions // N_RATERS // N_VIEWS)
-    rng = np.random.default_rng(0)
-    digests: dict[tuple[str, int], list[str]] = {}
-    items, shown = ItemTable(), []
-    first: dict[str, np.ndarray] = {}
-    tables = []
-    grid = conditions(study)
-    for condition in grid:
-        where = (condition.view.name, condition.view.repeat)
-        if where not in digests:
-            scripts = scripts_of(condition)
-            digests[where] = [script.digest[:16] for script in scripts]
-            shown.append(prompt_table(scripts))
-        base = first.setdefault(condition.rater.name, np.zeros(0, dtype=np.int64))
-        ranks, is_unread = draw(rng, condition, base)
-        if not len(base):
-            first[condition.rater.name] = ranks
-        tables.append(decision_rows(condition, ranks, is_unread, digests[where]))
-    decisions = pl.concat(tables)
+    grid, items = conditions(study), ItemTable()
     items.add_grid(grid)
     recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
-    written = {
-        ITEMS: items.table(),
-        CONDITIONS: condition_table(grid),
-        PROMPTS: pl.concat(shown).unique("digest", maintain_order=True),
-        CALLS: call_rows(decisions),
-        DECISIONS: decisions,
-    }
     facts = {
         "flipmeter": "benchmark",
         "contrasts": [asdict(contrast) for contrast in study.contrasts],
@@ -127,11 +103,44 @@ def make_run(folder: Path, n_decisions: int) -> int:
         "models": {},
         "reproducible": [],
     }
-    writers = {STUDY: lambda path: path.write_text(recipe, encoding="utf-8")} | {
-        name: table.write_parquet for name, table in written.items()
-    }
-    commit(folder, folder / "new", writers, study=study.name, state="complete", facts=facts)
-    return len(decisions)
+    with tempfile.TemporaryDirectory() as near:
+        n_rows = write_conditions(grid, Path(near))
+        writers = {
+            STUDY: lambda path: path.write_text(recipe, encoding="utf-8"),
+            ITEMS: items.table().write_parquet,
+            CONDITIONS: condition_table(grid).write_parquet,
+        } | {
+            name: pl.scan_parquet(f"{near}/{name}-*.parquet").sink_parquet
+            for name in (PROMPTS, CALLS, DECISIONS)
+        }
+        commit(folder, folder / "new", writers, study=study.name, state="complete", facts=facts)
+    return n_rows
+
+
+def write_conditions(grid: Sequence[Condition], folder: Path) -> int:
+    """Write the rows of one condition after the other; return how many decisions there are."""
+    rng = np.random.default_rng(0)
+    digests: dict[tuple[str, int], list[str]] = {}
+    heads: set[str] = set()
+    first: dict[str, np.ndarray] = {}
+    n_rows = 0
+    for number, condition in enumerate(grid):
+        where = (condition.view.name, condition.view.repeat)
+        if where not in digests:
+            scripts = scripts_of(condition)
+            digests[where] = [script.digest[:16] for script in scripts]
+            shown = prompt_table(scripts).filter(~pl.col("digest").is_in(list(heads)))
+            heads |= {*shown.filter(head="")["digest"]}
+            shown.write_parquet(folder / f"{PROMPTS}-{number:04}.parquet")
+        base = first.setdefault(condition.rater.name, np.zeros(0, dtype=np.int64))
+        ranks, is_unread = draw(rng, condition, base)
+        if not len(base):
+            first[condition.rater.name] = ranks
+        decisions = decision_rows(condition, ranks, is_unread, digests[where])
+        decisions.write_parquet(folder / f"{DECISIONS}-{number:04}.parquet")
+        call_rows(decisions, n_rows).write_parquet(folder / f"{CALLS}-{number:04}.parquet")
+        n_rows += len(decisions)
+    return n_rows
 
 
 def scripts_of(condition: Condition) -> list[Script]:
@@ -189,14 +198,14 @@ def decision_rows(
     )
 
 
-def call_rows(decisions: pl.DataFrame) -> pl.DataFrame:
-    """Return a call for every decision; its key is a number that nothing is stored under."""
+def call_rows(decisions: pl.DataFrame, start: int) -> pl.DataFrame:
+    """A call for every decision; its key is a number that nothing is stored under."""
     known = decisions.select(
         *("rater", "dataset", "level", "seed", "view", "repeat", "item"),
         role=pl.lit("test"),
         asked_view=pl.col("view"),
         part=pl.lit(""),
-        key=pl.int_range(pl.len()).hash(0).cast(pl.String).str.pad_start(64, "0"),
+        key=pl.int_range(start, start + pl.len()).hash(0).cast(pl.String).str.pad_start(64, "0"),
         prompt=pl.col("prompt"),
         reply=pl.col("slot").cast(pl.String),
         finish=pl.lit("stop"),
@@ -214,7 +223,7 @@ def call_rows(decisions: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Took:
-    """What something took."""
+    """Seconds and memory of a step."""
 
     what: str
     seconds: float
@@ -223,7 +232,7 @@ class Took:
 
 
 def peak(status: str) -> float:
-    """Return the most memory that a process had, in MiB, from its status file."""
+    """The most memory that a process had, in MiB, from its status file."""
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) / 1024 if found else 0.0
 
@@ -236,7 +245,7 @@ def read_whole(path: Path) -> Took:
 
 
 def cpu_of(pid: int) -> float:
-    """Return the processor seconds of a process so far, without those of its children."""
+    """The processor seconds of a process so far, without those of its children."""
     parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,7 +1,7 @@
 """Hooks of the documentation site: pages from the repository's root, links, and the gallery.
 
 README.md, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md are pages of the site. A link to a file of
-the repository that is no page keeps its text. The gallery holds real reports of small studies, run
+the repository that is not a page keeps its text. The gallery has real reports of small studies, run
 by the build.
 """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from flipmeter.cli import main
 from flipmeter.cli.list import REGISTRIES
 from flipmeter.decide import open_pipeline
+from flipmeter.model import Store, learn_reproducible
 from flipmeter.prompt import factors
-from flipmeter.types import Item, Scale, Task
+from flipmeter.types import Item, Model, Scale, Task
 
 # A machine that is shared is slow at times: no test may fail for that.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,6 +54,20 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(registry, "_packages", dict(registry._packages))
     yield
     open_pipeline.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def self_tested(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+    """Write stores that know the outcome of the embedded engine's self-test, which is run once."""
+    tested = tmp_path_factory.mktemp("tested") / "replies.sqlite"
+    with Store(tested) as store:
+        asyncio.run(learn_reproducible(Model("local/smollm2-135m"), store))
+
+    def write(path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tested, path)
+
+    return write
 
 
 @pytest.fixture

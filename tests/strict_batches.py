@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.parser import BytesParser
 from email.policy import HTTP
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 
 import strict_vendors
@@ -282,13 +281,6 @@ def batches(kind: str, key: str) -> Iterator[Batches]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with strict_vendors.listening(Handler) as address:
+        known.url = f"{address}/v1"
         yield known
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

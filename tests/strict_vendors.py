@@ -71,12 +71,18 @@ def vendor(answer: Callable[[str, Mapping[str, str], dict[str, Any]], Answer]) -
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known.url = f"http://127.0.0.1:{server.server_port}"
+    with listening(Handler) as known.url:
+        yield known
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on this machine, and give the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
-        yield known
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

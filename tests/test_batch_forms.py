@@ -205,7 +205,7 @@ def test_a_form_that_nobody_knows_is_named(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
     manifest["files"][0]["form"] = "acme"
     (tmp_path / "b" / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(Problem, match="no batch form 'acme'"):
+    with pytest.raises(Problem, match="no batch format 'acme'"):
         forms_in(tmp_path / "b")
 
 

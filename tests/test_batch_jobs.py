@@ -224,7 +224,7 @@ def _foreign(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     [
         (_twice, "answered twice and differently"),
         (_unknown, "not in this batch"),
-        (_foreign, "in the form of Gemini's batches"),
+        (_foreign, "has the format of Gemini's batches"),
         (lambda rows: [*rows, "a text"], "not a JSON object"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_manifest_names_no_file_outside_its_folder(server: Batches, folder: Pa
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["files"][0]["name"] = "../../etc/passwd"
     (folder / MANIFEST).write_text(json.dumps(manifest))
-    with pytest.raises(Problem, match="not a file of its folder"):
+    with pytest.raises(Problem, match="not in its folder"):
         wait_for(submit(folder))
 
 

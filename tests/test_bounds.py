@@ -18,7 +18,7 @@ import pytest
 
 from bounded import bounded
 from conftest import Cli
-from flipmeter.base.files.footer import _unpacked
+from flipmeter.base.files.footer import _unpacked, check_parquet
 from flipmeter.bridge.logs import open_log
 from flipmeter.data.files import load_file
 from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
@@ -28,11 +28,13 @@ from flipmeter.model.prices import read_prices
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
 from flipmeter.prompt.template import Listed, Template
+from flipmeter.run.record.received import check_table
 from flipmeter.run.tables.predictions import read_predictions
 from flipmeter.ship.card import EstimateEntry, read_card
 from flipmeter.ship.gate import read_gate
 from flipmeter.study.file import read_study
 from flipmeter.types import Extract, Item, Label, Problem, Scale, Task
+from report_runs import simulated
 
 Write = Callable[[str, str], Path]
 
@@ -178,7 +180,7 @@ def test_more_classes_than_the_scale_has_are_refused(cli: Cli) -> None:
 
 
 def test_an_interval_the_wrong_way_round_is_refused() -> None:
-    with pytest.raises(Problem, match="order them"):
+    with pytest.raises(Problem, match="must be in order"):
         EstimateEntry(value=0.5, low=0.6, high=0.4)
 
 
@@ -358,6 +360,21 @@ def test_a_parquet_file_that_unpacks_to_far_more_is_refused(kind: str, tmp_path:
     assert path.stat().st_size < 2_000_000
     with bounded(), pytest.raises(Problem, match=r"t\.parquet.*unpack"):
         load_file(path, scale=["low", "high"])
+
+
+def test_decisions_of_many_raters_on_shared_prompts_are_read(tmp_path: Path) -> None:
+    """They compress far better than a table of texts: 30 raters, 36 levels and ten items."""
+    one = simulated(tmp_path / "run", test_size=3, probes=["label_order"]).decisions.head(1)
+    n, chance = 200_000, np.random.default_rng(0)
+    rows = pl.concat([one] * n).with_columns(
+        rank=pl.Series(chance.integers(1, 6, n)).cast(one["rank"].dtype),
+        item=pl.Series(chance.integers(0, 500, n)).cast(pl.String),
+    )
+    path = tmp_path / "decisions.parquet"
+    rows.write_parquet(path)
+    assert check_table(path) == path
+    with pytest.raises(Problem, match="unpack"):
+        check_parquet(path)
 
 
 def test_what_a_parquet_file_unpacks_to_is_read_from_its_footer(tmp_path: Path) -> None:

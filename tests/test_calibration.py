@@ -62,13 +62,13 @@ NATURAL, REVERSED = Positions((1, 2, 3, 4, 5)), Positions((5, 4, 3, 2, 1))
 @pytest.mark.parametrize("address", ["sim/first-slot?strength=2", "sim/last-slot?noise=0.4"])
 def test_a_planted_flip_rate_is_inside_its_interval_about_95_times_in_100(address: str) -> None:
     planted = predict_flip_rate(sim_spec(address), 5, NATURAL, REVERSED)
-    n_draws, inside = 120, 0
+    n_draws, inside = 60, 0
     for draw in range(n_draws):
         frame = decisions_of(address, draw, n_items=100, names=["label_order"])
         row = measure(frame, CONTRASTS).filter(metric="P1", policy="complete").to_dicts()[0]
         inside += row["low"] <= planted <= row["high"]
-    # 95 % of 120 is 114, with a standard error of 2.4: four of them either way.
-    assert inside >= 104
+    # 95 % of 60 is 57, with a standard error of 1.7: four of them either way.
+    assert inside >= 50
 
 
 def test_the_planted_noise_is_read_back_as_noise_not_as_a_flip() -> None:

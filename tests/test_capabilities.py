@@ -474,7 +474,7 @@ def test_a_local_engine_refuses_what_it_has_not() -> None:
         {"models": [{"model": "local/smollm2-135m", **LOW}], "datasets": ["reviews"]}
     )
     grid = conditions(study)
-    with Store() as store, pytest.raises(Problem, match="does not take its control of reasoning"):
+    with Store() as store, pytest.raises(Problem, match="does not accept its control of reasoning"):
         adapted(grid, recall(grid, store))
 
 

@@ -286,7 +286,7 @@ def test_nothing_kept_and_nothing_broken_is_inconclusive(run: Run) -> None:
             {"dataset": "revews", "faults": 0.1},
             "no dataset matches 'revews'; did you mean 'reviews'",
         ),
-        ({"level": "shots=*", "faults": 0.1}, "nothing is at the level 'shots=*'; known: ''"),
+        ({"level": "shots=*", "faults": 0.1}, "no condition has the level 'shots=*'; known: ''"),
         ({"view": "bse", "faults": 0.1}, "no view matches 'bse'; did you mean 'base'"),
         ({"rules": [{"rater": "*"}]}, "a rule has no limits"),
         ({}, "it has no limits"),
@@ -351,7 +351,7 @@ def test_drift_has_limits_of_its_own_and_usual_ones(run: Run) -> None:
 def test_other_data_under_the_same_name_is_not_paired(run: Run, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run.folder, tmp_path / "other"))
     reference = changed(other, {"datasets": {"reviews": {"digest": "0" * 64}}})
-    with pytest.raises(Problem, match="'reviews' is not the same data"):
+    with pytest.raises(Problem, match="'reviews' differs between"):
         check(run, reference=reference)
 
 

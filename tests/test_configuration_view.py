@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flipmeter.report.findings import Findings
-from flipmeter.report.page import CHART, asset, render_page
+from flipmeter.report.page import CHART, asset, configurations, render_page
 from flipmeter.report.page.configurations import configuration_views
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import gather
@@ -46,6 +46,18 @@ def data_of(found: Findings) -> dict[str, Any]:
     (view,), _ = configuration_views(found)
     content: dict[str, Any] = json.loads(view.data)
     return content
+
+
+def test_a_picture_of_many_keeps_some_of_the_front_and_some_of_the_others(
+    found: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = data_of(found)["points"]
+    monkeypatch.setattr(configurations, "MOST_ROWS", 2)
+    some = data_of(found)["points"]
+    assert [point["isFront"] for point in some] == [True, False]
+    assert some[0] == every[0]
+    (view,), _ = configuration_views(found)
+    assert view.title.endswith("on the Pareto front; the picture shows 2 of them")
 
 
 def test_the_front_of_the_page_is_that_of_select(found: Findings, selection: Selection) -> None:

@@ -232,7 +232,12 @@ def test_a_confirmation_that_is_not_whole_confirms_nothing(
 @pytest.mark.parametrize(
     ("change", "n_items", "says"),
     [
-        ({}, 600, r"has 297 items with a class that the choice did not see .* take --items 29\d"),
+        (
+            {},
+            600,
+            r"has 297 labelled items that were not used for the selection .* use "
+            r"--items 29\d",
+        ),
         ({}, 0, "at least 1 item"),
         ({"selected": None}, 30, "does not say what it was selected on"),
         ({"average": ["label_order"]}, 30, "averages over label_order"),

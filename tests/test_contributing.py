@@ -36,18 +36,21 @@ USES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "Debiaser": ("debiasers", "first_slot", {"pipeline": "pointwise+first_slot"}),
     "Pipeline": ("pipelines", "parrot", {"pipeline": "parrot"}),
     "Aspect": ("aspects", "sizes", {}),
+    "Metric": ("metrics", "within_one", {}),
     "Report section": ("sections", "per_rater", {}),
     "Gate limit": ("limits", "far", {}),
 }
 """By kind: where the snippet's part is listed, its name, and how a study uses it."""
 AFTERWARDS = {
     "Aspect": ("measure", "runs/snippet", "--show", "sizes"),
+    "Metric": ("measure", "runs/snippet", "--show", "scores"),
     "Report section": ("measure", "runs/snippet"),
     "Gate limit": ("check", "runs/snippet", "--gate", "gate.yaml"),
 }
 """By kind: what is done with the run, where a study alone does not use the part."""
 SHOWN = {
     "Aspect": "items compared",
+    "Metric": "within one class",
     "Report section": "Decisions by rater",
     "Gate limit": "far < 99.0 %",
 }

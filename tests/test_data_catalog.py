@@ -237,7 +237,7 @@ def test_llmbar_is_read_as_its_repository_has_it(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[", "not valid JSON"),
-        ("{}", "does not hold a list of pairs"),
+        ("{}", "does not contain a list of pairs"),
         ('[{"input": "x", "output_1": "a", "output_2": 3, "label": 1}]', "pair 1: 'output_2' is 3"),
         ('[{"input": "x", "output_1": "a", "output_2": "b", "label": 0}]', "label 0 is not 1 or 2"),
     ],

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.data import load, load_file
+from flipmeter.data.tables import read_table
 from flipmeter.types import Dataset, Problem, Scale, Task
 
 LEVELS = ["low", "medium", "high"]
@@ -226,10 +227,10 @@ BAD_FILES = {
     "json": ('{"text": "a", "label": "low"}\n{"text": \n', "t.jsonl", "row 2: malformed JSON"),
     "json list": ('{"text": "a", "label": "low"}\n[1]\n', "t.jsonl", "row 2: a JSON list"),
     "json only bad": ("{\n{\n", "t.jsonl", "row 1: malformed JSON"),
-    "json number": ('{"text": 5, "label": "low"}', "t.ndjson", "holds 5 (int); it must be text"),
+    "json number": ('{"text": 5, "label": "low"}', "t.ndjson", "contains 5 (int); it must be text"),
     "json null": ('{"text": null, "label": "low"}', "t.jsonl", "row 1: the field 'text' is empty"),
     "surrogate": ('{"text": "a\\ud83d", "label": 1}', "t.jsonl", "half a surrogate pair"),
-    "json nul": ('{"text": "a\\u0000", "label": 1}', "t.jsonl", "holds a NUL"),
+    "json nul": ('{"text": "a\\u0000", "label": 1}', "t.jsonl", "contains a NUL"),
     "json true": ('{"text": "a", "label": true}', "t.jsonl", "the label True is not on the scale"),
     "not parquet": ("PAR1 not really", "t.parquet", "is not a readable Parquet file"),
 }
@@ -311,10 +312,10 @@ def test_a_file_with_no_good_row_is_an_error_even_when_dropping(write: Write) ->
         ({"scale": "low"}, "the scale is 'low'; list the classes"),
         ({"scale": ["low", "Low "]}, "more than once"),
         ({"scale": [False, True]}, "YAML reads no, yes, on and off"),
-        ({"scale": ["low", None]}, "the scale holds None"),
+        ({"scale": ["low", None]}, "the scale contains None"),
         ({"on_bad": "skip"}, "on_bad is 'skip'; known: error, drop"),
         ({"task": {"titel": "x"}}, "a task has no 'titel'; did you mean 'title'?"),
-        ({"task": {"noun": 5}}, "task: noun is 5; give it a text"),
+        ({"task": {"noun": 5}}, "task: noun is 5; it must be text"),
         ({"task": Task(Scale(("a", "b")))}, "the task is about ['a', 'b'], the scale is"),
     ],
 )
@@ -370,3 +371,21 @@ def test_a_bad_description_of_a_dataset_is_an_error(spec: Any, message: str) -> 
 def test_a_dataset_is_loaded_already(write: Write) -> None:
     dataset = load_file(write(GOOD), scale=LEVELS)
     assert load(dataset) is dataset
+
+
+def test_a_damaged_page_of_a_parquet_file_is_a_message(tmp_path: Path) -> None:
+    texts = {
+        "text": ["a", "b", "c", None],
+        "label": [1, 2, 3, 4],
+        "marks": [[0.1], [0.3], None, []],
+    }
+    path = tmp_path / "texts.parquet"
+    pl.DataFrame(texts).write_parquet(path)
+    good, n_refused = path.read_bytes(), 0
+    for place in range(4, 260):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 64]) + good[place + 1 :])
+        try:
+            read_table(path)
+        except Problem as problem:
+            n_refused += str(path) in str(problem)
+    assert n_refused > 50

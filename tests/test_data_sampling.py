@@ -179,7 +179,7 @@ def test_a_class_with_too_few_test_items_is_named_with_the_largest_size_that_wor
 def test_items_set_aside_are_part_of_the_message() -> None:
     with pytest.raises(Problem, match=r"has 6 items to test \(5 more are set aside for demonstra"):
         sample(dataset([11, 50, 50]), test_size=60, seed=0)
-    with pytest.raises(Problem, match=r"has 66 items to test and 45 set aside .* take 66 or fewer"):
+    with pytest.raises(Problem, match=r"has 66 items to test and 45 set aside .* use 66 or fewer"):
         sample(dataset([11, 50, 50]), test_size=70, seed=0, balance="proportional")
 
 

@@ -16,7 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.decide import NULL_TEXTS, average_probabilities, average_ranks, choose, median_ranks
+from flipmeter.decide import (
+    NULL_TEXTS,
+    average_probabilities,
+    average_ranks,
+    choose,
+    debiasers,
+    median_ranks,
+)
 from flipmeter.decide.aggregators.kemeny import central_ranking
 from flipmeter.decide.debiasers import averaging, priors
 from flipmeter.decide.debiasers.calibraeval import fit_fair_map, loss_and_gradient
@@ -32,6 +39,7 @@ from flipmeter.decide.debiasers.priors import (
     pseudo_texts,
 )
 from flipmeter.decide.spaces import by_class, by_slot, ranks_at, rotations, slots_of
+from flipmeter.registry import OURS
 from flipmeter.types import Problem, View
 
 Floats = npt.NDArray[np.float64]
@@ -260,7 +268,15 @@ CORRECTIONS: dict[str, tuple[Callable[[int], Orders], Correction]] = {
     "average of two": (mirrored, _average),
     "average of rotations": (rotations, _average),
 }
+BY_ANOTHER_NAME = {"pride": "pride_odd", "domain_context": "contextual"}
+"""Debiasers whose formula is that of another, on other texts or in another mode."""
 correction = pytest.mark.parametrize("name", CORRECTIONS)
+
+
+def test_every_built_in_debiaser_is_sorted_into_the_laws() -> None:
+    ours = [name for name in debiasers if debiasers.package(name) == OURS]
+    unsorted = [name for name in ours if BY_ANOTHER_NAME.get(name, name) not in CORRECTIONS]
+    assert not unsorted, f"sort into CORRECTIONS in {Path(__file__).name}: {unsorted}"
 
 
 @correction
@@ -577,7 +593,7 @@ EVEN = np.full((2, 2, 3), 1 / 3)
         (lambda: by_class([[0.5, 0.5]], [1, 1]), "each rank 1 to 2 once"),
         (lambda: by_class([[0.5, 0.5]], [0, 1]), "each rank 1 to 2 once"),
         (lambda: by_class(EVEN, [[1, 2, 3]] * 4), "one per view"),
-        (lambda: ranks_at([3], [1, 2]), "slots hold 3"),
+        (lambda: ranks_at([3], [1, 2]), "slots contain 3"),
         (lambda: ranks_at([1], 1), "an order has 0 slots"),
         (lambda: slots_of([1], 1), "each rank"),
         (lambda: by_class([[0.5, 0.5], [1.0]], [1, 2]), "equally many for every item"),

@@ -25,7 +25,9 @@ from flipmeter.measure.inference.blocks import Row
 from flipmeter.measure.inference.conclude import verdicts
 from flipmeter.model import Store
 from flipmeter.parse import parse
+from flipmeter.probe import contrasts_of
 from flipmeter.report.page import render_page
+from flipmeter.report.sentences import lean_text
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.run.record.received import check_table
@@ -587,3 +589,11 @@ def test_mixed_studies_keep_both_kinds_apart(write: Write, tmp_path: Path) -> No
     assert by_dataset == ["reviews"]
     assert "essays" not in run.verdicts.filter(contrast="P1", status="measured")["dataset"]
     assert render_page(gather(run))
+
+
+def test_scores_that_drift_within_the_tolerance_have_no_flips_to_count() -> None:
+    (contrast, *_) = contrasts_of(["placement"])
+    row = {"leans": "down", "moved_up": 0, "moved_down": 0, "reason": "", "decimal": True}
+    assert lean_text(row, contrast) == "drifts towards the lower scores, within the tolerance"
+    flipped = lean_text({**row, "moved_down": 3}, contrast)
+    assert flipped == "mostly towards the lower scores (3 of 3)"

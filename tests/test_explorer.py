@@ -22,13 +22,13 @@ from changed_runs import changed
 from flipmeter.data.files import load_file
 from flipmeter.measure.inference.slices import exchange_p, slice_rates
 from flipmeter.measure.statistics.formulas import holm
+from flipmeter.report.page.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
 from flipmeter.report.page.texts import compare
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.item_columns import GOLD, LENGTH, item_columns
+from flipmeter.run.results.item_grid import ORDERS, PAGE, ItemGrid, Sought
 from flipmeter.types import Problem, Scale, Span
 from flipmeter.view.flip_pages import Flips, Wanted
-from flipmeter.view.item_pages import ORDERS, PAGE, ItemGrid, Sought
-from flipmeter.view.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
 from read_html import Page
 from report_runs import HOSTILE, hostile, simulated
 from test_view import Answer, naive_flips, served, unread
@@ -154,7 +154,7 @@ def test_a_search_finds_texts_and_ids_whatever_their_capitals(look: Look, grid: 
         assert key[1] in shown_items(html)
         assert 0 < len(shown_items(html)) < PAGE
     _, html = look("/run/several/items?q=(%5B")
-    assert "No item fits all of these filters." in Page(html).text
+    assert "No item matches all filters." in Page(html).text
 
 
 def test_flips_are_searched_as_items_are(look: Look, grid: ItemGrid) -> None:
@@ -163,7 +163,7 @@ def test_flips_are_searched_as_items_are(look: Look, grid: ItemGrid) -> None:
     assert set(flips.page(Wanted())["item"]) == {key[1]}
     assert sum(one.n for one in flips.filters(Wanted())[0].options) == flips.n(Wanted())
     _, html = look(f"/run/several/flips?{urlencode({'q': about['text']})}")
-    assert f"{flips.n(Wanted())} flips that fit" in Page(html).text
+    assert f"{flips.n(Wanted())} flips that match" in Page(html).text
 
 
 @pytest.mark.parametrize(
@@ -171,10 +171,10 @@ def test_flips_are_searched_as_items_are(look: Look, grid: ItemGrid) -> None:
     [
         ("items?order=up", "no order 'up'; known: distance, study, item, length"),
         ("items?show=most", "no show 'most'; known: flipped, agreed, unread"),
-        ("items?page=0", "page '0' is not a number from 1 on"),
-        ("items?page=%D9%A1", "is not a number from 1 on"),
+        ("items?page=0", "page '0' is not a whole number, 1 or more"),
+        ("items?page=%D9%A1", "is not a whole number, 1 or more"),
         ("items?by=colour&slice=red", "no column 'colour' to slice by; known: gold class, length"),
-        ("item?dataset=reviews", "the address of an item needs item"),
+        ("item?dataset=reviews", "the URL of an item needs item"),
         ("item?dataset=reviews&item=x", "no item 'x' of 'reviews' under these conditions"),
     ],
 )
@@ -296,7 +296,7 @@ def test_a_slice_filters_the_grid(look: Look, grid: ItemGrid) -> None:
     own = columns.of(GOLD).filter(slice="neutral")
     _, html = look("/run/several/items?by=gold+class&slice=neutral")
     assert set(shown_items(html)) == set(own["item"])
-    assert f"{len(own)} items that fit" in Page(html).text
+    assert f"{len(own)} items that match" in Page(html).text
 
 
 # pictures of classes
@@ -309,6 +309,12 @@ def test_a_class_shows_by_its_own_number_not_by_its_place() -> None:
     assert [words.sign(rank) for rank in (1, 2)] == ["1", "2"]
     scores = DrawnClasses(Scale((), span=Span(0, 1)), Span(0, 1).n_ranks)
     assert scores.sign(Span(0, 1).rank(0.25)) == "0.25"
+
+
+def test_a_legend_names_what_a_chip_does_not_say() -> None:
+    scores, words = DrawnClasses(Scale(("0", "1")), 2), DrawnClasses(Scale(("low", "high")), 2)
+    assert [name for _, name in scores.legend] == ["", "", "no class"]
+    assert [name for _, name in words.legend] == ["low", "high", "no class"]
 
 
 def test_shades_run_from_the_lowest_class_to_the_highest() -> None:
@@ -369,7 +375,7 @@ def test_a_run_without_texts_shows_its_items_by_id(runs: Path, tmp_path: Path) -
     )
     assert status == 200
     assert f"item {shown_items(html)[0]}" in Page(html).text
-    assert "The run holds no text of it." in Page(own).text
+    assert "The run has no text of this item." in Page(own).text
 
 
 # slices
@@ -470,11 +476,11 @@ def test_the_page_of_slices_leads_to_the_items_of_each(sliced: Run) -> None:
     link = next(str(a["href"]) for a in page.all("a") if "slice=de" in (a.get("href") or ""))
     ((_, html),) = served(root, link)
     n = len(item_columns(sliced).of("language").filter(slice="de"))
-    assert f"{n} items that fit" in Page(html).text
+    assert f"{n} items that match" in Page(html).text
     for address, told in (
         ("by=nothing", "no column 'nothing' to slice by; known: gold class, length, language"),
-        ("contrast=P9", "No pair of answers fits."),
-        ("rater=nobody", "No pair of answers fits."),
+        ("contrast=P9", "No pair of answers matches."),
+        ("rater=nobody", "No pair of answers matches."),
     ):
         ((status, html),) = served(root, f"/run/planted/slices?{address}")
         assert told in Page(html).text

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 import yaml
 
+from flipmeter.cli.asking import resumable
 from flipmeter.model import Ledger, Store
 from flipmeter.model.engine.pool import PERSISTENCE
 from flipmeter.run.perform import perform
@@ -34,6 +35,7 @@ from misbehaving import (
     Rule,
     Server,
     answer,
+    breaks_off,
     chaos,
     client,
     fails,
@@ -492,3 +494,43 @@ def test_another_key_finds_the_same_replies(
         monkeypatch.setenv("HTTP_API_KEY", "sk-another-one")
         performed(study_at(server.url), tmp_path, ledger)
     assert (ledger.stored, ledger.asked) == (140, 0)
+
+
+# What may be billed twice
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(
+    ("fault", "is_billed"),
+    [(breaks_off, True), (says(b""), True), (says({"choices": []}), True), (fails(503), False)],
+    ids=["broken off", "empty", "no choice", "refused"],
+)
+def test_answers_that_cannot_be_read_are_counted_and_refusals_are_not(
+    tmp_path: Path, fault: Behaviour, *, is_billed: bool
+) -> None:
+    ledger, sick = Ledger(), set[int]()
+
+    def once(body: Any) -> Behaviour:
+        number = receipt(body)
+        if number % 5 or number in sick:
+            return rates(body)
+        sick.add(number)
+        return fault
+
+    with serving(once) as server:
+        performed(study_at(server.url), tmp_path, ledger)
+    assert sick
+    assert ledger.unheard == (len(sick) if is_billed else 0)
+    assert ledger.failed == 0
+
+
+def test_a_command_warns_of_requests_that_may_be_billed_twice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ledger = Ledger()
+    with resumable(ledger, tmp_path / "replies.sqlite"):
+        ledger.unheard = 1234
+    assert "1,234 requests were sent without a readable answer" in capsys.readouterr().err
+    with resumable(Ledger(), tmp_path / "replies.sqlite"):
+        pass
+    assert not capsys.readouterr().err

@@ -107,5 +107,6 @@ def test_the_verb_ends_with_the_code_of_a_run_that_is_not_whole(
     assert cli("try", silent, "--trust")[0] == 4
     assert cli("run", silent, "--trust")[0] == 4
     assert cli("run", silent, "--trust", "--anyway")[0] == 0
-    _, out, _ = cli("try", silent, "--trust", "--json", "--limit", "1")
+    code, out, _ = cli("try", silent, "--trust", "--json", "--limit", "1")
+    assert code == 4, "two replies without a label are enough for a person who looks"
     assert {row["class"] for row in json.loads(out)["replies"]} == {"unparsed"}

@@ -16,7 +16,7 @@ import pytest
 from conftest import Cli
 from flipmeter.measure import headlines, worst_first
 from flipmeter.report.findings import Findings
-from flipmeter.report.headline import plain
+from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
 from flipmeter.report.page.markup import MOST_ROWS
 from flipmeter.report.page.matrix import matrix_grid
@@ -217,6 +217,24 @@ def test_colour_means_better_or_worse_and_no_effect_is_faint(
     assert cell.kind.split()[1] == kind
 
 
+def test_what_is_stable_by_itself_and_not_counted_is_named(several: Run) -> None:
+    words = pl.DataFrame(
+        {
+            "rater": ["ann", "ben", "cat"],
+            "word": ["stable", "stable", "flips"],
+            "word_among": ["stable", "inconclusive", "flips"],
+            "alone": pl.Series([[], [], []], dtype=pl.List(pl.String)),
+        }
+    )
+    lines = Headline.of(words, several.verdicts.clear(), several.contrasts, ()).lines
+    told = [plain(line) for line in lines]
+    assert told == [
+        "1 of 3 raters is stable; 1 flips, 1 is inconclusive.",
+        "Not counted as stable: ben, which is stable by its own test but not after Holm's "
+        "correction over all 3.",
+    ]
+
+
 # What to do next
 
 
@@ -252,6 +270,56 @@ def test_the_number_of_items_is_what_the_core_says_would_settle_half(
     half = needed[(len(needed) - 1) // 2]
     assert f"--set test_size={half} " in found.next_steps[0].command
     assert f"{half:,} instead of 60" in found.next_steps[0].text
+
+
+def small_data(tmp_path: Path, n: int, **keys: Any) -> dict[str, Any]:
+    """A study of a file with so many rows, of which all are rated."""
+    lines = [f"note {k} of the day,{'low' if k % 2 else 'high'},{k // 4}" for k in range(n)]
+    (tmp_path / "small.csv").write_text("body,severity,ticket\n" + "\n".join(lines) + "\n")
+    dataset = {"file": str(tmp_path / "small.csv"), "text": "body", "label": "severity"}
+    return {
+        "models": ["sim/honest?noise=0.6"],
+        "datasets": [{**dataset, "scale": ["low", "high"], **keys}],
+        "base": {"shots": 0},
+        "probes": ["label_order"],
+        "test_size": n,
+    }
+
+
+def test_no_more_items_are_suggested_than_the_data_has(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", **small_data(tmp_path, 40))
+    (needed,) = run.verdicts.filter(word="inconclusive")["n_needed"]
+    assert needed > 40
+    told = f"small has 40 items to test, and {needed} instead of 40 would settle it"
+    assert f"Add rows to the data: {told} (power 80 %)." in findings(run).next_steps[0].text
+
+
+def test_items_are_counted_where_several_are_one_cluster(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", **small_data(tmp_path, 40, cluster="ticket"))
+    (row,) = run.verdicts.filter(word="inconclusive").to_dicts()
+    assert row["n_clusters"] == 10
+    assert f"{4 * row['n_needed']} instead of 40" in findings(run).next_steps[0].text
+
+
+def test_a_choice_is_confirmed_on_items_that_the_data_has(cli: Cli, tmp_path: Path) -> None:
+    for n_rated, told in ((40, "add rows"), (30, "--items 10")):
+        study = small_data(tmp_path, 40) | {"test_size": n_rated}
+        run = simulated(tmp_path / str(n_rated), **study)
+        _, out, _ = cli("select", str(run.folder), "--out", "card.yaml")
+        assert told in out
+
+
+def test_a_rater_that_never_answered_is_to_be_asked_again(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "down.py").write_text("def rate(question):\n    raise RuntimeError('down')\n")
+    study = small_data(tmp_path, 20) | {"models": ["python/down.py:rate"], "name": "down"}
+    (tmp_path / "study.yaml").write_text(str(study), encoding="utf-8")
+    code, out, _ = cli("run", "study.yaml", "--out", "run", "--trust")
+    assert code == 4
+    assert "cannot be judged when the label list is reversed: no pair was answered" in out
+    assert "no answered pair" in out
+    assert "could not be read" not in out
+    assert "1 of 1 verdicts have no answered pair: retry the failed requests." in out
+    assert "repeats=2" not in out
 
 
 def test_a_rater_that_flips_alone_is_told_to_compare(tmp_path: Path) -> None:

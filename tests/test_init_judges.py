@@ -133,3 +133,47 @@ def test_a_draft_tells_to_try_before_it_is_run(write: Write, cli: Cli) -> None:
     path = write("tickets.csv", "text,severity\n" + "\n".join(rows) + "\n")
     assert cli("init", "tickets.csv")[0] == 0
     assert "flipmeter try tickets.yaml" in path.with_suffix(".yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("columns", "labels", "probe"),
+    [
+        (("ours", "theirs"), "ours|theirs|tie", "pair_order"),
+        (("rome", "oslo", "lima"), "lima|rome|oslo", "option_order"),
+    ],
+)
+def test_columns_that_the_labels_name_are_compared(
+    write: Write, cli: Cli, tmp_path: Path, columns: tuple[str, ...], labels: str, probe: str
+) -> None:
+    kinds = labels.split("|")
+    rows = [
+        ",".join([f"What is {k}?", *(f"{c} says {k} here" for c in columns), kinds[k % len(kinds)]])
+        for k in range(24)
+    ]
+    header = ",".join(["question", *columns, "verdict"])
+    write("named.csv", "\n".join([header, *rows]) + "\n")
+    for more in ([], ["--text", "question"]):
+        code, _, err = cli("init", "named.csv", "--force", *more)
+        assert code == 0, err
+        study = read_study(tmp_path / "named.yaml")
+        assert study.probes == [probe]
+        (dataset,) = study.load()
+        assert dataset.task.places is not None
+        assert dataset.task.places.fields == columns
+        assert all(item.gold for item in dataset.test)
+
+
+def test_a_range_of_scores_becomes_a_study_of_decimals(
+    write: Write, cli: Cli, tmp_path: Path
+) -> None:
+    rows = [f"Essay number {k} is about the sea,{k % 21 / 2}" for k in range(60)]
+    write("essays.csv", "essay,score\n" + "\n".join(rows) + "\n")
+    code, _, err = cli("init", "essays.csv", "--label", "score")
+    assert code == 2
+    assert "pass the range of scores (--scale 0..10)" in err
+    assert cli("init", "essays.csv", "--scale", "0..10")[0] == 0
+    study = read_study(tmp_path / "essays.yaml")
+    assert study.probes == ["demo_order", "placement"]
+    (dataset,) = study.load()
+    assert dataset.task.scale.span is not None
+    assert {one.view.name for one in conditions(study)} >= {"base", "ascending", "after"}

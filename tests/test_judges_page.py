@@ -84,7 +84,21 @@ def test_raw_replies_of_real_judges_are_read_as_published(shared_data: Path) -> 
         pytest.skip("LLMBar's replies are not here; name their folder in FLIPMETER_DATA")
     bench = runpy.run_path(str(ROOT / "benchmarks" / "llmbar.py"))
     found = list(bench["readings"](folder))
-    same = sum(published == read for _, published, read in found)
     assert len(found) == 4680
-    assert same / len(found) >= 0.99
-    assert all(bench["reason"](*one) for one in found if one[1] != one[2])
+    assert all(published == read for _, published, read in found)
+
+
+@pytest.mark.shared
+def test_what_real_judges_say_is_published_but_for_known_reasons(shared_data: Path) -> None:
+    folder = shared_data / "llmbar"
+    if not (folder / "replies.jsonl").is_file():
+        pytest.skip("LLMBar's replies are not here; name their folder in FLIPMETER_DATA")
+    bench = runpy.run_path(str(ROOT / "benchmarks" / "llmbar.py"))
+    found = list(bench["readings"](folder, bench["PLAIN"]))
+    apart = [
+        bench["reason"](told, published) for told, published, read in found if published != read
+    ]
+    assert len(apart) < 0.013 * len(found)
+    against = sum(why.startswith("never calls the published output better") for why in apart)
+    assert against == 51
+    assert len(apart) - against < 0.002 * len(found)

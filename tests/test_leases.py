@@ -281,7 +281,7 @@ def test_a_run_says_whom_it_waits_for(tmp_path: Path, monkeypatch: pytest.Monkey
     asyncio.run(run())
     assert told == [
         f"1 request is being asked by {this_process()}; waiting for it (if that process hangs, "
-        "end it)"
+        "stop it)"
     ]
 
 

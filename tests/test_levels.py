@@ -147,6 +147,48 @@ def test_a_package_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     assert "No module named 'nowhere_to_be_found'" in words
 
 
+BROKEN = """
+from flipmeter.model import Family, backends
+from flipmeter.prompt import LabelFormat, label_formats
+
+
+def gone(*given):
+    raise KeyError("gone")
+
+
+class Silent:
+    concurrency, is_reproducible, identity = 1, True, "silent@1"
+    ask = gone
+
+    async def close(self): ...
+
+
+class Silence(Family):
+    about = "never answers"
+
+    def open(self, model, world, progress):
+        return Silent()
+
+
+backends.add("silent", Silence())
+label_formats.add("broken", LabelFormat(gone))
+"""
+
+
+@pytest.mark.parametrize("part", ["base.label_format=broken", "models=[silent/x]"])
+def test_a_part_that_fails_is_named_with_its_package_and_line(tmp_path: Path, part: str) -> None:
+    main = "from flipmeter.cli import main; import sys; sys.argv[0] = 'flipmeter'; main()"
+    study = "{models: [sim/honest], datasets: [reviews], test_size: 10, probes: [label_order]}"
+    (tmp_path / "study.yaml").write_text(study)
+    words = ["run", str(tmp_path / "study.yaml"), "--set", part, "--out", str(tmp_path / "run")]
+    store = ["--store", str(tmp_path / "replies.sqlite")]
+    ran = python(package(tmp_path, BROKEN), "-c", main, *words, *store)
+    assert ran.returncode == 2
+    assert "the plug-in 'my-levels' failed: KeyError: 'gone'" in " ".join(ran.stderr.split())
+    assert "my_levels.py, line 7); fix or uninstall it" in " ".join(ran.stderr.split())
+    assert "Traceback" not in ran.stderr
+
+
 def test_a_name_is_taken_once() -> None:
     registry: Registry[str] = Registry("tone")
     registry.add("soft", "quietly")

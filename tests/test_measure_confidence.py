@@ -113,7 +113,7 @@ def test_too_few_calibration_items_give_every_class() -> None:
         (lambda: margins([0.5, 0.5]), "items x classes"),
         (lambda: entropies([[0.5, 0.6]]), "add up to 1"),
         (lambda: flips_by_confidence([True], [np.nan]), "needs a confidence"),
-        (lambda: agreement([0], [[1, 2]], 2), "gold holds 0"),
+        (lambda: agreement([0], [[1, 2]], 2), "gold contains 0"),
     ],
 )
 def test_a_wrong_question_gets_a_clear_answer(ask: Callable[[], object], says: str) -> None:

@@ -193,8 +193,8 @@ def test_no_tokens_are_no_number() -> None:
         (lambda: flip_rate([], []), "empty"),
         (lambda: flip_rate([1, 2], [1]), "a has 2, b has 1"),
         (lambda: flip_rate([[1, 2]], [[1, 2]]), "one value per item"),
-        (lambda: flip_rate([1, -1], [1, 1]), "holds -1"),
-        (lambda: flip_rate([1, 6], [1, 1], n_classes=5), "holds 6, but the scale has 5"),
+        (lambda: flip_rate([1, -1], [1, 1]), "contains -1"),
+        (lambda: flip_rate([1, 6], [1, 1], n_classes=5), "contains 6, but the scale has 5"),
         (lambda: flip_rate([1, math.nan], [1, 1]), "never NaN"),
         (lambda: flip_rate(["1", "2"], [1, 1]), "whole numbers"),
         (lambda: flip_rate([1], [1], "stict"), "did you mean 'strict'"),  # type: ignore[arg-type]

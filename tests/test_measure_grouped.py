@@ -189,7 +189,7 @@ def noise_rows(group: Alone, mode: Mode) -> Iterator[Row]:
             note = silent_noise(len(both), complete, sum(map(ne, first, second)))
             if group.is_called:
                 moved = sum(a != b for a, b in zip(first, second, strict=True))
-                called = f"called reproducible, but {moved} of {len(both)} repeated items differ"
+                called = f"declared reproducible, but {moved} of {len(both)} repeated items differ"
                 note = called if moved else f"0 by construction ({len(both)} items repeated)"
             rate = replace(plain, note=joined(note, plain.note))
             yield row(rate, "noise" if view == "base" else f"noise:{view}", "", policy)

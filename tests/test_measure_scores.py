@@ -189,8 +189,8 @@ def test_all_groups_are_scored_as_each_alone() -> None:
     ("ask", "says"),
     [
         (lambda: performance([1, 0], [1, 1], 2), "no gold class"),
-        (lambda: performance([1, 3], [1, 1], 2), "gold holds 3"),
-        (lambda: performance([1, 2], [1, 3], 2), "predicted holds 3"),
+        (lambda: performance([1, 3], [1, 1], 2), "gold contains 3"),
+        (lambda: performance([1, 2], [1, 3], 2), "predicted contains 3"),
         (lambda: performance([1, 2], [1], 2), "gold has 2, predicted has 1"),
         (lambda: performance([], [], 2), "empty"),
         (lambda: performance([1], [1], 1), "at least two classes"),

@@ -203,7 +203,7 @@ def test_a_users_costs_are_gold_by_given() -> None:
     ("ask", "says"),
     [
         (lambda: severity([[1, 2]], 1), "at least two classes"),
-        (lambda: worst_case([0, 1], [[1, 2], [1, 1]], 2), "gold holds 0"),
+        (lambda: worst_case([0, 1], [[1, 2], [1, 1]], 2), "gold contains 0"),
         (lambda: worst_case([1], [[1, 2]], 2, costs=[[1]]), "2 x 2"),
         (lambda: chi_square([1, 2], [1, 0]), "above 0"),
     ],

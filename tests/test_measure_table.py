@@ -228,7 +228,7 @@ def test_a_rater_that_is_not_reproducible_after_all_is_held_to_its_repeats() -> 
     views: Views = {"base": [1] * 6, "base#1": [1, 2] + [None] * 4, "reversed": [2, 1, 2, 2, 2, 1]}
     table = measure(decisions(views), [P1], reproducible={"r"})
     noise = one(table, metric="noise", policy="complete")
-    assert "called reproducible, but 1 of 2 repeated items differ" in noise["note"]
+    assert "declared reproducible, but 1 of 2 repeated items differ" in noise["note"]
     test = one(table, metric="mcnemar_p", policy="strict")
     assert (test["b"], test["c"], test["n"]) == (1, 1, 2)
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+import flipmeter as fm
 from conftest import Cli
 from flipmeter.model import Engine, RayBackend, Store, ray_cluster
 from flipmeter.model.backends import llama
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.ray import Delivered, Holder, Mistake
-from flipmeter.model.names import concurrency_of
+from flipmeter.model.names import concurrency_of, identity_of
 from flipmeter.study.entries import ModelEntry
 from flipmeter.types import Actors, Head, Message, Model, Problem, Reply, Request, Script
 
@@ -184,3 +185,21 @@ def test_a_cluster_that_is_out_of_reach_ends_the_run(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(Problem, match=r"cannot be reached any more .*not connected.*are stored"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["serve", "serve/", "pool/a", "actor/a/b/c", "actor//b"])
+def test_a_name_on_ray_is_serve_or_actor_with_one_or_two_names(name: str) -> None:
+    with pytest.raises(Problem, match=r"write ray/serve/APP"):
+        identity_of(Model(f"ray/{name}"))
+
+
+def test_a_named_engine_needs_a_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(Problem, match=r"ray/actor/a is on a cluster; name it with --on"):
+        fm.Study(models=["ray/actor/a"], datasets=["reviews"], test_size=5).run(tmp_path / "run")
+
+
+def test_a_named_engine_has_one_option() -> None:
+    assert identity_of(Model("ray/serve/a", options={"method": "rate"})) == "ray/serve/a by rate"
+    with pytest.raises(Problem, match="takes no option 'device'; known: method"):
+        identity_of(Model("ray/serve/a", options={"device": 1}))

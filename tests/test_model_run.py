@@ -530,7 +530,7 @@ def test_a_short_pause_does_not_end_a_long_one() -> None:
 def test_a_pause_beyond_all_patience_ends_the_run() -> None:
     with pytest.raises(Problem) as caught:
         starts(Scripted(Retry("daily limit", after=86_400)), 1)
-    assert "daily limit; the endpoint asks for a pause of 86400 s" in str(caught.value)
+    assert "daily limit; the endpoint requests a pause of 86400 s" in str(caught.value)
 
 
 def test_a_pause_over_http_is_not_shorter_than_told() -> None:

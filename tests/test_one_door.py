@@ -6,6 +6,7 @@ import importlib
 import json
 import pkgutil
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -28,13 +29,16 @@ from flipmeter.measure import (
     Limit,
     gate_limits,
     hold_limits,
+    measure,
     measure_aspects,
 )
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.estimates.scores import SCORES
+from flipmeter.measure.estimates.scored import NOT_COVERED
+from flipmeter.measure.estimates.scores import SCORES, scores
+from flipmeter.measure.panel.checked import Floats, ratio
 from flipmeter.measure.panel.groups import estimates
 from flipmeter.measure.panel.panel import Panel
-from flipmeter.metrics import Metric, metrics
+from flipmeter.metrics import Metric, added_scores, metrics, scored_by
 from flipmeter.model import backends
 from flipmeter.model.endpoints import Provider
 from flipmeter.model.names import params_for
@@ -45,6 +49,7 @@ from flipmeter.report import Findings, Section, sections
 from flipmeter.ship.gate import read_gate
 from flipmeter.types import Contrast, Decoding, Mode, Model, Problem, View
 from test_measure_aspects import CONTRASTS, FRAME
+from test_measure_certainty import sure
 
 STUDY: dict[str, Any] = {
     "name": "door",
@@ -63,6 +68,7 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("mistral", "groq", "together"), "vendor"),
         "azure": "vendor without an address",
         "litellm": "router",
+        "ray": "held by a cluster",
         **dict.fromkeys(("vllm", "ollama", "http"), "server"),
         "sim": "simulated",
         "python": "user code",
@@ -90,6 +96,28 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("matrix", "confidence"), "of any run"),
         **dict.fromkeys(("pairs", "systems"), "of judges"),
         "certainty": "of probabilities",
+    },
+    "metrics": {
+        **dict.fromkeys(("accuracy", "macro_f1", "macro_f1_present"), "share"),
+        **dict.fromkeys(("parse_failure", "faults", "flips", "across", "within"), "share"),
+        **dict.fromkeys(("up", "down", "primacy", "recency"), "share"),
+        **dict.fromkeys(("right_to_wrong", "wrong_to_right", "wrong_to_wrong"), "share"),
+        **dict.fromkeys(("distance", "disagreement", "far", "polar", "slot_distance"), "share"),
+        **dict.fromkeys(("recall_sd", "first_share", "consistency", "accuracy_both"), "share"),
+        **dict.fromkeys(("robust_accuracy", "worst_accuracy", "expected_accuracy"), "share"),
+        **dict.fromkeys(("spread", "coverage", "selective_accuracy", "set_coverage"), "share"),
+        **dict.fromkeys(("slot", "recall", "ties", "win_rate", "margin", "entropy"), "share"),
+        **dict.fromkeys(("excess", "preference", "net", "slot_excess"), "difference of shares"),
+        **dict.fromkeys(("bowker", "stuart_maxwell", "wilcoxon", "slot_test"), "p-value"),
+        **dict.fromkeys(("first_test", "margin_trend", "entropy_trend"), "p-value"),
+        **dict.fromkeys(("pearson", "spearman", "kendall_tau_b", "kappa", "qwk"), "coefficient"),
+        **dict.fromkeys(("alpha", "margin_rho", "entropy_rho"), "coefficient"),
+        **dict.fromkeys(("mae", "mae_normalised", "signal_ratio", "entropy_deficit"), "amount"),
+        **dict.fromkeys(("cramers_v", "cost", "instability_cost", "abstention_area"), "amount"),
+        **dict.fromkeys(("difference", "set_size"), "amount"),
+        **dict.fromkeys(("excess_ordinal", "shift", "slot_bias"), "signed amount"),
+        **dict.fromkeys(("semantic_bias", "order_effect", "strength"), "signed amount"),
+        "rank": "whole number",
     },
     "limits": {
         **dict.fromkeys(("flips", "excess", "noise"), "of contrasts"),
@@ -288,8 +316,67 @@ def test_an_aspect_of_judges_is_empty_for_a_rater_of_single_items(name: str) -> 
     assert measure_aspects(FRAME, CONTRASTS, [name])[name].is_empty()
 
 
+RANGES = {
+    "share": (0.0, 1.0),
+    "difference of shares": (-1.0, 1.0),
+    "p-value": (0.0, 1.0),
+    "coefficient": (-1.0, 1.0),
+    "amount": (0.0, np.inf),
+    "signed amount": (-np.inf, np.inf),
+    "whole number": (1.0, np.inf),
+}
+IN_PERCENT = ("share", "difference of shares", "p-value")
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, list[float]]:
+    """The values of every metric on simulated raters, by its name."""
+    tables = [
+        measure(FRAME, CONTRASTS),
+        *measure_aspects(FRAME, CONTRASTS, [*ASPECTS]).values(),
+        *measure_aspects(sure(60, 1), [CONTRASTS[0]], ["certainty"]).values(),
+    ]
+    values: dict[str, list[float]] = defaultdict(list)
+    for table in tables:
+        for name, value in table.select("metric", "value").drop_nulls().iter_rows():
+            values[name.partition(":")[0]].append(value)
+    return values
+
+
+@pytest.mark.parametrize("name", [*SORTED["metrics"]])
+def test_the_values_of_a_metric_lie_in_the_range_of_its_kind(
+    measured: dict[str, list[float]], name: str
+) -> None:
+    kind = SORTED["metrics"][name]
+    low, high = RANGES[kind]
+    assert all(low - 1e-12 <= value <= high + 1e-12 for value in measured.get(name, []))
+    assert metrics[name].is_share == (kind in IN_PERCENT)
+    assert metrics[name].is_whole == (kind == "whole number")
+
+
+def test_nearly_every_metric_is_measured_on_the_simulated_raters(
+    measured: dict[str, list[float]],
+) -> None:
+    """The rest is of judges, decimal scores and tables of predictions, which have their tests."""
+    assert len([name for name in SORTED["metrics"] if measured.get(name)]) >= 45
+
+
 def test_every_score_has_words() -> None:
     assert [name for name in SCORES if name not in metrics] == []
+
+
+def score_of(name: str, tables: Floats) -> Floats:
+    return scored_by(name, tables[..., 1:]) if name in added_scores() else scores(tables)[name]
+
+
+@pytest.mark.parametrize("name", [*SCORES, *added_scores()])
+def test_a_score_of_many_tables_is_that_of_each_and_undefined_without_answers(name: str) -> None:
+    drawn = np.random.default_rng(3).integers(0, 9, (6, 4, 5)).astype(np.float64)
+    drawn[2, :, 1:] = 0  # nothing was read
+    found = score_of(name, drawn)
+    alone = [score_of(name, table) for table in drawn]
+    np.testing.assert_allclose(found, alone)
+    assert np.isnan(found[2]) == (name != "parse_failure")
 
 
 @pytest.mark.usefixtures("door")
@@ -309,6 +396,64 @@ def test_an_aspect_of_a_plug_in_is_measured_and_shown(cli: Cli, tmp_path: Path) 
     assert "How many items are there?" in out
     assert re.search(r"items asked +│ +12", out)
     assert "How many items are there?" in cli("list", "aspects")[1]
+
+
+def within_one(tables: Floats) -> Floats:
+    """Share of answers at most one class off."""
+    classes = np.arange(tables.shape[-1])
+    is_near = np.abs(classes[:, None] - classes) <= 1
+    return ratio((tables * is_near).sum(axis=(-2, -1)), tables.sum(axis=(-2, -1)))
+
+
+WITHIN_ONE = Metric("within one class", needs_order=True, is_better_high=True, score=within_one)
+
+
+@pytest.mark.usefixtures("door")
+def test_a_score_of_a_plug_in_is_measured_in_every_view_and_shown(cli: Cli, tmp_path: Path) -> None:
+    metrics.add("within_one", WITHIN_ONE)
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    assert cli("run", "study.json")[0] == 0
+    assert "within one class" in cli("measure", "runs/door", "--show", "scores")[1]
+    rows = json.loads(cli("measure", "runs/door", "--show", "scores", "--json")[1])["scores"]
+    own = [row for row in rows if row["metric"] == "within_one"]
+    assert [row["view"] for row in own] == ["base", "reversed"]
+    assert {row["note"] for row in own} == {NOT_COVERED}
+    assert all(0 <= row["value"] <= 1 and row["low"] is None for row in own)
+    assert cli("report", "runs/door", "--out", "r.html")[0] == 0
+    assert "within one class" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert re.search(r"within_one +within one class", cli("list", "metrics")[1])
+
+
+@pytest.mark.usefixtures("door")
+def test_a_score_of_a_plug_in_is_that_of_the_readable_answers_of_each_group() -> None:
+    metrics.add("within_one", WITHIN_ONE)
+    for key, own in FRAME.filter(repeat=0).group_by("rater", "dataset", "view"):
+        found = measure(FRAME, []).filter(metric="within_one", view=key[2])
+        (value,) = found.filter(rater=key[0], dataset=key[1])["value"]
+        read = own.filter(pl.col("rank") > 0)
+        assert value == pytest.approx(((read["rank"] - read["gold"]).abs() <= 1).mean())
+
+
+@pytest.mark.usefixtures("door")
+def test_a_score_that_needs_an_order_has_no_value_where_classes_have_none() -> None:
+    metrics.add("within_one", WITHIN_ONE)
+    nominal = FRAME.with_columns(nominal=pl.lit(value=True))
+    assert "within_one" not in [*measure(nominal, [])["metric"]]
+
+
+@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize(
+    ("score", "says"),
+    [
+        (lambda tables: tables[None]["gone"], "the metric 'mine' failed: IndexError"),
+        (lambda tables: tables, "the metric 'mine' has the shape .*; expected one number a table"),
+    ],
+    ids=["raises", "shape"],
+)
+def test_a_score_that_fails_is_named(score: Any, says: str) -> None:
+    metrics.add("mine", Metric("mine", score=score))
+    with pytest.raises(Problem, match=says):
+        measure(FRAME, [])
 
 
 # --- gate limits --------------------------------------------------------------------------------
@@ -358,6 +503,14 @@ def test_a_share_of_a_plug_in_is_below_1() -> None:
     gate_limits.add("low", GateLimit("the largest share in the two lowest classes", LOW))
     with pytest.raises(Problem, match="low is 3; a share is below 1"):
         read_gate({"low": 3})
+
+
+@pytest.mark.usefixtures("door")
+def test_a_limit_that_fails_is_named() -> None:
+    gate_limits.add("lost", GateLimit("a column that no decision has", pl.col("nowhere") > 1))
+    limits = {("r", "five", ""): [Limit("lost", "base", 0.5)]}
+    with pytest.raises(Problem, match=r"the gate limit 'lost' failed: ColumnNotFoundError"):
+        hold_limits(FRAME, (), limits)
 
 
 # --- report sections ----------------------------------------------------------------------------

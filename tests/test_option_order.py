@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from io import StringIO
 from pathlib import Path
 from random import Random
@@ -26,6 +27,7 @@ from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.gather import differences, flips_of, gather
 from flipmeter.run.results.single_items import flipped_pair
 from flipmeter.run.results.summary import summary
+from flipmeter.ship.choices import findings
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Item, Problem, Prompt, Reply, Style
@@ -122,7 +124,7 @@ def test_a_row_whose_options_make_no_question_is_named(
     [
         (["a"], "two or more columns"),
         (["a", "x"], "has no column 'x'"),
-        ("question", "holds no list of 2 to 26 options"),
+        ("question", "contains no list of 2 to 26 options"),
     ],
 )
 def test_what_is_wrong_with_options_is_said(write: Write, options: Any, complaint: str) -> None:
@@ -215,17 +217,19 @@ def test_probabilities_follow_the_options(write: Write, tmp_path: Path) -> None:
         assert base == pytest.approx(rotated)
 
 
+CANDIDATES = {
+    "options": None,
+    "fields": {"a": "a", "b": "b", "c": "c"},
+    "exchange": ["a", "b", "c"],
+    "scale": {"nominal": ["a", "b", "c"]},
+}
+
+
 def test_candidates_are_rotated(write: Write, tmp_path: Path) -> None:
-    exchange = {
-        "options": None,
-        "fields": {"a": "a", "b": "b", "c": "c"},
-        "exchange": ["a", "b", "c"],
-        "scale": {"nominal": ["a", "b", "c"]},
-    }
     text = questions(90, sizes=(3,))
     models = ["sim/honest", "sim/first-answer?strength=3"]
     study = choosing(
-        write, text, dataset=exchange, probes=["candidate_order"], models=models, test_size=45
+        write, text, dataset=CANDIDATES, probes=["candidate_order"], models=models, test_size=45
     )
     (dataset,) = study.load()
     assert dataset.task.places is not None
@@ -249,6 +253,34 @@ def test_a_rotation_that_shows_the_same_is_no_further_agreement(
         (row,) = run.verdicts.iter_rows(named=True)
         found.append(row["value"])
     assert found == [1.0, 1.0]
+
+
+def test_an_average_over_all_rotations_is_stable_by_construction(
+    write: Write, tmp_path: Path
+) -> None:
+    models = ["sim/first-answer?strength=3"]
+    run = done(choosing(write, models=models, pipeline="orbit(places:rotations)"), tmp_path)
+    (row,) = run.verdicts.iter_rows(named=True)
+    assert (row["status"], row["word"]) == ("by construction", "stable")
+    assert row["reason"] == "0 by construction (average over places:rotations)"
+
+
+@pytest.mark.parametrize("label", ["answer", None])
+def test_an_option_chosen_elsewhere_is_not_an_option_that_moved(
+    write: Write, tmp_path: Path, label: str | None
+) -> None:
+    study = choosing(
+        write,
+        questions(90, sizes=(3,)),
+        models="sim/first-answer?strength=1&noise=1",
+        dataset={**CANDIDATES, "label": label},
+        probes=["candidate_order", "label_order"],
+    )
+    run = done(study, tmp_path)
+    assert run.verdicts.filter(contrast="P1")["value"][0] > 0
+    slots = aspects_of(run, ["slots"])["slots"]
+    assert slots.filter(metric="slot:1")["view"].to_list() == ["P7c", "P1"]
+    assert slots.filter(metric="cramers_v")["view"].to_list() == ["P7c"]
 
 
 # --- surfaces ----------------------------------------------------------------------------------
@@ -277,10 +309,21 @@ def test_probes_that_a_study_names_are_shown_as_not_applicable(
     assert "P2" in [contrast.name for contrast in found.contrasts]
 
 
+def test_the_first_screen_names_the_place_and_what_to_do_about_it(flipping: Any) -> None:
+    found = findings(flipping)
+    assert [line.split(":")[0] for line in found.preferred] == [
+        "sim/first-answer?place=3&noise=0.2 prefers place 1"
+    ]
+    assert found.preferred[0] in unescape(render_page(found))
+    (step,) = (step for step in found.next_steps if "vary=" in step.command)
+    assert "vary={pipeline: [orbit(places:rotations)]}" in step.command
+
+
 def test_the_table_of_flips_agrees_with_the_sentence(flipping: Any) -> None:
     console = Console(width=200, file=StringIO())
     console.print(*summary(flipping))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "--show verdicts,scores,tokens,slots" in shown
     row = next(line for line in shown.splitlines() if re.search("P7 +options change places", line))
     value = flipping.verdicts["value"].max()
     assert f"{100 * value:.1f} %" in row

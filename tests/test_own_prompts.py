@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flipmeter as fm
 from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.probe import expand, order_demos, probes
@@ -19,7 +20,7 @@ from flipmeter.prompt.pointwise import render
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.study.file import Study, read_study
-from flipmeter.study.grid import conditions
+from flipmeter.study.grid import conditions, unmoved_notes
 from flipmeter.types import Ask, Item, Message, Problem, Prompt, Reply, Scale, Style, Task, View
 
 Write = Callable[[str, str], Path]
@@ -253,14 +254,27 @@ def test_a_prompt_without_demonstrations_draws_none(write: Write) -> None:
     assert {condition.view.name for condition in grid} == {"base", "reversed"}
 
 
+def test_a_prompt_in_which_nothing_moves_is_told_before_and_after(
+    write: Write, tmp_path: Path
+) -> None:
+    write("bare.md", "From 1 to 5: {{ text }}")
+    study = study_with(write, prompt="bare.md")
+    (note,) = unmoved_notes(study, conditions(study))
+    assert note.startswith("sim/honest on reviews: its prompt shows nothing that the probes move")
+    assert not [*unmoved_notes(other := study_with(write, prompt="a.md"), conditions(other))]
+    with Store() as store:
+        run = perform(study, tmp_path / "run", store, anyway=True)
+    assert "could not be measured: no contrast has all of its views." in str(fm.Run(run.folder))
+
+
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
         ({"prompt": "none.md"}, "cannot read the prompt file"),
         ({"prompt": "empty.md"}, r"the prompt file empty\.md is empty"),
-        ({"prompt": 5}, "prompt is 5; name a prompt file"),
+        ({"prompt": 5}, "prompt is 5; use a prompt file"),
         ({"prompt": "a.md", "vary": {"mood": ["indicative"]}}, "'mood' is wording of the built-in"),
-        ({"prompt": "a.md", "pipeline": "pairwise"}, "'pairwise' asks in words of its own"),
+        ({"prompt": "a.md", "pipeline": "pairwise"}, "'pairwise' has its own wording"),
     ],
 )
 def test_a_study_says_what_is_wrong_with_its_prompt(

@@ -25,6 +25,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.run.rate import writer
 from flipmeter.ship.classify import Job, classify
+from flipmeter.ship.next_steps import next_steps
 from flipmeter.ship.select import card_of, select
 from flipmeter.study.draft import draft_study
 from flipmeter.study.file import Study, read_study
@@ -313,6 +314,14 @@ def test_an_honest_judge_is_right_in_both_orders(write: Write, tmp_path: Path) -
     assert shares["base"] == shares["swapped"] > 0.5
 
 
+def test_a_judge_that_flips_is_told_to_ask_in_both_orders(write: Write, tmp_path: Path) -> None:
+    run = done(judge(write, models=["sim/first-answer?strength=3", "sim/honest"]), tmp_path)
+    told = [step.command for step in next_steps(run)]
+    assert any("--set 'vary={pipeline: [pair+agree, pair+mean]}'" in one for one in told)
+    agreed = done(judge(write, models="sim/first-answer", pipeline="pair+agree"), tmp_path / "two")
+    assert not any("vary=" in step.command for step in next_steps(agreed))
+
+
 def test_the_first_answer_wins_where_a_judge_sees_no_difference(
     write: Write, tmp_path: Path
 ) -> None:
@@ -474,6 +483,8 @@ def test_a_selected_judge_labels_pairs(write: Write, tmp_path: Path, pipeline: s
         del one["text"]
     ahead, behind = clf.predict(pairs).tolist(), clf.predict(mirrored).tolist()
     assert behind == [{"a": "b", "b": "a", "tie": "tie"}[label] for label in ahead]
+    with pytest.raises(ValueError, match="the rater compares a, b; give a list of mappings"):
+        clf.predict(["Why?", "How?"])
 
 
 def test_no_file_is_labelled_with_half_a_pair(write: Write, tmp_path: Path) -> None:

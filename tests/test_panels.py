@@ -224,7 +224,7 @@ def test_a_plan_names_the_panel(write: Write, cli: Cli) -> None:
     )
     code, out, _ = cli("plan", "s.yaml")
     assert code == 0
-    assert "panel jury: majority of sim/honest, sim/noisy; asks nothing more" in " ".join(
+    assert "panel jury: majority of sim/honest, sim/noisy; sends no further requests" in " ".join(
         out.split()
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +300,11 @@ def test_a_wrong_word_is_named(cli: Cli, words: tuple[str, str], message: str) -
 
 
 @pytest.mark.real
-def test_the_embedded_model_is_answered_for_one_claim(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.xdist_group("llama")
+def test_the_embedded_model_is_answered_for_one_claim(
+    cli: Cli, tmp_path: Path, self_tested: Callable[[Path], None]
+) -> None:
+    self_tested(tmp_path / "replies.sqlite")
     words = ("--only", "words-raise-p1", "--limit", "2", "--json", "--out", str(tmp_path / "p"))
     code, out, err = cli("paper", *words, "--store", str(tmp_path / "replies.sqlite"))
     assert code == 0, err

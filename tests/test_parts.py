@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import flipmeter as fm
+from changed_runs import changed
 from flipmeter.measure import (
     ASPECTS,
     Panels,
@@ -20,6 +23,7 @@ from flipmeter.measure import (
 )
 from flipmeter.measure.panel import reading
 from flipmeter.run.record.generation import DECISIONS
+from flipmeter.run.results.changed_items import changed_items
 from flipmeter.types import Contrast
 
 TONES = {
@@ -48,7 +52,17 @@ STUDY = {
     "repeats": 2,
     "seeds": [0, 1],
     "base": {"shots": 1},
-    "vary": {"label_format": ["letter"]},
+    "vary": {"label_format": ["letter"], "mood": ["indicative"]},
+    "configs": {"both": {"label_format": "letter", "mood": "indicative"}},
+}
+GATE = {
+    "flips": 0.3,
+    "excess": 0.3,
+    "noise": 0.3,
+    "accuracy": 0.3,
+    "faults": 0.1,
+    "level": "*",
+    "drift": {"flips": 0.2, "accuracy": 0.2, "faults": 0.1},
 }
 
 
@@ -61,7 +75,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(study.run(where / "run", store=where / "replies.sqlite").folder)
 
 
-@pytest.fixture(params=[1, 1500])
+@pytest.fixture(scope="module")
+def other(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run with other answers to some items."""
+    where = tmp_path_factory.mktemp("other") / "run"
+    shutil.copytree(folder, where)
+    nth = pl.int_range(pl.len())
+    moved = pl.when(nth % 7 == 0).then(pl.col("rank") % 3 + 1).otherwise("rank")
+    changed(where, decisions=fm.Run(folder).decisions.with_columns(rank=moved))
+    return where
+
+
+READERS: dict[str, Callable[[fm.Run, fm.Run], pl.DataFrame]] = {
+    "residuals": lambda run, _: run.residuals(),
+    "transfer": lambda run, _: run.transfer("b"),
+    "forecasts": lambda run, _: run.forecasts(),
+    "effects": lambda run, _: run.effects(),
+    "flips": lambda run, _: run.flips,
+    "check": lambda run, other: run.check(GATE, other).claims,
+    "compare": lambda run, other: run.compare(other),
+    "changed items": lambda run, other: changed_items(run.source, other.source),
+    "select": lambda run, _: pl.DataFrame(
+        {
+            name: [str(getattr(one, name)) for one in run.select(dataset="reviews").standings]
+            for name in ("candidate", "score", "flips", "cost", "chance_on_front")
+        }
+    ),
+}
+
+
+@pytest.fixture(params=[1, 3000])
 def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(reading, "TOGETHER", request.param)
     return int(request.param)
@@ -91,6 +134,21 @@ def test_aspects_do_not_depend_on_how_decisions_are_read(
     folder: Path, whole: fm.Run, apart: int, name: str
 ) -> None:
     assert fm.Run(folder).aspects(name).equals(whole.aspects(name))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_reads_decisions_finds_the_same_in_parts(
+    folder: Path, other: Path, whole: fm.Run, apart: int, name: str
+) -> None:
+    run, before = fm.Run(folder), fm.Run(other)
+    found = READERS[name](run, before)
+    assert not run.source.parts.is_one
+    assert "decisions" not in vars(run.source) | vars(before.source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "TOGETHER", 10**6)
+        wanted = READERS[name](whole, fm.Run(other))
+    assert len(wanted)
+    assert_frame_equal(found, wanted, check_exact=True)
 
 
 def test_pages_do_not_depend_on_how_decisions_are_read(

@@ -160,7 +160,7 @@ def test_probabilities_are_taken_by_class(write: Write) -> None:
         ("item,label,gold\na,1,1\n", "no column 'condition'"),
         (
             "item,condition,label\na,x,1\na,x,2\n",
-            "row 3: 'a' has an answer under 'x' in row 2, already",
+            "row 3: 'a' already has an answer under 'x', in row 2",
         ),
         ("item,condition,label\na,x,low\na,y,high\n", "pass all classes, lowest first: --scale"),
         ("item,condition,label\na,x,1\nb,x,2\n", "every row has the condition 'x'"),
@@ -235,7 +235,7 @@ def test_the_report_of_a_table_shows_the_texts(write: Write, cli: Cli, tmp_path:
     assert cli("report", str(path))[0] == 0
     page = (tmp_path / "answers.html").read_text(encoding="utf-8")
     assert "Sentence number 3." in page
-    assert "a table of predictions holds no prompts" in page
+    assert "a table of predictions contains no prompts" in page
     assert cli("report", str(path), "-o", "answers.md")[0] == 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from flipmeter.api import STORE
 
 PAGE = (Path(__file__).parents[1] / "docs" / "raters.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -42,7 +43,11 @@ def test_the_page_has_an_example_of_everything() -> None:
 
 
 @pytest.mark.parametrize("words", EXAMPLES)
-def test_an_example_runs_as_it_stands(words: list[str], cli: Cli, tmp_path: Path) -> None:
+def test_an_example_runs_as_it_stands(
+    words: list[str], cli: Cli, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if "judge.yaml" in words:
+        request.getfixturevalue("self_tested")(tmp_path / STORE)
     for _, name, body in FENCE.findall(PAGE):
         if name:
             (tmp_path / name).write_text(body, encoding="utf-8")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from slow_raters import SlowRater, Trial, open_slowly
 from test_drain import RUN, late, start, study_in
 from test_drain import wait_for as wait_for_requests
 from test_faults import asked, receipts
+from test_pair_order import judge
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'flipmeter[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -105,6 +106,14 @@ def test_tables_are_those_of_a_run_on_one_machine(model: str, tmp_path: Path) ->
     assert_same(
         run_of(asked, tmp_path / "here"), run_of(asked, tmp_path / "there", on="ray"), but=()
     )
+
+
+@pytest.mark.usefixtures("cluster")
+def test_pairs_are_swapped_there_as_here(write: Callable[[str, str], Path], tmp_path: Path) -> None:
+    asked = judge(write, models=[{"model": "sim/first-answer?noise=0.3"}], test_size=9)
+    here, there = (run_of(asked, tmp_path / one, on=on) for one, on in (("a", None), ("b", "ray")))
+    assert_same(here, there)
+    assert set(here.decisions["view"]) == {"base", "swapped"}
 
 
 @pytest.mark.real
@@ -374,3 +383,84 @@ def test_a_signal_drains_a_run_whose_actors_ask_an_endpoint(
         said = run.communicate()[1]
         assert (run.returncode, "run the same command again" in said) == (4, True), said
         assert sorted(receipts(tmp_path)) == sorted(asked(server))
+
+
+# The head of a cluster
+
+
+def test_a_lost_head_costs_no_stored_reply_and_another_cluster_asks_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_API_KEY", KEY)
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
+    head = {"num_cpus": 2, "include_dashboard": False}
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        doomed = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+        run = start(tmp_path, *RUN, "--on", f"ray:{doomed.address}")
+        wait_for_requests(server, 60)
+        doomed.remove_node(doomed.head_node, allow_graceful=False)
+        said = run.communicate(timeout=300)[1]
+        assert run.returncode != 0, said
+        stored, n_asked = receipts(tmp_path), len(server.bodies)
+        assert stored
+        again = start(tmp_path, *RUN, "--on", "ray")
+        said = again.communicate(timeout=300)[1]
+        assert again.returncode == 0, said
+        later = asked(server)[n_asked:]
+        assert not set(stored) & set(later)
+        assert sorted(stored + later) == sorted(receipts(tmp_path))
+
+
+# Engines that the cluster holds already
+
+
+class StandIn:
+    """An engine as a user holds it: a chat body goes in, a response comes out."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    async def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.bodies.append(body)
+        said = {"role": "assistant", "content": str(1 + len(body["messages"][-1]["content"]) % 5)}
+        return {"model": "stand-in", "choices": [{"message": said, "finish_reason": "stop"}]}
+
+    async def refuse(self, body: dict[str, Any]) -> dict[str, Any]:
+        raise ValueError(f"no model {body['model']} here")
+
+    def asked(self) -> list[str]:
+        return [body["messages"][-1]["content"] for body in self.bodies]
+
+
+def named(model: str, **entry: Any) -> Study:
+    content = {"models": [{"model": model, **entry}], "datasets": ["reviews"], "test_size": 10}
+    return read_study({**content, "repeats": 1, "base": {"shots": 1}})
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_named_actor_is_asked_once_for_each_prompt(tmp_path: Path) -> None:
+    actor = ray.remote(num_cpus=0.1)(StandIn).options(name="engine", namespace="mine").remote()
+    run = run_of(named("ray/actor/mine/engine"), tmp_path, on="ray")
+    prompts = ray.get(actor.asked.remote())
+    assert set(run.decisions["fault"]) == {""}
+    assert set(run.calls["answered_by"]) == {"stand-in"}
+    assert len(prompts) == run.calls["key"].n_unique()
+    again = run_of(named("ray/actor/mine/engine"), tmp_path, on="ray")
+    assert ray.get(actor.asked.remote()) == prompts
+    assert_same(run, again)
+    ray.kill(actor)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_error_of_a_named_engine_is_told_and_an_unknown_name_is_a_problem(
+    tmp_path: Path,
+) -> None:
+    actor = ray.remote(num_cpus=0.1)(StandIn).options(name="stern", namespace="mine").remote()
+    with pytest.raises(Problem, match="no model actor/mine/stern here"):
+        run_of(
+            named("ray/actor/mine/stern", options={"method": "refuse"}), tmp_path / "a", on="ray"
+        )
+    with pytest.raises(Problem, match="the cluster has no actor 'mine/nobody'"):
+        run_of(named("ray/actor/mine/nobody"), tmp_path / "b", on="ray")
+    ray.kill(actor)

@@ -54,7 +54,7 @@ def test_the_table_shows_terms_levels_and_what_is_left() -> None:
     assert any(
         line.startswith("minimal × 1-shot  ") or "minimal × 1-shot" in line for line in lines
     )
-    assert any(line.startswith("left over") for line in lines)
+    assert any(line.startswith("residual") for line in lines)
     notes = "\n".join(effect_notes(table))
     assert "4 cells, 60 items" in notes
     assert "found Prompt clarity × Demo count" in notes

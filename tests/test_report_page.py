@@ -9,6 +9,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import polars as pl
 import pytest
@@ -28,8 +29,10 @@ from flipmeter.report.pairs import matrices, pair_up, slot_shares
 from flipmeter.report.sentences import short_percent, verdict_sentences
 from flipmeter.report.whole import report_latex, report_markdown
 from flipmeter.run.record.folder import Run
+from flipmeter.run.results import drawn_items
 from flipmeter.run.results.flipped_items import flipped_items
 from flipmeter.run.results.gather import gather, sentences
+from flipmeter.run.results.item_grid import ItemGrid, Sought
 from flipmeter.ship.choices import findings
 from flipmeter.types import Contrast, Message, Script
 from read_html import Page
@@ -315,6 +318,56 @@ def test_probabilities_are_shown_by_class_whatever_the_order_of_the_list(tmp_pat
         assert max(shares, key=lambda one: one[1])[0] == side.answer
     # What stands first is preferred: the lowest class in one list, the highest in the other.
     assert dict(natural)[names[0]] > dict(reversed_list)[names[0]]
+
+
+# The grid of items
+
+
+def test_the_grid_shows_the_items_that_disagree_most_as_the_viewer_does(
+    rich: Findings, rich_run: Run
+) -> None:
+    grid = rich.grid
+    assert grid is not None
+    every = ItemGrid(rich_run).found(Sought({"show": "flipped"}))
+    worst = list(every.select("dataset", "item").iter_rows())
+    assert [row.key for row in grid.rows] == worst[: len(grid.rows)]
+    assert len(grid.rows) > 5
+    assert f"{len(every) - len(grid.rows)} more items with less disagreement" in grid.notes[0]
+    html = render_page(rich)
+    links = [one["data-query"] for one in Page(html).all("a") if one.get("href") == "#each"]
+    assert links == [urlencode({"dataset": dataset, "item": item}) for dataset, item in worst[:30]]
+
+
+def test_the_grid_keeps_the_worst_raters_within_its_room(
+    rich: Findings, rich_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drawn_items, "MOST_COLUMNS", 2)
+    monkeypatch.setattr(drawn_items, "ROOM", 5_000)
+    grid = drawn_items.report_grid(rich, rich_run)
+    assert grid is not None
+    worst = rich.verdicts["rater"].unique(maintain_order=True).to_list()
+    assert set(grid.heads) == set(worst[:2])
+    assert all(len(row.pictures) == 2 for row in grid.rows)
+    assert 0 < len(grid.rows) < 30
+    assert "and 1 of 3 columns with less severe verdicts are left out" in grid.notes[0]
+
+
+def test_slices_of_the_worst_contrast_are_those_of_the_viewer(
+    rich: Findings, rich_run: Run
+) -> None:
+    columns = {column: rates for column, _, rates in rich.slices}
+    assert set(columns) == set(ItemGrid(rich_run).columns.by_name)
+    assert {contrast for _, contrast, _ in rich.slices} == {rich.verdicts["contrast"][0]}
+    own = ItemGrid(rich_run).columns.of("length").filter(dataset="tickets")["slice"].unique()
+    rates = columns["length"].filter(dataset="tickets", rater="sim/refusing")
+    assert set(rates["slice"]) == set(own)
+    assert "P1 by length" in Page(render_page(rich)).text
+
+
+def test_where_nothing_flips_there_is_no_grid(tmp_path: Path) -> None:
+    found = gather(simulated(tmp_path, models=["sim/honest"]))
+    assert found.grid is None
+    assert "disagree most" not in render_page(found)
 
 
 # Size

@@ -12,8 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+import flipmeter
 from changed_runs import changed
 from flipmeter.base.consent import trusting
+from flipmeter.base.files.parquet import collected, scan_file
 from flipmeter.model import Store
 from flipmeter.report import write_report
 from flipmeter.run.perform import perform
@@ -297,3 +299,24 @@ def test_a_call_of_a_25_shot_study_takes_at_most_400_bytes(tmp_path: Path) -> No
     run = simulated(tmp_path, test_size=100, base={"shots": 5})
     n_bytes = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert n_bytes / len(run.calls) <= 400
+
+
+def test_every_query_of_a_table_ends_in_one_place() -> None:
+    source = Path(flipmeter.__file__).parent
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"\.collect\(", path.read_text("utf-8"))
+    }
+    # Data files have messages of their own, and spilled rows are ours.
+    assert found == {"base/files/parquet.py", "data/tables.py", "run/record/spill.py"}
+
+
+def test_a_damaged_page_is_named_whichever_query_reads_it(tmp_path: Path) -> None:
+    run = simulated(tmp_path, test_size=5, probes=["label_order"])
+    path = run.path(ITEMS)
+    content = bytearray(path.read_bytes())
+    content[40:60] = bytes(20)
+    path.write_bytes(content)
+    with pytest.raises(Problem, match=rf"{re.escape(str(path))} is damaged"):
+        scan_file(path).pipe(collected, "streaming")

@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,11 +18,12 @@ from rich.table import Table
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.base.printed import Shown
+from flipmeter.base.printed import Printed, Shown
+from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.measure import ASPECTS, worst_first
 from flipmeter.report import comparison_table, residual_table, verdict_lines, verdict_table
 from flipmeter.report.phase0_tables import phase0_view
-from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS
+from flipmeter.report.screen import COLUMNS, DROPPED, MOST_ROWS, TOWARDS
 from flipmeter.run.results.summary import DETAILS
 from flipmeter.types import JUDGED
 from report_runs import simulated
@@ -120,9 +122,21 @@ def test_columns_are_dropped_in_the_stated_order(
     assert tuple(dropped) == DROPPED[: len(dropped)]
     assert set(table.columns) - set(fitting or table.columns) <= set(dropped)
     assert set(DROPPED) <= set(COLUMNS)
-    left_out = [one for one in table.columns if one in dropped]
+    told = flat(printed([table], width))
+    stays = {TOWARDS} if not fitting and "towards the " in told else set()
+    left_out = [one for one in table.columns if one in dropped and one not in stays]
     if left_out:
-        assert f"left out at this width: {', '.join(left_out)}" in flat(printed([table], width))
+        assert f"left out at this width: {', '.join(left_out)}" in told
+
+
+def test_stacked_rows_say_where_flips_go_where_that_fits(runs: dict[str, fm.Run]) -> None:
+    run = runs["levels"]
+    table = verdict_table(worst_first(run.verdicts), run.contrasts, accuracy={})
+    ways = [row[TOWARDS] for row in table.rows if row[TOWARDS]]
+    assert ways
+    assert not table._fitting(80)[0]
+    assert printed([table], 80).count("]  towards the ") == len(ways)
+    assert "towards the" not in printed([table], 45)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -270,3 +284,30 @@ def test_contrasts_with_the_same_reason_share_a_sentence(runs: dict[str, fm.Run]
     said = [str(line) for line in verdict_lines(runs["one rater"].verdicts)]
     reasons = [line.split(": ", 1)[1] for line in said]
     assert len(reasons) == len(set(reasons)) < len(runs["one rater"].verdicts)
+
+
+MARKED = "[red]low[/red] flipmeter[hf] :smile: [/]"
+
+
+class Marked(Printed):
+    def tables(self) -> Iterable[RenderableType]:
+        table = Table(MARKED, title=MARKED)
+        table.add_row(MARKED)
+        return [table, MARKED]
+
+
+def test_brackets_and_colons_in_names_mean_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    say(*Marked().tables())
+    warn(MARKED)
+    with pytest.raises(SystemExit):
+        fail(MARKED)
+    out, err = capsys.readouterr()
+    assert out.count(MARKED) == str(Marked()).count(MARKED) == 4
+    assert Marked()._repr_html_().count(MARKED) == 4
+    assert err.count(MARKED) == 2
+
+
+def test_every_table_is_printed_on_a_plain_console() -> None:
+    source = Path(fm.__file__).parent
+    made = [path.name for path in source.rglob("*.py") if " Console(" in path.read_text("utf-8")]
+    assert made == ["printed.py"]

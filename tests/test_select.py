@@ -20,6 +20,7 @@ from hypothesis.extra.numpy import arrays
 
 from changed_runs import changed
 from conftest import ROOT, Cli
+from flipmeter.base import pareto
 from flipmeter.base.pareto import non_dominated
 from flipmeter.measure import choose, held_out, propose, read_field, standings
 from flipmeter.measure.effects.field import Field
@@ -52,10 +53,23 @@ def beats(one: Any, other: Any) -> bool:
     return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
-@given(TABLES)
-def test_the_front_is_what_no_other_candidate_beats(losses: Any) -> None:
-    naive = [not any(beats(other, one) for other in losses) for one in losses]
-    assert non_dominated(losses).tolist() == naive
+@pytest.mark.parametrize("many", [0, 100])
+def test_the_front_is_what_no_other_candidate_beats(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pareto, "MANY", many)
+
+    @given(TABLES)
+    def check(losses: Any) -> None:
+        naive = [not any(beats(other, one) for other in losses) for one in losses]
+        assert non_dominated(losses).tolist() == naive
+
+    check()
+    unknown = np.array([[0.0, np.nan], [1.0, 1.0], [2.0, 1.0], [np.inf, 0.0]])
+    assert non_dominated([unknown, unknown[::-1]]).tolist() == [
+        [True, True, False, True],
+        [True, False, True, True],
+    ]
 
 
 @given(TABLES)

@@ -70,8 +70,12 @@ def test_the_formats_people_use_are_reproducible(name: str, files: Files) -> Non
 
 @pytest.mark.real
 @pytest.mark.xdist_group("llama")
-def test_the_embedded_model_is_reproducible() -> None:
-    found = put_to_test(EMBEDDED)
+def test_the_embedded_model_is_reproducible(
+    self_tested: Callable[[Path], None], tmp_path: Path
+) -> None:
+    self_tested(tmp_path / "replies.sqlite")
+    with Store(tmp_path / "replies.sqlite") as store:
+        found = recall_reproducible(EMBEDDED, store)
     assert found.is_there, found.how
     assert "43 replies to 11 prompts" in found.how
 
@@ -289,7 +293,7 @@ def test_a_plan_says_what_is_known_and_loads_no_weights(tmp_path: Path) -> None:
     with Store() as store:
         (note,) = preview(planned, store, is_offline=True).forecasts[0].notes
     assert "not yet tested" in note
-    assert "requests fewer" in note
+    assert "fewer requests" in note
 
 
 @pytest.mark.parametrize(("is_there", "said"), [(True, "few items"), (False, "every view")])
@@ -325,7 +329,7 @@ def test_a_run_tests_its_engine_first_and_records_the_outcome(tmp_path: Path, fi
         assert recall_reproducible(model, store).is_there
     known = run.environment["capabilities"][model.title]["reproducible"]
     assert known["is_there"]
-    assert "equal to the last bit" in known["how"]
+    assert "bit-identical" in known["how"]
     assert run.environment["reproducible"] == [name]
 
 

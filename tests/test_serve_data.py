@@ -61,7 +61,7 @@ def test_a_study_of_ones_own_file_is_rehearsed(tickets: Path, dataset: str) -> N
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ("two.yaml", "has 2 datasets (a, b); name one: --dataset two.yaml:a"),
+        ("two.yaml", "has 2 datasets (a, b); choose one: --dataset two.yaml:a"),
         ("two.yaml:c", "two.yaml has no dataset 'c'"),
         ("{file: none.csv, scale: [low, high]}", "none.csv does not exist"),
         ("{file: tickets.csv", "is not valid YAML"),

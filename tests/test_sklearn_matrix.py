@@ -238,7 +238,7 @@ def _top(found: Any) -> Any:
 
 
 def test_codes_that_do_not_reach_the_last_class_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"from 0 to 1, and the scale has 3 names; .*some class"):
+    with pytest.raises(ValueError, match=r"from 0 to 1, but the scale has 3 names; .*some class"):
         rater(THREE).fit(texts(4), [0, 1, 0, 1])
 
 

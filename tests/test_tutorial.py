@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flipmeter.api import STORE
 from flipmeter.cli import VERBS
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -90,7 +91,10 @@ def test_the_way_to_a_rater_that_cannot_flip_works_as_it_stands(cli: Cli) -> Non
 
 @pytest.mark.real
 @pytest.mark.xdist_group("llama")
-def test_the_tutorial_works_on_the_embedded_model(cli: Cli) -> None:
+def test_the_tutorial_works_on_the_embedded_model(
+    cli: Cli, self_tested: Callable[[Path], None]
+) -> None:
+    self_tested(STORE)
     missing = go_through(cli, "local/smollm2-135m")
     if missing:
         pytest.skip(f"all but {', '.join(missing)}, which is not there yet")

@@ -54,7 +54,8 @@ def test_a_run_without_labels_says_so_and_has_verdicts(here: Path, cli: Cli) -> 
         "base: {shots: 0}\ntest_size: 30\nprobes: [label_order]\n",
         encoding="utf-8",
     )
-    cli("run", "study.yaml", "--trust", "--out", "runs/study")
+    _, out, _ = cli("run", "study.yaml", "--trust", "--out", "runs/study")
+    assert "accuracy: no labels" in out
     run = fm.Run("runs/study")
     assert run.verdicts["word"].to_list() == ["flips"]
     accuracy = run.estimates.filter(pl.col("metric") == "accuracy")

@@ -18,7 +18,7 @@ from flipmeter.model.names import params_for
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
 from flipmeter.model.wires.gemini_wire import GeminiWire
 from flipmeter.model.wires.responses_wire import ResponsesWire
-from flipmeter.types import Decoding, Message, Model, Reply, Request, Script
+from flipmeter.types import Decoding, Message, Model, Problem, Reply, Request, Script
 from strict_vendors import Vendor, vendor
 
 FAMILIES = {
@@ -351,4 +351,13 @@ def test_a_missing_litellm_is_said_with_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(fm.Problem, match=r"pip install 'flipmeter\[litellm\]'"):
+        ran(study("litellm/openai/gpt-4o"), tmp_path)
+
+
+def test_a_library_that_is_not_installed_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    with pytest.raises(Problem, match=r"^litellm/… models need LiteLLM .*flipmeter\[litellm\]'$"):
         ran(study("litellm/openai/gpt-4o"), tmp_path)

@@ -218,7 +218,7 @@ def test_the_list_of_flips_shows_texts_answers_and_where_it_is(
     n = sum(flip["contrast"] == "P1" for flip in twin)
     assert status == 200
     assert page.open == []
-    assert f"1–{min(n, PAGE)} of {n} flips that fit, {len(twin)} in all" in page.text
+    assert f"1–{min(n, PAGE)} of {n} flips that match, {len(twin)} in all" in page.text
     chosen = [a for a in page.all("option") if "selected" in a]
     assert {a["value"] for a in chosen} == {"P1", "distance"}
 
@@ -229,13 +229,13 @@ def test_a_page_after_the_last_says_which_is_the_last(look: Look) -> None:
 
 def test_a_filter_that_nothing_fits_leaves_nothing(look: Look) -> None:
     status, html = look("/run/several/flips?rater=nobody")
-    assert (status, "No flip fits all of these filters" in html) == (200, True)
+    assert (status, "No flip matches all filters" in html) == (200, True)
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("page=0", "page '0' is not a number from 1 on"),
+        ("page=0", "page '0' is not a whole number, 1 or more"),
         ("page=-1", "page '-1' is not"),
         ("page=1e9", "page '1e9' is not"),
         ("order=random", "no order 'random'; known: distance, item"),
@@ -547,7 +547,7 @@ def test_a_run_in_progress_can_be_watched(tmp_path: Path) -> None:
         "3 after retries, 7 retried",
         "4 refused",
         "http://127.0.0.1:1/<v1>",
-        "pauses 2 s; was told to slow down",
+        "pauses 2 s; throttled",
     ):
         assert text in page.text
     assert "running since" in listed

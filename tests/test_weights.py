@@ -51,6 +51,20 @@ def test_the_word_is_that_of_the_test_set_and_a_finding_says_where_production_di
     assert (without.word, without.weighted) == ("flips", None)
 
 
+def test_production_has_fewer_flips_only_where_what_is_weighted_flips() -> None:
+    """Class shares decide here, by repeats that differ as often as views: they have no weights."""
+    first = [(1, 1), (1, 2), (2, 1), (1, 2), (2, 2), (1, 1), (2, 2), (1, 1), (2, 2), (1, 2), (1, 1)]
+    again = [(2, 1), (1, 1), (2, 2), (2, 2), (1, 2), (1, 1), (2, 2), (1, 1), (2, 2), (1, 2), (1, 1)]
+    gold = [1, 2] * 110
+    found = verdict(first * 20, repeats=again * 20, gold=gold, weights=[0.9, 0.1])
+    assert found.word == "flips"
+    assert found.shift == pytest.approx(3 / 22)
+    assert found.excess is not None
+    assert found.weighted_excess is not None
+    assert max(found.excess, found.weighted_excess) < 0.1
+    assert not found.has("fewer flips in production")
+
+
 def test_seeds_and_copies_add_nothing() -> None:
     answers, gold = pairs({1: 4, 2: 20})
     once = verdict(answers, reproducible=True, gold=gold, weights=[9, 1])
@@ -115,9 +129,9 @@ def test_weights_that_cannot_be_used_are_refused(weights: dict[str, Any], says: 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"negative": -0.1}, "'negative' has -0.1; a weight is a finite number from 0"),
+        ({"negative": -0.1}, "'negative' has -0.1; a weight must be finite and 0 or more"),
         ({"negative": float("inf")}, "'negative' has inf"),
-        ({"negative": "many"}, "'negative' has 'many'; a weight is a number"),
+        ({"negative": "many"}, "'negative' has 'many'; a weight must be"),
         ({"negative": True}, "'negative' has True"),
         ({"negativ": 1}, "no class named 'negativ'; did you mean 'negative'"),
         (dict.fromkeys(NAMES, 0), "they add up to 0"),

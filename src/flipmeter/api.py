@@ -236,7 +236,7 @@ class Run(Printed):
         from flipmeter.run.reading import open_run
 
         if not paths:
-            raise Problem("name a run folder, or a table of predictions")
+            raise Problem("pass a run folder, or a table of predictions")
         self.source = open_run([Path(path) for path in paths], scale)
 
     @classmethod
@@ -321,7 +321,7 @@ class Run(Printed):
         """The change from the base that each factor level makes."""
         from flipmeter.measure import residuals
 
-        return residuals(self.decisions, self.contrasts, mode=self.study.mode)
+        return residuals(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
     def forecasts(self) -> pl.DataFrame:
         """The additive forecast of each config from its levels, beside what was measured."""
@@ -333,13 +333,15 @@ class Run(Printed):
         """Each model minus the `reference` model, under the same config."""
         from flipmeter.measure import transfer
 
-        return transfer(self.decisions, self.contrasts, reference, mode=self.study.mode)
+        return transfer(
+            self.source.parts.decisions, self.contrasts, reference, mode=self.study.mode
+        )
 
     def effects(self) -> pl.DataFrame:
         """Main effects of the varied factors and their two-way interactions."""
         from flipmeter.measure import effects
 
-        return effects(self.decisions, self.contrasts, mode=self.study.mode)
+        return effects(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
     def certify(self, *claims: str) -> pl.DataFrame:
         """Whether claims such as "P1 < 0.10" or "P1-noise < 0.05" hold, row by row."""

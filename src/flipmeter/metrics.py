@@ -1,19 +1,29 @@
-"""The numbers that tables show, by name: what each is called, and how it is to be read."""
+"""The numbers that tables show, by name: the title of each and how to read it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from flipmeter.registry import Registry
+from flipmeter.types import Problem
+
+Floats = npt.NDArray[np.float64]
+Score = Callable[[Floats], Floats]
+"""Tables of counts, gold (rows) by predicted class (columns) -> one number for each table."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """The words for a number; `about` is its title in tables.
+    """A number in tables; `about` is its title.
 
     A metric that is measured for several things is named `NAME:THING` in tables and titled
-    `each` THING. One that `needs_order` has no value where classes have no order. One that is no
-    share (`is_share`) is shown as it is, not in percent, and an `is_whole` one without decimals.
+    `each` THING. One that `needs_order` has no value where classes have no order. One that is not
+    a share (`is_share`) is not shown in percent, and an `is_whole` one without decimals. One with a
+    `score` is computed for every view from its readable answers.
     """
 
     about: str
@@ -22,6 +32,7 @@ class Metric:
     needs_order: bool = False
     is_better_high: bool = False
     is_whole: bool = False
+    score: Score | None = None
 
     def title(self, thing: str = "") -> str:
         return f"{self.each or self.about} {thing}" if thing else self.about
@@ -56,6 +67,26 @@ def is_better_high(name: str) -> bool:
 
 def needs_order(name: str) -> bool:
     return name in metrics and metrics[name].needs_order
+
+
+def added_scores() -> tuple[str, ...]:
+    """Names of the metrics with a `score` of their own."""
+    return tuple(name for name, metric in metrics.items() if metric.score is not None)
+
+
+def scored_by(name: str, tables: Floats) -> Floats:
+    """The `score` of a metric for a stack of tables, checked."""
+    score = metrics[name].score
+    if score is None:
+        raise Problem(f"the metric '{name}' has no score")
+    with metrics.using(name):
+        values = np.asarray(score(tables), dtype=np.float64)
+    if values.shape != tables.shape[:-2]:
+        raise Problem(
+            f"the metric '{name}' has the shape {values.shape}; expected one number a table: "
+            f"{tables.shape[:-2]}"
+        )
+    return values
 
 
 # Scores of every view.
@@ -111,12 +142,12 @@ metrics.add("slot_distance", Metric("distance from expectation"))
 metrics.add("slot_test", Metric("no preference for a slot, p"))
 metrics.add("cramers_v", Metric("Cramér's V of slots", is_share=False))
 metrics.add("recall_sd", Metric("SD of recall over slots (RStD)"))
-metrics.add("first_share", Metric("the answer shown first wins (ties apart)"))
+metrics.add("first_share", Metric("the answer shown first wins (ties excluded)"))
 metrics.add("first_test", Metric("no place is preferred, p"))
 metrics.add("consistency", Metric("same verdict in both orders"))
 metrics.add("accuracy_both", Metric("right in both orders"))
 metrics.add(
-    "order_effect", Metric("order effect, log-odds for what is shown first", is_share=False)
+    "order_effect", Metric("order effect, log-odds for the answer shown first", is_share=False)
 )
 # The worst view.
 metrics.add("robust_accuracy", Metric("right in every view"))
@@ -131,7 +162,7 @@ metrics.add("selective_accuracy", Metric("accuracy where they do"))
 metrics.add(
     "abstention_area", Metric("area under accuracy by coverage", is_share=False, needs_order=True)
 )
-metrics.add("set_coverage", Metric("sets that hold the gold class", needs_order=True))
+metrics.add("set_coverage", Metric("sets that contain the gold class", needs_order=True))
 metrics.add("set_size", Metric("classes in a set", is_share=False, needs_order=True))
 metrics.add("margin_rho", Metric("margin and flips, Spearman's rho", is_share=False))
 metrics.add("margin_trend", Metric("no trend with the margin, p"))

@@ -8,10 +8,12 @@ are installed: a study cannot name one that is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from traceback import walk_tb
 from typing import Generic, TypeVar
 
 from flipmeter.types import Problem
@@ -64,6 +66,21 @@ class Registry(Generic[T]):
         self[name]
         return self._packages[name]
 
+    @contextmanager
+    def using(self, name: str) -> Iterator[None]:
+        """Name the part and its package in an error that the code inside raises."""
+        try:
+            yield
+        except Problem:
+            raise
+        except Exception as error:
+            package = self.package(name)
+            where = "" if package == OURS else f" of the plug-in '{package}'"
+            raise Problem(
+                f"the {self.kind} '{name}'{where} failed: {type(error).__name__}: {error}; fix or "
+                "uninstall the plug-in"
+            ) from error
+
     def __getitem__(self, name: str) -> T:
         if name not in self._parts and name not in self:
             raise Problem(f"no {self.kind} named '{name}'{suggestion(name, list(self._parts))}")
@@ -110,13 +127,33 @@ def registered_modules() -> frozenset[str]:
     return frozenset(point.module for point in _points())
 
 
+def blame(error: BaseException) -> Problem | None:
+    """The error of a plug-in's own code as a message that names it; None for any other error."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(blame, error.exceptions)), None)
+    packages = {point.module.partition(".")[0]: _package(point) for point in _points()}
+    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+        module = str(frame.f_globals.get("__name__", ""))
+        package = packages.get(module.partition(".")[0], OURS)
+        if package != OURS:
+            return Problem(
+                f"the plug-in '{package}' failed: {type(error).__name__}: {error} "
+                f"({frame.f_code.co_filename}, line {line}); fix or uninstall it"
+            )
+    return None
+
+
 @cache
 def _points() -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=ENTRY_POINTS))
 
 
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.module
+
+
 def _load(point: EntryPoint) -> None:
-    package = point.dist.name if point.dist else point.module
+    package = _package(point)
     token = _adding.set(package)
     try:
         point.load()

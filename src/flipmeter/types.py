@@ -383,9 +383,9 @@ class View:
     """Positions only: nothing in a view changes what a prompt means.
 
     `label_order` gives the rank at each slot: (1, 2, 3) is natural, (3, 2, 1) reversed. The next
-    two are for prompt files: the order of a rubric's criteria, and who says what stands in the
-    system message. `place_order` names the order of the fields that may be exchanged. A turn moves
-    what a named order shows once more: position p shows what stood at `turn[p]`, () for no move.
+    two are for prompt files: the order of a rubric's criteria, and the place of its
+    instructions. `place_order` names the order of the fields that may be exchanged. A turn reorders
+    a named order once more: position p shows what was at `turn[p]`, () for no move.
     `polarity` and `answer_order` are for yes-no questions; `grouping` counts how often the groups
     of demonstrations were drawn again.
     """
@@ -753,7 +753,7 @@ class Rater:
     """A model, a style, a pipeline and decoding, which turn items under views into decisions.
 
     One that `is_scored` asks for the log-probabilities of the labels with every reply. One with
-    `n_draws` asks that many times more at temperature 1 instead, and counts what it is told.
+    `n_draws` asks that many times more at temperature 1 instead, and counts the answers.
     `extract` says where in a reply the label stands, None for anywhere.
     """
 

@@ -132,8 +132,8 @@ def test_the_order_can_be_the_farthest_first(
 
 def test_a_table_sorts_by_any_column(browser: Browser, reports: Callable[[str], Path]) -> None:
     with opened(browser, reports("plain")) as page:
-        head = page.locator("table.forest thead th", has_text="flips [95 %]")
-        cells = page.locator("table.forest tbody tr:not(.group) td:nth-child(3)")
+        head = page.locator("#flips table.forest thead th", has_text="flips [95 %]")
+        cells = page.locator("#flips table.forest tbody tr:not(.group) td:nth-child(3)")
         read = "all => all.map(one => Number(one.dataset.sort))"
         head.get_by_role("button").click()
         assert head.get_attribute("aria-sort") == "ascending"
@@ -266,6 +266,19 @@ def test_a_cell_of_the_matrix_leads_to_its_items_and_the_address_keeps_them(
         assert page.locator("details.flip:visible").count() == n
         page.get_by_role("button", name="Show all").click()
         assert page.evaluate("location.hash") == "#items"
+
+
+def test_an_item_of_the_grid_leads_to_its_flips(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        link = page.locator("table.explorer tbody a").first
+        key = dict(parse_qsl(link.get_attribute("data-query") or ""))
+        link.click()
+        shown = page.locator("details.flip:visible")
+        assert shown.count()
+        same = "all => all.map(one => [one.dataset.dataset, one.dataset.item].join())"
+        assert set(shown.evaluate_all(same)) == {f"{key['dataset']},{key['item']}"}
 
 
 def test_a_command_is_copied(browser: Browser, reports: Callable[[str], Path]) -> None:

@@ -186,7 +186,7 @@ def test_from_the_list_to_a_flipped_item_and_back(browser: Browser, address: str
         form.get_by_label("Contrast").select_option("P1")
         form.get_by_label("Order").select_option("distance")
         form.get_by_role("button", name="Show").click()
-        expect(page.get_by_role("status")).to_contain_text("flips that fit")
+        expect(page.get_by_role("status")).to_contain_text("flips that match")
         rows = page.locator(".drill li")
         assert set(rows.locator("> .code").all_inner_texts()) == {"P1"}
         expect(form.get_by_label("Contrast")).to_have_value("P1")
@@ -267,7 +267,8 @@ def test_a_run_in_progress_keeps_up(browser: Browser, address: str, runs: Path) 
         beat(runs / "going", asked=900)
         expect(replies).to_have_text("1,200 of 2,000, 300 were stored")
         assert page.locator("progress").evaluate("one => one.value") == 1200
-        expect(page.locator(".doors tbody tr")).to_have_count(1)
+        expect(page.locator('[data-rows="doors"] tr')).to_have_count(1)
+        expect(page.locator('[data-rows="rates"] tr')).to_have_text("no pair of answers yet")
         beat(runs / "going")
 
 
@@ -304,7 +305,7 @@ def test_everything_works_without_scripts(browser: Browser, address: str) -> Non
     with opened(browser, address, "run/many/flips", java_script_enabled=False) as page:
         page.get_by_label("Contrast").select_option("P1")
         page.get_by_role("button", name="Show").click()
-        expect(page.get_by_role("status")).to_contain_text("flips that fit")
+        expect(page.get_by_role("status")).to_contain_text("flips that match")
         page.locator(".drill a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)
 
@@ -387,7 +388,7 @@ def test_the_explorer_works_without_scripts(browser: Browser, address: str) -> N
         page.get_by_label("Contrast").select_option("P1")
         page.get_by_label("Text", exact=True).fill("ticket")
         page.get_by_role("button", name="Show").click()
-        expect(page.get_by_role("status")).to_contain_text("items that fit")
+        expect(page.get_by_role("status")).to_contain_text("items that match")
         page.locator(".explorer tbody a").first.click()
         page.locator(".answers td a").first.click()
         expect(page.locator("pre.prompt")).to_have_count(2)

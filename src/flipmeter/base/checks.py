@@ -56,7 +56,7 @@ def ordered(low: float | None, value: float | None, high: float | None, what: st
     """Refuse an interval whose ends are the wrong way round, or that its value lies outside of."""
     known = [number for number in (low, value, high) if number is not None]
     if known != sorted(known):
-        raise Problem(f"{what} has the ends {low} and {high} around {value}; order them")
+        raise Problem(f"{what} is {value} with bounds {low} and {high}; they must be in order")
 
 
 NAME_BYTES = 200

@@ -145,7 +145,8 @@ def _keep(state: Remembered) -> None:
         write_text(path, content)
     except OSError as error:
         raise Problem(
-            f"cannot write {path} ({error.strerror}); set {CONFIG_VARIABLE} to a folder of yours"
+            f"cannot write {path} ({error.strerror}); set {CONFIG_VARIABLE} to a folder "
+            f"that you can write to"
         ) from error
 
 
@@ -188,7 +189,7 @@ def _beside(path: Path) -> list[Path]:
         found += [Path(folder, name) for name in names if name.endswith(suffixes)]
         if len(found) > MOST_FILES:
             raise Problem(
-                f"more than {MOST_FILES:,} Python files are beside {path}, too many to remember "
+                f"more than {MOST_FILES:,} Python files are next to {path}, too many to remember "
                 "consent for; put it into a folder of its own, or use --trust"
             )
     return [other for other in found if other != path]

@@ -128,7 +128,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         drain.begin()
     _say(
         f"{name}: no more requests are sent; waiting for open ones, at most {GRACE:g} s (press "
-        f"again to end at once)"
+        f"again to stop immediately)"
     )
 
 
@@ -138,7 +138,7 @@ def _end(number: int, is_command: bool) -> None:
         raise Stopped(signal.Signals(number).name)
     if sys.stderr.isatty():
         os.write(2, b"\x1b[?25h\n")  # the cursor that a progress bar hides
-    _say("ended at once: open requests are lost, everything stored is kept")
+    _say("stopped immediately: open requests are lost, everything stored is kept")
     os._exit(128 + number)
 
 

@@ -44,8 +44,8 @@ async def listening(seconds: float) -> AsyncIterator[None]:
     """Raise TimeoutError after so many seconds in which the loop could listen.
 
     A process that was stopped, or a loop that had other work, did not listen: what came meanwhile
-    waits in its socket. `asyncio.timeout` would end such a request before it is read, and whoever
-    asks again pays again.
+    waits in its socket. `asyncio.timeout` would end such a request before it is read, and a second
+    request is paid for again.
     """
     async with asyncio.timeout(None) as limit:
         clock = Clock(limit, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -29,6 +29,13 @@ def about_time(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
     return f"{max(seconds, 1):.0f} s"
+
+
+def plain_console(**options: Any) -> Console:
+    """A console that prints names, texts and replies as they are: `[red]` is not a colour."""
+    from rich.console import Console
+
+    return Console(markup=False, emoji=False, highlight=False, **options)
 
 
 class Shown:
@@ -63,22 +70,18 @@ class Printed:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+        console = plain_console(file=io.StringIO(), width=WIDTH, no_color=True)
         with console.capture() as text:
             for table in self.tables():
-                console.print(Shown(table), highlight=False, markup=False)
+                console.print(Shown(table))
         return text.get().rstrip("\n")
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        from rich.console import Console
-
-        console = Console(file=io.StringIO(), width=WIDTH, record=True)
+        console = plain_console(file=io.StringIO(), width=WIDTH, record=True)
         for table in self.tables():
-            console.print(Shown(table), highlight=False, markup=False)
+            console.print(Shown(table))
         code = '<pre style="line-height: 1.3; overflow-x: auto">{code}</pre>'
         return console.export_html(inline_styles=True, code_format=code)

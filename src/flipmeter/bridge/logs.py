@@ -39,7 +39,7 @@ class Log:
             )
         if (said.config.epochs or 1) > 1:
             raise Problem(
-                f"{self.path} has {said.config.epochs} epochs, and a study has repeats of its "
+                f"{self.path} has {said.config.epochs} epochs, but a study has repeats of its "
                 "own; run the task with --epochs 1"
             )
         config = self.header.plan.config.merge(said.model_generate_config)

@@ -37,7 +37,7 @@ _SAMPLES = re.compile(r"samples_(?P<task>.+?)_\d{4}-\d\d-\d\dT.*")
 _NO_MATCH = "[invalid]"
 """Output of an lm-eval filter whose pattern found nothing."""
 _FAILED = 2
-"""The failure reason of promptfoo for an error that is no failed assertion."""
+"""The failure reason of promptfoo for an error other than a failed assertion."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,7 @@ def _chosen(said: object, names: Sequence[str], where: str) -> str:
         weights = [float(one[0]) for one in said]  # type: ignore[attr-defined]
     except (TypeError, ValueError, LookupError) as error:
         raise Problem(
-            f"{where}: filtered_resps holds {shorten(said)}; a choice needs log-probabilities"
+            f"{where}: filtered_resps contains {shorten(said)}; a choice needs log-probabilities"
         ) from error
     return names[max(range(len(weights)), key=weights.__getitem__)]
 

@@ -92,13 +92,24 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; user-fixable errors are printed without a traceback."""
+    """Run the command line; user-fixable errors and those of plug-ins have no traceback."""
     try:
         if sys.argv[1:] == ["--version"]:  # reading options would take three times as long
             _version(version=True)
         app()
     except Problem as problem:
         _end(problem)
+    except Exception as error:
+        from flipmeter.registry import blame
+
+        blamed = blame(error)
+        if blamed is None:
+            raise
+        _end(blamed)
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # of polars, which is not imported here
+            fail(f"a table is damaged ({error}); make it again, or fetch another copy")
+        raise
 
 
 def _end(problem: Problem) -> NoReturn:

@@ -84,7 +84,8 @@ def batch_export(
         f"{file.identity}, {file.url}"
         for file in done.files
     ]
-    last = f"round {done.round}; submit it, or hand it in and put the result files into {out}"
+    by_hand = f"upload it yourself and put the result files into {out}"
+    last = f"round {done.round}; submit it, or {by_hand}"
     finish(
         {"out": str(out), "round": done.round, "files": [asdict(one) for one in done.files]},
         *(lines or ["all replies are stored"]),
@@ -137,12 +138,14 @@ def batch_submit(
     adopt: Annotated[
         str,
         typer.Option(
-            "--adopt", metavar="ID", help="The vendor's batch of the file whose answer was lost."
+            "--adopt",
+            metavar="ID",
+            help="The vendor's ID of the batch whose submission got no answer.",
         ),
     ] = "",
     again: Annotated[
         bool,
-        typer.Option("--again", help="Submit such a file again, if the vendor does not have it."),
+        typer.Option("--again", help="Submit such a file again if the vendor does not list it."),
     ] = False,
     as_json: AsJson = False,
     trust_host: TrustHosts = None,

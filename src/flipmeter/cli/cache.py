@@ -121,14 +121,16 @@ def cache_merge(
     prefer: Annotated[
         str | None,
         typer.Option(
-            metavar="first", help="Where stores differ, keep the first reply (--into counts first)."
+            metavar="first", help="Where stores differ, keep the first reply (--into comes first)."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Merge reply stores, or what was exported of them, all replies or none."""
     if prefer not in (None, "first"):
-        raise Problem(f"--prefer {prefer}: only 'first' is known; list the preferred store first")
+        raise Problem(
+            f"--prefer {prefer}: the only choice is 'first'; list the preferred store first"
+        )
     lines, content = [], []
     for done in merge(sources, into, prefers_first=prefer is not None):
         n_old = done.n_replies - done.n_new - done.n_damaged

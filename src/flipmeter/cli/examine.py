@@ -48,7 +48,7 @@ ABOUT = {
     "seed": "a seed that makes sampling repeatable",
     "completions": "the completions interface (raw text)",
     "reasoning": "control of reasoning",
-    "reproducible": "equal requests get equal replies, to the last bit",
+    "reproducible": "identical requests get bit-identical replies",
     DIALECT: "fields that are sent under another name or not at all",
 }
 

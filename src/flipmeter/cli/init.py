@@ -13,6 +13,7 @@ from flipmeter.cli.exits import INTERRUPTED
 from flipmeter.cli.next_commands import on_file
 from flipmeter.cli.options import AsJson, spare, verb
 from flipmeter.cli.output import finish, write_text
+from flipmeter.data.number_scales import parse_span
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study
 from flipmeter.types import Problem
 
@@ -30,7 +31,9 @@ def init(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(metavar="SCALE", help="The classes, lowest first: low,medium,high."),
+        typer.Option(
+            metavar="SCALE", help="The classes, lowest first: low,medium,high; or a range: 0..10."
+        ),
     ] = None,
     unlabelled: Annotated[
         bool, typer.Option("--unlabelled", help="The file has no labels: no accuracy.")
@@ -53,7 +56,8 @@ def init(
     spare(path, file)
     if path.exists() and not force:
         raise Problem(f"{path} already exists; use --out or --force")
-    classes = None if scale is None else [part.strip() for part in scale.split(",")]
+    span = parse_span(scale or "")
+    classes = None if scale is None else span or [part.strip() for part in scale.split(",")]
     draft = draft_study(
         file,
         path,

@@ -48,9 +48,16 @@ def on_file(verb: str, path: Path, *more: str) -> NextStep:
     return _command(*verb.split(), str(path), *more)
 
 
-def after_select(card: Path, n_items: int) -> NextStep:
-    """Confirm a card on as many unseen items as it was chosen on."""
-    return _command("confirm", str(card), "--items", str(n_items))
+def after_select(card: Path, n_items: int, n_unseen: int | None) -> NextStep:
+    """Confirm a card on as many items as it was chosen on, if the data has them unseen."""
+    from flipmeter.report.configurations import NextStep
+
+    n = n_items if n_unseen is None or n_unseen <= 0 else min(n_items, n_unseen)
+    step = _command("confirm", str(card), "--items", str(n))
+    if n_unseen is None or n_unseen > 0:
+        return step
+    why = "The choice saw every item of the data: add rows, then confirm it on these."
+    return NextStep(why, step.command)
 
 
 def on_run(run: Run, study: str | None = None) -> list[NextStep]:

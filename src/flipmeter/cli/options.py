@@ -102,7 +102,7 @@ TrustCode = Annotated[
     typer.Option(
         "--trust",
         callback=_trusting,
-        help="Run the Python code that the study or card names, with your rights.",
+        help="Run the Python code that the study or card names, with your permissions.",
     ),
 ]
 TrustHosts = Annotated[
@@ -179,7 +179,7 @@ def open_run(paths: Sequence[Path], scale: str | None = None, within: float | No
     if span is not None:
         return Run(*paths, scale={**span, WITHIN: within or 0.0})
     if within is not None:
-        raise Problem("--within is for a range of scores; name it: --scale 0..10")
+        raise Problem("--within is for a range of scores; pass the range: --scale 0..10")
     return Run(*paths, scale=classes_of(scale))
 
 

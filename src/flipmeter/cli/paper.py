@@ -74,7 +74,7 @@ NamedRuns = Annotated[
     typer.Option(
         "--run",
         metavar="PHASE=FOLDER",
-        help="Use a run that exists: phase1=runs/mine (repeatable).",
+        help="Use an existing run: phase1=runs/mine (repeatable).",
     ),
 ]
 PaperOut = Annotated[
@@ -151,7 +151,7 @@ def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Pa
     ledger, stopped = Ledger(), list[str]()
 
     def perform(job: PhaseStudy) -> Run:
-        errors().print(f"{job.phase}: {job.model}", highlight=False, markup=False)
+        errors().print(f"{job.phase}: {job.model}")
         done = job.study.run(job.folder(folder), store=store, ledger=ledger, is_quiet=False)
         stopped.extend([f"{job.phase}, {job.model}: {done.stopped}"] if done.stopped else [])
         return done

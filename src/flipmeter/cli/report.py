@@ -42,7 +42,7 @@ def report(
         typer.Option(
             metavar="RUN",
             help="A greedy run of the same raters: its verdicts, and P1, P2 and P3 of the first "
-            "table, beside those of RUN.",
+            "table, next to those of RUN.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -42,8 +42,8 @@ def residuals(
         bool,
         typer.Option(
             "--forecast",
-            help="Instead: the additive forecast of each config from its levels, beside what was "
-            "measured.",
+            help="Print the additive forecast of each config from its levels instead, next "
+            "to the measured values.",
         ),
     ] = False,
     as_json: AsJson = False,

@@ -41,7 +41,7 @@ ByFactor = Annotated[
     bool,
     typer.Option(
         "--by-factor",
-        help="Instead: choose each prompt factor's best level alone, as YAML for a study.",
+        help="Choose each prompt factor's best level alone instead, as YAML for a study.",
     ),
 ]
 MaxFlip = Annotated[
@@ -77,7 +77,9 @@ OneDataset = Annotated[
 OneRater = Annotated[str | None, typer.Option(metavar="NAME", help="Only this rater of the run.")]
 NamedLevel = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Choose this level instead of the best; base is one."),
+    typer.Option(
+        metavar="NAME", help="Choose this level instead of the best; `base` is a level too."
+    ),
 ]
 SplitSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the held-out split.", min=0)]
 ShowAll = Annotated[bool, typer.Option("--all", help="Also print dominated configurations.")]
@@ -148,8 +150,14 @@ def select_(
 
 def _steps(found: Selection, folder: Path, out: Path | None) -> list[NextStep]:
     if out is not None:
-        return [after_select(out, found.field.n_items)]
+        return [after_select(out, found.field.n_items, _n_unseen(found))]
     return [this_again("--out", f"{folder.name}-rater.yaml")] if found.chosen else []
+
+
+def _n_unseen(found: Selection) -> int | None:
+    """Items of the data that are left to confirm a choice on; older runs do not say."""
+    about = found.run.environment["datasets"].get(found.dataset, {})
+    return about["n_available"] - about["n_items"] if "n_available" in about else None
 
 
 def _refuse(names: Iterable[str]) -> None:

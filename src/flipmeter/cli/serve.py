@@ -88,7 +88,7 @@ def _dataset(named: str, data_dir: Path | None) -> Dataset:
         raise Problem(f"{told['file']} has no dataset '{which}'{suggestion(which, list(found))}")
     if len(found) > 1 and not told["name"]:
         raise Problem(
-            f"{told['file']} has {len(found)} datasets ({', '.join(found)}); name one: "
+            f"{told['file']} has {len(found)} datasets ({', '.join(found)}); choose one: "
             f"--dataset {told['file']}:{which}"
         )
     return found[which]

@@ -27,7 +27,7 @@ app = verb()
 def show(
     study: StudyName,
     item: Annotated[
-        int, typer.Option(metavar="N", help="The number of the test item, from 1.", min=1)
+        int, typer.Option(metavar="N", help="The number of the test item, counted from 1.", min=1)
     ] = 1,
     view: Annotated[
         list[str] | None, typer.Option(metavar="VIEW", help="Only this view (repeatable).")

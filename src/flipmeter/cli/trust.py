@@ -37,7 +37,7 @@ def trust(
     chosen, hosts = files or [], host or []
     for path in chosen:
         if not is_forgotten and (path.suffix != ".py" or not path.is_file()):
-            raise Problem(f"{path} is not a Python file; name the file whose code may run")
+            raise Problem(f"{path} is not a Python file; pass the file whose code may run")
     (forget if is_forgotten else remember)(chosen, hosts)
     known = remembered()
     lines = [f"code  {digest[:12]}  {place}" for digest, place in known.code.items()]

@@ -5,7 +5,7 @@ from flipmeter.data.catalog import CatalogEntry, Split, datasets
 from flipmeter.data.digest import item_digest, unit_digests
 from flipmeter.data.files import load_file, with_demos
 from flipmeter.data.load import load
-from flipmeter.data.sampling import Balance, Sample, sample
+from flipmeter.data.sampling import Balance, Sample, largest_test_size, sample
 
 __all__ = [
     "Balance",
@@ -15,6 +15,7 @@ __all__ = [
     "Split",
     "datasets",
     "item_digest",
+    "largest_test_size",
     "load",
     "load_file",
     "merge",

@@ -56,7 +56,7 @@ def _on_span(fields: tuple[str, ...], labels: object, noun: str) -> Places:
             "list the classes: scale: {nominal: [a, b, c]}"
         )
     if labels:
-        raise Problem("exchange: labels are for classes, and the scale is a range of numbers")
+        raise Problem("exchange: labels are for classes, but the scale is a range of numbers")
     return Places(fields, (), tuple(ascii_lowercase[:2].upper()), "pair", noun)
 
 
@@ -199,7 +199,7 @@ def spread_options(tables: Sequence[Table], column: str) -> tuple[tuple[str, ...
     longest = max((len(one) for one in lists if isinstance(one, list)), default=0)
     if not 2 <= longest <= len(ascii_lowercase):
         raise Problem(
-            f"options: the column '{column}' of {tables[0].file} holds no list of 2 to 26 "
+            f"options: the column '{column}' of {tables[0].file} contains no list of 2 to 26 "
             f"options; "
             "give one column per option: options: [a, b, c, d]"
         )

@@ -67,7 +67,7 @@ def load_file(
     path = Path(path)
     column = label or LABEL
     if options is None and scale not in (None, NOMINAL):
-        read_labels(scale, labels, task, column)  # a scale that is none is told before a file
+        read_labels(scale, labels, task, column)  # report a bad scale before a bad file
     test = read_table(path, quotes)
     if scale is None and options is None:
         scale = _declared(test, column, task)

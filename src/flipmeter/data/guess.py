@@ -1,6 +1,6 @@
 """Table -> a guess: which column is the text, which the label, and how its classes are ordered.
 
-Every guess is a list, best first: one entry is sure, several are a question, none is no idea.
+Every guess is a list, best first: one entry is certain, several are a question, none means unknown.
 """
 
 from __future__ import annotations
@@ -204,6 +204,8 @@ def is_bare_number(value: object) -> bool:
 
 
 _TWINS = re.compile(r"(?P<stem>.*?)[\s_-]*(?P<which>\d|[a-h]|first|second|left|right)")
+_TIES = {"tie", "draw", "both", "neither", "equal"}
+"""Common labels of a pair that name neither answer."""
 MOST_APART = 2.0
 """Largest ratio between the text lengths of two twin columns."""
 
@@ -241,6 +243,17 @@ def _named_options(texts: Mapping[str, Sequence[object]]) -> list[str]:
     return []
 
 
+def _named_by_labels(texts: Mapping[str, Sequence[object]]) -> list[str]:
+    """Columns of texts that the values of another column name, ties apart."""
+    named = {label_key(column): column for column in texts}
+    for column, values in texts.items():
+        keys = {label_key(value) for value in _distinct(values)} - _TIES
+        found = [named[key] for key in named if key in keys and named[key] != column]
+        if 2 <= len(keys) == len(found) and all(_is_read(name, texts[name]) for name in found):
+            return found
+    return []
+
+
 def is_text_column(table: Table, column: str) -> bool:
     """Whether a column holds texts for people to read."""
     values = _values(table, column)
@@ -250,7 +263,7 @@ def is_text_column(table: Table, column: str) -> bool:
 def exchangeable_columns(table: Table) -> list[str]:
     """Columns of a table that look like answers a judge compares, or options of a question."""
     texts = dict(_columns(table))
-    return guess_exchangeable(texts) or _named_options(texts)
+    return guess_exchangeable(texts) or _named_options(texts) or _named_by_labels(texts)
 
 
 # --- columns ----------------------------------------------------------------------------------

@@ -139,13 +139,13 @@ def text_fault(column: str, value: object) -> tuple[str, str] | None:
     if value is None:
         return "empty", f"the field '{column}' is empty; fill it in or remove the row"
     if not isinstance(value, str):
-        kind = type(value).__name__
-        return "not text", f"the field '{column}' holds {shorten(value)} ({kind}); it must be text"
+        found = f"{shorten(value)} ({type(value).__name__})"
+        return "not text", f"the field '{column}' contains {found}; it must be text"
     if is_blank(value):
         return "empty", f"the field '{column}' is empty; fill it in or remove the row"
     if "\0" in value or not _is_encodable(value):
         return "not text", (
-            f"the field '{column}' holds a NUL or half a surrogate pair in {shorten(value)}; "
+            f"the field '{column}' contains a NUL or half a surrogate pair in {shorten(value)}; "
             "remove that character"
         )
     return None

@@ -83,7 +83,7 @@ def read_labels(
         )
     if (span := read_span(scale)) is not None:
         if spelled:
-            raise Problem("labels maps values to classes, and the scale is a range of numbers")
+            raise Problem("labels maps values to classes, but the scale is a range of numbers")
         given = scale if isinstance(scale, Scale) else Scale((), "low", "high", span=span)
         return Labels(make_task(given, task, column), {})
     scale, is_nominal = _unordered(scale, found, spelled)
@@ -118,7 +118,7 @@ def _unordered(
     names = {label_key(mapped.get(key, raw)): mapped.get(key, raw) for key, raw in seen.items()}
     if len(names) > MOST_NOMINAL:
         raise Problem(
-            f"scale: nominal takes every label for a class, and there are {len(names):,} of them; "
+            f"scale: nominal treats every label as a class, and there are {len(names):,} of them; "
             f"list the classes: scale: {{nominal: [{shorten(next(iter(names.values())))}, ...]}}"
         )
     if len(names) < 2:
@@ -177,7 +177,7 @@ def make_task(scale: ScaleSpec, task: TaskSpec | None = None, column: str = "lab
         if key not in _TASK_KEYS:
             raise Problem(f"a task has no '{key}'{suggestion(key, _TASK_KEYS)}")
         if not isinstance(value, str) or not value.strip():
-            raise Problem(f"task: {key} is {shorten(value)}; give it a text")
+            raise Problem(f"task: {key} is {shorten(value)}; it must be text")
     default = _default_task(names, column)
     poles = default.scale if given is None else given
     poles = replace(poles, low=words.pop("low", poles.low), high=words.pop("high", poles.high))
@@ -209,12 +209,12 @@ def _class_names(scale: object) -> tuple[str, ...]:
 def _class_name(value: object) -> str:
     if isinstance(value, bool):
         raise Problem(
-            f"the scale holds the value {value}; YAML reads no, yes, on and off as false and "
+            f"the scale contains the value {value}; YAML reads no, yes, on and off as false and "
             f"true: "
             "put such a class name in quotes"
         )
     if not isinstance(value, str | int | float):
-        raise Problem(f"the scale holds {shorten(value)}; a class name is a text or a number")
+        raise Problem(f"the scale contains {shorten(value)}; a class name must be text or a number")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
@@ -233,7 +233,7 @@ def read_weights(weights: object, scale: Scale, source: str) -> tuple[float, ...
     """Frequencies of all classes of a scale, lowest first, from a mapping; they add up to 1."""
     where = f"weights of {source}"
     if scale.span is not None:
-        raise Problem(f"{where}: classes have frequencies, and the scale is a range of numbers")
+        raise Problem(f"{where}: classes have frequencies, but the scale is a range of numbers")
     if not isinstance(weights, Mapping):
         raise Problem(f"{where}: {weights!r} is not a mapping; write {{{scale.name(1)}: 0.9, ...}}")
     by_name = {str(name): value for name, value in weights.items()}
@@ -243,13 +243,13 @@ def read_weights(weights: object, scale: Scale, source: str) -> tuple[float, ...
         if name not in scale.names:
             raise Problem(f"{where}: no class named '{name}'{suggestion(name, list(scale.names))}")
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise Problem(f"{where}: '{name}' has {value!r}; a weight is a number from 0")
+            raise Problem(f"{where}: '{name}' has {value!r}; a weight must be 0 or more")
         if not (math.isfinite(value) and value >= 0):
-            raise Problem(f"{where}: '{name}' has {value}; a weight is a finite number from 0")
+            raise Problem(f"{where}: '{name}' has {value}; a weight must be finite and 0 or more")
     missing = [name for name in scale.names if name not in by_name]
     if missing:
         raise Problem(f"{where}: no weight for '{missing[0]}'; write 0 if it does not occur")
     total = float(sum(by_name.values()))
     if not 0 < total < math.inf:
-        raise Problem(f"{where}: they add up to {total:g}; give one class more than 0")
+        raise Problem(f"{where}: they add up to {total:g}; give one class a weight above 0")
     return tuple(by_name[name] / total for name in scale.names)

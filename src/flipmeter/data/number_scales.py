@@ -39,7 +39,7 @@ def with_tolerance(scale: object, within: object) -> dict[Any, Any]:
     span = read_span(scale)
     if span is None:
         raise Problem(
-            "`within` is a tolerance for scores, and the scale has classes; write "
+            "`within` is a tolerance for scores, but the scale has classes; write "
             "scale: {from: 0, to: 10}"
         )
     return {**span_spec(span), WITHIN: within}

@@ -208,7 +208,7 @@ def read_llmbar(paths: Sequence[Path]) -> list[FieldsRow]:
         except (ValueError, RecursionError) as error:
             raise Problem(f"{path} is not valid JSON: {error}") from error
         if not isinstance(pairs, list):
-            raise Problem(f"{path} does not hold a list of pairs; download the file again")
+            raise Problem(f"{path} does not contain a list of pairs; download the file again")
         rows += [_llmbar_row(path, number, pair) for number, pair in enumerate(pairs, start=1)]
     return rows
 

@@ -40,7 +40,8 @@ class Sample:
 
     Every prefix of `test` is about as balanced as the whole. `left_out` counts the rows that must
     not be sampled, by reason; `notes` say it in words. `calibration` items are neither tested nor
-    shown; they too are shuffled blind to their class.
+    shown; they too are shuffled blind to their class. `n_available` is the largest test set that
+    could have been drawn.
     """
 
     test: tuple[Item, ...]
@@ -48,6 +49,7 @@ class Sample:
     left_out: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     calibration: tuple[Item, ...] = ()
+    n_available: int = 0
 
 
 def sample(
@@ -99,6 +101,7 @@ def sample(
         left_out=dict(sorted((tested.left_out + shown.left_out).items())),
         notes=(*tested.notes(), *shown.notes()),
         calibration=_calibration(dataset.name, pool, shots, n_calibration, seed),
+        n_available=largest_test_size({r: len(items) for r, items in strata.items()}, balance),
     )
 
 
@@ -120,7 +123,7 @@ def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) 
 
 def _check(test_size: int, shots: int, balance: str) -> None:
     if test_size < 1:
-        raise Problem(f"test_size is {test_size}; take at least 1 item")
+        raise Problem(f"test_size is {test_size}; use at least 1 item")
     if shots < 0:
         raise Problem(f"shots is {shots}; show 0 or more demonstrations of each class")
     if balance not in BALANCES:
@@ -227,11 +230,11 @@ def _quotas(
     """The number of test items per class; a class with too few is a Problem."""
     have = {rank: len(items) for rank, items in strata.items()}
     if balance == "proportional" or ALIKE in have:
-        total = sum(have.values())
+        total = largest_test_size(have, balance)
         if test_size > total:
             kept = f" and {sum(aside.values())} set aside for demonstrations" if aside else ""
             raise Problem(
-                f"{name} has {total} items to test{kept}, test_size is {test_size}; take {total} "
+                f"{name} has {total} items to test{kept}, test_size is {test_size}; use {total} "
                 "or fewer"
             )
         return _largest_remainder(test_size, have, have)
@@ -246,11 +249,18 @@ def _quotas(
     return quotas
 
 
-def _equal_remedy(have: Mapping[Rank, int]) -> str:
+def largest_test_size(have: Mapping[Rank, int], balance: Balance) -> int:
+    """The most test items that classes with so many items give; 0 if equal shares need them all."""
+    if balance == "proportional" or ALIKE in have:
+        return sum(have.values())
     fewest = min(have.values())
-    largest = fewest * len(have) + sum(count > fewest for count in have.values())
-    take = f"the largest equal test_size is {largest}, or " if fewest else ""
-    return f"{take}set balance: proportional, or give more rows of this class"
+    return fewest * len(have) + sum(count > fewest for count in have.values()) if fewest else 0
+
+
+def _equal_remedy(have: Mapping[Rank, int]) -> str:
+    largest = largest_test_size(have, "equal")
+    take = f"the largest equal test_size is {largest}, or " if largest else ""
+    return f"{take}set balance: proportional, or add rows of this class"
 
 
 def _largest_remainder(
@@ -285,6 +295,6 @@ def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[_Keyed]:
             of_class = " of this class" if rank else ""
             raise Problem(
                 f"{whose} has {len(items)} items to show and "
-                f"shots {shots} needs {shots}; take fewer shots or give more rows{of_class}"
+                f"shots {shots} needs {shots}; use fewer shots or add rows{of_class}"
             )
     return [keyed for items in pool.values() for keyed in items[:shots]]

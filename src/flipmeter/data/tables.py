@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-import polars as pl
 from polars import selectors as cs
 
 from flipmeter.base.files.documents import check_json, text_lines
 from flipmeter.base.files.footer import check_parquet
-from flipmeter.base.files.parquet import scan_file, schema_of
+from flipmeter.base.files.parquet import UNREADABLE, scan_file, schema_of
 from flipmeter.base.files.reading_limits import COLUMNS, ROW_LENGTH, allowed_unpacked
 from flipmeter.data.ordered import declared_order
 from flipmeter.registry import suggestion
@@ -65,7 +64,7 @@ def read_table(
     """Read a whole file by its suffix. `quotes` says whether a CSV or TSV quotes its fields.
 
     A CSV does by default; a TSV does if its first field or a doubled quote shows it.
-    `needs` is what a file without rows is told to have.
+    `needs` is what the message about a file without rows asks for.
     """
     declared, rows = _rows(path, quotes, None)
     records = tuple(rows)
@@ -282,7 +281,7 @@ def _read_json_lines(path: Path, _: bool | None, __: Sequence[str] | None) -> Ro
 def _json_record(row: int, line: str) -> Record:
     try:
         check_json(line)
-        content = json.loads(line, parse_constant=lambda _: None)  # NaN is no value
+        content = json.loads(line, parse_constant=lambda _: None)  # NaN is not a value
     except (ValueError, RecursionError) as error:
         return Record(row, fault=f"malformed JSON ({error}); one complete object per line")
     if not isinstance(content, dict):
@@ -299,7 +298,7 @@ def _read_parquet(path: Path, _: bool | None, wanted: Sequence[str] | None) -> R
     check_parquet(path)
     try:
         columns = tuple(schema_of(path))
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise _no_parquet(path, error) from error
     kept = columns if wanted is None else tuple(dict.fromkeys(n for n in wanted if n in columns))
     return columns, _parquet_rows(path, kept)
@@ -318,7 +317,7 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Record]:
                     raise Problem(f"{path}: its texts unpack to far more than its size")
                 yield Record(number, values)
             start += rows.height
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise _no_parquet(path, error) from error
 
 
@@ -330,7 +329,7 @@ def _orders(path: Path) -> dict[str, list[object]]:
     return {column: order for column, order in found if order is not None}
 
 
-def _no_parquet(path: Path, error: Exception) -> Problem:
+def _no_parquet(path: Path, error: BaseException) -> Problem:
     reason = (str(error).splitlines() or [""])[0]
     return Problem(f"{path} is not a readable Parquet file ({reason}); write it again")
 

@@ -43,7 +43,7 @@ def ranks_at(slots: npt.ArrayLike, orders: npt.ArrayLike) -> Ranks:
     slots, orders = whole(slots, "slots"), whole(orders, "orders")
     n_classes = orders.shape[-1] if orders.ndim else 0
     if slots.size and slots.max() > n_classes:
-        raise Problem(f"slots hold {slots.max()}, but an order has {n_classes} slots")
+        raise Problem(f"slots contain {slots.max()}, but an order has {n_classes} slots")
     orders = label_orders(orders, (*slots.shape, n_classes))
     known = np.take_along_axis(orders, np.maximum(slots, 1)[..., None] - 1, axis=-1)[..., 0]
     return np.where(slots > 0, known, 0)

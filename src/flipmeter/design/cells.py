@@ -23,7 +23,7 @@ def cell_name(base: Mapping[str, Any], cell: Cell) -> str:
     for factor in changed:
         if any(mark in str(cell[factor]) for mark in ",="):
             raise Problem(
-                f"level {cell[factor]!r} of '{factor}' holds a comma or an equals sign, which "
+                f"level {cell[factor]!r} of '{factor}' contains a comma or an equals sign, which "
                 "separate the parts of a cell's name; give the level another name"
             )
     return ",".join(f"{factor}={cell[factor]}" for factor in in_style_order(changed))

@@ -224,7 +224,7 @@ def base_url_of(model: Model) -> str:
 
 
 def checked_address(url: str, where: str) -> str:
-    """Refuse what is no address, and what may hold a key: a user, a query, a fragment."""
+    """Refuse what is not an address, or may contain a key: a user, a query, a fragment."""
     parsed = _parsed(url)
     if parsed is None or parsed.scheme not in ("http", "https") or not parsed.raw_host:
         raise Problem(f"{where} is not an address; it must be http(s)://host")

@@ -141,7 +141,7 @@ class Simulated(Family):
 class UserCode(Family):
     """A Python callable."""
 
-    about = "your own callable, which is given a question: runs by consent (--trust)"
+    about = "your own callable, called with a question; needs --trust"
     pattern = "MODULE:FUNCTION, python/FILE.py:FUNCTION"
     is_user_code = True
     takes_options = True

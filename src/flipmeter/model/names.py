@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from flipmeter.model import endpoints, in_process, via_litellm  # noqa: F401 - register families
+from flipmeter.model import endpoints, in_process, via_litellm, via_ray  # noqa: F401 - register
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World, backends, family_of
 from flipmeter.model.backends.weights import Fetched
@@ -43,6 +43,11 @@ def is_tested(model: Model) -> bool:
 def is_in_process(model: Model) -> bool:
     """Whether a model answers in this process, free of charge."""
     return family_of(model).is_in_process
+
+
+def is_on_cluster(model: Model) -> bool:
+    """Whether a Ray cluster holds a model already, by a name."""
+    return family_of(model).is_on_cluster
 
 
 def is_callable(model: Model) -> bool:

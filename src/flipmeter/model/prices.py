@@ -218,7 +218,7 @@ def _content(path: Path) -> dict[Any, Any]:
         raise Problem(f"the price file {path} is not UTF-8 ({error}); save it as UTF-8") from error
     if not isinstance(content, dict):
         raise Problem(
-            f"the price file {path} holds no prices; write "
+            f"the price file {path} contains no prices; write "
             "`address: {prompt: 2.5, completion: 10}`, in dollars per million tokens"
         )
     return content

@@ -101,7 +101,7 @@ async def self_test(
             await backend.close()
     what = f"{len(first)} prompts in several orders, across a restart"
     said = f"{n_differing} of {n_replies} replies differ" if n_differing else f"{n_replies} replies"
-    how = f"self-test: {said} to {what}" + ("" if n_differing else ", equal to the last bit")
+    how = f"self-test: {said} to {what}" + ("" if n_differing else ", bit-identical")
     return Capability(NAME, not n_differing, how, datetime.now(UTC).date().isoformat())
 
 

@@ -77,7 +77,7 @@ async def run_forever(
     api_key: str | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until cancelled; `on_ready` is told the base URL."""
+    """Serve until cancelled; `on_ready` gets the base URL."""
     async with serve(backends, host=host, port=port, delay=delay, api_key=api_key) as base_url:
         if on_ready is not None:
             on_ready(base_url)
@@ -260,7 +260,7 @@ def _input(instructions: object, told: object) -> tuple[Message, ...]:
         raise Refused(400, "the body needs 'input', a text or a list of role and content")
     for row in rows:
         if isinstance(row, dict) and row.get("type", "message") != "message":
-            raise Refused(400, f"'input' may hold messages only; got {str(row)[:80]}")
+            raise Refused(400, f"'input' may contain messages only; got {str(row)[:80]}")
     first = [] if instructions is None else [{"role": "system", "content": instructions}]
     return _messages([*first, *rows])
 
@@ -298,7 +298,7 @@ def _params(body: Mapping[str, Any], interface: Interface) -> str:
     try:
         return canonical_json({**body, "interface": interface})
     except ValueError as error:
-        raise Refused(400, f"the body holds a number that is not finite: {error}") from error
+        raise Refused(400, f"the body contains a number that is not finite: {error}") from error
 
 
 def _completion(

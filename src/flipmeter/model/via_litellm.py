@@ -6,7 +6,6 @@ environment alone, never from a study or from a `.env` file beside it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -14,19 +13,16 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from flipmeter.base.listening import listening
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.channel import Endpoint
-from flipmeter.model.backends.family import Family, World, backends
-from flipmeter.model.backends.http import Exchanged, HttpBackend
+from flipmeter.model.backends.family import World, backends
+from flipmeter.model.backends.http import Exchanged
 from flipmeter.model.backends.masking import SHORTEST_SECRET, masked
 from flipmeter.model.backends.response import Trouble, shortened
-from flipmeter.model.backends.weights import Fetched
-from flipmeter.model.endpoints import ALTERNATIVES, checked_address
-from flipmeter.model.wires.chat_wire import ChatWire
-from flipmeter.types import Interface, Model, Problem, Request
+from flipmeter.model.endpoints import checked_address
+from flipmeter.model.forwarding import ForwardedBackend, Forwarding
+from flipmeter.types import Model, Problem
 
-CONCURRENCY = 64
 FIELDS = {
     *("max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "seed"),
     *("logprobs", "top_logprobs", "logit_bias", "presence_penalty", "frequency_penalty"),
@@ -43,76 +39,15 @@ CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
-class LiteLlm(Family):
-    """Providers without a family of their own, asked through the LiteLLM library."""
+class LiteLlmBackend(ForwardedBackend):
+    """A client of LiteLLM, which raises the errors of its own and of the SDKs below it."""
 
-    about = "any provider of LiteLLM, with its variables: pip install 'flipmeter[litellm]'"
-    pattern = "PROVIDER/MODEL"
-    is_in_process = False
-    capabilities = None
-    lacks = frozenset({"completions"})
-
-    def open(self, model: Model, world: World | None, progress: Fetched | None) -> LiteLlmBackend:
-        variable = f"{_provider(model)}_API_KEY"
-        endpoint = Endpoint(
-            _base_url(model) or USUAL,
-            model.own_name,
-            os.environ.get(variable),
-            variable,
-            model.timeout,
-        )
-        return LiteLlmBackend(
-            endpoint,
-            self.identity_of(model),
-            wires={"chat": ChatWire()},
-            concurrency=model.concurrency or CONCURRENCY,
-            is_adaptive=model.concurrency is None,
-        )
-
-    def identity_of(self, model: Model, world: World | None = None) -> str:
-        url = _base_url(model)
-        return f"{model.address} at {url}" if url else model.address
-
-    def concurrency_of(self, model: Model) -> int:
-        return CONCURRENCY
-
-    def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
-        _check(model)
-        for name in body:
-            if name not in FIELDS | {"interface"}:
-                known = ", ".join(sorted(FIELDS))
-                raise Problem(f"{model.address} takes no field '{name}'; known: {known}")
-        return dict(body)
-
-    def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
-        return {"logprobs": True, "top_logprobs": ALTERNATIVES}
-
-
-backends.add("litellm", LiteLlm())
-
-
-class LiteLlmBackend(HttpBackend):
-    """A client that leaves the sending to LiteLLM; refusals are sorted as for any endpoint."""
-
-    async def _exchange(self, request: Request) -> Exchanged:
-        asked = json.loads(ChatWire().body(self._endpoint.model, request))
+    async def _send(self, body: dict[str, Any]) -> object:
         url, timeout = self._endpoint.base_url, self._endpoint.timeout
-        asked |= {"timeout": LATE * timeout, "num_retries": 0, "drop_params": False}
+        body |= {"timeout": LATE * timeout, "num_retries": 0, "drop_params": False}
         if url != USUAL:  # not every provider has a variable for it
-            asked["api_base"] = url
-        try:
-            async with listening(timeout):
-                answer = await _litellm().acompletion(**asked)
-        except TimeoutError:
-            raise Retry(f"no answer from {url} within {timeout:g} s") from None
-        except Exception as error:  # its own, and those of the SDKs below it
-            failure = error
-        else:
-            found = answer.model_dump()
-            wire = self._wire(request)
-            return Exchanged(found, wire.trouble(200, found, json.dumps(found).encode()), {})
-        # Not inside the handler: these errors hold the request's headers, and so the key.
-        return self._failed(failure)
+            body["api_base"] = url
+        return await _litellm().acompletion(**body)
 
     def _failed(self, error: Exception) -> Exchanged:
         status = getattr(error, "status_code", None)
@@ -132,12 +67,37 @@ class LiteLlmBackend(HttpBackend):
             text = masked(text, secret)
         return text
 
-    async def listing(self) -> dict[str, Any]:
-        return {}
-
     async def close(self) -> None:
         if sys.modules.get("litellm") is not None:
             await import_module(CLOSING).close_litellm_async_clients()
+
+
+class LiteLlm(Forwarding):
+    """Providers without a family of their own, asked through the LiteLLM library."""
+
+    about = "any provider of LiteLLM, with its variables: pip install 'flipmeter[litellm]'"
+    pattern = "PROVIDER/MODEL"
+    client = LiteLlmBackend
+
+    def endpoint_of(self, model: Model) -> Endpoint:
+        variable = f"{_provider(model)}_API_KEY"
+        key = os.environ.get(variable)
+        return Endpoint(_base_url(model) or USUAL, model.own_name, key, variable, model.timeout)
+
+    def identity_of(self, model: Model, world: World | None = None) -> str:
+        url = _base_url(model)
+        return f"{model.address} at {url}" if url else model.address
+
+    def speak(self, model: Model, body: Mapping[str, Any]) -> dict[str, Any]:
+        _check(model)
+        for name in body:
+            if name not in FIELDS | {"interface"}:
+                known = ", ".join(sorted(FIELDS))
+                raise Problem(f"{model.address} takes no field '{name}'; known: {known}")
+        return dict(body)
+
+
+backends.add("litellm", LiteLlm())
 
 
 def _litellm() -> Any:

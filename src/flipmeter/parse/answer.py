@@ -205,8 +205,8 @@ def _begins_with_label(line: str, answers: tuple[str, ...]) -> bool:
 def _pattern(answers: tuple[str, ...]) -> re.Pattern[str]:
     """Compile the labels, longest first, as whole words; group s3 is the label of slot 3.
 
-    "very negative" must win over "negative", "non-hate" over "hate", "10" over "1"; "4.5" is no
-    label; a lower-case "a" in a sentence is an article, also where "tie" is a label beside it.
+    "very negative" must win over "negative", "non-hate" over "hate", "10" over "1"; "4.5" is not
+    a label; a lower-case "a" in a sentence is an article, also if "tie" is another label.
     """
     longest_first = sorted(enumerate(answers, 1), key=lambda pair: len(pair[1]), reverse=True)
     are_letters = all(map(_is_letter, answers))

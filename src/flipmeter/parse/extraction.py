@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -31,7 +32,7 @@ def extract(text: str, how: Extract) -> list[str]:
 def check(how: Extract) -> None:
     """Refuse a path or a pattern that cannot be read."""
     if bool(how.json) == bool(how.regex):
-        raise Problem("answer: give one of json (a path such as $.label) and regex (a pattern)")
+        raise Problem("answer: set either json (a path such as $.label) or regex (a pattern)")
     if how.json:
         read_path(how.json)
     else:
@@ -56,8 +57,15 @@ def _pattern(pattern: str) -> Any:
     import regex  # which can stop in time; few studies have a pattern
 
     try:
-        re.compile(pattern)  # in Python's own language, of which `regex` has more
-        return regex.compile(pattern)
+        with warnings.catch_warnings(action="error", category=FutureWarning):
+            re.compile(pattern)  # in Python's own language, of which `regex` has more
+            return regex.compile(pattern)
+    except FutureWarning as doubt:
+        raise Problem(
+            f"answer: {pattern!r:.200} has brackets that may not mean what they seem to "
+            f"({str(doubt).lower()}); put a backslash before each that means itself: "
+            r"\[\[([AB])\]\]"
+        ) from doubt
     except (re.error, regex.error, RecursionError, OverflowError, MemoryError) as error:
         raise Problem(f"answer: {pattern!r:.200} is not a valid pattern: {error}") from error
 

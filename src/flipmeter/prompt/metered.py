@@ -157,7 +157,7 @@ def _product(name: str, value: Any, arguments: tuple[Any, ...]) -> int:
     if name in ("tojson", "pprint"):
         return size_of(value, 10**9) * width
     if name in ("translate", "maketrans"):
-        raise TooMuch(f"{name} is not for prompts; use replace")
+        raise TooMuch(f"{name} is not allowed in prompts; use replace")
     if name == "format":
         check_widths(text, _PRINTF)
         return text.count("%") * sum(size_of(one, 10**9) for one in arguments)
@@ -171,7 +171,7 @@ def len_of(value: Any) -> int:
 def check_widths(text: str, wild: re.Pattern[str]) -> None:
     """Refuse a format whose widths have four digits or are computed."""
     if wild.search(text):
-        raise TooMuch("a width of 1,000 or more, or a computed one, is not for prompts")
+        raise TooMuch("a width of 1,000 or more, or a computed one, is not allowed in prompts")
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
@@ -245,7 +245,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
 
 def _refuse(node: nodes.Node) -> None:
     if isinstance(node, nodes.For) and node.recursive:
-        raise TooMuch(f"line {node.lineno}: recursive loops are not for prompts")
+        raise TooMuch(f"line {node.lineno}: recursive loops are not allowed in prompts")
     name = getattr(node, "name", "")
     if name in CHANGING and isinstance(node, nodes.Filter) == (name == "random"):
         raise Changing(

@@ -86,7 +86,7 @@ class Template:
                 known = suggestion(mark[1], [*get_args(Speaker)])
                 raise Problem(f"{self.name}, line {line}: no role named '{mark[1]}'{known}")
         try:
-            self._compiled  # noqa: B018 - a syntax error is told before anything is asked
+            self._compiled  # noqa: B018 - report a syntax error before sending anything
         except TemplateSyntaxError as error:
             raise Problem(f"{self.name}, line {error.lineno}: {error.message}") from error
         except (*_WRONG, *_TOO_DEEP) as error:

@@ -23,14 +23,14 @@ CANNOT_SEE = (
     "mislead; ask for `design: fractional` or `design: factorial`"
 )
 ABOUT = (
-    "a term: its share of the variance between cells, in brackets the share that the choice of "
-    "items alone would make; p of a score test over items (GEE)",
+    "a term: its share of the variance between cells, in brackets the share expected from "
+    "sampling items alone; p of a score test over items (GEE)",
     "a level: level minus base, x 100 [95 %]; of an interaction, the joint effect of two levels "
     "beyond the sum of their single effects; given these cells, datasets and seeds",
     f"** below {ALPHA} by Holm over all tests of a rater, * by Benjamini and Hochberg only",
 )
 REMAINDERS = {
-    "(rest)": "left over (other interactions)",
+    "(rest)": "residual (other interactions)",
     "(datasets)": "differs between datasets",
 }
 

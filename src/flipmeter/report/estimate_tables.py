@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from flipmeter.metrics import added_scores, title_of
 from flipmeter.types import (
     FAULTS,
     JUDGED,
@@ -139,7 +140,7 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     """Accuracy and the ordinal scores of every view."""
     table = Table(title=f"Scores by view{_about(estimates)}", title_justify="left")
     keys = varying(estimates)
-    shown = {name: title for name, title in SCORES.items() if _is_in(estimates, name)}
+    shown = score_titles(estimates)
     metrics = ("accuracy", *shown, "parse_failure", "weighted:accuracy")
     has_weights = _is_in(estimates, metrics[-1])
     accuracy = (accuracy_title(estimates), *([WEIGHTED] if has_weights else []))
@@ -166,8 +167,14 @@ def performance_table(estimates: pl.DataFrame, views: Sequence[str]) -> Table:
     return table
 
 
-SCORES = {"macro_f1": "macro F1", "pearson": "Pearson", "spearman": "Spearman", "mae": "MAE"}
-"""The scores beside accuracy that a run may have."""
+SCORES = ("macro_f1", "pearson", "spearman", "mae")
+"""The built-in scores shown beside accuracy, where a run has them."""
+
+
+def score_titles(estimates: pl.DataFrame) -> dict[str, str]:
+    """Titles of the scores shown beside accuracy, by name: those that a run has."""
+    measured = {*estimates["metric"]}
+    return {name: title_of(name) for name in (*SCORES, *added_scores()) if name in measured}
 
 
 def accuracy_title(estimates: pl.DataFrame) -> str:

@@ -8,7 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.configurations import Choice, NextStep
 from flipmeter.report.headline import Headline
 from flipmeter.report.pairs import WHOSE, PairTables, Where
@@ -75,10 +77,44 @@ class Browser:
 
 
 @dataclass(frozen=True)
+class GridRow:
+    """An item of the grid: its text, how often it flips, and a picture for every column."""
+
+    key: tuple[str, str]
+    text: str
+    gold: str
+    n_flips: int
+    n_pairs: int
+    n_unread: int
+    pictures: Sequence[Markup]
+
+
+@dataclass(frozen=True)
+class GridPage:
+    """A page of the grid; a column is a rater, or a level where there is one rater.
+
+    `lines` are what stands above each other in a cell (as one bar, where `are_bars`), views what
+    stands side by side; `notes` say what was left out.
+    """
+
+    rows: Sequence[GridRow]
+    heads: Sequence[str]
+    views: Sequence[str]
+    lines: Sequence[str]
+    are_bars: bool
+    legends: Mapping[str, Sequence[tuple[Markup, str]]]
+    n_items: int
+    first: int
+    n_pages: int
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Findings:
     """Everything that the reports of a run are made of; no text in it is trusted.
 
-    `verdicts` are worst first; `words` are those of a headline, one for each of what it counts.
+    `verdicts` are worst first; `words` are those of a headline, one for each of what it counts;
+    `preferred` says which places of options draw answers; `slices` are column, contrast and rates.
     """
 
     name: str
@@ -103,14 +139,17 @@ class Findings:
     environment: Mapping[str, Any]
     costs: Mapping[str, float]
     browser: Browser = field(default_factory=Browser)
+    grid: GridPage | None = None
+    slices: Sequence[tuple[str, str, pl.DataFrame]] = ()
     aspects: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    preferred: Sequence[str] = ()
     choices: Sequence[Choice] = ()
     next_steps: Sequence[NextStep] = ()
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
         """All decisions, read when a section asks for them; `tally` counts them by condition."""
-        return self.scan.collect()
+        return self.scan.pipe(collected)
 
     @property
     def headline(self) -> Headline:

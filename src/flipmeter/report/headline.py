@@ -93,6 +93,9 @@ class Headline:
         alone = self.words.filter(pl.col("alone").list.len() > 0)
         if len(alone):
             yield [Phrase(self._alone(alone))]
+        unsure = self.words.filter(pl.col("word") == "stable", pl.col("word_among") != "stable")
+        if len(unsure):
+            yield [Phrase(self._not_counted(unsure))]
 
     def _counts(self) -> str:
         n = dict(self.words.group_by("word_among").len().iter_rows())
@@ -160,9 +163,21 @@ class Headline:
         )
 
     def _told_alone(self, row: Record) -> str:
+        return f"{self._told_apart(row)} ({', '.join(row['alone'])})"
+
+    def _told_apart(self, row: Record) -> str:
         keys = [key for key in self.keys if self.words[key].n_unique() > 1]
-        name = " · ".join(str(row[key]) or "base" for key in keys)
-        return f"{name} ({', '.join(row['alone'])})"
+        return " · ".join(str(row[key]) or "base" for key in keys)
+
+    def _not_counted(self, unsure: pl.DataFrame) -> str:
+        """Name the rows that are stable by themselves and that the counts leave out."""
+        names = [self._told_apart(row) for row in unsure.head(3).to_dicts()]
+        more = f" and {len(unsure) - 3} more" if len(unsure) > 3 else ""
+        own = "are stable by their own tests" if len(unsure) > 1 else "is stable by its own test"
+        return (
+            f"Not counted as stable: {', '.join(names)}{more}, which {own} but not after Holm's "
+            f"correction over all {len(self.words):,}."
+        )
 
     def _uses(self) -> Iterator[Line]:
         compared = [c for c in self.choices if not c.trouble and len(c.configurations) > 1]
@@ -236,4 +251,4 @@ def shown(one: Estimate, by: str = "") -> str:
 def _noise(row: Record) -> str:
     if row["is_reproducible"] or row["noise"] is None:
         return ""
-    return f", beside noise of {100 * row['noise']:.1f} %"
+    return f", against noise of {100 * row['noise']:.1f} %"

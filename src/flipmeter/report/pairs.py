@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.types import Contrast
 
 SAME = ("rater", "dataset", "level", "seed", "item")
@@ -21,6 +22,9 @@ LOWER_SCORES, HIGHER_SCORES = "lower scores", "higher scores"
 
 PLACE = "at"
 """The number of the first decision of a pair, where decisions are numbered."""
+
+NOTHING = Contrast("", ("", ""))
+"""A contrast of no views: it pairs nothing."""
 
 Where = tuple[str, str, str, str]
 """Rater, dataset, level and contrast."""
@@ -36,7 +40,7 @@ def pair_up(decisions: pl.DataFrame, contrasts: Sequence[Contrast]) -> pl.DataFr
     says where the second went: for a reversed label list, which end of the list drew both answers;
     for two answers that are swapped, which place did.
     """
-    return lazy_pairs(decisions.lazy(), contrasts).collect()
+    return lazy_pairs(decisions.lazy(), contrasts).pipe(collected)
 
 
 def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
@@ -54,13 +58,12 @@ def lazy_pairs(decisions: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.Laz
     first = decisions.filter(pl.col("repeat") == 0)
     pairs = (pair for contrast in contrasts for pair in contrast.pairs)
     found = [_paired(first, pair, has_scores=has_scores) for pair in pairs]
-    nothing = Contrast("", ("", ""))
-    return pl.concat(found) if found else _paired(first.clear(), nothing, has_scores=has_scores)
+    return pl.concat(found) if found else _paired(first.clear(), NOTHING, has_scores=has_scores)
 
 
 def _has_scores(decisions: pl.LazyFrame) -> bool:
     """Whether some answers are decimal scores: their distances are no whole numbers."""
-    return bool(decisions.select(pl.col("scale_from").is_not_null().any()).collect().item())
+    return bool(decisions.select(pl.col("scale_from").is_not_null().any()).pipe(collected).item())
 
 
 def _paired(decisions: pl.LazyFrame, contrast: Contrast, *, has_scores: bool) -> pl.LazyFrame:
@@ -220,6 +223,15 @@ MOST = 4_000
 CONTRAST = "nth"
 
 
+def numbered_pairs(
+    part: pl.LazyFrame, contrasts: Sequence[Contrast]
+) -> Iterator[tuple[Contrast, pl.LazyFrame]]:
+    """The pairs of numbered decisions, one pair of views after the other; `nth` counts them."""
+    pairs = [pair for contrast in contrasts for pair in contrast.pairs]
+    for nth, pair in enumerate(pairs or [NOTHING]):
+        yield pair, lazy_pairs(part, [pair]).with_columns(pl.lit(nth).alias(CONTRAST))
+
+
 def count_pairs(parts: Iterable[pl.LazyFrame], contrasts: Sequence[Contrast]) -> PairTables:
     """Pair up numbered decisions, one part and one contrast after the other."""
     shown = [pair for contrast in contrasts for pair in contrast.pairs]
@@ -229,9 +241,8 @@ def count_pairs(parts: Iterable[pl.LazyFrame], contrasts: Sequence[Contrast]) ->
     n_flips = 0
     for part in parts:
         turned = []
-        for nth, pair in enumerate(shown or [Contrast("", ("", ""))]):
-            pairs = lazy_pairs(part, [pair]).collect(engine="streaming").sort(PLACE)
-            pairs = pairs.with_columns(pl.lit(nth).alias(CONTRAST))
+        for pair, found_pairs in numbered_pairs(part, contrasts):
+            pairs = found_pairs.pipe(collected, "streaming").sort(PLACE)
             base = pairs.filter(level="")
             found = matrices(base), _starts(_in_classes(base), WHOSE)
             squares |= {start: one for one, start in zip(*found, strict=True)}

@@ -55,7 +55,12 @@ class VerdictTable:
         if not self.rows:
             return
         fitting, dropped = self._fitting(options.max_width)
-        yield self._table(fitting) if fitting else self._stack()
+        if fitting:
+            yield self._table(fitting)
+        else:
+            has_way = max(map(len, map(_stacked, self.rows))) + GAP <= options.max_width
+            yield self._stack(has_way=has_way)
+            dropped = [name for name in dropped if name != TOWARDS or not has_way]
         left_out = [name for name in self.columns if name in dropped]
         if left_out:
             yield Text(f"left out at this width: {', '.join(left_out)}", style="dim")
@@ -82,8 +87,8 @@ class VerdictTable:
             table.add_row(*(_styled(name, row.get(name, "")) for name in columns))
         return table
 
-    def _stack(self) -> Group:
-        """A line of names for each row, and its verdict under it."""
+    def _stack(self, *, has_way: bool) -> Group:
+        """A line of names for each row, and its verdict under it, with the direction of flips."""
         lines: list[RenderableType] = []
         names = [name for name in KEYS if name in self.columns]
         before = ""
@@ -94,8 +99,15 @@ class VerdictTable:
                 before = whose
             indent = " " * GAP * bool(whose)
             word = _styled("verdict", row["verdict"])
-            lines.append(Text.assemble(indent, word, f"  {row['contrast']}  {row[RATE]}"))
+            rest = _stacked(row) if has_way else _stacked({**row, TOWARDS: ""})
+            lines.append(Text.assemble(indent, word, rest.removeprefix(row["verdict"])))
         return Group(*lines)
+
+
+def _stacked(row: Cells) -> str:
+    """A row without its names, as one line."""
+    way = f"  towards the {row[TOWARDS]}" if row.get(TOWARDS) else ""
+    return f"{row['verdict']}  {row['contrast']}  {row[RATE]}{way}"
 
 
 def _styled(name: str, text: str) -> Text:
@@ -143,7 +155,9 @@ def _rate(row: Record) -> str:
     """The flip rate; of an unreadable row the share that makes it so, which stays at any width."""
     if row["word"] == "unreadable":
         return f"{100 * (row['unreadable'] or 0):.1f} % unreadable"
-    return "no readable pair" if row["value"] is None else rate_text(row)
+    if row["value"] is None:
+        return f"no {'answered' if row['unreadable'] is None else 'readable'} pair"
+    return rate_text(row)
 
 
 def unmeasured_lines(verdicts: pl.DataFrame) -> list[str]:

@@ -9,10 +9,9 @@ import polars as pl
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.registry import OURS, Registry
+from flipmeter.registry import Registry
 from flipmeter.report.findings import Findings
 from flipmeter.report.table_files import escape_markdown, markdown_table
-from flipmeter.types import Problem
 
 Show = Callable[[Findings], pl.DataFrame | None]
 
@@ -114,17 +113,8 @@ def added_sections(found: Findings) -> Iterator[FilledSection]:
 
 
 def _filled(name: str, table: Show, found: Findings) -> pl.DataFrame | None:
-    try:
+    with sections.using(name):
         return table(found)
-    except Problem:
-        raise
-    except Exception as error:
-        package = sections.package(name)
-        where = "" if package == OURS else f" of the plug-in '{package}'"
-        raise Problem(
-            f"the report section '{name}'{where} failed: {type(error).__name__}: {error}; fix or "
-            "uninstall the plug-in"
-        ) from error
 
 
 def _text(value: object) -> str:

@@ -37,6 +37,7 @@ WHEN = {
     "P7c": "when the candidates change places",
 }
 POLARITY, TURNED = "by polarity", "when the question is negated"
+NO_VIEW = "not applicable: no view"
 NOT_SHOWN = "not shown after Holm's correction over its contrasts"
 
 
@@ -73,6 +74,8 @@ def _sentence(rows: Sequence[Record], known: Mapping[str, Contrast], word: str) 
     measured = [row for row in rows if row["status"] in JUDGED]
     if not measured:
         reasons = dict.fromkeys(str(row["reason"]) for row in rows)
+        if all(reason.startswith(NO_VIEW) for reason in reasons):
+            reasons = dict.fromkeys(["no contrast has all of its views"])
         text = f"could not be measured: {'; '.join(reasons)}"
         return Sentence(rater, dataset, "not identified", text)
     # The first is the worst; a word may rest on others where the worst is not shown over all.
@@ -85,7 +88,9 @@ def _clauses(
 ) -> Iterator[str]:
     moved = TURNED if POLARITY in str(head["reason"]) else when(head["contrast"], known)
     unread = f"{short_percent(head['unreadable'] or 0.0)} % of its pairs could not be read"
-    if head["word"] == "unreadable" or head["value"] is None:
+    if head["value"] is None and head["unreadable"] is None:
+        yield f"cannot be judged {moved}: no pair was answered"
+    elif head["word"] == "unreadable" or head["value"] is None:
         yield f"cannot be judged {moved}: {unread}"
     else:
         yield f"flips {_rate(head)} of its answers {moved}{_because(head)}"
@@ -149,6 +154,8 @@ def lean_text(row: Record, contrast: Contrast) -> str:
         return f"mostly {'towards' if row['leans'] == 'up' else 'away from'} the {towards}"
     up, down = row["moved_up"], row["moved_down"]
     k = up if row["leans"] == "up" else down
+    if not up + down:  # decimal scores that move, none of them by enough to be a flip
+        return f"drifts towards the {towards}, within the tolerance"
     return f"mostly towards the {towards} ({k} of {up + down})"
 
 

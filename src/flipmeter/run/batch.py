@@ -1,4 +1,4 @@
-"""Study -> a batch to hand in, and its results -> the store: what a run then need not ask."""
+"""Study -> a batch to upload, and its results -> the store: what a run then need not ask."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _refusal(model: Model, known: Capability) -> str:
         said = "has no completions interface", "set `interface: chat` in its entry"
     else:
         said = (
-            "does not take its control of reasoning",
+            "does not accept its control of reasoning",
             "change or remove `reasoning` (or `reasoning_effort`) in its entry",
         )
     url = model.base_url[0] if isinstance(model.base_url, tuple) else model.base_url

@@ -76,14 +76,15 @@ class Heard:
         return self.scale.name(rank), self.scale.value(rank)
 
 
-def doubt(heard: Sequence[Heard]) -> str:
+def doubt(heard: Sequence[Heard], fewest: int = FEWEST) -> str:
     """The problem with the replies of one rater, "" if there is none; server errors do not count.
 
-    Most replies have no label, or one is the name of another class than it stands for.
+    Most of `fewest` or more replies have no label, or one is the name of another class than it
+    stands for.
     """
     some = [one for one in heard if one.evidence.answer.fault != "error"]
     unread = [one for one in some if one.evidence.answer.fault]
-    if len(some) >= FEWEST and 2 * len(unread) > len(some):
+    if len(some) >= fewest and 2 * len(unread) > len(some):
         fault, _ = Counter(one.outcome for one in unread).most_common(1)[0]
         example = next(one for one in unread if one.outcome == fault)
         return (
@@ -134,13 +135,13 @@ async def first_replies(
     return await hear([*first.values()], engine, identities)
 
 
-def doubts(heard: Iterable[Heard]) -> dict[Whose, str]:
-    """The unreadable raters, with reasons."""
+def doubts(heard: Iterable[Heard], fewest: int = FEWEST) -> dict[Whose, str]:
+    """The unreadable raters, with reasons; fewer replies than `fewest` do not count."""
     by_rater: dict[Whose, list[Heard]] = {}
     for one in heard:
         if one.is_about_an_item:
             by_rater.setdefault(whose(one.condition), []).append(one)
-    return {key: reason for key, some in by_rater.items() if (reason := doubt(some))}
+    return {key: reason for key, some in by_rater.items() if (reason := doubt(some, fewest))}
 
 
 def without(grid: Sequence[Condition], reasons: Mapping[Whose, str]) -> list[Condition]:

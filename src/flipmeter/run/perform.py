@@ -31,6 +31,7 @@ from flipmeter.model import (
     Store,
     World,
     identity_of,
+    is_on_cluster,
     open_backend,
     ray_cluster,
 )
@@ -98,8 +99,8 @@ def perform(
     the replies, if it was not flipmeter. `on` names a Ray cluster whose actors answer; nothing that
     is measured depends on it. `laid_out` are datasets and a grid instead of those that the study
     would load and lay out itself. While another process writes the folder, this one waits, and
-    `on_note` is told. A rater whose first replies make no sense is stopped there, and the others go
-    on, unless all are asked `anyway`, as the paper did.
+    `on_note` is called. A rater whose first replies make no sense is stopped there, and the others
+    continue, unless all are asked `anyway`, as the paper did.
     """
     ledger = ledger or Ledger()
     datasets = study.load() if laid_out is None else laid_out[0]
@@ -330,7 +331,7 @@ async def opened(
                 identity = identity_of(model, world)
                 if identity in by_identity:
                     _refuse_other_limits(model, backends, by_identity[identity])
-                elif on:
+                elif on and not is_on_cluster(model):
                     by_identity[identity] = RayBackend(model, world)
                 else:
                     by_identity[identity] = open_backend(model, world, progress=on_fetch)
@@ -406,6 +407,7 @@ def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, 
             "source": dataset.source,
             "licence": dataset.licence,
             "n_items": len(drawn.test),
+            "n_available": drawn.n_available,
             **({"weights": list(merged.weights)} if merged.weights else {}),
             "left_out": dict(source.left_out) | dict(drawn.left_out),
             "notes": [note for note in drawn.notes if note not in said],

@@ -64,7 +64,7 @@ def plan_first_round(study: Study, store: Store, tested: Tested | None = None) -
     """The first requests of a study; nothing is sent.
 
     A model that is known to lack something is not asked for it, as in a run. An engine that no
-    self-test has shown to be reproducible counts as one that is not, unless it is told (`tested`).
+    self-test has shown to be reproducible counts as one that is not, unless `tested` lists it.
     """
     datasets = study.load()
     tested = recall_settled(study.raters(), store) if tested is None else tested
@@ -114,7 +114,9 @@ def preview(
             caching=next((caches[identity] for identity in identities if identity in caches), None),
         )
         forecasts.append(timed(forecast, models, speed or Speed()))
-    panels = [f"panel {one.name}: {jury_identity(one)}; asks nothing more" for one in study.juries]
+    panels = [
+        f"panel {one.name}: {jury_identity(one)}; sends no further requests" for one in study.juries
+    ]
     notes = (*panels, *unmoved_notes(study, first.grid))
     n_repeats = sum(request.repeat % DRAWS_APART > 0 for request in first.plan.requests)
     return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes, n_repeats)
@@ -145,7 +147,7 @@ class _Notes:
         passed = replace(found, is_there=True)
         best = plan_first_round(self.study, self.store, dict.fromkeys(self.first.tested, passed))
         n_fewer = self._n_asked(self.first, identities) - self._n_asked(best, identities)
-        fewer = f" and, if they are, asks {n_fewer:,} requests fewer" if n_fewer else ""
+        fewer = f" and, if they are, sends {n_fewer:,} fewer requests" if n_fewer else ""
         return (
             f"whether replies are reproducible is {found.how}, so every view counts as "
             f"repeated; `flipmeter run` tests it first{fewer}"

@@ -6,7 +6,6 @@ import sys
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,13 +18,15 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from flipmeter.base.printed import about_time, without_controls
+from flipmeter.base.printed import about_time, plain_console, without_controls
 from flipmeter.model import Ledger
 from flipmeter.run.interim import Interim
 from flipmeter.types import Reply, Request
 
 QUIET_SECONDS = 30.0
 """Interval between lines if there is no terminal."""
+FIRST = 5
+"""Replies before the time left can be told: the first may have waited for a model to load."""
 
 
 class _Speed(ProgressColumn):
@@ -61,7 +62,7 @@ class Meter:
             TextColumn("left"),
             TimeRemainingColumn(),
             _Flips(self.interim),
-            console=Console(stderr=True),
+            console=plain_console(stderr=True),
             refresh_per_second=2,
             disable=not self._is_terminal,
         )
@@ -95,13 +96,15 @@ class Meter:
         """Progress of the run, and its estimated end."""
         in_all = max(self._n_planned, self._ledger.wanted)
         speed = self._ledger.asked / max(time.monotonic() - self._started, 1e-9)
-        left = max(in_all - done, 0) / speed if speed else 0.0
-        return f"asking: {done:,} of {in_all:,}, {speed:.1f}/s, about {about_time(left)} left"
+        told = f"asking: {done:,} of {in_all:,}, {speed:.1f}/s"
+        if self._ledger.asked < FIRST:
+            return told
+        return f"{told}, about {about_time(max(in_all - done, 0) / speed)} left"
 
     def on_note(self, text: str) -> None:
         """Print what a user should know while the run goes on."""
         said = f"flipmeter: {without_controls(text)}"
-        self._bar.console.print(said, highlight=False, markup=False, soft_wrap=True)
+        self._bar.console.print(said, soft_wrap=True)
 
     @property
     def _is_line_due(self) -> bool:

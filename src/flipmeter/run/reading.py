@@ -17,7 +17,7 @@ def open_run(paths: Sequence[Path], scale: TableScale = ()) -> Run:
     tables = [path for path in paths if path.is_file() or path.suffix.lower() in ENDINGS]
     if tables and len(paths) > 1:
         raise Problem(
-            f"{tables[0]} is a table of predictions, and only run folders can be joined; put "
+            f"{tables[0]} is a table of predictions, but only run folders can be joined; put "
             f"all answers "
             "into one table, with a column `model`, `dataset` or `seed` that tells them apart"
         )

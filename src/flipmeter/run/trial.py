@@ -31,7 +31,8 @@ class Trial(Printed):
 
     @property
     def doubts(self) -> dict[Whose, str]:
-        return doubts(self.heard)
+        """Doubts about most replies of a rater, however few were asked for."""
+        return doubts(self.heard, fewest=1)
 
     def rows(self) -> Iterator[dict[str, str]]:
         """One row for each reply."""

@@ -31,9 +31,9 @@ def select_by_factor(
 
 def levels_of_rater(run: Run, rater: str, by: str | None = None) -> tuple[LevelChoice, ...]:
     """Choose by one metric, or by accuracy and each flip rate; empty if no factor was varied."""
-    own = run.decisions.filter(rater=rater)
-    if own["level"].n_unique() < 2:
+    if run.tally.filter(rater=rater)["level"].n_unique() < 2:
         return ()
+    own = run.parts.decisions.filter(rater=rater)
     table = residuals(own, run.contrasts, mode=run.study.mode)
     varied = table.filter(pl.col("factor").is_in(PROMPT_FACTORS))
     if varied.is_empty():

@@ -91,7 +91,7 @@ async def at_work(
     """Open the model of a rater, yield a function that labels items, and close it at the end.
 
     `conditions` are one, or one for each member of a `jury`. Every item is asked under all views;
-    their answers are put together. `on_plan` is told how many requests all items so far need,
+    their answers are put together. `on_plan` gets how many requests all items so far need,
     `on_note` which capabilities the model lacks.
     """
     for one in conditions:
@@ -241,6 +241,5 @@ def check_abstention(share: float | None, views: Sequence[View], pipeline: str) 
     averages = traits.paradigm == "pointwise" and (traits.consumes or traits.turns)
     if len(views) == 1 and not averages:
         raise Problem(
-            "with one view there is no agreement to abstain by; average over "
-            "some: label_order, demo_order, placement"
+            "abstaining needs several views; average over one of label_order, demo_order, placement"
         )

@@ -23,7 +23,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.results.aspects import worst_cases
 from flipmeter.run.results.gather import gather, gather_numbers
 from flipmeter.ship.next_steps import next_steps
-from flipmeter.ship.select import ALL, Selection, factors_of, select
+from flipmeter.ship.select import ALL, Selection, factors_of, on_dataset, select
 from flipmeter.types import Estimate, Problem
 
 T = TypeVar("T")
@@ -144,4 +144,4 @@ def _worst_accuracies(found: Selection) -> dict[Candidate, Estimate]:
 
 
 def _decisions(found: Selection) -> pl.LazyFrame:
-    return found.run.parts.decisions.filter(dataset=found.dataset)
+    return on_dataset(found.run, found.dataset)

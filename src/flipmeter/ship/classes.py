@@ -183,7 +183,7 @@ def _coded(told: Classes, labels: AnyArray) -> Classes:
     way_out = f"if they are ranks, pass scale={{{ranks}}}"
     if labels.min() < 0 or labels.max() != len(told) - 1:
         raise BadInput(
-            f"the labels are numbers from {labels.min()} to {labels.max()}, and the scale has "
+            f"the labels are numbers from {labels.min()} to {labels.max()}, but the scale has "
             f"{len(told)} names; {way_out}; if scikit-learn encoded them, some class has no text"
         )
     if codes.tolist() != sorted(codes.tolist()):

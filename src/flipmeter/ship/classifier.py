@@ -45,7 +45,7 @@ from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 BEYOND_NAMES = ("nominal", "values", "places")
-NO_SETS = "sets are of classes, and the scale is a range of numbers"
+NO_SETS = "prediction sets need classes, but the scale is a range of numbers"
 TWO_AXES = 2
 
 
@@ -297,7 +297,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise Problem(f"{name} says what {option} is; change it there, or load without")
         found = cls(**told_by_card, **options)
         if found.conformal_size:
-            raise Problem("a card has no items for conformal sets; fit one, or load without")
+            raise Problem("a card has no items for prediction sets; fit one, or load without")
         found._order_classes(classes)
         return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
 
@@ -350,9 +350,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.card_.task.span:
             raise BadInput(NO_SETS)
         if self.card_.task.nominal:
-            raise BadInput("sets are of neighbouring classes, and these have no order (nominal)")
+            raise BadInput(
+                "prediction sets are of neighbouring classes, but these have no order (nominal)"
+            )
         if self.calibrated_ is None:
-            raise BadInput("sets need held-out items; fit with conformal_size=50 or so")
+            raise BadInput("prediction sets need held-out items; fit with, say, conformal_size=50")
         found = self.rate(X)
         self._keep(found)
         p = self._probabilities(found)
@@ -520,14 +522,22 @@ def _split(
 
 def _fields(X: Any, places: PlacesEntry | None) -> list[dict[str, str]]:  # noqa: N803
     """The fields of every item: a text, or a mapping where a rater compares fields."""
-    if places is None or not all(isinstance(one, Mapping) for one in X):
+    if places is None:
         return [{"text": text} for text in _texts(X)]
+    if not all(isinstance(one, Mapping) for one in X):
+        raise BadInput(
+            f"the rater compares {', '.join(places.fields)}; give a list of mappings, each with "
+            "these fields and those of the prompt (of a data frame: its to_dicts() or "
+            "to_dict('records'))"
+        )
     found = []
     for number, one in enumerate(X):
         told = {str(name): str(value).strip() for name, value in one.items()}
         for name in places.fields[:2]:
             if not told.get(name):
-                raise BadInput(f"item {number} has no '{name}'; the rater compares {places.fields}")
+                raise BadInput(
+                    f"item {number} has no '{name}'; the rater compares {', '.join(places.fields)}"
+                )
         found.append(told if "text" in told else told | {"text": joined(told)})
     return found
 

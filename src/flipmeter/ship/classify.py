@@ -68,7 +68,7 @@ class Job:
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
         if is_same_file(self.out, self.source):
-            raise Problem(f"{self.out} holds the texts; use another --out")
+            raise Problem(f"{self.out} contains the texts; use another --out")
 
     @property
     def columns(self) -> dict[str, str]:

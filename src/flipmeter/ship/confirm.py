@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from flipmeter.base.printed import Printed
-from flipmeter.data import Balance, item_digest, unit_digests
+from flipmeter.data import Balance, item_digest, largest_test_size, unit_digests
 from flipmeter.measure import Verdict, judge, read_field, standings
 from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.words import Word, overall
@@ -68,7 +68,7 @@ class Confirmation(Printed):
         yield table
         told = self.card.confirmed
         if told is not None and told.attempt > 1:
-            yield f"confirmation {told.attempt} of this rater: each has its own 5 % of errors"
+            yield f"confirmation {told.attempt} of this rater: each has its own 5 % error rate"
 
 
 def _interval(found: Verdict) -> str:
@@ -140,8 +140,8 @@ def _confirmable(card: Card) -> Mapping[str, float]:
         )
     if card.average:
         raise Problem(
-            f"the card averages over {', '.join(card.average)}, which was not selected; take "
-            "`average` out to confirm what was"
+            f"the card averages over {', '.join(card.average)}, which was not selected; remove "
+            "`average` to confirm the selected rater"
         )
     return selected.limits
 
@@ -183,16 +183,15 @@ def _refuse_too_few(dataset: Dataset, n_items: int, balance: Balance) -> None:
     n_of = {rank: by_class[rank] for rank in dataset.task.scale.ranks}
     if dataset.task.scale.span is not None:
         balance, n_of = "proportional", {0: sum(n for rank, n in by_class.items() if rank)}
-    most = sum(n_of.values())
-    told = f"{dataset.name} has {most} items with a class that the choice did not see"
+    most = largest_test_size(n_of, balance)
+    unseen = f"{sum(n_of.values())} labelled items that were not used for the selection"
+    told = f"{dataset.name} has {unseen}"
     if balance == "equal":
-        fewest = min(n_of.values())
-        most = fewest * len(n_of) + sum(n > fewest for n in n_of.values()) if fewest else 0
         shares = ", ".join(f"{dataset.task.scale.name(rank)} {n}" for rank, n in n_of.items())
         told += f" ({shares}), at most {most} of them in equal numbers by class"
     if n_items > most:
-        way_out = f"take --items {most} or fewer, or add rows" if most else "add rows to the data"
-        raise Problem(f"{told}, and --items is {n_items}; {way_out}")
+        way_out = f"use --items {most} or fewer, or add rows" if most else "add rows to the data"
+        raise Problem(f"{told}, but --items is {n_items}; {way_out}")
 
 
 # --- asking -----------------------------------------------------------------------------------

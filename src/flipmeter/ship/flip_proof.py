@@ -22,7 +22,7 @@ def flip_proof(card: Card, names: Sequence[str]) -> Card:
         if not _rules_out(card, names):
             raise Problem(
                 f"the pipeline '{card.pipeline}' does not rule out flips of {', '.join(names)}; "
-                "leave it out to take one that does, or name fewer probes in flip_proof"
+                "leave it out to use one that does, or list fewer probes in flip_proof"
             )
         return card
     for pipeline in CHEAPEST:

@@ -217,11 +217,10 @@ def check(run: Run, gate: Gate | None = None, reference: Run | None = None) -> C
     contrasts = _contrasts(run, reference)
     named, wild = _limits(gate, run.tally, contrasts)
     held = hold_limits(
-        run.decisions,
+        run.panels,
         contrasts,
         {key: [*named[key], *wild[key]] for key in named},
-        panel=run.panels.whole,
-        reference=None if reference is None else reference.decisions,
+        reference=None if reference is None else reference.parts.decisions,
         alpha=gate.alpha,
     )
     claims, left_out = _applicable(held, named)
@@ -241,8 +240,8 @@ def _refuse_other_data(run: Run, reference: Run) -> None:
     for name, about in run.environment["datasets"].items():
         if name in before and before[name].get("digest") != about.get("digest"):
             raise Problem(
-                f"'{name}' is not the same data in {run.folder} and {reference.folder}, so "
-                "nothing can be paired; run the reference again on the present data"
+                f"'{name}' differs between {run.folder} and {reference.folder}, so items "
+                "cannot be paired; run the reference again on the present data"
             )
 
 
@@ -286,7 +285,7 @@ def _nobody(rule: Rule, keys: Sequence[Key]) -> str:
         if not any(fnmatchcase(name, pattern) for name in there):
             return f"gate: no {kind} matches '{pattern}'{suggestion(pattern, there)}"
     there = list(dict.fromkeys(key[2] or "''" for key in keys))
-    return f"gate: nothing is at the level '{rule.level}'; known: {', '.join(there)}"
+    return f"gate: no condition has the level '{rule.level}'; known: {', '.join(there)}"
 
 
 def _asked(
@@ -334,5 +333,5 @@ def _applicable(held: pl.DataFrame, named: _Wanted) -> tuple[pl.DataFrame, list[
         else:
             notes.append(f"{key[0]}, {row['where']}: {row['note']}")
     if not kept:
-        raise Problem("gate: the run measures none of these contrasts; name others")
+        raise Problem("gate: the run measures none of these contrasts; use others")
     return pl.DataFrame(kept, schema=held.schema), list(dict.fromkeys(notes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
 import polars as pl
@@ -21,6 +21,23 @@ FORMATS = {
     "neutral_id": "neutral names",
 }
 """Label formats to try, with a word for each."""
+_PER_SEED = (pl.col("n_pairs") // pl.col("seeds").list.len()).cast(pl.Int64)
+"""Items behind a verdict, which pools the seeds of an item; a cluster may hold several items."""
+PLAIN = ("pair", "pointwise")
+"""Pipelines that ask in the order of the view alone."""
+IN_ALL_ORDERS = {
+    "pair_order": (
+        ("pair+agree", "pair+mean"),
+        "Ask about every pair in both orders, for two calls: contradicting answers become ties "
+        "(pair+agree), or probabilities are averaged (pair+mean).",
+    ),
+    "option_order": (
+        ("orbit(places:rotations)",),
+        "Ask every question with its options in all rotations and average the probabilities; as "
+        "many calls as options.",
+    ),
+}
+"""Pipelines that do not depend on what a probe moves, and how they work."""
 
 
 def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = STUDY) -> list[NextStep]:
@@ -37,6 +54,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     measured = run.verdicts.filter(status="measured")
     return [
         *_rest(run, study),
+        *_unanswered(run, measured, study),
         *_read(measured, study),
         *_repeats(measured, study),
         *_items(run, measured, study),
@@ -57,6 +75,16 @@ def _rest(run: Run, study: str) -> Iterator[NextStep]:
         )
 
 
+def _unanswered(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+    """Ask again where no pair was answered: there is nothing to read, repeat or settle yet."""
+    n = len(measured.filter(pl.col("unreadable").is_null(), pl.col("value").is_null()))
+    if n:
+        yield NextStep(
+            f"{n} of {len(measured)} verdicts have no answered pair: retry the failed requests.",
+            f"flipmeter run {study} --out {run.where}",
+        )
+
+
 def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(word="unreadable"))
     if n:
@@ -67,7 +95,8 @@ def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
 
 
 def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    n = len(measured.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
+    compared = measured.filter(pl.col("value").is_not_null())
+    n = len(compared.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
     if n:
         yield NextStep(
             "Measure noise, to tell it from flips: ask every view twice.",
@@ -76,23 +105,54 @@ def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
 
 
 def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    """Number of items that would settle half of the open contrasts, and all of them."""
+    """Number of items that would settle half of the open contrasts, and all of them.
+
+    Items are drawn from the data: where it has fewer than half of the contrasts need, more rows
+    are the next step.
+    """
     still_open = measured.filter(word="inconclusive")
-    needed = sorted(still_open["n_needed"].drop_nulls().to_list())
-    if not needed:
+    settling = still_open.filter(pl.col("n_needed").is_not_null())
+    if settling.is_empty():
         return
-    now, half = int(still_open["n_clusters"].to_numpy().max()), needed[(len(needed) - 1) // 2]
-    many = f"the {len(still_open)} inconclusive verdicts"
-    whole = "it" if len(still_open) == 1 else f"all {len(still_open)} inconclusive verdicts"
-    if half == needed[-1] and len(needed) == len(still_open):
-        settled = f"{half:,} instead of {now:,} would settle {whole}"
-    else:
-        settled = f"{half:,} instead of {now:,} would settle about {len(needed) // 2 + 1} of {many}"
+    rows = settling.with_columns(_PER_SEED.alias("n_items"))
+    wanted = pl.col("n_needed") * pl.col("n_items") / pl.col("n_clusters")
+    needed = rows.select(wanted.ceil().cast(pl.Int64).alias("wanted"))["wanted"].sort().to_list()
+    now = rows["n_items"].to_numpy().max()
+    half = needed[(len(needed) - 1) // 2]
+    settled = f"{half:,} instead of {now:,} would settle {_how_many(needed, half, len(still_open))}"
+    if half < needed[-1]:
         settled += f", {needed[-1]:,} would settle {len(needed)}"
-    yield NextStep(
-        f"Rate more items: {settled} (power 80 %). Stored replies are reused.",
-        f"flipmeter run {study} --set test_size={half} --out {run.where}",
-    )
+    smallest, most = _smallest(run)
+    if most is not None and half > most:
+        settled = f"{smallest} has {most:,} items to test, and {settled}"
+        text = f"Add rows to the data: {settled} (power 80 %). Stored replies are reused."
+    else:
+        text = f"Rate more items: {settled} (power 80 %){_all_of(smallest, most, needed[-1])}."
+        text += " Stored replies are reused."
+    yield NextStep(text, f"flipmeter run {study} --set test_size={half} --out {run.where}")
+
+
+def _how_many(needed: Sequence[int], n_items: int, n_open: int) -> str:
+    """The open verdicts that so many items would settle."""
+    n_settled = sum(n <= n_items for n in needed)
+    if n_settled < n_open:
+        return f"{n_settled} of the {n_open} inconclusive verdicts"
+    return "it" if n_open == 1 else f"all {n_open} inconclusive verdicts"
+
+
+def _smallest(run: Run) -> tuple[str, int | None]:
+    """The dataset with the fewest items to test, and how many; older runs do not say."""
+    known = {
+        name: int(about["n_available"])
+        for name, about in run.environment["datasets"].items()
+        if about.get("n_available")
+    }
+    return min(known.items(), key=lambda one: one[1], default=("", None))
+
+
+def _all_of(smallest: str, most: int | None, needed: int) -> str:
+    """A reminder of the size of the data, if it cannot settle all."""
+    return "" if most is None or needed <= most else f"; {smallest} has {most:,} items to test"
 
 
 def _compared(choices: Sequence[Choice]) -> list[Choice]:
@@ -140,13 +200,22 @@ def _held_out(choice: Choice) -> str:
 
 
 def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    """A rater that flips alone has nothing to be compared with."""
-    is_alone = len(run.tally.select("rater", "level").unique()) == 1
-    if is_alone and (measured["word"] == "flips").any():
+    """Configurations to compare raters with that flip, where nothing else was tried."""
+    flips = measured.filter(word="flips")
+    if flips.is_empty() or run.tally["level"].n_unique() > 1:
+        return
+    moved = {one.probe for one in run.contrasts if one.name in flips["contrast"]}
+    for probe, (pipelines, about) in IN_ALL_ORDERS.items():
+        if probe in moved and run.study.pipeline in PLAIN:
+            yield _vary(run, study, "pipeline", pipelines, about)
+    if run.tally["rater"].n_unique() == 1 and not moved <= {*IN_ALL_ORDERS}:
         others = {k: name for k, name in FORMATS.items() if k != run.study.style.label_format}
-        formats = f"vary={{label_format: [{', '.join(others)}]}}"
         *first, last = others.values()
-        yield NextStep(
-            f"Try other label formats: {', '.join(first)} or {last}.",
-            f"flipmeter run {study} --set '{formats}' --out {quote(str(run.folder) + '-formats')}",
-        )
+        about = f"Try other label formats: {', '.join(first)} or {last}."
+        yield _vary(run, study, "label_format", others, about)
+
+
+def _vary(run: Run, study: str, factor: str, levels: Iterable[str], about: str) -> NextStep:
+    values = f"vary={{{factor}: [{', '.join(levels)}]}}"
+    out = quote(f"{run.folder}-{factor.removeprefix('label_')}s")
+    return NextStep(about, f"flipmeter run {study} --set '{values}' --out {out}")

@@ -159,7 +159,7 @@ def select(
     of its probe. `seed` draws the held-out halves.
     """
     name = _dataset(run, dataset)
-    asked, own = run.tally, run.parts.decisions.filter(dataset=name)
+    asked, own = run.tally, on_dataset(run, name)
     if rater is not None:
         _known(rater, run.named("rater"), "model")
         asked, own = asked.filter(rater=rater), own.filter(rater=rater)
@@ -183,6 +183,12 @@ def select(
         flip_proof=tuple(one.name for one in proof),
         can_flip=can_flip,
     )
+
+
+def on_dataset(run: Run, name: str) -> pl.LazyFrame:
+    """The decisions on a dataset; those of a run with no other are read where they stand."""
+    every = run.parts.decisions
+    return every if run.named("dataset") == [name] else every.filter(dataset=name)
 
 
 def _flip_limits(field: Field, max_flip: Mapping[str, float]) -> dict[str, float]:

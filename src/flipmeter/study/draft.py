@@ -30,6 +30,7 @@ from flipmeter.data.guess import (
     usual_classes,
 )
 from flipmeter.data.labels import label_key, read_labels, shorten
+from flipmeter.data.number_scales import WITHIN
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
@@ -43,10 +44,20 @@ SHOTS = (5, 3, 2, 1, 0)
 LONGEST_DEMOS = 12_000
 """Characters of demonstrations that leave the embedded model room for an item."""
 LONGEST_TEXT = 16_000
+ABOUT_CLASSES = "Lowest first. These names appear in the prompt: use the words of your raters."
+ABOUT_RANGE = "The range of scores; two that lie at most `within` apart count as the same."
+MOVED = {
+    "label_order": "the label list",
+    "demo_order": "the order of the demonstrations",
+    "placement": "their place",
+}
+"""The part of a prompt that each probe of a draft moves."""
 RARE = 10
 MOST_ODD = 5
 """Number of unknown labels listed."""
 
+Given = Sequence[str] | Mapping[Any, float]
+"""A scale as the user gives it: classes, or the two ends of a range of scores."""
 Ask = Callable[[str, str], str]
 """Put a question with a proposed answer to the user and return what they say."""
 
@@ -66,7 +77,7 @@ datasets:
   - file: $file
     text: $text
     label: $label$id
-    # Lowest first. These names appear in the prompt: use the words of your raters.
+    # $about_scale
     scale: $scale
     $on_bad
     # The wording of the prompt: title, name of a text, aspect that is rated, the two poles.
@@ -76,7 +87,7 @@ datasets:
 test_size: $test_size
 balance: $balance
 
-# What changes position: the label list, the order of the demonstrations, their place.
+# What changes position: $moved.
 probes: $probes
 repeats: 2  # ask some prompts twice, to measure noise
 
@@ -125,32 +136,35 @@ def draft_study(
     *,
     text: str | None = None,
     label: str | None = None,
-    scale: Sequence[str] | None = None,
+    scale: Given | None = None,
     unlabelled: bool = False,
     model: str = EMBEDDED,
     ask: Ask | None = None,
 ) -> Draft:
     """Draft a commented study for a file; ask for what it does not show, or raise a Problem.
 
-    `scale` lists the classes lowest first. A file without labels, or one that is `unlabelled`
-    whatever its columns look like, gives a study that measures everything but accuracy. Paths in
-    the study count from the folder of `out`.
+    `scale` lists the classes lowest first, or gives the ends of a range of decimal scores. A file
+    without labels, or one that is `unlabelled` whatever its columns look like, gives a study that
+    measures everything but accuracy. Paths in the study count from the folder of `out`.
     """
     table = read_table(file, needs="a text")
     found = exchangeable_columns(table)
-    if found and text is None and scale is None and not unlabelled:
+    if found and scale is None and not unlabelled:
         compared = guess_compared(table, found)
-        if compared is not None and label in (None, compared.label):
+        is_meant = compared and text in (None, compared.text) and label in (None, compared.label)
+        if compared is not None and is_meant:
             return _draft_compared(file, out, table, compared, model)
     text, label = _columns(table, text, label, scale, unlabelled, ask)
-    classes = _classes(table, label, scale, ask)
     source: dict[str, Any] = {
         "text": text,
         "label": label,
         "id": guess_id(table, [text, label or ""]),
-        "scale": [_named(value) for value in classes],
     }
-    words = _task_words(text, label, source["scale"])
+    if isinstance(scale, Mapping):
+        source["scale"], words = {**scale, WITHIN: 0}, {}
+    else:
+        source["scale"] = [_named(value) for value in _classes(table, label, scale, ask)]
+        words = _task_words(text, label, source["scale"])
     dataset = load_file(file, **source, task=words, on_bad="drop")
     source["file"] = Path(os.path.relpath(file, out.parent)).as_posix()
     written = _written(out, model, dataset, source, _sized(dataset), len(table.records))
@@ -189,7 +203,7 @@ def _columns(
     table: Table,
     text: str | None,
     label: str | None,
-    scale: Sequence[str] | None,
+    scale: Given | None,
     unlabelled: bool,
     ask: Ask | None,
 ) -> tuple[str, str | None]:
@@ -212,11 +226,12 @@ def _columns(
     return chosen, _one_of(table, "label", labels, ask)
 
 
-def _may_be_labels(table: Table, text: str | None, scale: Sequence[str] | None) -> list[str]:
+def _may_be_labels(table: Table, text: str | None, scale: Given | None) -> list[str]:
     """The columns that may hold the labels; where a scale is given, those that use it."""
     if scale is None:
         return guess_label(table, text)
-    reader, taken = read_labels([_named(value) for value in scale]), guess_id(table, [])
+    given = scale if isinstance(scale, Mapping) else [_named(value) for value in scale]
+    reader, taken = read_labels(given), guess_id(table, [])
     shares = {
         column: _share(map(reader.rank, classes_in(table, column)))
         for column in table.columns
@@ -301,7 +316,8 @@ def _refuse_no_scale(table: Table, label: str, found: Sequence[object]) -> None:
         raise Problem(
             f"the column '{label}' of {table.file} has {len(found)} different values ({some}, …); "
             "a scale has a few classes: pass another --label, keep some with --scale "
-            "lowest,…,highest, or merge classes in the file"
+            "lowest,…,highest, merge classes in the file, or pass the range of scores (--scale "
+            "0..10)"
         )
 
 
@@ -343,7 +359,8 @@ def _sized(dataset: Dataset) -> _Sizes:
     if not _is_labelled(dataset):
         return _Sizes(min(TEST_SIZE, len(dataset.test)), 0, "equal")
     counts = Counter(item.gold for item in dataset.test)
-    n_rows = [counts[rank] for rank in dataset.task.scale.ranks]
+    ranks = dataset.task.scale.ranks
+    n_rows = [counts[rank] for rank in ranks] or [len(dataset.test)]  # scores are one class
     for shots in SHOTS:
         have = [n - max(shots, min(RESERVED, n * RESERVED_PERCENT // 100)) for n in n_rows]
         if min(have) < 0 or not sum(have):
@@ -391,8 +408,9 @@ def _odd_labels(table: Table, label: str, dataset: Dataset) -> Iterator[str]:
         yield f"{len(found) - MOST_ODD:,} more values of '{label}' are not on the scale"
 
 
-def _without_labels(table: Table, scale: Sequence[str] | None) -> str:
-    why = "no column holds one of the classes given" if scale else "there is no column of labels"
+def _without_labels(table: Table, scale: Given | None) -> str:
+    what = "scores of the range" if isinstance(scale, Mapping) else "one of the classes"
+    why = f"no column holds {what} given" if scale else "there is no column of labels"
     return (
         f"{table.file}: {why}; the study measures flips, noise and direction, and no accuracy "
         "(--label COLUMN names the labels if there are any)"
@@ -410,8 +428,9 @@ def _notes(dataset: Dataset) -> Iterator[str]:
             "cannot read it and answers with an error: shorten it, or use a larger model"
         )
     counts = Counter(item.gold for item in dataset.test)
-    if _is_labelled(dataset) and min(counts[rank] for rank in dataset.task.scale.ranks) < RARE:
-        yield f"a class has few rows ({_sizes(dataset)}): its numbers will say little"
+    ranks = dataset.task.scale.ranks if _is_labelled(dataset) else ()
+    if min((counts[rank] for rank in ranks), default=RARE) < RARE:
+        yield f"a class has few rows ({_sizes(dataset)}): its numbers will be imprecise"
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -423,6 +442,8 @@ def _written(
 ) -> str:
     """The text of a study file, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
+    probes = [*([] if scale.span else ["label_order"])]
+    probes += ["demo_order", "placement"] if plan.shots else []
     words = {"title": task.title, "noun": task.noun, "aspect": task.aspect}
     dropped = f"on_bad: drop  # leaves out {_counted(dataset.left_out)}"
     column = source["id"]
@@ -437,7 +458,9 @@ def _written(
         task=_flow(words | {"low": scale.low, "high": scale.high}),
         test_size=plan.test_size,
         balance=plan.balance,
-        probes=_flow(["label_order", *(["demo_order", "placement"] if plan.shots else [])]),
+        about_scale=ABOUT_RANGE if scale.span else ABOUT_CLASSES,
+        moved=", ".join(MOVED[probe] for probe in probes),
+        probes=_flow(probes),
         base=_flow(_style(scale, plan)),
     )
 
@@ -447,12 +470,15 @@ def _sizes(dataset: Dataset) -> str:
     if not _is_labelled(dataset):
         return "no labels"
     counts, scale = Counter(item.gold for item in dataset.test), dataset.task.scale
+    if scale.span is not None:
+        known = [rank for rank in counts if rank]
+        return f"scores from {scale.name(min(known))} to {scale.name(max(known))}"
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
 def _style(scale: Scale, plan: _Sizes) -> dict[str, Any]:
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
-    is_bare = all(map(is_bare_number, scale.names))
+    is_bare = scale.span is None and all(map(is_bare_number, scale.names))
     return {"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})
 
 

@@ -512,7 +512,7 @@ def check_level(factor: str, value: Any) -> None:
     elif factor in factors:
         factors[factor][str(value)]
     elif factor == _PROMPT and not (isinstance(value, str) and value):
-        raise Problem(f"prompt is {value!r}; name a prompt file, or {BUILT_IN}")
+        raise Problem(f"prompt is {value!r}; use a prompt file, or {BUILT_IN}")
     elif factor == "shots" and not _is_whole(value, 0):
         raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
     elif factor == "cardinality" and not (value is None or _is_whole(value, 2)):

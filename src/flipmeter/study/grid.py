@@ -56,7 +56,7 @@ def conditions(
     grid: list[Condition] = []
     datasets = study.load() if datasets is None else datasets
     _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
-    _refuse_repeats(study.seeds, "seeds", "name each seed once")
+    _refuse_repeats(study.seeds, "seeds", "list each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     _refuse_unmoved(study, datasets)
     _refuse_special(study)
@@ -98,7 +98,9 @@ def contrasts_in(study: Study, grid: Sequence[Condition]) -> tuple[Contrast, ...
 
 
 def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
-    """Notes on datasets whose answers or options could change places and do not."""
+    """Notes on what could change places and does not, and on prompts in which nothing does."""
+    if study.probes:
+        yield from _fixed_notes(grid)
     for name, one in {condition.dataset: condition for condition in grid}.items():
         places = one.task.places
         if places is not None:
@@ -110,6 +112,19 @@ def unmoved_notes(study: Study, grid: Sequence[Condition]) -> Iterator[str]:
         texts = {field: [item.fields.get(field, "") for item in one.items] for field in fields}
         if found := guess_exchangeable(texts):
             yield exchange_hint(name, found)
+
+
+def _fixed_notes(grid: Sequence[Condition]) -> Iterator[str]:
+    """Name the raters that are asked under one view only: the probes move nothing they show."""
+    views: dict[tuple[str, str], set[str]] = {}
+    for one in grid:
+        views.setdefault((one.rater.name, one.dataset), set()).add(one.view.name)
+    for (rater, dataset), names in views.items():
+        if len(names) == 1:
+            yield (
+                f"{rater} on {dataset}: its prompt shows nothing that the probes move (a label "
+                "list, demonstrations, declared fields), so that flips cannot be measured"
+            )
 
 
 def exchange_hint(name: str, found: Sequence[str]) -> str:
@@ -156,7 +171,7 @@ def _refuse_label_order(study: Study, datasets: Sequence[Dataset]) -> None:
     if has_list or not study.names_its_probes or "label_order" not in study.probes:
         return
     raise Problem(
-        "the probe 'label_order' reverses the list of labels, and a scale of numbers has none; "
+        "the probe 'label_order' reverses the list of labels, but a range of numbers has none; "
         "leave it out, or list the classes: scale: [0, 1, 2]"
     )
 
@@ -168,12 +183,12 @@ def _refuse_juries(study: Study, datasets: Sequence[Dataset]) -> None:
             scale = dataset.task.scale
             if scale.nominal and jury.by == "mean":
                 raise Problem(
-                    f"panels: '{jury.name}' takes the mean, and the classes of '{dataset.name}' "
+                    f"panels: '{jury.name}' takes the mean, but the classes of '{dataset.name}' "
                     "have no order; use by: majority"
                 )
             if scale.span is not None and jury.by == "majority":
                 raise Problem(
-                    f"panels: '{jury.name}' takes the class of most judges, and the scale of "
+                    f"panels: '{jury.name}' takes the majority of the judges, but the scale of "
                     f"'{dataset.name}' is a range of numbers; use by: mean"
                 )
 
@@ -218,7 +233,7 @@ def _check_prompt(study: Study, level: Level, dataset: Dataset) -> None:
     paradigm = open_pipeline(level.pipeline).traits.paradigm
     if paradigm not in POINTWISE:
         raise Problem(
-            f"the pipeline '{level.pipeline}' asks in words of its own ({paradigm}); a prompt file "
+            f"the pipeline '{level.pipeline}' has its own wording ({paradigm}); a prompt file "
             f"such as {template.name} goes with pipelines that ask about one item: pointwise"
         )
     template.check(dataset.test[0], dataset.task)

@@ -26,6 +26,16 @@ class ComparedColumns:
     probe: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str | None:
+        """The column of the question that is asked about what is compared, if there is one."""
+        fields = self.keys.get("fields", {})
+        moved = self.keys.get("exchange", ())
+        assert isinstance(fields, dict)
+        assert isinstance(moved, Sequence)
+        others = (name for name in fields if name not in moved)
+        return str(self.keys["text"]) if "text" in self.keys else next(others, None)
+
 
 def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None:
     """The comparison of columns that look exchangeable, None if there is no clear one."""

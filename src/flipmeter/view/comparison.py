@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import polars as pl
 from markupsafe import Markup
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.effects.compare import same_raters
 from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import class_name
@@ -19,7 +20,7 @@ from flipmeter.report.page.filters import NAMELESS
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, capped, count
 from flipmeter.report.page.texts import excerpt, visible
 from flipmeter.run.record.folder import Run
-from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items
+from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items, own_names
 from flipmeter.run.results.gather import differences
 from flipmeter.run.results.item_columns import item_texts
 from flipmeter.types import JUDGED
@@ -61,10 +62,10 @@ def make_comparison(first: ChosenRuns, second: ChosenRuns, contrast: str = "") -
 
 def _pictures(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.DataFrame) -> Grid:
     """Both rates of everything that both runs judged, the largest change first."""
-    decisions = same_raters(runs[0].decisions, runs[1].decisions)
+    frames = same_raters(runs[0].parts.decisions, runs[1].parts.decisions)
     sides = [
-        _renamed(run.verdicts, run.decisions, own).filter(pl.col("status").is_in(JUDGED))
-        for run, own in zip(runs, decisions, strict=True)
+        _renamed(run, own).filter(pl.col("status").is_in(JUDGED))
+        for run, own in zip(runs, frames, strict=True)
     ]
     columns = (*WHOSE, "value", "low", "high", "word")
     both = sides[0].select(columns).join(sides[1].select(columns), on=WHOSE, suffix="_2")
@@ -88,7 +89,7 @@ def _pictures(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.DataFra
     how = (
         "Flip rates on readable pairs with 95 % intervals, each run on its own items: above the "
         "first run, below the second. Whether they differ is in the table of differences, on the "
-        "items that both have. 'Only' counts lead to the items that flip in one run only."
+        "items that both have. 'Only' counts link to the items that flip in one run only."
     )
     heads: list[str | Markup] = [
         "contrast",
@@ -108,13 +109,10 @@ def _pictures(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.DataFra
     )
 
 
-def _renamed(table: pl.DataFrame, given: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
-    names = zip(
-        given["rater"].unique(maintain_order=True),
-        own["rater"].unique(maintain_order=True),
-        strict=True,
-    )
-    return table.with_columns(pl.col("rater").replace(dict(names)))
+def _renamed(run: Run, renamed: pl.LazyFrame) -> pl.DataFrame:
+    """The verdicts of a run with the names that its raters have in a comparison."""
+    names = {own: name for name, own in own_names(run, renamed).items()}
+    return run.verdicts.with_columns(pl.col("rater").replace(names))
 
 
 def _picture(
@@ -155,7 +153,9 @@ def _changed_grid(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.Dat
     wanted = item_texts(runs[1]).filter(pl.col("item").is_in(some["item"].unique().to_list()))
     texts = {
         (dataset, item): text
-        for dataset, item, text in wanted.select("dataset", "item", "text").collect().iter_rows()
+        for dataset, item, text in wanted.select("dataset", "item", "text")
+        .pipe(collected)
+        .iter_rows()
     }
     rows = [_changed_row(runs, names, row, texts) for row in some.iter_rows(named=True)]
     notes = []

@@ -1,4 +1,4 @@
-"""Items -> pages: a grid of items and conditions, and one item under all of them."""
+"""Items -> pages: what leads to the grid of items, and one item under all conditions."""
 
 from __future__ import annotations
 
@@ -11,148 +11,18 @@ from urllib.parse import urlencode
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.findings import class_name
 from flipmeter.report.page.filters import NAMELESS, choice
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
+from flipmeter.report.page.strips import NOT_ASKED, DrawnClasses
 from flipmeter.report.page.texts import visible
 from flipmeter.report.pairs import SAME
-from flipmeter.view.item_pages import LANE, PAGE, SHOWN, ItemGrid, Sought, neighbours
-from flipmeter.view.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
+from flipmeter.run.results.drawn_items import classes_of, gold_of
+from flipmeter.run.results.item_grid import LANE, SHOWN, ItemGrid, Sought, neighbours
 
 Key = tuple[str, str]
 """Dataset and id of an item."""
 MOST_ROWS = 60
 """Raters, levels and seeds that the page of an item shows; those that flip come first."""
-
-
-@dataclass(frozen=True)
-class GridRow:
-    """An item of the grid: its text, how often it flips, and a picture for every column."""
-
-    key: Key
-    text: str
-    gold: str
-    n_flips: int
-    n_pairs: int
-    n_unread: int
-    pictures: Sequence[Markup]
-
-
-@dataclass(frozen=True)
-class GridPage:
-    """A page of the grid; a column is a rater, or a level where there is one rater.
-
-    `lines` are what stands above each other in a cell, views what stands side by side.
-    """
-
-    rows: Sequence[GridRow]
-    heads: Sequence[str]
-    views: Sequence[str]
-    lines: Sequence[str]
-    legends: Mapping[str, Sequence[tuple[Markup, str]]]
-    n_items: int
-    first: int
-    n_pages: int
-
-    @property
-    def are_bars(self) -> bool:
-        return len(self.lines) > MOST_LINES
-
-
-def grid_page(grid: ItemGrid, sought: Sought) -> GridPage:
-    """Lay a page of items side by side under all conditions that fit."""
-    found = grid.found(sought)
-    start = (sought.page - 1) * PAGE
-    keys = found.slice(start, PAGE)
-    views = grid.views(sought)
-    cells = grid.cells(keys, sought)
-    layout = _Layout.of(cells)
-    classes, texts = classes_of(grid, cells), grid.texts(keys)
-    by_item = {
-        (str(dataset), str(item)): _by_lane(rows)
-        for (dataset, item), rows in cells.group_by("dataset", "item", maintain_order=True)
-    }
-    rows = []
-    for row in keys.iter_rows(named=True):
-        key = row["dataset"], row["item"]
-        about = texts.get(key, {})
-        rows.append(
-            GridRow(
-                key,
-                str(about.get("text") or ""),
-                _gold(grid, key, about),
-                row["n_flips"],
-                row["n_pairs"],
-                row["n_unread"],
-                list(layout.pictures(by_item[key], views, classes[key[0]])),
-            )
-        )
-    return GridPage(
-        rows,
-        [name or NAMELESS["level"] for name in layout.columns],
-        views,
-        [_line_name(line) for line in layout.lines],
-        {dataset: one.legend for dataset, one in classes.items()},
-        len(found),
-        start + 1,
-        -(-len(found) // PAGE),
-    )
-
-
-def classes_of(grid: ItemGrid, cells: pl.DataFrame) -> dict[str, DrawnClasses]:
-    """The classes of every dataset that some answers are of."""
-    known = grid.run.scales
-    sizes = cells.group_by("dataset", maintain_order=True).agg(pl.col("n_classes").max())
-    return {name: DrawnClasses(known.get(name), int(n or 1)) for name, n in sizes.iter_rows()}
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Columns are raters and lines their levels, or the other way round where there is one rater.
-
-    A line also has a seed and a repeat.
-    """
-
-    are_raters: bool
-    columns: Sequence[str]
-    lines: Sequence[tuple[str, int, int]]
-
-    @classmethod
-    def of(cls, cells: pl.DataFrame) -> _Layout:
-        are_raters = cells["rater"].n_unique() > 1
-        across, down = ("rater", "level") if are_raters else ("level", "rater")
-        places = {name: at for at, name in enumerate(cells[down].unique(maintain_order=True))}
-        lines = cells.select(down, "seed", "repeat").unique().rows()
-        lines.sort(key=lambda line: (places[line[0]], *line[1:]))
-        return cls(are_raters, cells[across].unique(maintain_order=True).to_list(), lines)
-
-    def pictures(
-        self, ranks: Mapping[tuple[Any, ...], int], views: Sequence[str], classes: DrawnClasses
-    ) -> Iterator[Markup]:
-        """Draw what one item was called, column by column."""
-        for column in self.columns:
-            lanes = [
-                (column, name, *rest) if self.are_raters else (name, column, *rest)
-                for name, *rest in self.lines
-            ]
-            drawn = [[ranks.get((view, *lane), NOT_ASKED) for view in views] for lane in lanes]
-            yield picture(drawn, views, classes)
-
-
-def _by_lane(rows: pl.DataFrame) -> dict[tuple[Any, ...], int]:
-    """Ranks by view, rater, level, seed and repeat."""
-    return {tuple(at): rank for *at, rank in rows.select("view", *LANE, "rank").iter_rows()}
-
-
-def _line_name(line: Sequence[Any]) -> str:
-    name, seed, repeat = line
-    parts = [str(name or NAMELESS["level"]), f"seed {seed}"]
-    return " · ".join([*parts, *([f"repeat {repeat}"] if repeat else [])])
-
-
-def _gold(grid: ItemGrid, key: Key, about: Mapping[str, Any]) -> str:
-    gold = about.get("gold")
-    return class_name(grid.run.scales, key[0], gold) if gold else ""
 
 
 def item_address(run: str, key: Key, sought: Sought) -> str:
@@ -214,7 +84,7 @@ def item_page(run: str, grid: ItemGrid, key: Key, sought: Sought) -> ItemPage | 
     return ItemPage(
         key,
         str(about.get("text") or ""),
-        _gold(grid, key, about),
+        gold_of(grid, key, about),
         list(_facts(grid, key, about)),
         _answers(run, grid, cells, pairs, classes, sought),
         classes.legend,
@@ -277,13 +147,13 @@ def _answers(
             visible(rater), visible(level or NAMELESS["level"]), seed
         )
         rows.append([Cell(head, str(rater)), *shown, *flips])
-    notes = ["A flip leads to its two prompts; so does a pair of answers that agree."]
+    notes = ["A flip links to its two prompts; so does a pair of answers that agree."]
     if len(lanes) > MOST_ROWS:
         notes.append(
             f"{len(lanes) - MOST_ROWS:,} of {len(lanes):,} rows, with fewer flips than these, are "
             "left out; narrow by model or level."
         )
-    title = "What it was called under every view, most flips first"
+    title = "Answers under every view, most flips first"
     return Grid(title, ["rater · level", *views, *names], [RowGroup(rows)], notes, "matrix answers")
 
 

@@ -10,14 +10,15 @@ from urllib.parse import urlencode
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.page.filters import NAMELESS, TITLES, choice, is_of
 from flipmeter.report.pairs import DISTANCE, IS_FLIP, SAME, flipped, lazy_pairs
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
 from flipmeter.run.results.item_columns import item_texts
+from flipmeter.run.results.item_grid import one_of, read_page
 from flipmeter.types import Contrast, Problem
 from flipmeter.view.folders import Stamp
-from flipmeter.view.item_pages import one_of, read_page
 
 PAGE = 50
 """Number of flips per page."""
@@ -111,7 +112,7 @@ class Flips:
         every = self.run.scan(DECISIONS)
         if not self.text:
             return every
-        some = item_texts(self.run, self.text).select("dataset", "item").collect()
+        some = item_texts(self.run, self.text).select("dataset", "item").pipe(collected)
         near = every.filter(pl.col("item").is_in(some["item"].unique().to_list()))
         return near.join(some.lazy(), on=("dataset", "item"), how="semi", maintain_order="left")
 
@@ -142,14 +143,14 @@ class Flips:
         """Some pairs of a list; those before them are passed over, not kept."""
         if wanted.order == "item":
             rows = self._fitting(wanted).sort("item", maintain_order=True)
-            return rows.slice(start, size).collect(engine="streaming")
-        found = [self._pairs([]).collect()]
+            return rows.slice(start, size).pipe(collected, "streaming")
+        found = [self._pairs([]).pipe(collected)]
         for stretch in self._stretches(wanted):
             n = self.n(stretch)
             stop = min(start + size - sum(map(len, found)), n)
             if start < stop:
                 rows = self._fitting(stretch).slice(start, stop - start)
-                found.append(rows.collect(engine="streaming"))
+                found.append(rows.pipe(collected, "streaming"))
             start = max(start - n, 0)
         return pl.concat(found)
 
@@ -179,14 +180,14 @@ class Flips:
         where = [pl.col(name) == key[name] for name in KEY]
         named = [c for c in self.contrasts if c.name == key["contrast"]]
         pairs = lazy_pairs(self.decisions.filter(pl.col("item") == key["item"]), named)
-        found = pairs.with_columns(is_flip=IS_FLIP).filter(where).head(1).collect()
+        found = pairs.with_columns(is_flip=IS_FLIP).filter(where).head(1).pipe(collected)
         return found.row(0, named=True) if len(found) else None
 
     def views(self, key: Mapping[str, Any]) -> pl.DataFrame:
         """The classes that one rater gave one item, by view."""
         where = [pl.col(name) == key[name] for name in SAME]
         names = ("view", "repeat", "rank", "fault")
-        return self.decisions.filter(where).select(names).collect(engine="streaming")
+        return self.decisions.filter(where).select(names).pipe(collected, "streaming")
 
     def _pairs(self, contrasts: Sequence[Contrast]) -> pl.LazyFrame:
         return flipped(lazy_pairs(self.decisions, contrasts))
@@ -197,7 +198,7 @@ def _counts(flips: Flips) -> pl.DataFrame:
     """Count contrast by contrast: all at once takes the memory of all of them."""
     goes_by = [expression.alias(name) for name, expression in GOES_BY.items()]
     kinds = [
-        flips._pairs(some).group_by(goes_by).agg(n=pl.len()).collect(engine="streaming")
+        flips._pairs(some).group_by(goes_by).agg(n=pl.len()).pipe(collected, "streaming")
         for some in ([], *([contrast] for contrast in flips.contrasts))
     ]
     called = [pl.col(name).replace("", NAMELESS.get(name, "")) for name in TITLES]
@@ -208,14 +209,14 @@ def read_key(query: Mapping[str, str]) -> dict[str, Any]:
     """Read from an address which flip is meant."""
     missing = [name for name in KEY if name not in query]
     if missing:
-        raise Problem(f"the address of a flip needs {', '.join(missing)}")
+        raise Problem(f"the URL of a flip needs {', '.join(missing)}")
     if not query["seed"].removeprefix("-").isdecimal():
         raise Problem(f"seed '{query['seed'][:80]}' is not a whole number")
     return {name: query[name] for name in KEY} | {"seed": int(query["seed"])}
 
 
 def read_place(told: Mapping[str, str]) -> int | None:
-    """Read the place of a flip in the list that led to it, from 0; None where none is told."""
+    """Read the place of a flip in the list that led to it, from 0; None if unknown."""
     place = told.get("n", "")
     is_place = place.isascii() and place.isdecimal() and len(place) < 10
     return int(place) if is_place else None

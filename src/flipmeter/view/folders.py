@@ -13,7 +13,9 @@ from typing import Any
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure import headlines, worst_first
+from flipmeter.measure.inference.words import WORST_FIRST
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS, MANIFEST, OLD
 from flipmeter.run.record.heartbeat import PROGRESS, Beat, read_beat
@@ -130,15 +132,18 @@ def summarise(folder: Path, stamp: Stamp) -> Summary:
 
 def _summary(run: Run) -> Summary:
     scan = run.scan(DECISIONS)
-    n_decisions = int(scan.select(pl.len()).collect().item())
+    n_decisions = int(scan.select(pl.len()).pipe(collected).item())
     names = ("rater", "dataset")
-    found = scan.select(names).unique(maintain_order=True).collect(engine="streaming")
+    found = scan.select(names).unique(maintain_order=True).pipe(collected, "streaming")
     raters, datasets = (tuple(found[name].unique(maintain_order=True)) for name in names)
     when = (run.folder / MANIFEST).stat().st_mtime
     summary = Summary(run.manifest.study, raters, datasets, n_decisions, when, stopped=run.stopped)
     if n_decisions > SMALL:
         return summary
-    words = Counter(headlines(run.verdicts)["word_among"])
+    counts = Counter(headlines(run.verdicts)["word_among"])
+    words: dict[str, int] = {
+        word: counts[word] for word in (*WORST_FIRST, "stable") if counts[word]
+    }
     judged = worst_first(run.verdicts.filter(pl.col("value").is_not_null(), level=""))
     rates = {tuple(where): value for *where, value in judged.select(*WHERE, "value").iter_rows()}
     worst = judged.row(0, named=True) if len(judged) else None

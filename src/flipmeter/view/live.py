@@ -14,6 +14,8 @@ from flipmeter.report.estimate_tables import interval
 from flipmeter.run.interim import InterimRate
 from flipmeter.run.record.heartbeat import Beat, Door
 
+NOTHING_YET = ("no pair of answers yet", "", "", "")
+
 
 @dataclass(frozen=True)
 class Live:
@@ -49,7 +51,7 @@ def describe(beat: Beat) -> Live:
             ("faults", "Faults", _faults(beat)),
         ],
         [_door(door) for door in beat.doors],
-        [_interim(rate) for rate in beat.rates],
+        [_interim(rate) for rate in beat.rates] or ([NOTHING_YET] if beat.is_alive else []),
     )
 
 
@@ -98,7 +100,7 @@ def _interim(rate: InterimRate) -> tuple[str, ...]:
 
 def _door(door: Door) -> tuple[str, ...]:
     held = f"pauses {door.pause:.0f} s" if door.pause >= 1 else ""
-    crowded = "was told to slow down" if door.was_crowded else ""
+    crowded = "throttled" if door.was_crowded else ""
     reading = "; ".join(part for part in (held, crowded) if part) or "open"
     return door.server, f"{door.in_use:,}", f"{door.permits:,}", f"{door.limit:,}", reading
 

@@ -12,18 +12,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from markupsafe import Markup
 
 from flipmeter.report.estimate_tables import interval
 from flipmeter.report.page import CHART, PLOT_STYLE, asset, environment, hash_source
+from flipmeter.run.results.drawn_items import grid_page
+from flipmeter.run.results.item_grid import ORDERS as ITEM_ORDERS
+from flipmeter.run.results.item_grid import PAGE as ITEMS_PAGE
+from flipmeter.run.results.item_grid import Sought, one_of
 from flipmeter.types import Problem
 from flipmeter.view.comparison import make_comparison
-from flipmeter.view.explorer import grid_page, item_address, item_page, menus
+from flipmeter.view.explorer import item_address, item_page, menus
 from flipmeter.view.flip_pages import KEY, PAGE, Flips, Wanted, read_key, read_place
 from flipmeter.view.folders import AND, ChosenRuns, RunEntry, RunFolders, said
-from flipmeter.view.item_pages import ORDERS as ITEM_ORDERS
-from flipmeter.view.item_pages import PAGE as ITEMS_PAGE
-from flipmeter.view.item_pages import ItemGrid, Sought, one_of
 from flipmeter.view.jobs import PATIENCE, Jobs
+from flipmeter.view.kept_grid import KeptGrid
 from flipmeter.view.live import clock, describe
 from flipmeter.view.sections import Library, Opened, make_report
 from flipmeter.view.slices import make_slices, slice_menus
@@ -126,7 +129,7 @@ class Viewer:
         return response
 
     def _check_host(self, request: web.Request) -> None:
-        """Refuse names that others may have pointed at us (DNS rebinding); numbers are no names."""
+        """Refuse names that others may have pointed at us (DNS rebinding), but no numbers."""
         name = request.url.host or ""
         if name not in (LOCAL, self._host) and not _is_address(name):
             raise web.HTTPForbidden(reason=f"this server is not {name[:80]}; use {self._host}")
@@ -196,13 +199,13 @@ class Viewer:
         chosen, query = self._chosen(request), request.query
         missing = [name for name in ("dataset", "item") if name not in query]
         if missing:
-            raise Problem(f"the address of an item needs {', '.join(missing)}")
+            raise Problem(f"the URL of an item needs {', '.join(missing)}")
         key = query["dataset"], query["item"]
         return await asyncio.to_thread(_item_page, chosen, key, Sought.read(_back(query)))
 
     async def _slices(self, request: web.Request) -> web.Response:
         chosen, sought = self._chosen(request), Sought.read(request.query)
-        grid = ItemGrid(chosen.run, chosen.stamp)
+        grid = KeptGrid.of(chosen)
         has_columns = await asyncio.to_thread(lambda: bool(grid.columns.by_name))
         page = None
         if has_columns:
@@ -343,7 +346,7 @@ def _back(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def _items_page(chosen: ChosenRuns, sought: Sought) -> web.Response:
-    grid = ItemGrid(chosen.run, chosen.stamp)
+    grid = KeptGrid.of(chosen)
     page = grid_page(grid, sought)
     return _page(
         "items.html",
@@ -352,13 +355,16 @@ def _items_page(chosen: ChosenRuns, sought: Sought) -> web.Response:
         menus=menus(grid, sought),
         orders=list(ITEM_ORDERS.items()),
         page=page,
-        rows=[(row, item_address(chosen.name, row.key, sought)) for row in page.rows],
+        rows=[
+            (row, Markup('href="{}"').format(item_address(chosen.name, row.key, sought)))
+            for row in page.rows
+        ],
         **_about(chosen),
     )
 
 
 def _item_page(chosen: ChosenRuns, key: tuple[str, str], sought: Sought) -> web.Response:
-    grid = ItemGrid(chosen.run, chosen.stamp)
+    grid = KeptGrid.of(chosen)
     page = item_page(chosen.name, grid, key, sought)
     if page is None:
         raise NotHere(f"no item '{key[1]}' of '{key[0]}' under these conditions")

@@ -80,7 +80,7 @@ const button = (text, act) => {
   return one;
 };
 
-// --- j and k go on and back, unless somebody writes or has switched them off
+// --- j and k go on and back, unless someone is typing or has switched them off
 const KEYS = "flipmeter keys";
 for (const place of document.querySelectorAll("[data-keys]")) {
   const box = made("input", { type: "checkbox", checked: kept(KEYS, true) });
@@ -151,7 +151,7 @@ for (const place of document.querySelectorAll("[data-noted]")) {
   state.setAttribute("role", "status");
   const save = () => {
     const isKept = setNote(key, { tags: tags.value.trim(), note: note.value.trim() });
-    state.textContent = isKept ? "Saved in this browser." : "This browser keeps nothing.";
+    state.textContent = isKept ? "Saved in this browser." : "This browser does not allow storage.";
   };
   for (const field of [tags, note]) field.addEventListener("change", save);
   place.append(made("label", {}, "Tags ", tags), made("label", {}, "Note ", note), state);

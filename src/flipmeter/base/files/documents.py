@@ -174,7 +174,7 @@ def _trouble(value: object) -> str:
     if isinstance(value, int) and abs(value) >= LARGEST_INT:
         return "is a whole number of more than 63 bits; give it a smaller one"
     if isinstance(value, str) and not is_unicode(value):
-        return "holds half a character (a lone surrogate, as in \\ud800); remove it"
+        return "contains half a character (a lone surrogate, as in \\ud800); remove it"
     return ""
 
 
@@ -182,7 +182,7 @@ def _kind(value: object) -> str:
     if value is None or isinstance(value, str | int | float):
         return ""
     kind = type(value).__name__
-    return f"is a {kind}, which is neither text nor number; put it in quotes if it is a text"
+    return f"is a {kind}, which is neither text nor number; put it in quotes if it is text"
 
 
 def is_unicode(text: str) -> bool:

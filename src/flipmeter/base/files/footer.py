@@ -12,6 +12,7 @@ from flipmeter.base.files.reading_limits import (
     COLUMNS,
     FOOTER_BYTES,
     MB,
+    TABLE_FACTOR,
     allowed_unpacked,
 )
 from flipmeter.base.problem import Problem
@@ -31,7 +32,7 @@ _BOOLEANS, _BYTE, _WHOLE, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
 """The types of Thrift's compact protocol, which footers and page headers are written in."""
 
 
-def check_parquet(path: Path) -> None:
+def check_parquet(path: Path, factor: int = TABLE_FACTOR) -> None:
     """Refuse a file that is not Parquet, or that would unpack to far more than its size."""
     try:
         with path.open("rb") as file:
@@ -40,7 +41,7 @@ def check_parquet(path: Path) -> None:
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise Problem(f"{path} is not a readable Parquet file ({error}); write it again") from error
     unpacked = n_bytes + BYTES_PER_VALUE * n_values
-    if unpacked > allowed_unpacked(size):
+    if unpacked > allowed_unpacked(size, factor):
         raise Problem(
             f"{path} has {size:,} bytes and would unpack to {unpacked // MB:,} MB ({n_values:,} "
             "values); if you trust it, write it again with less compression"
@@ -64,7 +65,7 @@ def _footer(file: IO[bytes], size: int) -> dict[int, Any]:
     file.seek(max(0, size - 8))
     length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
     if magic != _MAGIC or length + 12 > size:
-        raise ValueError("it does not end as one")
+        raise ValueError("it does not end like one")
     if length > FOOTER_BYTES:
         raise ValueError(f"a footer of {length:,} bytes")
     file.seek(size - 8 - length)
@@ -160,7 +161,7 @@ class _Compact:
             if byte < 128:
                 return value
             shift += 7
-        raise ValueError("a number of too many bytes")
+        raise ValueError("a number with too many bytes")
 
     def _zigzag(self) -> int:
         value = self._varint()

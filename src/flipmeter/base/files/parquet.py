@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Literal
 
 import polars as pl
+
+from flipmeter.base.problem import Problem
+
+UNREADABLE: tuple[type[BaseException], ...] = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+)
+"""Raised by polars for a table that cannot be read; some damaged pages make it panic."""
 
 
 def scan_file(path: Path) -> pl.LazyFrame:
@@ -16,3 +27,21 @@ def schema_of(path: Path) -> pl.Schema:
     """The columns of a table, by its footer."""
     with path.open("rb") as file:
         return pl.Schema(pl.read_parquet_schema(file))
+
+
+def collected(rows: pl.LazyFrame, engine: Literal["auto", "streaming"] = "auto") -> pl.DataFrame:
+    """The rows, read now: every query of a run's tables ends here.
+
+    A page of a table can be damaged although its digest is right: its maker wrote both.
+    """
+    try:
+        return rows.collect(engine=engine)
+    except (pl.exceptions.ComputeError, pl.exceptions.PanicException, OSError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        named = _SCANNED.search(rows.explain(optimized=False))
+        path = named[1] if named else "a table"
+        raise Problem(f"{path} is damaged ({reason}); fetch it or run its study again") from error
+
+
+_SCANNED = re.compile(r"Parquet SCAN \[(.+)\]")
+"""The file that a query reads, in polars' description of it."""

@@ -44,6 +44,8 @@ TABLE_BYTES = 64 * MB
 """A Parquet or zip file may always unpack to this much ..."""
 TABLE_FACTOR = 100
 """... and to this many times its own size."""
+RUN_FACTOR = 1_000
+"""The same for tables of a run, read in parts: raters that share prompts compress well."""
 BYTES_PER_VALUE = 16
 """Smallest size of a value of a Parquet table, however well compressed."""
 
@@ -64,9 +66,9 @@ PATTERN_SECONDS = 3.0
 """Time limit for a pattern on one reply."""
 
 
-def allowed_unpacked(n_bytes: int) -> int:
+def allowed_unpacked(n_bytes: int, factor: int = TABLE_FACTOR) -> int:
     """Number of bytes that a compressed file of this size may unpack to."""
-    return max(TABLE_BYTES, TABLE_FACTOR * n_bytes)
+    return max(TABLE_BYTES, factor * n_bytes)
 
 
 def check_zip(path: Path) -> None:

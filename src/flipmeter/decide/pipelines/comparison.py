@@ -245,7 +245,7 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
     ),
     "listwise_compare": (
         Traits(
-            "closest labelled reference, majority over groups; reversed labels turn the list",
+            "closest labelled reference, majority over groups; reversed labels reverse the list",
             "listwise_compare",
             _WHOLE,
             needs_demos=True,

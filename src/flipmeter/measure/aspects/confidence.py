@@ -291,6 +291,6 @@ def agreement(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> dic
     truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
     same_length(gold=truth, matrix=table)
     if truth.min() < 1:
-        raise Problem("gold holds 0; leave out the items that have no gold class")
+        raise Problem("gold contains 0; leave out the items that have no gold class")
     found = confidence_estimates(truth, table, n_classes, one_group(len(truth)))
     return {name: one.only() for name, one in found.items()}

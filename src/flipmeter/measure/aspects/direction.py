@@ -137,7 +137,7 @@ def _square(table: npt.ArrayLike) -> Floats:
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
         raise Problem(f"a flip matrix is M x M with M of 2 or more; got shape {counts.shape}")
     if (counts < 0).any():
-        raise Problem(f"a flip matrix holds counts; got {counts.min()}")
+        raise Problem(f"a flip matrix must contain counts; got {counts.min()}")
     return counts
 
 

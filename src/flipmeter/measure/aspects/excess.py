@@ -38,7 +38,7 @@ from flipmeter.types import NO_CLASS, Contrast, Estimate
 
 EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
 ENOUGH_REPEATED = 20
-"""With fewer items a noise of exactly 0 is no surprise."""
+"""With fewer items a noise of exactly 0 is not surprising."""
 
 
 def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
@@ -190,7 +190,7 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
 
 
 def _settled(panel: Panel, contrast: Contrast) -> Booleans:
-    """Mark the groups whose rater is called reproducible and never differed where repeated."""
+    """Mark the groups whose rater is declared reproducible and never differed where repeated."""
     views = {"base", *contrast.views}
     agrees = np.stack([by_construction(panel, view) for view in views])
     repeated = np.stack([panel.has((view, 0), (view, 1)) for view in views])

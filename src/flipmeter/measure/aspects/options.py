@@ -246,13 +246,20 @@ def option_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
 
 
 def _moves(panel: Panel, contrast: Contrast) -> Booleans:
-    """Items whose right or chosen option does not stand in one place in all orders."""
-    views = [(view, 0) for view in contrast.views]
-    tables = (panel.places.chosen, panel.places.right)
+    """Items of raters to whom an option, right or chosen twice, is shown in two places.
+
+    Another place alone is none of this: another option was chosen, and nothing need have moved.
+    """
+    runs = [(view, 0) for view in contrast.views]
     nowhere = np.zeros(len(panel.gold), dtype=np.int64)
-    stacked = [np.stack([of.get(run, nowhere) for run in views]) for of in tables]
-    groups = [panel.groups.count((of != of[0]).any(axis=0)) > 0 for of in stacked]
-    return np.asarray((groups[0] | groups[1])[panel.groups.of])
+    chosen, right = (
+        np.stack([of.get(run, nowhere) for run in runs])
+        for of in (panel.places.chosen, panel.places.right)
+    )
+    classes = np.stack([panel.classes(run) for run in runs])
+    is_again = (classes == classes[0]) & (classes > 0)
+    marks = (is_again & (chosen != chosen[0])) | (right != right[0])
+    return np.asarray((panel.groups.count(marks.any(axis=0)) > 0)[panel.groups.of])
 
 
 def estimate_rows(group: int, some: Found, view: str) -> Iterator[Rows]:

@@ -29,7 +29,7 @@ MOST_LOST = 0.02
 
 @dataclass(frozen=True)
 class Played:
-    """Games of one judge, a row each: who was shown first and second, the result, the cluster.
+    """Games of one judge, a row each: the systems shown first and second, the result, the cluster.
 
     Results are 0 for the first, 1 for the second and 2 for a tie. `order` is 0 as given, 1 swapped.
     """
@@ -213,7 +213,7 @@ def system_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
 
 
 def played_of(choices: Choices, a: Sequence[str], b: Sequence[str]) -> Played:
-    """The games of items in both orders; a verdict that could not be read is no game."""
+    """The games of items in both orders; a verdict that could not be read is not a game."""
     names = tuple(sorted({*a, *b}))
     number = {name: place for place, name in enumerate(names)}
     one, other = (np.array([number[name] for name in who], dtype=np.int64) for who in (a, b))

@@ -51,7 +51,7 @@ def worst_case(
     truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
     same_length(gold=truth, matrix=table)
     if truth.min() < 1:
-        raise Problem("gold holds 0; leave out the items that have no gold class")
+        raise Problem("gold contains 0; leave out the items that have no gold class")
     own = Costs.of_classes(cost_matrix(costs, n_classes))
     found = worst_estimates(truth, table, one_group(len(truth)), own)
     return {name: one.only() for name, one in found.items()}

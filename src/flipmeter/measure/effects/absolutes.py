@@ -9,12 +9,13 @@ import polars as pl
 from flipmeter.measure.effects.baselines import LevelComparison, own_levels
 from flipmeter.measure.effects.measured_items import combined
 from flipmeter.measure.effects.residuals import SCHEMA, ResidualRows, prepared
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.statistics.means import MeanCell
 from flipmeter.types import Contrast, Mode
 
 
 def absolutes(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], *, mode: Mode = "recommended"
+    decisions: Decisions, contrasts: Sequence[Contrast], *, mode: Mode = "recommended"
 ) -> pl.DataFrame:
     """Every metric of every rater at the base and at each level, with the columns of `residuals`.
 

@@ -19,6 +19,7 @@ from flipmeter.measure.effects.measured_items import (
 from flipmeter.measure.effects.residuals import N, prepared, residual
 from flipmeter.measure.inference.differences import Influences, stacked
 from flipmeter.measure.panel.checked import Floats
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.statistics.means import Mean, MeanCell, fewest, over_datasets, over_seeds
 from flipmeter.types import Contrast, Mode, Problem
 
@@ -45,7 +46,7 @@ def additive(baseline: N, residuals: Sequence[N]) -> N:
 
 
 def forecasts(
-    decisions: pl.DataFrame,
+    decisions: Decisions,
     contrasts: Sequence[Contrast],
     configs: Mapping[str, Mapping[str, object]],
     *,

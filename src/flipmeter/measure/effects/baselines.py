@@ -70,7 +70,7 @@ def split_level(level: str) -> tuple[str, str]:
 def comparisons(
     decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
 ) -> list[LevelComparison]:
-    """Hold every level against its rater's base, and every rater against the first one."""
+    """Compare every level with its rater's base, and every rater with the first one."""
     raters, datasets, levels = _seen(decisions)
     places = _places(keys, sides, datasets)
     found = [
@@ -95,7 +95,7 @@ def comparisons(
 def transfers(
     decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems], *, reference: str
 ) -> list[LevelComparison]:
-    """Hold every rater against the reference, both at the base and both at each config."""
+    """Compare every rater with the reference, both at the base and both at each config."""
     raters, datasets, levels = _seen(decisions)
     if reference not in raters:
         raise Problem(f"no model named '{reference}' in this run{suggestion(reference, raters)}")

@@ -35,7 +35,7 @@ from flipmeter.types import Contrast, Problem
 Table = TypeVar("Table", pl.DataFrame, pl.LazyFrame)
 FIRST, SECOND = "first", "second"
 BY_ITEM = "accuracy"
-"""The score that McNemar's test can hold item against item; so can it every flip rate."""
+"""The score that McNemar's test can compare item by item, as it can every flip rate."""
 
 ONE = 2
 """One dataset and the mean over it say the same."""

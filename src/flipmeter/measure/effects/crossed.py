@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from flipmeter.design.cells import in_style_order, parse_cell
 from flipmeter.design.coding import Codes
 from flipmeter.measure.effects.gee import Outcomes
 from flipmeter.measure.effects.measured_items import contrasted
 from flipmeter.measure.panel.checked import Booleans, Ints
-from flipmeter.measure.panel.frame import checked
+from flipmeter.measure.panel.frame import Decisions, distinct, scanned
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.reading import read_panel
 from flipmeter.measure.panel.units import differ
@@ -44,22 +43,18 @@ class Response:
 
 
 def read_responses(
-    decisions: pl.DataFrame, contrasts: Sequence[Contrast], views: Sequence[str], mode: Mode
-) -> list[Response]:
+    decisions: Decisions, contrasts: Sequence[Contrast], views: Sequence[str], mode: Mode
+) -> Iterator[Response]:
     """Every rater's accuracy under each view and flips in each contrast, rater by rater."""
-    frame = checked(decisions).filter(repeat=0)
-    plan = _plan(frame["level"].unique(maintain_order=True).to_list())
-    panel = read_panel(frame)
-    level, dataset = _of_groups(panel, plan)
-    unit = _Units(panel.item, level[panel.groups.of], dataset[panel.groups.of])
-    outcomes = list(_outcomes(panel, contrasts, views, mode))
-    found = []
-    for rater in frame["rater"].unique(maintain_order=True):
-        own = (panel.keys["rater"] == rater).to_numpy()[panel.groups.of]
-        for metric, counted, hit in outcomes:
-            if (own & counted).any():
-                found.append(_response((rater, metric), plan, unit, own & counted, hit))
-    return found
+    rows = scanned(decisions).table.filter(repeat=0)
+    plan = _plan([name for (name,) in distinct(rows, "level")])
+    for (rater,) in distinct(rows, "rater"):
+        panel = read_panel(rows.filter(rater=rater))
+        level, dataset = _of_groups(panel, plan)
+        unit = _Units(panel.item, level[panel.groups.of], dataset[panel.groups.of])
+        for metric, counted, hit in _outcomes(panel, contrasts, views, mode):
+            if counted.any():
+                yield _response((rater, metric), plan, unit, counted, hit)
 
 
 @dataclass(frozen=True)

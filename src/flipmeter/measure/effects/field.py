@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.inference.chosen import PairCounts
 from flipmeter.measure.inference.judge import replies_under
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae
 from flipmeter.measure.panel.panel import Panel, compared
-from flipmeter.measure.panel.reading import read_panel
+from flipmeter.measure.panel.reading import first_panels
 from flipmeter.measure.panel.units import differ
 from flipmeter.registry import suggestion
 from flipmeter.types import Contrast, Problem
@@ -87,57 +88,127 @@ def read_field(
     if by == "mae":
         refuse_mae(decisions, "by mae")
     axes = [contrast for contrast in contrasts if contrast.is_judged]
-    panel = read_panel(decisions.filter(repeat=0))
-    if panel.keys["dataset"].n_unique() > 1:
+    panels = first_panels(decisions)
+    about = [_About.of(panel) for panel in panels]
+    if len({name for one in about for name in one.keys["dataset"]}) > 1:
         raise Problem("candidates are compared on one dataset; choose one")
-    sizes = sorted(set(panel.n_classes.tolist()))
+    sizes = sorted({n for one in about for n in one.sizes})
     if len(sizes) > 1:
         raise Problem(f"candidates with {sizes} classes cannot be compared; leave some out")
-    base, items = (panel.reference, 0), panel.item
-    shared = _shared(panel, items, panel.asked(base) & (panel.gold > 0))
+    items = reduce(np.intersect1d, [one.usable for one in about])
+    if not len(items):
+        raise Problem("no item with a gold class was rated by all candidates")
     order = distinct(decisions, "rater", "level")
-    who = [order.index(key) for key in panel.keys.select("rater", "level").iter_rows()]
-    _, first, cluster = np.unique(panel.cluster[shared], return_index=True, return_inverse=True)
-    table = _Table(np.array(who)[panel.groups.of[shared]], cluster, (len(order), len(first)))
-    rated = table.sums(np.ones(len(cluster)))
-    classes, gold = panel.classes(base)[shared], panel.gold[shared]
+    sums = _Sums.empty((len(order), len(axes), about[0].n_clusters))
+    for panel in panels:
+        _add(panel, items, order, axes, by, sums)
+    kept = np.flatnonzero(sums.rated.any(axis=0))
+    asked, read, differ = (of[:, :, kept] for of in sums.pairs)
     return Field(
         candidates=tuple(order),
         contrasts=tuple(contrast.name for contrast in axes),
-        gold=gold[first],
-        length=float((sizes[0] - 1) * panel.units.step[0]),
-        n_seeds=panel.keys["seed"].n_unique(),
-        n_items=len(np.unique(items[shared])),
-        good=table.sums(_good(classes, gold, sizes[0], by, panel.tolerance[shared])) / rated,
-        rated=rated,
-        pairs=_pairs(panel, axes, shared, table),
-        cost=_costs(decisions, order, cost, panel.reference),
+        gold=sums.gold[kept],
+        length=float((sizes[0] - 1) * about[0].step),
+        n_seeds=len({seed for one in about for seed in one.keys["seed"]}),
+        n_items=len(items),
+        good=sums.good[:, kept] / sums.rated[:, kept],
+        rated=sums.rated[:, kept],
+        pairs=PairCounts(asked, read, differ, sums.varies),
+        cost=_costs(decisions, order, cost, about[0].reference),
         by=by,
     )
 
 
 @dataclass(frozen=True)
+class _About:
+    """Facts of a panel that must fit those of the others; `usable` are items in all its groups."""
+
+    keys: pl.DataFrame
+    sizes: list[int]
+    step: float
+    reference: str
+    n_clusters: int
+    usable: Ints
+
+    @classmethod
+    def of(cls, panel: Panel) -> _About:
+        usable = panel.asked((panel.reference, 0)) & (panel.gold > 0)
+        groups = (usable & (panel.groups.of == one) for one in range(panel.groups.n))
+        return cls(
+            panel.keys,
+            panel.n_classes.tolist(),
+            float(panel.units.step[0]),
+            panel.reference,
+            len(panel.cluster_names),
+            reduce(np.intersect1d, [panel.item[own] for own in groups]),
+        )
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums by candidate and cluster (pairs also by contrast), and the first gold of a cluster."""
+
+    gold: Ranks
+    rated: Floats
+    good: Floats
+    pairs: Floats
+    varies: Booleans
+
+    @classmethod
+    def empty(cls, shape: tuple[int, int, int]) -> _Sums:
+        n_candidates, n_axes, n_clusters = shape
+        return cls(
+            gold=np.zeros(n_clusters, dtype=np.int64),
+            rated=np.zeros((n_candidates, n_clusters)),
+            good=np.zeros((n_candidates, n_clusters)),
+            pairs=np.zeros((3, *shape)),
+            varies=np.zeros((n_candidates, n_axes), dtype=np.bool_),
+        )
+
+
+def _add(
+    panel: Panel,
+    items: Ints,
+    order: Sequence[Candidate],
+    axes: Sequence[Contrast],
+    by: By,
+    sums: _Sums,
+) -> None:
+    """Add the items of a panel that all candidates share.
+
+    A reply that never came is not asked; one that cannot be read is not a flip.
+    """
+    shared = np.flatnonzero(np.isin(panel.item, items))
+    places = [order.index(key) for key in panel.keys.select("rater", "level").iter_rows()]
+    table = _Table(np.array(places)[panel.groups.of[shared]], panel.cluster[shared])
+    classes, gold = panel.classes((panel.reference, 0))[shared], panel.gold[shared]
+    clusters, first = np.unique(table.cluster, return_index=True)
+    sums.gold[clusters] = np.where(sums.gold[clusters] > 0, sums.gold[clusters], gold[first])
+    good = _good(classes, gold, int(panel.n_classes[0]), by, panel.tolerance[shared])
+    table.add(np.ones(len(shared)), sums.rated)
+    table.add(good, sums.good)
+    for at, contrast in enumerate(axes):
+        found = compared(panel, contrast)
+        counts = ((found.items & found.measured[panel.groups.of]) | found.proved)[shared]
+        pairs = pairs_in(replies_under(panel, contrast)[shared], panel.tolerance[shared])
+        for n, of in zip(pairs, sums.pairs, strict=True):
+            table.add(n * counts, of[:, at])
+        sums.varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True
+
+
+@dataclass(frozen=True)
 class _Table:
-    """Index of each decision among candidates x clusters."""
+    """The candidate and the cluster of each item."""
 
     candidate: Ints
     cluster: Ints
-    shape: tuple[int, int]
 
-    def sums(self, values: npt.NDArray[np.generic]) -> Floats:
-        place = np.ravel_multi_index((self.candidate, self.cluster), self.shape)
-        weights = np.asarray(values, dtype=np.float64)
-        summed = np.bincount(place, weights, int(np.prod(self.shape))).astype(np.float64)
-        return summed.reshape(self.shape)
-
-
-def _shared(panel: Panel, items: Ints, usable: Booleans) -> Ints:
-    """Places of the items that are usable in every group."""
-    groups = range(panel.groups.n)
-    found = reduce(np.intersect1d, [items[usable & (panel.groups.of == one)] for one in groups])
-    if not len(found):
-        raise Problem("no item with a gold class was rated by all candidates")
-    return np.flatnonzero(np.isin(items, found))
+    def add(self, values: npt.NDArray[np.generic], to: Floats) -> None:
+        """Add up values by candidate and cluster; those of a candidate all come at once."""
+        here, of = np.unique(self.candidate, return_inverse=True)
+        shape, weights = (len(here), to.shape[1]), np.asarray(values, dtype=np.float64)
+        summed = np.bincount(of * shape[1] + self.cluster, weights, shape[0] * shape[1])
+        to[here] += summed.reshape(shape)
 
 
 def _known(name: str, names: Sequence[str], what: str) -> None:
@@ -154,23 +225,6 @@ def _good(classes: Ranks, gold: Ranks, n_classes: int, by: By, tolerance: Ints) 
     return np.asarray(1 - away / (n_classes - 1))
 
 
-def _pairs(panel: Panel, axes: Sequence[Contrast], shared: Ints, table: _Table) -> PairCounts:
-    """Count pairs of views by candidate, contrast and cluster.
-
-    A reply that never came is not asked; one that cannot be read is no flip.
-    """
-    shape = (table.shape[0], len(axes), table.shape[1])
-    asked, read, differ = np.zeros((3, *shape))
-    varies = np.zeros(shape[:2], dtype=np.bool_)
-    for at, contrast in enumerate(axes):
-        found = compared(panel, contrast)
-        counts = ((found.items & found.measured[panel.groups.of]) | found.proved)[shared]
-        pairs = pairs_in(replies_under(panel, contrast)[shared], panel.tolerance[shared])
-        asked[:, at], read[:, at], differ[:, at] = (table.sums(n * counts) for n in pairs)
-        varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True
-    return PairCounts(asked, read, differ, varies)
-
-
 def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, reference: str) -> Floats:
     """Mean cost of an item under the base view."""
     if cost == "none":
@@ -178,7 +232,7 @@ def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, referen
     tokens = pl.col("prompt_tokens") + pl.col("completion_tokens")
     each = {"calls": pl.col("n_calls"), "tokens": tokens}[cost]
     first = decisions.lazy().filter(view=reference, repeat=0)
-    asked = first.group_by("rater", "level").agg(each.mean()).collect(engine="streaming")
+    asked = first.group_by("rater", "level").agg(each.mean()).pipe(collected, "streaming")
     known = {(rater, level): value for rater, level, value in asked.iter_rows()}
     missing = [level or "the base" for rater, level in order if known.get((rater, level)) is None]
     if missing:

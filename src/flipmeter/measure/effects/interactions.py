@@ -31,6 +31,7 @@ from flipmeter.measure.effects.gee import Fit, Link, Outcomes, Tested, fit, scor
 from flipmeter.measure.effects.variance_shares import Share, Variance
 from flipmeter.measure.inference.significance import found_by, is_shown
 from flipmeter.measure.panel.checked import Booleans
+from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.measure.statistics.multiplicity import adjusted
@@ -65,7 +66,7 @@ TOLERANCE = 1e-6
 
 
 def effects(
-    decisions: pl.DataFrame,
+    decisions: Decisions,
     contrasts: Sequence[Contrast],
     *,
     views: Sequence[str] = ("base",),
@@ -82,9 +83,9 @@ def effects(
     the sum of what each does alone.
     """
     responses = read_responses(decisions, paper_contrasts(contrasts), views, mode)
-    if not responses:
-        raise Problem("no decision can be graded or compared; effects need gold classes or probes")
     rows = [(*row, mode) for one in responses for row in Analysis(one, link).rows()]
+    if not rows:
+        raise Problem("no decision can be graded or compared; effects need gold classes or probes")
     table = adjusted(pl.DataFrame(rows, schema=SCHEMA, orient="row"), ["rater"])
     names = list(SCHEMA)
     place = names.index("p") + 1

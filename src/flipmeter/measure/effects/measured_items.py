@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.estimates.moments import (
@@ -27,7 +28,7 @@ from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
 from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.panel.panel import Panel, compared
-from flipmeter.measure.panel.reading import read_panel
+from flipmeter.measure.panel.reading import first_panels
 from flipmeter.measure.panel.units import differ
 from flipmeter.metrics import needs_order
 from flipmeter.types import NO_LABELS, Contrast, Mode
@@ -37,6 +38,8 @@ SCORES: dict[Mode, tuple[str, ...]] = {
     "recommended": ("accuracy", "macro_f1", "spearman", "mae_normalised"),
 }
 Rows = TypeVar("Rows", Ints, Booleans)
+Numbers = npt.NDArray[np.integer[Any]]
+"""Ranks, items and clusters in four bytes: all groups of a table are held at once."""
 
 HELD = 4_000_000
 """Number of values in memory at once."""
@@ -54,11 +57,11 @@ class MeasuredItems:
     """
 
     n_classes: int
-    items: Ints
-    cluster: Ints
-    gold: Ranks
-    classes: Ranks
-    pairs: Ranks
+    items: Numbers
+    cluster: Numbers
+    gold: Numbers
+    classes: Numbers
+    pairs: Numbers
     usable: Booleans
     notes: tuple[str, ...]
     tolerance: int = 0
@@ -90,7 +93,7 @@ class MeasuredItems:
             usable=self.usable[:, places],
         )
 
-    def only(self, items: Ints) -> MeasuredItems:
+    def only(self, items: Numbers) -> MeasuredItems:
         """The side with only its items among these."""
         return self.take(np.flatnonzero(np.isin(self.items, items)))
 
@@ -107,34 +110,39 @@ def read_sides(
     decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode
 ) -> tuple[pl.DataFrame, list[MeasuredItems]]:
     """The key of each group and the group itself; repeats of a view are left out."""
-    panel = read_panel(decisions.filter(repeat=0))
+    keys: list[pl.DataFrame] = []
+    sides: list[MeasuredItems] = []
+    for panel in first_panels(decisions):
+        keys.append(panel.keys)
+        sides += _sides(panel, contrasts, mode)
+    return pl.concat(keys), sides
+
+
+def _sides(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[MeasuredItems]:
+    """The groups of a panel, one after the other."""
     items = panel.item
     found = [contrasted(panel, contrast, mode) for contrast in contrasts]
     reference = (panel.reference, 0)
     classes = panel.classes(reference)
     graded = panel.asked(reference) & (panel.gold > 0)
-    pairs = np.array([pair for pair, _, _ in found], dtype=np.int64)
+    pairs = np.array([pair for pair, _, _ in found], dtype=np.int32)
     pairs = pairs.reshape(len(contrasts), 2, len(items))
     usable = np.stack([graded, *(items for _, items, _ in found)])
     ends = np.cumsum(panel.groups.count())
-    sides = []
     for group, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
         own = slice(start, end)
         ungraded = "" if graded[own].any() else NO_LABELS
-        sides.append(
-            MeasuredItems(
-                n_classes=int(panel.n_classes[group]),
-                items=items[own],
-                cluster=panel.cluster[own],
-                gold=panel.gold[own],
-                classes=classes[own],
-                pairs=pairs[:, :, own],
-                usable=usable[:, own],
-                notes=(ungraded, *(notes[group] for _, _, notes in found)),
-                tolerance=int(panel.units.tolerance[group]),
-            )
+        yield MeasuredItems(
+            n_classes=int(panel.n_classes[group]),
+            items=items[own].astype(np.int32),
+            cluster=panel.cluster[own].astype(np.int32),
+            gold=panel.gold[own].astype(np.int32),
+            classes=classes[own].astype(np.int32),
+            pairs=pairs[:, :, own].copy(),
+            usable=usable[:, own].copy(),
+            notes=(ungraded, *(notes[group] for _, _, notes in found)),
+            tolerance=int(panel.units.tolerance[group]),
         )
-    return panel.keys, sides
 
 
 def contrasted(
@@ -166,7 +174,7 @@ def in_common(*sides: MeasuredItems) -> list[MeasuredItems]:
     return [replace(side, usable=usable) for side in taken]
 
 
-def _places_of(wanted: Ints, items: Ints) -> Ints:
+def _places_of(wanted: Numbers, items: Numbers) -> Ints:
     order = np.argsort(items)
     return order[np.searchsorted(items, wanted, sorter=order)]
 
@@ -274,7 +282,7 @@ class Measurer:
         counted = np.zeros((len(side.usable), len(clusters)), dtype=np.bool_)
         for row, marks in enumerate(side.usable & side.read):
             counted[row, of[marks]] = True
-        return clusters, without, self.by_metric(counted)
+        return clusters.astype(np.int64), without, self.by_metric(counted)
 
     def remember(self, side: MeasuredItems, group: int) -> Measured:
         """Measure a side of a group, and keep that for the next time."""
@@ -353,12 +361,13 @@ def _cells(side: MeasuredItems, scored: Ints) -> Floats:
 def _moments(side: MeasuredItems, scored: Ints) -> Floats:
     """Contributions of every item to scores that need no classes."""
     adds = np.zeros((len(side.items), N_MOMENTS))
-    gold, given = (shares(of[scored], side.n_classes) for of in (side.gold, side.classes))
+    ranks = (of[scored].astype(np.int64) for of in (side.gold, side.classes))
+    gold, given = (shares(of, side.n_classes) for of in ranks)
     adds[scored] = moments(gold, given, side.right[scored])
     return adds
 
 
-def _times(cluster: Ints, counted: Booleans) -> Ints:
+def _times(cluster: Numbers, counted: Booleans) -> Ints:
     """Number of counted items in the cluster of each item, itself included (rows x items)."""
     _, of = np.unique(cluster, return_inverse=True)
     sizes = np.stack([np.bincount(of, row, len(of)) for row in counted])

@@ -27,7 +27,7 @@ def moment_scores(sums: Floats, names: Sequence[str]) -> dict[str, Floats]:
     """Scores from sums of moments (... x moments)."""
     n, right, away, x, y, xx, yy, xy = np.moveaxis(sums, -1, 0)
     spread = np.maximum(n * xx - x**2, 0) * np.maximum(n * yy - y**2, 0)
-    # What rounding leaves of a constant side is no spread.
+    # The rounding error of a constant side is not spread.
     spread = np.where(spread > 1e-18 * np.maximum(n, 1) ** 4, spread, 0.0)
     known = {
         "accuracy": ratio(right, n),

@@ -12,7 +12,7 @@ from flipmeter.measure.estimates.scores import ScorePolicy, scores
 from flipmeter.measure.panel.checked import Floats, Ints, ratio
 
 LARGE_ERROR = 0.75
-"""Share of the scale that an error not seen yet may have in a score that is no mean: with half of
+"""Share of the scale that an error not seen yet may have in a score other than a mean: with half of
 it, differences of Spearman's coefficient cover 70 % where errors are rare and large."""
 
 

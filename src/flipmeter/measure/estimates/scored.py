@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 
 from flipmeter.measure.estimates.one_more import one_more
-from flipmeter.measure.estimates.scores import SCORES, STRICT_SCORES, ScorePolicy, scores
+from flipmeter.measure.estimates.scores import (
+    SCORES,
+    STRICT_SCORES,
+    ScorePolicy,
+    confusions,
+    scores,
+)
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
-from flipmeter.measure.panel.groups import Estimates, Groups
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import share_estimates
+from flipmeter.metrics import added_scores, scored_by
 from flipmeter.types import Mode
 
 DISTANCES = ("mae", "mae_normalised")
@@ -56,13 +63,23 @@ def score_estimates(
         columns = [away, away / (n_classes - 1), counted]
         reach = [(0.0, n_classes - 1.0), (0.0, 1.0)]
         found |= jackknife(DISTANCES, columns, whose, reach=reach, **told)
-    return {name: explained(found[name]) for name in SCORES if name in found}
+        found |= _added(confusions(gold, predicted, n_classes, groups)[..., 1:], told)
+    names = (*SCORES, *added_scores())
+    return {name: explained(found[name]) for name in names if name in found}
+
+
+def _added(read: Floats, told: dict[str, Any]) -> dict[str, Estimates]:
+    """Estimate the metrics that bring their own score; none has an interval."""
+    return {
+        name: estimates(name, scored_by(name, read), note=NOT_COVERED, **told)
+        for name in added_scores()
+    }
 
 
 def _coefficients(
     cells: Floats, n_classes: int, groups: Groups, policy: ScorePolicy, told: dict[str, Any]
 ) -> dict[str, Estimates]:
-    """Estimate the scores that are no means over items from the cell that each item is in."""
+    """Estimate the scores that are not means over items from the cell that each item is in."""
     names = COEFFICIENTS if policy == "complete" else STRICT_SCORES[1:]
 
     def statistic(sums: Floats) -> Floats:
@@ -89,7 +106,8 @@ def _as_tables(sums: Floats, n_classes: int) -> Floats:
 def _rarest(gold: Ranks, n_classes: int, groups: Groups) -> Ints:
     """Clusters with an item of the rarest class, in every group."""
     cluster = np.arange(len(gold)) if groups.cluster is None else groups.cluster
-    cells = np.unique(np.stack([groups.of * n_classes + gold - 1, cluster], axis=1), axis=0)[:, 0]
+    width = int(cluster.max(initial=0)) + 1
+    cells = np.unique((groups.of * n_classes + gold - 1) * width + cluster) // width
     counts = np.bincount(cells, minlength=groups.n * n_classes).reshape(groups.n, n_classes)
     return np.asarray(counts.min(axis=1))
 

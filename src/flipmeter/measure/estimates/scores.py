@@ -73,7 +73,7 @@ def performance(
     truth, read = ranks(gold, "gold", n_classes), ranks(predicted, "predicted", n_classes)
     same_length(gold=truth, predicted=read)
     if truth.min() < 1:
-        raise Problem("gold holds 0; leave out the items that have no gold class")
+        raise Problem("gold contains 0; leave out the items that have no gold class")
     table = confusion(truth, read, n_classes)
     scored = _scored(table, policy)
     values = {name: float(value) for name, value in scores(table, policy).items()}

@@ -51,6 +51,7 @@ from flipmeter.measure.statistics.formulas import (
     mcnemar_statistic,
 )
 from flipmeter.measure.statistics.shares import share_estimates
+from flipmeter.metrics import added_scores
 from flipmeter.registry import suggestion
 from flipmeter.types import ALPHA, NO_LABELS, Contrast, Mode, Problem
 
@@ -109,7 +110,7 @@ def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
         asked = panel.has((view, 0))
         yield rows_of(asked, _parse_failure(panel, view, mode), view, "complete")
         ungraded, note = asked & ~graded(panel, view), [NO_LABELS] * panel.groups.n
-        for name in (*GRADED, *DECIMAL_ONLY):
+        for name in (*GRADED, *DECIMAL_ONLY, *added_scores()):
             own = ungraded & is_scored(name, panel.units.decimal)
             yield rows_of(own, undefined(name, note), view, "complete")
         yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
@@ -196,7 +197,7 @@ def _noise_note(called: bool, settled: bool, n: int, n_complete: int, strict: in
         return silent_noise(n, n_complete, strict)
     if settled:
         return f"0 by construction ({n} items repeated)"
-    return f"called reproducible, but {strict} of {n} repeated items differ"
+    return f"declared reproducible, but {strict} of {n} repeated items differ"
 
 
 def _noise_test_rows(

@@ -213,9 +213,9 @@ def _whole(values: npt.ArrayLike, what: str) -> Ints:
     if array.size == 0:
         array = array.astype(np.int64)
     if not np.issubdtype(array.dtype, np.integer):
-        raise Problem(f"{what} must hold whole numbers (0 = unreadable); got {array.dtype}")
+        raise Problem(f"{what} must contain whole numbers (0 = unreadable); got {array.dtype}")
     if array.size and array.min() < NOT_ASKED:
-        raise Problem(f"{what} must hold classes from 1, 0 or -1; got {array.min()}")
+        raise Problem(f"{what} must contain classes from 1, 0 or -1; got {array.min()}")
     return array.astype(np.int64)
 
 

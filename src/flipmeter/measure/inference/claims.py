@@ -85,7 +85,7 @@ def certify(
     reproducible: Collection[str] = (),
     alpha: float = ALPHA,
 ) -> pl.DataFrame:
-    """Hold claims against every rater, dataset and level by one-sided bounds.
+    """Test claims on every rater, dataset and level by one-sided bounds.
 
     `outcome` is `shown`, `refuted`, `open`, `unreadable` or `not identified`.
     """

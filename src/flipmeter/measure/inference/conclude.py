@@ -270,7 +270,8 @@ def decide(case: Case) -> Word:
 def explain(case: Case, word: Word) -> tuple[str, int | None]:
     """A sentence for the word, and the items that would settle an open one."""
     if not case.sizes.rate.n and word == "inconclusive":
-        return "no readable pair to compare", None
+        what = "readable" if case.sizes.unreadable.n else "answered"
+        return f"no {what} pair to compare", None
     if case.is_open and word == "inconclusive":
         return "noise was not measured in both views: repeat them", None
     if word == "unreadable":
@@ -434,11 +435,14 @@ def _weighted(blocks: Blocks, case: Case, word: Word) -> Iterator[Finding]:
     found = sizes.weighted if case.floor is None else sizes.weighted_excess
     if found is None:
         return
-    what = "of pairs differ" if case.floor is None else "of pairs differ beyond noise"
-    told = f"weighted to production, {percent(found.value)} {what}, at most {percent(found.upper)}"
+    unweighted, what = sizes.rate, "of pairs differ"
+    if case.floor is not None:
+        unweighted, what = case.floor, "of pairs differ beyond noise"
+    share, bound = percent(max(found.value, 0.0)), percent(max(found.upper, 0.0))
+    told = f"weighted to production, {share} {what}, at most {bound}"
     if word == "stable" and found.upper >= margin:
         yield Finding("not settled for production", told)
-    if word == "flips" and found.value <= margin:
+    if word == "flips" and found.value <= margin < unweighted.value:
         yield Finding("fewer flips in production", told)
 
 

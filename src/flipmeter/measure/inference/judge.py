@@ -136,7 +136,7 @@ def _pools(panel: Panel, pool: bool) -> dict[tuple[object, ...], list[int]]:
     return pools
 
 
-def _n_judged(panel: Panel, contrasts: Sequence[Contrast], pool: bool) -> int:
+def n_judged(panel: Panel, contrasts: Sequence[Contrast], pool: bool = True) -> int:
     """Number of rows of some contrasts that get a verdict."""
     pools = _pools(panel, pool).values()
     found = (compared(panel, contrast) for contrast in contrasts)
@@ -234,15 +234,22 @@ def _each(
     panels: Iterable[Panel], contrasts: Sequence[Contrast], limits: Margins, *, pool: bool = True
 ) -> Iterator[tuple[ContrastRow, Verdict]]:
     """Verdicts one after the other: the replies behind one are held while it is made."""
-    n_rows = sum(_n_judged(panel, contrasts, pool) for panel in panels)
+    n_rows = sum(n_judged(panel, contrasts, pool) for panel in panels)
     for panel in panels:
         for contrast in contrasts:
-            for row in contrast_rows(panel, contrast, pool=pool):
-                if row.row is None:
-                    yield row, not_identified(row.note)
-                else:
-                    found = conclude(row.row, limits, draws=DRAWS, among=n_rows)
-                    yield row, _told(row, found)
+            yield from judged(panel, contrast, limits, n_rows, pool=pool)
+
+
+def judged(
+    panel: Panel, contrast: Contrast, limits: Margins, n_rows: int, *, pool: bool = True
+) -> Iterator[tuple[ContrastRow, Verdict]]:
+    """Verdicts on one contrast of a panel, among `n_rows` that are given at once."""
+    for row in contrast_rows(panel, contrast, pool=pool):
+        if row.row is None:
+            yield row, not_identified(row.note)
+        else:
+            found = conclude(row.row, limits, draws=DRAWS, among=n_rows)
+            yield row, _told(row, found)
 
 
 def _told(row: ContrastRow, found: Verdict) -> Verdict:
@@ -271,7 +278,7 @@ def verdicts(
     return as_table(_each(panels_of(decisions, reproducible), contrasts, limits))
 
 
-def as_table(judged: Iterable[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
+def as_table(rows: Iterable[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
     """Verdicts as one frame, sorted by rater, dataset, level and seeds; contrasts keep their order.
 
     The replies behind a row are let go of as it is written.
@@ -287,7 +294,7 @@ def as_table(judged: Iterable[tuple[ContrastRow, Verdict]]) -> pl.DataFrame:
             "up_is_first": row.up_is_first,
             "decimal": row.row is not None and row.row.span is not None,
         }
-        for row, found in judged
+        for row, found in rows
     ]
     records.sort(
         key=lambda one: tuple(one[name] for name in ("rater", "dataset", "level", "seeds"))

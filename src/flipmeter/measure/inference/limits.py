@@ -6,14 +6,16 @@ the limit. Seeds, repeats and copies of an item are one cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from flipmeter.base.checks import error_rate
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.effects.compare import same_raters
 from flipmeter.measure.inference.blocks import Floats, pairs_in, read_blocks, repeated_pairs
 from flipmeter.measure.inference.bounds import (
@@ -22,17 +24,20 @@ from flipmeter.measure.inference.bounds import (
     bounded_share,
     mean_upper,
 )
+from flipmeter.measure.inference.conclude import Margins
 from flipmeter.measure.inference.judge import (
+    UNREADABLE_LIMIT,
     ContrastRow,
     contrast_rows,
-    judge,
+    judged,
+    n_judged,
     replies_under,
 )
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
 from flipmeter.measure.inference.words import Verdict
-from flipmeter.measure.panel.frame import checked, refuse_mae
+from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae, scanned, typed
 from flipmeter.measure.panel.panel import Panel, compared
-from flipmeter.measure.panel.reading import read_panel
+from flipmeter.measure.panel.reading import Panels, Parts, read_panel
 from flipmeter.measure.panel.units import IS_OTHER, STEP
 from flipmeter.metrics import is_better_high, needs_order
 from flipmeter.registry import Registry
@@ -139,7 +144,7 @@ UNKNOWN = Held("inconclusive")
 
 
 def hold(found: Bounded, limit: float, *, needed: int | None = None) -> Held:
-    """Hold a number against the most that it may be, by its one-sided bounds."""
+    """Test a number against its upper limit, by its one-sided bounds."""
     if not found.n:
         return UNKNOWN
     ends = found.value, found.lower, found.upper
@@ -152,7 +157,7 @@ def hold(found: Bounded, limit: float, *, needed: int | None = None) -> Held:
 
 
 def hold_share(hits: Floats, trials: Floats, limit: float, alpha: float = ALPHA) -> Held:
-    """Hold a share over clusters against the most that it may be."""
+    """Test a share over clusters against its upper limit."""
     found = bounded_share(hits, trials, alpha)
     if not found.n:
         return UNKNOWN
@@ -163,7 +168,7 @@ def hold_share(hits: Floats, trials: Floats, limit: float, alpha: float = ALPHA)
 def hold_mean(
     values: Floats, reach: tuple[float, float], limit: float, alpha: float = ALPHA
 ) -> Held:
-    """Hold the mean of cluster values between two ends against the most that it may be."""
+    """Test the mean of cluster values between two ends against its upper limit."""
     found = _bounded(values, reach, alpha)
     spread = float(values.std()) if len(values) else 0.0
     span = reach[1] - reach[0]
@@ -188,44 +193,91 @@ def _bounded(values: Floats, reach: tuple[float, float], alpha: float) -> Bounde
 
 
 def hold_limits(
-    decisions: pl.DataFrame,
+    decisions: Decisions | Panels,
     contrasts: Sequence[Contrast],
     limits: Mapping[Key, Sequence[Limit]],
     *,
     reproducible: Sequence[str] = (),
-    panel: Panel | None = None,
-    reference: pl.DataFrame | None = None,
+    reference: Decisions | None = None,
     alpha: float = ALPHA,
 ) -> pl.DataFrame:
-    """Hold every rater, dataset and level to its limits.
-
-    `panel` are the same decisions laid out already.
+    """Test every rater, dataset and level against its limits, a part of the decisions at a time.
 
     `reference` are the decisions of an earlier run, which limits on drift are compared with, item
     by item. `word` is that of the verdict for flips, and `met`, `missed` or `inconclusive` for
     scores.
     """
     error_rate(alpha)
+    panels = decisions
+    if not isinstance(panels, Panels):
+        panels = Panels(Parts(panels.lazy()), reproducible)
+    every = scanned(panels.parts.decisions).table
+    wanted = list(dict.fromkeys(limit for some in limits.values() for limit in some))
+    for limit in wanted:
+        _refuse_distances(every, limit, [key for key, some in limits.items() if limit in some])
+    before = None if reference is None else _alike(scanned(reference).table, every)
     known = {contrast.name: contrast for contrast in contrasts}
-    panel, frame = panel or read_panel(decisions, reproducible), checked(decisions)
-    rows: list[Row] = []
-    for limit in dict.fromkeys(limit for some in limits.values() for limit in some):
-        keys = [key for key, some in limits.items() if limit in some]
-        if needs_order(limit.metric):
-            asked = pl.col("dataset").is_in([dataset for _, dataset, _ in keys])
-            refuse_mae(frame.filter(asked), f"a limit on {limit.metric}")
-        if limit.is_drift:
-            found = _drifts(reference, frame, known, limit, alpha)
-        elif limit.metric == "noise":
-            found = _noises(panel, known[limit.where], limit, alpha)
-        elif gate_limits[limit.metric].bad is None:
-            found = _flips(panel, known[limit.where], limit, alpha)
-        else:
-            found = _scores(frame, limit, alpha)
-        by_key = {(row["rater"], row["dataset"], row["level"]): row for row in found}
-        rows += [by_key.get(key) or _row(key, limit, UNKNOWN, 0, 0, NOTHING) for key in keys]
-    table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    judges = {limit: known[limit.where] for limit in wanted if _is_verdict(limit)}
+    n_rows = dict.fromkeys(judges, 0)
+    for panel in panels if judges else ():
+        for limit, contrast in judges.items():
+            n_rows[limit] += n_judged(panel, [contrast])
+    rows: Iterable[Row]
+    found: dict[Limit, dict[Key, Row]] = {limit: {} for limit in wanted}
+    parts = panels.parts
+    for panel, part, is_mine in zip(panels, parts, parts.filters, strict=True):
+        now = _Side(typed(part), panel)
+        then = None if before is None else _Side(before.filter(is_mine))
+        for limit in wanted:
+            if limit.is_drift:
+                rows = _drifts(then, now, known, limit, alpha)
+            elif limit.metric == "noise":
+                rows = _noises(panel, known[limit.where], limit, alpha)
+            elif limit in judges:
+                rows = _flips(panel, judges[limit], limit, alpha, n_rows[limit])
+            else:
+                with gate_limits.using(limit.metric):
+                    rows = [*_scores(now.rows, limit, alpha)]
+            found[limit] |= {(row["rater"], row["dataset"], row["level"]): row for row in rows}
+    table = pl.DataFrame(
+        [
+            found[limit].get(key) or _row(key, limit, UNKNOWN, 0, 0, NOTHING)
+            for limit in wanted
+            for key, some in limits.items()
+            if limit in some
+        ],
+        schema=SCHEMA,
+        orient="row",
+    )
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _is_verdict(limit: Limit) -> bool:
+    return not (
+        limit.is_drift or limit.metric == "noise" or gate_limits[limit.metric].bad is not None
+    )
+
+
+def _refuse_distances(decisions: pl.LazyFrame, limit: Limit, keys: Sequence[Key]) -> None:
+    if needs_order(limit.metric):
+        asked = pl.col("dataset").is_in([dataset for _, dataset, _ in keys])
+        refuse_mae(decisions.filter(asked), f"a limit on {limit.metric}")
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A part of the decisions of one run, and its panel, read when it is needed."""
+
+    rows: pl.LazyFrame
+    known: Panel | None = None
+
+    @cached_property
+    def panel(self) -> Panel:
+        return self.known or read_panel(self.rows)
+
+    @cached_property
+    def is_empty(self) -> bool:
+        return self.rows.head(1).pipe(collected).is_empty()
 
 
 def _row(key: Sequence[object], limit: Limit, held: Held, n: int, failed: int, note: str) -> Row:
@@ -235,9 +287,11 @@ def _row(key: Sequence[object], limit: Limit, held: Held, n: int, failed: int, n
     return dict(zip(KEY, key, strict=True)) | about | counts | beside | vars(held)
 
 
-def _flips(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Iterator[Row]:
-    on: Literal["", "excess"] = "excess" if limit.metric == "excess" else ""
-    for row, found in judge(panel, [contrast], margin=limit.bound, alpha=alpha, on=on):
+def _flips(
+    panel: Panel, contrast: Contrast, limit: Limit, alpha: float, n_rows: int
+) -> Iterator[Row]:
+    on = Margins(limit.bound, alpha, UNREADABLE_LIMIT, "excess" if limit.metric == "excess" else "")
+    for row, found in judged(panel, contrast, on, n_rows):
         yield _flip_row(row, found, limit)
 
 
@@ -276,9 +330,9 @@ def _noises(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Ite
 # --- scores -----------------------------------------------------------------------------------
 
 
-def _scores(frame: pl.DataFrame, limit: Limit, alpha: float) -> Iterator[Row]:
+def _scores(rows: pl.LazyFrame, limit: Limit, alpha: float) -> Iterator[Row]:
     """Yield a score of a view in every group; what was not read is wrong, as far off as can be."""
-    asked = frame.filter(view=limit.where, repeat=0)
+    asked = rows.filter(view=limit.where, repeat=0).pipe(collected)
     for key, group in asked.group_by(KEY, maintain_order=True):
         kind = gate_limits[limit.metric]
         graded = group.drop_nulls("gold") if kind.needs_gold else group
@@ -331,22 +385,24 @@ GROUP = (*KEY, "seed")
 CLUSTER = pl.col("cluster").fill_null(pl.col("item"))
 
 
+def _alike(before: pl.LazyFrame, now: pl.LazyFrame) -> pl.LazyFrame:
+    """The earlier decisions; the only rater of each run has the name that it has now."""
+    renamed, _ = same_raters(before, now)
+    if renamed is before:
+        return before
+    ((name,),) = distinct(now, "rater")
+    return before.with_columns(rater=pl.lit(name))
+
+
 def _drifts(
-    reference: pl.DataFrame | None,
-    frame: pl.DataFrame,
-    known: Mapping[str, Contrast],
-    limit: Limit,
-    alpha: float,
+    then: _Side | None, now: _Side, known: Mapping[str, Contrast], limit: Limit, alpha: float
 ) -> Iterator[Row]:
     """Yield by how much a number got worse, on the items that both runs have."""
-    if reference is None:
+    if then is None or then.is_empty:
         return
-    frames = same_raters(checked(reference), frame)
-    before, now = (_worse(one, known, limit) for one in frames)
-    names = frame["rater"].unique(maintain_order=True)
-    both = before.join(now, on=[*GROUP, "item"], suffix="_now", maintain_order="right")
-    for (rater, *rest), group in both.group_by(KEY, maintain_order=True):
-        key = (names[0] if len(names) == 1 else rater, *rest)
+    sides = [_worse(side, known, limit) for side in (then, now)]
+    both = sides[0].join(sides[1], on=[*GROUP, "item"], suffix="_now", maintain_order="right")
+    for key, group in both.group_by(KEY, maintain_order=True):
         change = group.group_by("cluster", maintain_order=True).agg(
             (pl.col("bad_now") - pl.col("bad")).mean().alias("change")
         )["change"]
@@ -357,24 +413,23 @@ def _drifts(
         yield _row(key, limit, held, len(change), failed, "")
 
 
-def _worse(frame: pl.DataFrame, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
+def _worse(side: _Side, known: Mapping[str, Contrast], limit: Limit) -> pl.DataFrame:
     """Loss of every item: flipped, wrong, unreadable, or its distance."""
     if limit.metric == "flips":
-        return _flipped(frame, known[limit.where])
-    runs = frame.filter(view=limit.where, repeat=0)
+        return _flipped(side.panel, known[limit.where])
+    runs = side.rows.filter(view=limit.where, repeat=0)
     if gate_limits[limit.metric].needs_gold:
         runs = runs.drop_nulls("gold")
     bad, failed = _bad(limit).cast(pl.Float64), pl.col("rank") == NO_CLASS
     kept = *GROUP, "item", CLUSTER, "n_classes", "scale_from", "scale_to"
-    return runs.select(*kept, bad=bad, failed=failed)
+    return runs.select(*kept, bad=bad, failed=failed).pipe(collected)
 
 
-def _flipped(frame: pl.DataFrame, contrast: Contrast) -> pl.DataFrame:
+def _flipped(panel: Panel, contrast: Contrast) -> pl.DataFrame:
     """Share of the readable pairs of views of every item that differ."""
-    panel = read_panel(frame)
     asked, read, differ = pairs_in(replies_under(panel, contrast), panel.tolerance)
-    units = frame.select(*GROUP, "item").unique().sort(*GROUP, "item")  # the panel's order
-    found = units.with_columns(
+    found = panel.keys[panel.groups.of].with_columns(
+        item=panel.item_names[panel.item],
         cluster=pl.Series(panel.cluster_names, dtype=pl.String)[panel.cluster],
         n_classes=panel.n_classes[panel.groups.of],
         bad=differ / np.maximum(read, 1),

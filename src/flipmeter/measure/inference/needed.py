@@ -57,7 +57,7 @@ def needed_above(rate: float, margin: float, alpha: float, power: float = POWER)
 
 
 def rough_size(rate: float, margin: float, alpha: float, power: float = POWER) -> float:
-    """Items with which a share is told from a margin, by the normal approximation."""
+    """Items needed to distinguish a share from a margin, by the normal approximation."""
     z, y = float(special.ndtri(1 - alpha)), float(special.ndtri(power))
     reach = z * math.sqrt(margin * (1 - margin)) + y * math.sqrt(rate * (1 - rate))
     return (reach / (rate - margin)) ** 2

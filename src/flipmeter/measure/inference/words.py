@@ -123,8 +123,8 @@ def little_label_mass(share: float) -> Finding:
 
 
 def not_reproducible(n_differ: int, n: int) -> Finding:
-    """Finding that repeats differ although the engine is called reproducible."""
-    text = f"{n_differ} of {n} repeats differ although the engine is called reproducible"
+    """Finding that repeats differ although the engine is declared reproducible."""
+    text = f"{n_differ} of {n} repeats differ although the engine is declared reproducible"
     return Finding("reproducibility failed", text)
 
 

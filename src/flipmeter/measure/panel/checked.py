@@ -53,9 +53,9 @@ def ratio(part: npt.ArrayLike, whole: npt.ArrayLike) -> Floats:
 def _checked(values: npt.ArrayLike, what: str, n_axes: int, n_classes: int | None) -> Ranks:
     array = _whole(_shaped(values, what, n_axes), what)
     if array.min() < 0:
-        raise Problem(f"{what} holds {array.min()}; classes are 1 to M, and 0 is 'no class'")
+        raise Problem(f"{what} contains {array.min()}; classes are 1 to M, and 0 is 'no class'")
     if n_classes is not None and array.max() > n_classes:
-        raise Problem(f"{what} holds {array.max()}, but the scale has {n_classes} classes")
+        raise Problem(f"{what} contains {array.max()}, but the scale has {n_classes} classes")
     return array
 
 

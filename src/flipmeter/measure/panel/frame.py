@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.panel.units import check_spans
 from flipmeter.types import Problem
 
@@ -66,7 +67,9 @@ class Scanned:
 
     def read(self, *columns: str | pl.Expr) -> pl.DataFrame:
         """Some columns of all decisions, in their order; what is held costs no copy."""
-        return self.table.select(columns).collect(engine="auto" if self.is_held else "streaming")
+        return self.table.select(columns).pipe(
+            collected, engine="auto" if self.is_held else "streaming"
+        )
 
     def column(self, column: str | pl.Expr) -> pl.Series:
         return self.read(column).to_series()
@@ -75,9 +78,9 @@ class Scanned:
 def scanned(decisions: Decisions) -> Scanned:
     """Check decisions without holding them; what is absent is null."""
     is_held = isinstance(decisions, pl.DataFrame)
-    table = _typed(decisions.lazy())
+    table = typed(decisions.lazy())
     try:
-        table = table.collect().lazy() if is_held else table
+        table = table.pipe(collected).lazy() if is_held else table
         rows = Scanned(table, frozenset(), is_held)
         found = rows.read(*_questions()).row(0, named=True)
     except pl.exceptions.PolarsError as error:
@@ -87,10 +90,12 @@ def scanned(decisions: Decisions) -> Scanned:
     if empty := [name for name in NEEDED if found[f"{name} empty"]]:
         raise Problem(f"the decisions have empty cells in {quoted(empty)}; 'no class' is rank 0")
     if found["before 0"]:
-        raise Problem("a repeat is counted from 0; the decisions hold a negative one")
+        raise Problem("a repeat is counted from 0; the decisions contain a negative one")
     for column, lowest in LOWEST.items():
         if found[f"{column} outside"]:
-            worst = rows.table.filter(_is_outside(column)).head(1).collect().row(0, named=True)
+            worst = (
+                rows.table.filter(_is_outside(column)).head(1).pipe(collected).row(0, named=True)
+            )
             raise Problem(
                 f"item '{worst['item']}' has {column} {worst[column]}, outside {lowest} to "
                 f"{worst['n_classes']}"
@@ -103,7 +108,7 @@ def scanned(decisions: Decisions) -> Scanned:
 
 def checked(decisions: Decisions) -> pl.DataFrame:
     """The needed and the optional columns, typed; what is absent is null."""
-    return scanned(decisions).table.collect()
+    return scanned(decisions).table.pipe(collected)
 
 
 LOWEST = {"rank": 0, "gold": 1}
@@ -137,13 +142,13 @@ def any_decimal(decisions: Decisions) -> bool:
 def _is_any(decisions: Decisions, name: str, is_so: pl.Expr) -> bool:
     if name not in decisions.collect_schema():
         return False
-    return bool(decisions.lazy().select(is_so.any()).collect(engine="streaming").item())
+    return bool(decisions.lazy().select(is_so.any()).pipe(collected, "streaming").item())
 
 
 def distinct(decisions: Decisions, *names: str) -> list[tuple[Any, ...]]:
     """The distinct values of some columns, in the order in which they come."""
     numbered = decisions.lazy().select(names).with_row_index("nth").group_by(names)
-    found = numbered.agg(pl.col("nth").min()).sort("nth").collect(engine="streaming")
+    found = numbered.agg(pl.col("nth").min()).sort("nth").pipe(collected, "streaming")
     return found.select(names).rows()
 
 
@@ -158,7 +163,8 @@ def refuse_mae(decisions: Decisions, what: str) -> None:
         )
 
 
-def _typed(decisions: pl.LazyFrame) -> pl.LazyFrame:
+def typed(decisions: pl.LazyFrame) -> pl.LazyFrame:
+    """The needed and the optional columns, not yet checked."""
     there = decisions.collect_schema()
     missing = [name for name in NEEDED if name not in there]
     if missing:

@@ -78,24 +78,23 @@ class Placement:
 class Panel:
     """Classes and prompts of all items under every run; -1 where an item was not asked.
 
-    An item that two groups share is there twice; `item` numbers them by name, so that both have
-    one number. `reference` is the reference view: base, or the first of a table
-    without one. `keys` and `n_classes` have one entry per group,
-    in the order of the keys, and so have `labels` ("words", "identifiers", "" for not known) and
-    `reproducible`: the rater is said to be, and `nominal`: its classes have no order. `gold` is 0
-    where there is none. Prompts are hashes: equal hashes are equal prompts, 0 is none.
-    `probabilities` are those of the classes under the base view, null where there are none. The
-    calls are those of single decisions and the tokens those of single replies, grouped by
-    `replies`. Items of one `cluster` are not independent of each other: copies of a text, or what
-    a study names. `errors` marks what was never answered. `label_mass` is the probability that
-    labels have together, NaN if unknown.
+    An item that two groups share is there twice; `item` numbers them by name, so that both have one
+    number; `item_names` has what the numbers stand for. `reference` is the reference view: base, or
+    the first of a table without one. `keys` and `n_classes` have one entry per group, in the order
+    of the keys, and so have `labels` ("words", "identifiers", "" for not known) and `reproducible`:
+    the rater is said to be, and `nominal`: its classes have no order. `gold` is 0 where there is
+    none. Prompts are hashes: equal hashes are equal prompts, 0 is none. `probabilities` are those
+    of the classes under the base view, null where there are none. The calls are those of single
+    decisions and the tokens those of single replies, grouped by `replies`. Items of one `cluster`
+    are not independent of each other: copies of a text, or what a study names. `errors` marks what
+    was never answered. `label_mass` is the probability that labels have together, NaN if unknown.
     `slots` say where answers stood in what the prompt offered, 0 where that is not known; `places`
     where the fields stood that they chose. `systems` names who wrote the two fields of an item.
     `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
     `cluster_names` are what the numbers in `cluster` stand for. Runs of an item with one hash in
     `orbits` show the same set of prompts, as the pipeline declares; `declared` has by group and
-    view why that is so. `units` are those of decimal scores, by group. `beside` are the views
-    that other parts of the same table have.
+    view why that is so. `units` are those of decimal scores, by group. `beside` are the views that
+    other parts of the same table have.
     """
 
     keys: pl.DataFrame
@@ -127,6 +126,7 @@ class Panel:
     orbits: Mapping[Run, Hashes] = field(default_factory=dict)
     declared: Mapping[tuple[int, str], str] = field(default_factory=dict)
     beside: Collection[str] = ()
+    item_names: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.String))
 
     @cached_property
     def tolerance(self) -> Ints:
@@ -295,7 +295,7 @@ class Noise:
 
 
 def noise_runs(panel: Panel, contrast: Contrast) -> Noise:
-    """Find two runs of one view to hold a contrast against: of its own views, else of base.
+    """Find two runs of one view to compare a contrast with: of its own views, else of base.
 
     A rater said to be reproducible repeats a few items only; where these agree, the run itself
     stands for its repeat, which is noise 0 on every item.
@@ -314,7 +314,7 @@ def noise_runs(panel: Panel, contrast: Contrast) -> Noise:
 
 
 def by_construction(panel: Panel, view: str) -> Booleans:
-    """Mark the groups whose rater is called reproducible and gave every repeated item its class."""
+    """Mark the groups of declared reproducible raters whose repeats all agreed."""
     if not panel.reproducible.any():
         return panel.reproducible
     both = panel.asked((view, 0), (view, 1))
@@ -332,23 +332,25 @@ def shown_once(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
     """Classes of every item under the views of a contrast (items x views), -1 for not asked.
 
     A view that shows an item as an earlier one does is not asked: three options have three
-    rotations. Its answers are no further evidence, and would pass for agreement.
+    rotations. Its answers are no further evidence, and would pass for agreement; where views ask
+    one set of prompts by construction, they agree by that, and stay.
     """
     found = np.stack([panel.classes((view, repeat)) for view in contrast.views], axis=1)
     if not contrast.is_open:
         return found
     nothing = np.zeros(len(panel.gold), dtype=np.uint64)
     prompts = [panel.prompts.get((view, 0), nothing) for view in contrast.views]
+    proved = compared(panel, contrast).proved
     for at, prompt in enumerate(prompts):
         for earlier in prompts[:at]:
-            found[(prompt == earlier) & (prompt != 0), at] = ABSENT
+            found[(prompt == earlier) & (prompt != 0) & ~proved, at] = ABSENT
     return found
 
 
 def discordant(
     panel: Panel, contrast: Contrast, items: Booleans, noise: Noise, policy: Policy
 ) -> tuple[Ints, Ints, Ints]:
-    """Hold a pair of views against two runs of one view: items compared, McNemar's b and c."""
+    """Compare a pair of views with two runs of one view: items compared, McNemar's b and c."""
     kept = items & (noise.runs[0] != ABSENT) & (noise.runs[1] != ABSENT)
     first, second = conditions(panel, contrast, kept)
     runs = noise.runs[0][kept], noise.runs[1][kept]

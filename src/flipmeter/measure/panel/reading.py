@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.panel.checked import Floats, Ints
-from flipmeter.measure.panel.frame import Decisions, Scanned, distinct, scanned
+from flipmeter.measure.panel.frame import Decisions, Scanned, distinct, scanned, typed
 from flipmeter.measure.panel.groups import Groups
 from flipmeter.measure.panel.panel import ABSENT, KEY, UNKNOWN, Laid, Panel, Placement, Run
 from flipmeter.measure.panel.units import RANGE, ScaleUnits, read_span
@@ -26,18 +27,20 @@ def read_panel(
     reproducible: Collection[str] = (),
     weights: Mapping[str, Sequence[float]] | None = None,
     scales: Mapping[str, Sequence[str]] | None = None,
+    whole: Whole | None = None,
 ) -> Panel:
     """Lay decisions out by item and run, sorted by rater, dataset, level and seed.
 
-    A panel is one already: who measures decisions several times reads them once.
+    A panel is one already: for several measurements, decisions are read once. `whole` is the
+    table that they are a part of.
     """
     if isinstance(decisions, Panel):
         return decisions
     rows = scanned(decisions)
-    on = _lay_out(rows)
+    on = _lay_out(rows, whole)
     keys, of_each = on.keys, _Somewhere(rows, on.group, on.keys.height)
     of_unit = _Somewhere(rows, on.unit, len(on.units))
-    cluster_names, cluster = _clusters(rows, on)
+    cluster_names, cluster = _clusters(rows, on, None if whole is None else whole.clusters)
     n_replies = pl.col("n_calls").fill_null(1).clip(lower_bound=1)
     return Panel(
         keys=keys,
@@ -76,6 +79,8 @@ def read_panel(
         cluster_names=cluster_names,
         orbits=on.laid(rows, "orbit", np.uint64, UNKNOWN, _hash("orbit")),
         declared=_declared(rows, on.group),
+        item_names=on.items,
+        beside=() if whole is None else whole.views,
     )
 
 
@@ -96,26 +101,53 @@ class Parts:
         if self.is_one:
             yield self.decisions
             return
-        for part in self._whose:
-            yield self.decisions.filter(_is_in(part))
+        for part, is_mine in zip(self._whose, self.filters, strict=True):
+            own = [self._stretches[whose] for whose in part]
+            start, n = min(one.start for one in own), sum(one.n for one in own)
+            is_whole = max(one.end for one in own) - start == n
+            # What lies in one stretch is found without reading the rest.
+            yield self.decisions.slice(start, n) if is_whole else self.decisions.filter(is_mine)
+
+    @property
+    def filters(self) -> list[pl.Expr]:
+        """For each part, whether a decision is in it."""
+        return [pl.lit(True)] if self.is_one else [_is_in(part) for part in self._whose]
 
     @property
     def is_one(self) -> bool:
         return len(self._whose) == 1
 
     @cached_property
+    def _stretches(self) -> dict[tuple[str, str], _Stretch]:
+        """The rows of each rater on each dataset."""
+        rows = self.decisions.select("rater", "dataset").with_row_index("nth")
+        places = rows.group_by("rater", "dataset").agg(
+            start=pl.col("nth").min(), end=pl.col("nth").max() + 1, n=pl.len()
+        )
+        found = places.sort("rater", "dataset").pipe(collected, "streaming")
+        return {(rater, dataset): _Stretch(*at) for rater, dataset, *at in found.iter_rows()}
+
+    @cached_property
     def _whose(self) -> list[list[tuple[str, str]]]:
         """Raters and datasets that are looked at together."""
-        whose = self.decisions.group_by("rater", "dataset").len().collect(engine="streaming")
         parts: list[list[tuple[str, str]]] = [[]]
         n_held = 0
-        for rater, dataset, n in whose.sort("rater", "dataset").iter_rows():
-            if parts[-1] and n_held + n > self.together:
+        for whose, stretch in self._stretches.items():
+            if parts[-1] and n_held + stretch.n > self.together:
                 parts.append([])
                 n_held = 0
-            parts[-1].append((rater, dataset))
-            n_held += n
+            parts[-1].append(whose)
+            n_held += stretch.n
         return parts
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """The first row of some, the one behind the last, and how many there are."""
+
+    start: int
+    end: int
+    n: int
 
 
 def _is_in(part: Sequence[tuple[str, str]]) -> pl.Expr:
@@ -125,39 +157,92 @@ def _is_in(part: Sequence[tuple[str, str]]) -> pl.Expr:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """Facts about all decisions that a part lacks: items and clusters by name, views, reference.
+
+    Numbers of items and clusters mean the same in all parts.
+    """
+
+    items: pl.Series
+    clusters: pl.Series
+    views: Sequence[str]
+    reference: str
+
+    @classmethod
+    def of(cls, parts: Iterable[pl.LazyFrame], decisions: pl.LazyFrame) -> Whole:
+        """Names are found a part at a time: those of a large table at once take much room."""
+        items, clusters = _none(), _none()
+        for part in parts:
+            rows = typed(part).select("item", cluster=CLUSTER)
+            own = [rows.select(name).pipe(collected, "streaming") for name in ("item", "cluster")]
+            items, clusters = (
+                pl.concat([known, found.to_series().unique()]).unique()
+                for known, found in zip((items, clusters), own, strict=True)
+            )
+        shown = distinct(decisions, "view", "repeat")
+        views = [view for view, _ in shown]
+        return cls(
+            items.sort(),
+            clusters.sort(),
+            list(dict.fromkeys(view for view, repeat in shown if repeat == 0)),
+            BASE if BASE in views else views[0],
+        )
+
+
+def _none() -> pl.Series:
+    return pl.Series(dtype=pl.String)
+
+
+@dataclass(frozen=True)
 class Panels:
     """The panels of parts of decisions: what is measured of each is as it is of all together.
 
-    The panel of a table that is one part is kept.
+    The panel of a table that is one part is kept. `first_only` leaves out repeats of views.
     """
 
     parts: Parts
     reproducible: Collection[str] = ()
     weights: Mapping[str, Sequence[float]] | None = None
     scales: Mapping[str, Sequence[str]] | None = None
+    first_only: bool = False
 
     def __iter__(self) -> Iterator[Panel]:
         if self.parts.is_one:
             yield self.whole
             return
-        views = [view for (view,) in distinct(self.parts.decisions.filter(repeat=0), "view")]
+        whole = Whole.of(map(self._asked, self.parts), self._asked(self.parts.decisions))
         for part in self.parts:
-            yield replace(self._read(part), beside=views)
+            yield self._read(part, whole)
 
     @cached_property
     def whole(self) -> Panel:
         """All decisions as one panel."""
         return self._read(self.parts.decisions)
 
-    def _read(self, decisions: pl.LazyFrame) -> Panel:
-        return read_panel(decisions, self.reproducible, self.weights, self.scales)
+    def _read(self, decisions: pl.LazyFrame, whole: Whole | None = None) -> Panel:
+        own = self._asked(decisions)
+        return read_panel(own, self.reproducible, self.weights, self.scales, whole)
+
+    def _asked(self, decisions: pl.LazyFrame) -> pl.LazyFrame:
+        return decisions.filter(repeat=0) if self.first_only else decisions
 
 
 def panels_of(
     decisions: Decisions | Panel | Panels, reproducible: Collection[str] = ()
 ) -> Iterable[Panel]:
-    """Decisions as one panel, or as the panels that they are already."""
-    return decisions if isinstance(decisions, Panels) else (read_panel(decisions, reproducible),)
+    """Decisions as panels: those that are held as one, those of a scan a part at a time."""
+    if isinstance(decisions, Panels):
+        return decisions
+    if isinstance(decisions, pl.LazyFrame):
+        return Panels(Parts(decisions), reproducible)
+    return (read_panel(decisions, reproducible),)
+
+
+def first_panels(decisions: Decisions) -> Iterable[Panel]:
+    """Decisions without repeats of views, as panels."""
+    if isinstance(decisions, pl.LazyFrame):
+        return Panels(Parts(decisions), first_only=True)
+    return (read_panel(decisions.filter(repeat=0)),)
 
 
 # --- where decisions stand --------------------------------------------------------------------
@@ -210,35 +295,36 @@ def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
     return np.min_scalar_type(min(lowest, -highest - 1, ABSENT))
 
 
-def _lay_out(rows: Scanned) -> _Standing:
+def _lay_out(rows: Scanned, whole: Whole | None) -> _Standing:
     """Find groups, units and runs; a decision that appears twice is refused."""
     keys, group = _groups(rows)
-    items, item = _places(_told(rows, "item"))
+    items, item = _places(_told(rows, "item"), None if whole is None else whole.items)
     units, unit = _places(pl.Series(group * len(items) + item))
     del item  # of a large table each of these counts
     shown = _told(rows, "view")
     views, view = _places(shown)
     codes, run = _places(pl.Series(rows.column("repeat").to_numpy() * len(views) + view))
     runs = [(views[code % len(views)], code // len(views)) for code in codes.to_list()]
-    first = BASE if BASE in views else str(shown[0])
+    own = BASE if BASE in views else str(shown[0])
+    first = own if whole is None else whole.reference
     places = {one: at for at, one in enumerate(runs)}
     layout = _Standing(keys, group, items, units.to_numpy(), unit, places, run, first)
     _check_once(layout)
     return layout
 
 
-def _places(column: pl.Series) -> tuple[pl.Series, Ints]:
-    """The distinct values in order, and the place of each value among them."""
+def _places(column: pl.Series, known: pl.Series | None = None) -> tuple[pl.Series, Ints]:
+    """The distinct values in order, or those that are `known`, and the place of each among them."""
     if column.dtype != pl.Categorical:
         distinct = column.unique().sort()
         return distinct, np.searchsorted(distinct.to_numpy(), column.to_numpy())
     used = column.unique()
     names = used.cast(pl.String)
-    order = names.arg_sort()
+    every = names.sort() if known is None else known
     codes = used.to_physical().to_numpy()
     places = np.zeros(codes.max() + 1, dtype=np.int64)
-    places[codes[order.to_numpy()]] = np.arange(len(used))
-    return names[order], places[column.to_physical().to_numpy()]
+    places[codes] = every.search_sorted(names).to_numpy()
+    return every, places[column.to_physical().to_numpy()]
 
 
 def _told(rows: Scanned, name: str) -> pl.Series:
@@ -294,11 +380,13 @@ class _Somewhere:
         return [blank if one is None else one for one in self.column(name).to_list()]
 
 
-def _clusters(rows: Scanned, on: _Standing) -> tuple[list[str], Ints]:
+CLUSTER = pl.coalesce("cluster", "item")
+
+
+def _clusters(rows: Scanned, on: _Standing, known: pl.Series | None) -> tuple[list[str], Ints]:
     """The names of clusters in order, and the number of each unit's."""
     cluster = np.zeros(len(on.units), dtype=np.int64)
-    named = rows.column(pl.coalesce("cluster", "item").cast(pl.Categorical))
-    names, numbers = _places(named)
+    names, numbers = _places(rows.column(CLUSTER.cast(pl.Categorical)), known)
     cluster[on.unit] = numbers
     return names.to_list(), cluster
 
@@ -331,7 +419,7 @@ def _at_base(rows: Scanned, on: _Standing) -> pl.Series:
     name, place = "probabilities", on.runs.get((on.reference, 0))
     if name not in rows.told or place is None:
         return pl.repeat(None, len(on.units), dtype=pl.List(pl.Float64), eager=True).alias(name)
-    first = rows.table.filter(view=on.reference, repeat=0).select(name).collect()
+    first = rows.table.filter(view=on.reference, repeat=0).select(name).pipe(collected)
     first = first.with_columns(unit=on.unit[on.run == place])
     units = pl.DataFrame({"unit": np.arange(len(on.units))})
     return units.join(first, on="unit", how="left", maintain_order="left")[name]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints
 from flipmeter.types import Problem, Span
 
@@ -41,7 +44,11 @@ class ScaleUnits:
         return np.array(tolerances, dtype=np.int64)
 
 
-def differ(first: Ints, second: Ints, tolerance: Ints | int = 0) -> Booleans:
+def differ(
+    first: npt.NDArray[np.integer[Any]],
+    second: npt.NDArray[np.integer[Any]],
+    tolerance: Ints | int = 0,
+) -> Booleans:
     """Mark ranks that are not the same: of decimal scores those farther apart than counts."""
     return np.asarray(np.abs(first - second) > tolerance)
 
@@ -57,7 +64,7 @@ def read_span(low: float | None, high: float, tolerance: int | None) -> Span | N
 def check_spans(table: pl.LazyFrame) -> None:
     """Refuse ranges that do not fit the number of ranks beside them."""
     known = table.filter(pl.col("scale_from").is_not_null()).select(*RANGE, "n_classes")
-    for *told, n_ranks in known.unique().collect(engine="streaming").iter_rows():
+    for *told, n_ranks in known.unique().pipe(collected, "streaming").iter_rows():
         span = read_span(*told)
         if span is None or span.n_ranks != n_ranks:
             raise Problem(f"the decisions have {n_ranks} ranks on a scale that has others: {span}")

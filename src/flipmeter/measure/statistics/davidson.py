@@ -78,7 +78,7 @@ def fit_strengths(games: Games, counts: Floats, *, has_order: bool) -> Strengths
         return Strengths(nothing, note=why)
     found = newton(table, seen[None], games.n_systems)[0]
     if np.isnan(found).any():
-        return Strengths(nothing, note="no maximum of the likelihood was found")
+        return Strengths(nothing, note="no maximum-likelihood estimate was found")
     order = float(found[games.n_systems]) if has_order else float("nan")
     return Strengths(found[: games.n_systems], order, float(found[-1]) if has_ties else np.nan)
 
@@ -153,7 +153,7 @@ def _without_maximum(games: Games, table: Floats, counts: Floats) -> str:
     if not len(counts):
         return "no games"
     if _n_parts(games) > 1:
-        return "not comparable: some systems never met, directly or through others"
+        return "not comparable: some systems were never compared, directly or through others"
     differences = _differences(table, counts)
     n, width = differences.shape
     if np.linalg.matrix_rank(differences) < width - 1:

@@ -19,6 +19,8 @@ from flipmeter.types import ALPHA
 
 BLOCK = 4_000_000
 """Number of values in memory at once."""
+HELD = 500_000
+"""Number of values that a statistic is computed from at once: it makes several copies."""
 
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
@@ -70,7 +72,7 @@ def jackknife(
         total = block.sum(axis=1)
         value[places] = statistic(total)
         # Contiguous, so that a group adds up to the last bit as it would alone.
-        without = np.ascontiguousarray(np.moveaxis(statistic(total[:, None] - block), 1, -1))
+        without = np.ascontiguousarray(np.moveaxis(_left_out(statistic, total, block), 1, -1))
         moves = value[places][..., None] - without
         away = limits[places] - value[places][..., None]
         if unseen is not None:
@@ -82,6 +84,14 @@ def jackknife(
         )
     low, high = np.maximum(low, limits[..., 0]), np.minimum(high, limits[..., 1])
     return _named(metrics, value, (low, high), within.count(), n, failed)
+
+
+def _left_out(statistic: Statistic, total: Floats, block: Floats) -> Floats:
+    """The statistic without each item in turn, some items at a time."""
+    at_once = max(1, HELD // (block.shape[0] * block.shape[2]))
+    starts = range(0, block.shape[1], at_once)
+    found = [statistic(total[:, None] - block[:, one : one + at_once]) for one in starts]
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
 def any_of(rows: Floats, statistic: Statistic) -> Unseen:
@@ -100,11 +110,13 @@ def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
     adds, groups = adds[counted], groups.among(counted)
     if groups.cluster is None or not len(adds):
         return adds, groups
-    pairs = np.stack([groups.of, groups.cluster], axis=1)
-    kept, of, size = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    width = int(groups.cluster.max()) + 1
+    pairs = groups.of * width + groups.cluster
+    kept, of, size = np.unique(pairs, return_inverse=True, return_counts=True)
     sums = np.zeros((len(kept), adds.shape[1]))
-    np.add.at(sums, of.ravel(), adds)
-    return sums / size[:, None], Groups(kept[:, 0], groups.n)
+    np.add.at(sums, of, adds)
+    sums /= size[:, None]
+    return sums, Groups(kept // width, groups.n)
 
 
 def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Floats]]:

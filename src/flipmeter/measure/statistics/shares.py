@@ -18,7 +18,7 @@ Ends = tuple[Floats, Floats]
 Marks = npt.NDArray[np.bool_] | Ints
 """The outcome of each item: yes or no, or a number of pairs."""
 
-WILSON = "Wilson interval, every item by itself"
+WILSON = "Wilson interval, items independent"
 
 
 def share_estimates(

@@ -55,7 +55,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class Spoken(Reply):
-    """A reply with its tokens, for who asks for their log-probabilities."""
+    """A reply with its tokens, for requests of their log-probabilities."""
 
     steps: tuple[Step, ...] = ()
 
@@ -71,5 +71,5 @@ def n_alternatives(body: dict[str, Any]) -> int | None:
         return None
     n = top or 0 if asked is True else asked
     if not isinstance(n, int) or n < 0:
-        raise Problem(f"{n!r} alternatives to a token are asked for; give a number from 0 on")
+        raise Problem(f"{n!r} alternatives to a token were requested; use 0 or more")
     return n

@@ -40,6 +40,8 @@ class Family:
     """The form of the name after the slash, for `flipmeter list`; empty if `models` lists all."""
     is_in_process: bool = True
     """Answers in this process and free of charge. It scores the labels of every request."""
+    is_on_cluster: bool = False
+    """Is held by a Ray cluster already: the driver asks it by name, without actors of its own."""
     is_user_code: bool = False
     """Is given a question instead of a prompt."""
     is_simulated: bool = False

@@ -33,7 +33,7 @@ class _Head:
 
     def types(self) -> frozenset[str]:
         if self._file.read(4) != MAGIC:
-            raise ValueError("no GGUF file")
+            raise ValueError("not a GGUF file")
         _, n_tensors, n_fields = self._take("<IQQ")
         for _ in range(n_fields):
             self._pass_text()

@@ -226,7 +226,7 @@ class Exchanged:
 
 
 def moderated(trouble: Trouble) -> Reply | None:
-    """The reply to a prompt that is refused whoever asks; others may be answered."""
+    """The reply to a prompt that is always refused; others may be answered."""
     return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
 
 

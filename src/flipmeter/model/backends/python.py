@@ -154,7 +154,7 @@ def _listed(shares: object) -> list[object]:
 
 
 def _checked(shares: Mapping[str, object]) -> dict[str, float]:
-    """Refuse what is no probability, or does not add up to 1 but for rounding."""
+    """Refuse values that are not probabilities, or do not add up to 1 except for rounding."""
     found = {text: _number(share) for text, share in shares.items()}
     for text, share in found.items():
         if not 0 <= share <= 1:

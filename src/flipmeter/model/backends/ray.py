@@ -62,7 +62,7 @@ def ray_cluster(on: str) -> Iterator[None]:
     try:
         ray.init(address, **options)
     except (OSError, RuntimeError, ValueError) as error:
-        raise Problem(f"--on {on}: Ray cannot be joined ({_reason(error)})") from error
+        raise Problem(f"--on {on}: cannot connect to Ray ({_reason(error)})") from error
     with suppress(ValueError):  # not in the main thread, where Ray sets none either
         signal.signal(signal.SIGTERM, drains)  # Ray's own would end us at once
     try:
@@ -377,7 +377,7 @@ class RayBackend(Fleet):
         """The error of an actor whose model differs from this process's."""
         if held.identity != self.identity:
             return Problem(
-                f"the actor on {held.node} holds '{held.identity}', and this machine has "
+                f"the actor on {held.node} has '{held.identity}', but this machine has "
                 f"'{self.identity}': install the same packages and files on all nodes"
             )
         if held.is_reproducible != self.is_reproducible:
@@ -401,9 +401,9 @@ class RayBackend(Fleet):
 def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:
     """The limit of open requests at all actors together, and its owner.
 
-    An endpoint takes what it takes, whoever asks it. Weights in an actor take what a backend does,
-    and have as much again waiting, so that they are not idle while replies travel and are stored. A
-    callable is asked no more than it takes: nothing but us counts what it is asked at a time.
+    An endpoint has one limit for all its clients. Weights in an actor take as many requests as a
+    backend does, and have as many again waiting, so that they are not idle while replies travel and
+    are stored. A callable gets no more requests at a time than it takes: only we count them.
     """
     if is_in_process(model):
         n = concurrency_of(model) * (1 if is_callable(model) else 2)

@@ -31,7 +31,7 @@ _handed_over: dict[str, Any] = {}
 def addressed(model: Any) -> Any:
     """A model with an address instead of a callable object; what has an address stays as it is.
 
-    To hand over an object is consent: the program that has it could call it itself.
+    Passing an object is consent: the program that has it could call it itself.
     """
     if isinstance(model, Mapping):
         found = addressed(model.get("model"))
@@ -89,7 +89,8 @@ def permitted(place: str) -> bytes | None:
     if is_code_trusted() or is_remembered(Path(place), source):
         return source
     raise Problem(
-        f"{place} is Python code and would run with all your rights; read it, and if you trust "
+        f"{place} is Python code and would run with your full permissions; read it, and if "
+        f"you trust "
         f"it: "
         f"--trust, {TRUST_VARIABLE}=1, trust=True in Python, or permanently: "
         f"flipmeter trust {quote(place)}"

@@ -1,1 +1,1 @@
-"""Requests -> batches of a vendor: files to hand in, jobs at the vendor, results -> replies."""
+"""Requests -> batches of a vendor: files to upload, jobs at the vendor, results -> replies."""

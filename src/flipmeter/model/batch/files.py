@@ -1,6 +1,6 @@
 """Request -> a line of a batch file, and its result -> Reply, in the form of the vendor.
 
-A folder holds the files to hand in, `requests.jsonl` with the requests as our own store knows them,
+A folder holds the files to upload, `requests.jsonl` with the requests as our own store knows them,
 and `manifest.json`, which says what is what. Results may come whole, in parts or twice.
 """
 
@@ -42,7 +42,7 @@ Door = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file to hand in: for one model behind one address, in the `form` of its vendor.
+    """A file to upload: for one model behind one address, in the `form` of its vendor.
 
     `identity` tells models apart that two endpoints call by the same name.
     """
@@ -88,7 +88,7 @@ def write_batch(
 ) -> list[BatchFile]:
     """Write requests into a folder of their own; `about` goes into the manifest as it is."""
     if (folder / MANIFEST).exists():
-        raise Problem(f"{folder} already holds a batch; import it, or use another folder")
+        raise Problem(f"{folder} already contains a batch; import it, or use another folder")
     try:
         return _written(folder, list(requests), about, most_requests, most_bytes)
     except OSError as error:
@@ -233,9 +233,9 @@ def batch_files(folder: Path) -> list[BatchFile]:
         raise Problem(f"{path} is damaged ({error}); export the batch again") from error
     for file in files:
         if file.form not in FORMS:
-            raise Problem(f"{path}: no batch form '{file.form}'; there are: {', '.join(FORMS)}")
+            raise Problem(f"{path}: no batch format '{file.form}'; known: {', '.join(FORMS)}")
         if Path(file.name).name != file.name or file.name in ("", ".", ".."):
-            raise Problem(f"{path} names '{file.name}', which is not a file of its folder")
+            raise Problem(f"{path} names '{file.name}', which is not in its folder")
     return files
 
 
@@ -287,7 +287,7 @@ def _check_shape(shape: Shape, forms: Iterable[BatchForm], where: str) -> None:
     wanted = {form.shape: form.vendor for form in forms} or {OPENAI_FORM.shape: "OpenAI"}
     if shape not in wanted:
         raise Problem(
-            f"{where} is in the form of {SHAPES[shape]} batches, and this batch was written for "
+            f"{where} has the format of {SHAPES[shape]} batches, but this batch was written for "
             f"{', '.join(wanted.values())}; nothing is imported"
         )
 
@@ -306,7 +306,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         return {**content, "files": [{"name": file["name"], **file} for file in content["files"]]}
     except FileNotFoundError:
         raise Problem(
-            f"{folder} holds no batch (no {MANIFEST}); pass its folder with --batch"
+            f"{folder} contains no batch (no {MANIFEST}); pass its folder with --batch"
         ) from None
     except (OSError, Problem, LookupError, TypeError) as error:
         raise Problem(f"{path} is damaged ({error}); export the batch again") from error

@@ -1,4 +1,4 @@
-"""Vendor -> BatchForm: how requests are handed in together, and how their results come back."""
+"""Vendor -> BatchForm: how requests are sent together, and how their results come back."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from flipmeter.model.endpoints import keyed_endpoint, provider_of
 from flipmeter.types import Model, Problem
 
 VENDORS: Mapping[str, type[JobVendor]] = {"openai": OpenAiJobs, "anthropic": AnthropicJobs}
-"""Vendors whose jobs can be submitted here, by form; files of others are handed in by hand."""
+"""Vendors whose jobs can be submitted here, by form; files for others are uploaded by hand."""
 LARGEST_RESULT = 4 * 2**30
 LARGEST_FILE = 2**30
 """Vendors take 100 to 256 MB in a file."""

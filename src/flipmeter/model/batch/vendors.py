@@ -135,14 +135,14 @@ class JobVendor(ABC):
         """The id in an answer; without one it is not known what was created."""
         found = decoded(content).get("id")
         if not isinstance(found, str) or not _ID.fullmatch(found):
-            raise AnswerLost(f"{self._channel.endpoint.base_url}: the answer names no batch")
+            raise AnswerLost(f"{self._channel.endpoint.base_url}: the answer contains no batch ID")
         return found
 
     def _told(self, headers: Mapping[str, str], trouble: Trouble) -> float | None:
         told = told_pause(headers)
         if (told or 0.0) > PATIENCE:
             raise Problem(
-                f"{self._channel.said(trouble)}; it asks for a pause of {told:g} s: try again "
+                f"{self._channel.said(trouble)}; it requests a pause of {told:g} s: try again "
                 "after it, all is kept"
             )
         return told
@@ -172,7 +172,9 @@ class OpenAiJobs(JobVendor):
         answer = await self._call("POST", "/files", form)
         found = answer.get("id")
         if not isinstance(found, str) or not _ID.fullmatch(found):
-            raise Problem(f"{self._channel.endpoint.base_url} took {file.name} and named no file")
+            raise Problem(
+                f"{self._channel.endpoint.base_url} took {file.name} but returned no file ID"
+            )
         return found
 
     async def create(self, file: BatchFile, upload: str, content: bytes) -> str:
@@ -211,7 +213,7 @@ class OpenAiJobs(JobVendor):
 
 
 class AnthropicJobs(JobVendor):
-    """Anthropic's message batches: one body holds all requests.
+    """Anthropic's message batches: one body has all requests.
 
     A batch carries nothing of ours, so it is found again by its time and its number of requests.
     """

@@ -45,7 +45,7 @@ class Breaker:
         """Count a failure; one too many is an outage.
 
         A server that asks for a pause is there, and gets as many tries as one that has answered.
-        What was under way with many others is no probe, whenever it fails.
+        A request that was open along with many others does not count as a probe when it fails.
         """
         self.n_probes += is_probe
         self.n_row += 1

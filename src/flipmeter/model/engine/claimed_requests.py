@@ -26,7 +26,7 @@ class Claims:
     Leasing little in advance leaves the rest to other processes with the same requests. `as_sent`
     gives requests as their endpoint wants them, by what it taught anybody who shares the store: a
     reply is stored under that key, so that both keys are leased. `held` has what is ours, and
-    `elsewhere` who asks the rest.
+    `elsewhere` the processes that ask the rest.
     """
 
     leases: Leases

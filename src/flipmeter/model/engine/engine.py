@@ -167,7 +167,7 @@ class Engine:
                 n = asking[process]
                 self.ledger.on_wait(
                     f"{n:,} request{'s are' if n > 1 else ' is'} being asked by {process}; "
-                    f"waiting for {'them' if n > 1 else 'it'} (if that process hangs, end it)"
+                    f"waiting for {'them' if n > 1 else 'it'} (if that process hangs, stop it)"
                 )
 
     def _arrival(self, key: str) -> asyncio.Future[Reply | None]:

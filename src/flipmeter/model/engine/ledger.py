@@ -13,7 +13,7 @@ from flipmeter.types import Reply
 
 @dataclass
 class Ledger:
-    """Counts of one run, over all its rounds; `on_wait` is told whom it waits for.
+    """Counts of one run, over all its rounds; `on_wait` gets the process that it waits for.
 
     `unheard` counts what was sent and brought no answer that can be read: it may be billed, and is
     sent again.

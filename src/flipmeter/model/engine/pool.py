@@ -90,7 +90,7 @@ class GiveUp:
 
 @dataclass
 class ServerGate:
-    """The way to one server: whoever asks it waits for the same pause, pace and permits."""
+    """The way to one server: all its clients wait for the same pause, pace and permits."""
 
     limiter: Limiter
     min_interval: float = 0.0
@@ -271,7 +271,7 @@ class Pool:
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
         if (told or 0.0) > self.persistence.patience:
             raise Problem(
-                f"{reason}; the endpoint asks for a pause of {told:g} s: run again after it, "
+                f"{reason}; the endpoint requests a pause of {told:g} s: run again after it, "
                 "all replies are stored and not requested again"
             )
         return self.persistence.pause(attempt, told)

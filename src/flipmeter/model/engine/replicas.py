@@ -26,7 +26,7 @@ WORTH_HALVING = 8
 
 
 class Fleet:
-    """Replicas of one model: who is there, and who was asked last what is behind a head.
+    """Replicas of one model: the live ones, and the one that last got a head.
 
     A request's key does not know of them, nor how many. A `problem` is one that all of them have.
     """

@@ -38,8 +38,7 @@ def convert(path: Path, on_progress: Progress | None = None) -> int:
         raise Problem(
             f"the reply store {path} cannot be converted ({error}); it is unchanged: if a run "
             f"or another program uses it, wait until that ends, and check that the disk has "
-            f"room for two "
-            "more copies"
+            f"space for two more copies"
         ) from error
 
 

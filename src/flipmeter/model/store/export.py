@@ -228,7 +228,7 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
     except sqlite3.Error as error:
         raise Problem(
             f"the reply store {path} cannot be pruned ({error}); if a run or another program "
-            f"uses it, wait until that ends, and check that the disk has room for a copy"
+            f"uses it, wait until that ends, and check that the disk has space for a copy"
         ) from error
 
 

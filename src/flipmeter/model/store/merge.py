@@ -99,7 +99,7 @@ def _merge_stores(
     except sqlite3.Error as error:
         raise Problem(
             f"the stores cannot be merged into {into} ({error}); nothing was changed: check that "
-            "the disk has room and that no other program holds them"
+            "the disk has space and that no other program uses them"
         ) from error
 
 
@@ -126,7 +126,7 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
             )
     except sqlite3.Error as error:
         raise Problem(
-            f"the reply store {path} is damaged ({error}); nothing was merged: put a copy back, "
+            f"the reply store {path} is damaged ({error}); nothing was merged: restore a backup, "
             "or save what .recover of sqlite3 can read"
         ) from error
     finally:

@@ -29,7 +29,7 @@ def refuse_journal(path: Path) -> None:
     with journal.open("rb") as file:
         file.seek(max(0, journal.stat().st_size - len(JOURNAL_MAGIC)))
         if file.read() == JOURNAL_MAGIC:
-            raise sqlite3.DatabaseError(f"{journal.name} beside it names another file; remove it")
+            raise sqlite3.DatabaseError(f"{journal.name} next to it names another file; remove it")
 
 
 def refuse_programs(db: sqlite3.Connection) -> None:

@@ -79,7 +79,7 @@ class Room:
                 return file
         except OSError as error:
             if error.errno not in WITHOUT_RESERVE:
-                raise self._short("has no room left") from error
+                raise self._short("has no space left") from error
         return None
 
     def _refuse_below(self, n_bytes: int, what: str, kind: type[Problem] = Problem) -> None:
@@ -94,7 +94,7 @@ class Room:
         sizes = [f"{path} ({_size(path.stat().st_size)})" for path in parts if path.exists()]
         return kind(
             f"the disk of the reply store {what}; sending has stopped, nothing stored is lost: "
-            f"free some room in {self._folder} (the store is {' and '.join(sizes)}: keep them), "
+            f"free some space in {self._folder} (the store is {' and '.join(sizes)}: keep them), "
             f"or "
             "use another file with --store, and run again"
         )

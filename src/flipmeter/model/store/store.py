@@ -382,6 +382,6 @@ def _explained(path: str) -> Iterator[None]:
     except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
         raise Problem(
             f"the reply store {path} cannot be used: it is damaged, or not a reply store "
-            f"({error}); put "
-            "a copy back, save what .recover of sqlite3 can read, or use another file with --store"
+            f"({error}); restore a backup, save what .recover of sqlite3 can read, or use "
+            "another file with --store"
         ) from error

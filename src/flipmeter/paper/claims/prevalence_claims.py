@@ -1,4 +1,4 @@
-"""Claims of Phase 0: who flips, and whether it is more than noise."""
+"""Claims of Phase 0: flips, and whether they exceed noise."""
 
 from __future__ import annotations
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from flipmeter.base.files.atomic import write_output
-from flipmeter.base.printed import WIDTH, Shown
+from flipmeter.base.printed import WIDTH, Shown, plain_console
 from flipmeter.paper.sheets.sheet import NOTHING, Sheet, SheetCell
 from flipmeter.report.latex import (
     LATEX_HEAD,
@@ -38,10 +38,10 @@ def sheet_table(sheet: Sheet) -> Iterator[RenderableType]:
 
 def sheet_text(sheet: Sheet) -> str:
     """The sheet as plain text."""
-    console = Console(width=WIDTH, no_color=True, file=None, record=False)
+    console = plain_console(width=WIDTH, no_color=True)
     with console.capture() as captured:
         for thing in sheet_table(sheet):
-            console.print(Shown(thing), highlight=False, markup=False)
+            console.print(Shown(thing))
     return captured.get()
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,6 +24,7 @@ from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_
 from flipmeter.report.page.places import residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import performance_grid
+from flipmeter.report.page.slices import slices_grid
 from flipmeter.report.page.texts import clipped, compare, excerpt, visible
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.section import FilledSection, added_sections, contents
@@ -29,6 +32,8 @@ from flipmeter.report.section import FilledSection, added_sections, contents
 HERE = Path(__file__).parent
 CHART = ("plot.js", "configurations.js")
 """Scripts of the configuration view, in a page that has one: the library, then what we draw."""
+MOST_PREFERRED = 3
+"""Raters whose preferred place the first screen names; a table has all."""
 PLOT_STYLE = """:where(.plot) {
   --plot-background: white;
   display: block;
@@ -117,6 +122,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "added": [(one.name, _added_grid(one)) for one in added_sections(found)],
         "stopped": found.stopped,
         "headline": found.headline.lines,
+        "preferred": found.preferred[:MOST_PREFERRED],
         "matrix": matrix_grid(found),
         "next_steps": found.next_steps,
         "sentences": found.sentences,
@@ -140,6 +146,12 @@ def page_content(found: Findings) -> dict[str, Any]:
         "judged": pairs_grid(found),
         "leaderboard": systems_grid(found),
         "conditions": conditions_grid(found),
+        "grid": found.grid,
+        "grid_rows": [(row, _to_item(row.key)) for row in found.grid.rows] if found.grid else [],
+        "slices": [
+            replace(slices_grid(rates, column, contrast), is_detail=True)
+            for column, contrast, rates in found.slices
+        ],
         "browser": found.browser,
         "choices": choices(found),
         "frames": [_frame(frame) for frame in found.browser.frames],
@@ -150,6 +162,12 @@ def page_content(found: Findings) -> dict[str, Any]:
         "study": found.study,
         "environment": {"flipmeter": str(found.environment.get("flipmeter", ""))},
     }
+
+
+def _to_item(key: tuple[str, str]) -> Markup:
+    """The link from an item to its flips on the page."""
+    query = urlencode({"dataset": visible(key[0]), "item": visible(key[1])})
+    return Markup('href="#each" data-query="{}"').format(query)
 
 
 def _warnings(found: Findings) -> dict[str, str]:
@@ -165,7 +183,7 @@ def _facts(found: Findings) -> str:
         for name, what in (("rater", "model"), ("dataset", "dataset"), ("seed", "seed"))
     ]
     n_levels = found.tally["level"].n_unique() - 1
-    parts += [_counted(n_levels, "level") + " beside the base"] if n_levels else []
+    parts += [_counted(n_levels, "level") + " besides the base"] if n_levels else []
     parts += [_counted(found.n_items, "item")]
     return " · ".join(
         [*parts, _counted(int(found.tally["n"].sum()), "decision"), f"mode {found.mode}"]

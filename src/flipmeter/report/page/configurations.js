@@ -225,7 +225,7 @@ const walk = (svg, points, told, toggle) => {
   const order = dots(svg).sort(([, a], [, b]) => boxed(svg, a).x - boxed(svg, b).x);
   order.forEach(([at, dot], step) => {
     const point = points[at];
-    const front = point.isFront ? "on the Pareto front" : "beaten";
+    const front = point.isFront ? "on the Pareto front" : "dominated";
     dot.setAttribute("tabindex", step ? "-1" : "0");
     dot.setAttribute("role", "button");
     dot.setAttribute("aria-label", `${point.name}, ${front}: ${told(point).join(", ")}`);

@@ -19,7 +19,15 @@ from flipmeter.report.configurations import (
 )
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import Point, scatter
-from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable, capped, left_out
+from flipmeter.report.page.markup import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    RowGroup,
+    breakable,
+    capped,
+    left_out,
+)
 from flipmeter.report.page.texts import visible
 from flipmeter.types import Contrast, Estimate
 
@@ -42,7 +50,7 @@ HOW = (
     "every contrast and {cost} together, so a full dot may look beaten on two axes alone. Lines "
     "are 95 % intervals that hold for all configurations together; those of worst-case accuracy "
     "hold each by itself. 'Chosen' is the share of resamples of the items in which the selection "
-    "takes that configuration: the larger the dot, the larger the share."
+    "picks that configuration: the larger the dot, the larger the share."
 )
 
 
@@ -85,6 +93,8 @@ def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
     several = len({one.rater for one in choice.configurations}) > 1
     names = [shown_configuration(one, several_raters=several) for one in choice.configurations]
     order = _order(choice)
+    drawn = _drawn(choice, order)
+    cut = f"; the picture shows {len(drawn)} of them" if len(drawn) < len(order) else ""
     contrast = _leading(choice)
     points = [
         Point(
@@ -95,20 +105,33 @@ def _view(choice: Choice, known: Mapping[str, Contrast]) -> ConfigurationView:
             place == choice.chosen,
             not one.level,
         )
-        for place in order
+        for place in drawn
         if not math.isnan(_rate(one := choice.configurations[place], contrast)[0])
     ]
     n_front = sum(one.is_on_front for one in choice.configurations)
     told = f"{choice.dataset}: {choice.by} against flips under {contrast}"
     picture = scatter(points, f"{told} of {len(names)} configurations, {n_front} on the front")
     return ConfigurationView(
-        f"{choice.dataset}: {len(names)} configurations, {n_front} on the Pareto front",
+        f"{choice.dataset}: {len(names):,} configurations, {n_front:,} on the Pareto front{cut}",
         f"{choice.by}, %",
         f"flips under {contrast}, {known[contrast].about}, %",
         picture if len(points) > 1 and choice.by == "accuracy" else Markup(""),
         _grid(choice, names, order),
-        _data(choice, names, order, known, contrast),
+        _data(choice, names, drawn, known, contrast),
     )
+
+
+def _drawn(choice: Choice, order: Sequence[int]) -> Sequence[int]:
+    """The configurations that a picture has room for: the best of the front and of the others."""
+    if len(order) <= MOST_ROWS:
+        return order
+    is_best = [
+        place == choice.chosen or choice.configurations[place].is_on_front for place in order
+    ]
+    best = [place for place, is_so in zip(order, is_best, strict=True) if is_so]
+    others = [place for place, is_so in zip(order, is_best, strict=True) if not is_so]
+    n_best = max(MOST_ROWS // 2, MOST_ROWS - len(others))
+    return [*best[:n_best], *others][:MOST_ROWS]
 
 
 def _order(choice: Choice) -> list[int]:

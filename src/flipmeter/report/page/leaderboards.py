@@ -49,8 +49,12 @@ def pairs_grid(found: Findings) -> Grid | None:
 
 def options_grid(found: Findings) -> Grid | None:
     """Choices by place of the option, and accuracy by place of the right one."""
-    wanted = pl.col("metric").str.contains(r"^(slot|recall):")
-    rows = _at_base(found, "slots").filter(wanted)
+    slots = _at_base(found, "slots")
+    if slots.is_empty():
+        return None
+    moved = slots.filter(metric="cramers_v").select("rater", "dataset", "seed", "view").unique()
+    rows = slots.filter(pl.col("metric").str.contains(r"^(slot|recall):"))
+    rows = rows.join(moved, on=moved.columns, how="semi", maintain_order="left")
     if rows.is_empty():
         return None
     axis = axis_for([0.0, 1.0], low=0.0)

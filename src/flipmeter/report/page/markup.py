@@ -91,7 +91,7 @@ def capped(rows: Sequence[Sequence[Cell]], more: str) -> tuple[Sequence[Sequence
 
 
 def left_out(n: int, what: str, more: str) -> str:
-    """A note on what a page has no room for."""
+    """A note on the rows that a page leaves out."""
     return f"{n:,} more {what}, less severe than these, are left out; all of them: {more}"
 
 

@@ -138,11 +138,11 @@ if (form && list) {
   const read = (query) => {
     form.reset();
     for (const [name, value] of new URLSearchParams(query)) {
-      const field = form.elements[name];
+      const field = form.elements.namedItem(name); // elements.item is a method
       if (field) field.value = value;
     }
     start();
-    document.getElementById("items").scrollIntoView();
+    (document.getElementById("each") ?? document.getElementById("items")).scrollIntoView();
   };
 
   const follow = () => location.hash.startsWith(ITEMS) && read(location.hash.slice(ITEMS.length));

@@ -13,7 +13,7 @@ from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup
 from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
-MOST_MATRICES = 60
+MOST_MATRICES = 24
 MORE = "flipmeter residuals RUN"
 
 

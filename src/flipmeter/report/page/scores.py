@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from flipmeter.report.estimate_tables import KEYS, SCORES, accuracy_title, intervals_of, varying
+from flipmeter.report.estimate_tables import (
+    KEYS,
+    accuracy_title,
+    intervals_of,
+    score_titles,
+    varying,
+)
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.markup import (
     MOST_ROWS,
@@ -25,21 +31,20 @@ def performance_grid(found: Findings, views: Sequence[str]) -> Grid:
     """Accuracy and the ordinal scores of every view, at the base."""
     estimates = found.estimates.filter(level="")
     keys = varying(estimates)
-    there = {*estimates["metric"]}
-    shown = ["accuracy", *(name for name in SCORES if name in there)]
+    beside = score_titles(estimates)
     rows = []
     for group in estimates.partition_by(list(KEYS), maintain_order=True):
-        wanted = ["accuracy", *SCORES, "parse_failure"]
+        wanted = ["accuracy", *beside, "parse_failure"]
         scores = group.filter(pl.col("metric").is_in(wanted), policy="complete")
         for view in views:
             by_metric = {row["metric"]: row for row in scores.filter(view=view).to_dicts()}
             if by_metric:
-                rows.append(_performance_row(view, keys, by_metric, shown))
+                rows.append(_performance_row(view, keys, by_metric, [*beside]))
     if len(rows) > MOST_ROWS:
         rows.sort(key=_accuracy)
     listed, more = capped(rows, "flipmeter measure RUN")
     how = f"On readable answers; {intervals_of(found.mode)}; mode {found.mode}."
-    named = [accuracy_title(estimates), *(SCORES[name] for name in shown[1:])]
+    named = [accuracy_title(estimates), *beside.values()]
     titles = ["view", *heads(keys), *named, "no class"]
     return Grid("Scores by view", titles, [RowGroup(listed)], [how, *more])
 
@@ -51,7 +56,7 @@ def _accuracy(row: Sequence[Cell]) -> float:
 
 
 def _performance_row(
-    view: str, keys: Sequence[str], rows: Mapping[str, Record], shown: Sequence[str]
+    view: str, keys: Sequence[str], rows: Mapping[str, Record], beside: Sequence[str]
 ) -> list[Cell]:
     first = next(iter(rows.values()))
     fails = rows.get("parse_failure")
@@ -59,6 +64,6 @@ def _performance_row(
         Cell(view, view),
         *(Cell(str(first[key]), first[key]) for key in keys),
         rate(rows["accuracy"]) if "accuracy" in rows else Cell("no gold", None, "why"),
-        *(number(rows[name]["value"] if name in rows else None) for name in shown[1:]),
+        *(number(rows[name]["value"] if name in rows else None) for name in beside),
         Cell(f"{fails['k']} of {fails['n']}", fails["k"], "num") if fails else Cell(),
     ]

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.base.files.parquet import scan_file
+from flipmeter.base.files.parquet import collected, scan_file
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import Panels, Parts, measure, noise_warnings, verdicts
 from flipmeter.run.record.generation import (
@@ -27,7 +27,6 @@ from flipmeter.run.record.generation import (
     STUDY,
     Manifest,
     checked,
-    damaged,
     hold,
 )
 from flipmeter.run.record.received import check_decisions, check_facts, check_table
@@ -79,16 +78,13 @@ class Run:
     @cached_property
     def decisions(self) -> pl.DataFrame:
         """All decisions, held; what is measured reads only `parts`."""
-        return self.parts.decisions.drop(PLACE).collect()
+        return self.parts.decisions.drop(PLACE).pipe(collected)
 
     @cached_property
     def parts(self) -> Parts:
         """The decisions, checked and numbered, to be read a part at a time."""
         scan = self.scan(DECISIONS)
-        try:
-            self._check(scan)
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise damaged(self.folder / DECISIONS, error) from error
+        self._check(scan)
         return Parts(scan.with_row_index(PLACE))
 
     def _check(self, decisions: pl.LazyFrame) -> None:
@@ -127,24 +123,20 @@ class Run:
         return table.with_columns(absent)
 
     def _read(self, name: str) -> pl.DataFrame:
-        try:
-            return self.scan(name).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise damaged(self.folder / name, error) from error
+        return self.scan(name).pipe(collected)
 
     def calls_with(self, *columns: str) -> pl.DataFrame:
         """Some columns of the calls; the others are not read."""
-        try:
-            return self.scan(CALLS).select(columns).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise damaged(self.folder / CALLS, error) from error
+        return self.scan(CALLS).select(columns).pipe(collected)
 
     def prompts(self, digests: Sequence[str]) -> dict[str, str]:
         """Prompts as they were sent, as one text each, by digest; only these are read."""
         table = self.scan(PROMPTS)
-        own = table.filter(pl.col("digest").is_in(digests), pl.col("head") != "").collect()
+        asked = table.filter(pl.col("digest").is_in(digests), pl.col("head") != "")
+        own = asked.pipe(collected)
         wanted = own["head"].unique().to_list()
-        rows = table.filter(pl.col("digest").is_in(wanted), pl.col("head") == "").collect()
+        shared = table.filter(pl.col("digest").is_in(wanted), pl.col("head") == "")
+        rows = shared.pipe(collected)
         heads = dict(rows.select("digest", "text").iter_rows())
         return {d: prompt_text(heads[head], rest) for d, head, rest in own.iter_rows()}
 
@@ -262,7 +254,7 @@ class Run:
             return {}
         known = decisions.filter(pl.col("label_mass").is_not_null()).group_by("rater")
         table = known.agg(pl.col(PLACE).min(), k=(pl.col("label_mass") < HALF).sum(), n=pl.len())
-        counts = table.sort(PLACE).drop(PLACE).collect(engine="streaming")
+        counts = table.sort(PLACE).drop(PLACE).pipe(collected, "streaming")
         return {
             rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
             for rater, k, n in counts.iter_rows()

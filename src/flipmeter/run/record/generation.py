@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 from flipmeter.base.files.atomic import refuse_link, sync_folder, write_text
 from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import lock
-from flipmeter.base.files.parquet import schema_of
+from flipmeter.base.files.parquet import UNREADABLE, schema_of
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.types import Problem, canonical_json
 
@@ -198,7 +198,7 @@ def earlier(folder: Path) -> Problem:
     return Problem(f"{folder} was made by an earlier version; {AGAIN}")
 
 
-def damaged(path: Path, error: Exception) -> Problem:
+def damaged(path: Path, error: BaseException) -> Problem:
     reason = (str(error).splitlines() or [""])[0]
     return Problem(f"{path} is damaged ({reason}); {AGAIN}")
 
@@ -248,5 +248,5 @@ def read_schema(path: Path) -> pl.Schema:
     """Read the footer of a table; one that cannot be read is damaged."""
     try:
         return schema_of(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise damaged(path, error) from error

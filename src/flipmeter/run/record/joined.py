@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, CONDITIONS, DECISIONS, ITEMS, PROMPTS
 from flipmeter.run.record.rows import CALL_SCHEMA, SCHEMA
@@ -56,15 +57,15 @@ class Joined(Run):
 
     @cached_property
     def calls(self) -> pl.DataFrame:
-        return self.scan(CALLS).collect()
+        return self.scan(CALLS).pipe(collected)
 
     @cached_property
     def items(self) -> pl.DataFrame:
-        return self.scan(ITEMS).collect()
+        return self.scan(ITEMS).pipe(collected)
 
     @cached_property
     def conditions(self) -> pl.DataFrame:
-        return self.scan(CONDITIONS).collect()
+        return self.scan(CONDITIONS).pipe(collected)
 
     def scan(self, name: str) -> pl.LazyFrame:
         whole = pl.concat([run.scan(name) for run in self.runs], how="diagonal_relaxed")
@@ -223,7 +224,7 @@ def _by_name(studies: Sequence[Study], key: str) -> dict[str, Any]:
 def _shared_conditions(runs: Sequence[Run]) -> dict[tuple[Run, Run], pl.DataFrame]:
     """The conditions that two runs share, by pair of runs."""
     own = {
-        run: run.scan(DECISIONS).select(CONDITION).unique().collect(engine="streaming")
+        run: run.scan(DECISIONS).select(CONDITION).unique().pipe(collected, "streaming")
         for run in runs
     }
     shared = {(a, b): own[a].join(own[b], on=CONDITION) for a, b in combinations(runs, 2)}
@@ -240,7 +241,7 @@ def _refuse_two_decisions(first: Run, second: Run, conditions: pl.DataFrame) -> 
     )
     both = a.join(b, on=WHERE, suffix="_b", maintain_order="left")
     differs = pl.any_horizontal(pl.col(name) != pl.col(f"{name}_b") for name in DECIDED)
-    found = both.filter(differs).collect(engine="streaming")
+    found = both.filter(differs).pipe(collected, "streaming")
     if not found.is_empty():
         raise Problem(_contradiction(found, first.folder, second.folder))
 

@@ -11,6 +11,8 @@ import polars as pl
 from pydantic import BaseModel, ValidationError
 
 from flipmeter.base.files.footer import check_parquet
+from flipmeter.base.files.parquet import collected
+from flipmeter.base.files.reading_limits import RUN_FACTOR, TABLE_FACTOR
 from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
@@ -71,7 +73,8 @@ def check_facts(path: Path, facts: Mapping[str, Any]) -> None:
 
 def check_table(path: Path) -> Path:
     """Refuse a table that unpacks to too much or has other columns than those of a run."""
-    check_parquet(path)
+    is_read_in_parts = path.name in (DECISIONS, CALLS)
+    check_parquet(path, RUN_FACTOR if is_read_in_parts else TABLE_FACTOR)
     found, wanted = read_schema(path), pl.Schema(SCHEMAS[path.name])
     for name, kind in wanted.items():
         if name in (*ADDED, *ADDED_TO_ITEMS) and name not in found:
@@ -103,7 +106,7 @@ def check_decisions(path: Path, decisions: pl.LazyFrame) -> None:
         .list.all(),
     }
     rules = (rule.any().alias(what) for what, rule in wrong.items())
-    found = decisions.select(pl.len().alias("rows"), *rules).collect(engine="streaming")
+    found = decisions.select(pl.len().alias("rows"), *rules).pipe(collected, "streaming")
     told = found.row(0, named=True)
     n_rows = told.pop("rows")
     for what, is_so in told.items():

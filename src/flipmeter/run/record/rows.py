@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.decide import open_pipeline
 from flipmeter.model import without_world
 from flipmeter.probe import place_order
@@ -273,7 +274,7 @@ def tally(decisions: pl.LazyFrame) -> pl.DataFrame:
         **{f"{name} told": pl.col(name).is_not_null().any() for name in TOKENS},
         **{name: pl.col(name).max().fill_null(0) for name in shared},
     )
-    counted = table.sort(PLACE).collect(engine="streaming")
+    counted = table.sort(PLACE).pipe(collected, "streaming")
     sums = {"n_calls": "shared_calls", **{name: f"shared_{name}" for name in TOKENS}}
     return (
         counted.with_columns(pl.when(f"{name} told").then(name).alias(name) for name in TOKENS)
@@ -319,7 +320,7 @@ def call_table(found: Iterable[tuple[Condition, Evidence]]) -> pl.DataFrame:
 
 
 class EvidenceOnce:
-    """Collects what decisions rest on; what items of a condition share is told with the first."""
+    """Collects what decisions rest on; what items share is recorded with the first."""
 
     def __init__(self) -> None:
         self._told: set[tuple[object, ...]] = set()
@@ -466,7 +467,7 @@ def changes_of_model(calls: pl.LazyFrame) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, words in ANSWERED.items():
         counts = calls.with_row_index(PLACE).filter(pl.col(name) != "").group_by("rater", name)
-        told = counts.agg(pl.len(), pl.col(PLACE).min()).sort(PLACE).collect(engine="streaming")
+        told = counts.agg(pl.len(), pl.col(PLACE).min()).sort(PLACE).pipe(collected, "streaming")
         kin = {one: without_world(one) for one in told[name].unique()}
         told = told.with_columns(pl.col(name).replace(kin))
         told = told.group_by("rater", name, maintain_order=True).agg(pl.col("len").sum())

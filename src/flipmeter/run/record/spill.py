@@ -58,7 +58,8 @@ def room_for(path: Path) -> Iterator[None]:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
         raise Problem(
-            f"cannot write {path} ({error}); make room or use another folder with --out, and run "
+            f"cannot write {path} ({error}); free some space or use another folder with "
+            f"--out, and run "
             "again: every reply so far is in the store"
         ) from error
 

@@ -50,4 +50,4 @@ def forecasts_of(run: Run) -> pl.DataFrame:
         }
         for name, levels in known.items()
     }
-    return forecasts(run.decisions, run.contrasts, changes, mode=run.study.mode)
+    return forecasts(run.parts.decisions, run.contrasts, changes, mode=run.study.mode)

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 from markupsafe import escape
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.findings import GAP, Browser, Findings, Flip, Frame, Side, class_name
 from flipmeter.report.page.texts import clipped, hollowed, visible
 from flipmeter.report.pairs import AT_ONCE, CONTRAST, MOST, PLACE, SAME, WHOSE
@@ -17,7 +18,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import CALLS, DECISIONS, ITEMS
 from flipmeter.types import Contrast, Scale
 
-ROOM = 2_200_000
+ROOM = 1_800_000
 """Number of bytes for flipped items on a page; the tables take the rest of three megabytes."""
 ROW = 1_300
 """About what the markup around one flipped item takes."""
@@ -25,7 +26,7 @@ MOST_PARTS = 5
 """Number of replies shown per decision."""
 TELLING = 8
 """A text shorter than this may stand in a prompt by chance, and is not taken out of it."""
-NO_PROMPTS = "a table of predictions holds no prompts"
+NO_PROMPTS = "a table of predictions contains no prompts"
 NO_GAP = visible(GAP)
 """The replacement for the gap mark inside a prompt."""
 
@@ -156,7 +157,7 @@ def _plain(distance: float | None) -> float | None:
 def _texts_of(rows: pl.DataFrame, run: Run) -> dict[tuple[str, str], str]:
     """The texts of the items of some rows by dataset and item."""
     tested = pl.col("role") == "test", pl.col("id").is_in(rows["item"].unique().to_list())
-    found = run.scan(ITEMS).filter(tested).select("dataset", "id", "text").collect()
+    found = run.scan(ITEMS).filter(tested).select("dataset", "id", "text").pipe(collected)
     return {(dataset, item): text for dataset, item, text in found.iter_rows()}
 
 
@@ -164,7 +165,7 @@ def _calls_of(rows: pl.DataFrame, calls: pl.LazyFrame) -> Calls:
     """The prompts and replies behind some flips, repeats left out."""
     names = ("rater", "dataset", "level", "seed", "view", "item", "prompt", "reply", "error")
     asked = calls.filter(pl.col("role") == "test")
-    wanted = _behind(rows, asked).select(names).collect()
+    wanted = _behind(rows, asked).select(names).pipe(collected)
     found: dict[tuple[Where, str], list[tuple[str, str]]] = {}
     for *place, item, key, reply, error in wanted.iter_rows():
         rater, dataset, level, seed, view = place
@@ -183,7 +184,7 @@ def _shares_of(rows: pl.DataFrame, decisions: pl.LazyFrame) -> Shares:
         ((rater, dataset, level, seed, view), item): shares
         for rater, dataset, level, seed, view, item, shares in _behind(rows, known)
         .select(names)
-        .collect()
+        .pipe(collected)
         .iter_rows()
     }
 

@@ -6,30 +6,40 @@ from dataclasses import replace
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.measure import compare, headlines, phase0_table, residuals, worst_first
-from flipmeter.measure.inference.significance import side_of_zero
+from flipmeter.measure.inference.significance import is_shown, side_of_zero
 from flipmeter.report import failures_line
+from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import whose
-from flipmeter.report.pairs import OF_SCORES, count_pairs, flipped, pair_up
+from flipmeter.report.pairs import CONTRAST, OF_SCORES, count_pairs, flipped, numbered_pairs
 from flipmeter.report.sentences import Sentence, verdict_sentences
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.rows import PLACE
 from flipmeter.run.results.aspects import aspects_of
 from flipmeter.run.results.changed_items import shared_contrasts
+from flipmeter.run.results.drawn_items import report_grid
 from flipmeter.run.results.flipped_items import flipped_items
+from flipmeter.run.results.sliced import report_slices
 from flipmeter.types import Problem
 
 
 def gather(run: Run) -> Findings:
     """The content of a run's reports, from its folder alone."""
     found = gather_numbers(run)
-    return replace(found, browser=flipped_items(found, run))
+    return replace(
+        found,
+        browser=flipped_items(found, run),
+        grid=report_grid(found, run),
+        slices=list(report_slices(found, run)),
+    )
 
 
 def gather_numbers(run: Run) -> Findings:
     """The content of a run's reports, without the flipped items."""
     study, decisions = run.study, run.parts.decisions
+    aspects = _aspects(run)
     is_compared = len(run.named("rater")) > 1 or len(run.named("level")) > 1
     return Findings(
         name=study.name,
@@ -38,7 +48,7 @@ def gather_numbers(run: Run) -> Findings:
         contrasts=run.contrasts,
         scan=decisions.drop(PLACE),
         tally=run.tally,
-        n_items=decisions.select(pl.col("item").n_unique()).collect(engine="streaming").item(),
+        n_items=decisions.select(pl.col("item").n_unique()).pipe(collected, "streaming").item(),
         estimates=run.estimates,
         verdicts=worst_first(run.verdicts),
         pairs=count_pairs(run.parts, run.contrasts),
@@ -53,7 +63,8 @@ def gather_numbers(run: Run) -> Findings:
         study=run.recipe,
         environment=run.environment,
         costs=costs(run),
-        aspects=_aspects(run),
+        aspects=aspects,
+        preferred=preferred_places(run, aspects.get("slots")),
     )
 
 
@@ -82,6 +93,29 @@ def _aspects(run: Run) -> dict[str, pl.DataFrame]:
     has_options = any(contrast.is_open for contrast in run.contrasts)
     names = [*(["pairs", "systems"] if is_judge else []), *(["slots"] if has_options else [])]
     return aspects_of(run, names) if names else {}
+
+
+def preferred_places(run: Run, slots: pl.DataFrame | None) -> list[str]:
+    """The place that draws the answers of raters that flip when options move, worst first."""
+    if slots is None:
+        return []
+    lines = []
+    flips = worst_first(run.verdicts).filter(word="flips", level="")
+    for row in flips.iter_rows(named=True):
+        own = slots.filter(rater=row["rater"], dataset=row["dataset"], level="")
+        own = own.filter(view=row["contrast"])
+        away = own.filter(pl.col("metric").str.starts_with("slot_excess:")).drop_nulls("value")
+        if away.is_empty() or not is_shown(row["p_direction"]):
+            continue
+        most = away.sort("value", descending=True).row(0, named=True)
+        number = most["metric"].partition(":")[2]
+        share = own.filter(metric=f"slot:{number}", seed=most["seed"]).row(0, named=True)
+        lines.append(
+            f"{row['rater']} prefers place {number}: {interval(share)} of its answers under "
+            f"{row['contrast']}, {100 * most['value']:.1f} points more than the same answers in "
+            "all orders."
+        )
+    return lines
 
 
 def sentences(run: Run) -> list[Sentence]:
@@ -125,8 +159,12 @@ def differences(first: Run, second: Run) -> pl.DataFrame:
 
 def flips_of(run: Run) -> pl.DataFrame:
     """Every pair of answers that differ, with the text of its item."""
-    found = flipped(pair_up(run.decisions, run.contrasts)).drop(
-        "prompt", "prompt_b", "place", "place_b", *OF_SCORES
+    each = (pairs for part in run.parts for pairs in numbered_pairs(part, run.contrasts))
+    tables = [flipped(pairs).pipe(collected, "streaming") for _, pairs in each]
+    found = (
+        pl.concat(tables, how="diagonal_relaxed")
+        .sort(CONTRAST, PLACE)
+        .drop(CONTRAST, PLACE, "prompt", "prompt_b", "place", "place_b", *OF_SCORES)
     )
     if found["score"].is_null().all() and found["score_b"].is_null().all():
         found = found.drop("score", "score_b")

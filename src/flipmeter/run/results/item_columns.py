@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.findings import class_name
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import ITEMS
@@ -62,7 +63,7 @@ def item_columns(run: Run) -> ItemColumns:
     names = run.scan(ITEMS).collect_schema().names()
     own = [name for name in ("fields", "columns") if name in names]
     length = pl.col("text").str.len_chars().cast(pl.Float64)
-    items = item_texts(run).select(*KEY, "gold", *own, n_chars=length).collect()
+    items = item_texts(run).select(*KEY, "gold", *own, n_chars=length).pipe(collected)
     found = {
         GOLD: pl.Series(_golds(run, items), dtype=pl.String),
         LENGTH: _binned(items["n_chars"], "characters"),

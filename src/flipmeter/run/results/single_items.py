@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.decide import open_pipeline
 from flipmeter.report.pairs import flipped, lazy_pairs
 from flipmeter.run.rate import panel_of, writer
@@ -45,7 +46,7 @@ def prompt_of(condition: Condition, item: Item) -> Prompt:
 def flipped_pair(run: Run) -> FlippedPair | None:
     """The flipped item with the shortest text, of the first contrast that has one."""
     read = pl.col("rank") > 0, pl.col("rank_b") > 0, pl.col("level") == ""
-    flips = flipped(lazy_pairs(run.scan(DECISIONS), run.contrasts)).filter(read).collect()
+    flips = flipped(lazy_pairs(run.scan(DECISIONS), run.contrasts)).filter(read).pipe(collected)
     if flips.is_empty():
         return None
     own = flips.filter(contrast=flips["contrast"][0])

@@ -23,12 +23,13 @@ from flipmeter.report import (
     verdict_table,
 )
 from flipmeter.report.configurations import Choice
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.estimate_tables import interval, score_titles
 from flipmeter.report.headline import Headline, plain, whose
 from flipmeter.report.section import added_sections, has_added
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.gather import gather_numbers, notes, sentences
 from flipmeter.run.results.single_items import flipped_pair
+from flipmeter.types import NO_LABELS
 
 
 def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType]:
@@ -43,15 +44,30 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
     yield verdict_table(verdicts, run.contrasts, accuracy=by_row)
     if is_one and accuracy:
         yield f"accuracy at the base view: {next(iter(accuracy.values()))}"
+    elif _is_unlabelled(run):
+        yield f"accuracy: {NO_LABELS}"
     yield from unmeasured_lines(verdicts)
     yield from (f"! {rater}: {warning}" for rater, warning in run.warnings.items())
     yield from (f"! {note}" for note in notes(run))
     for section in added_sections(gather_numbers(run)) if has_added() else ():
         yield ""
         yield section.text
-    yield f"details: flipmeter measure {run.where} --show {','.join(DETAILS)}"
+    yield f"details: flipmeter measure {run.where} --show {','.join([*DETAILS, *_places(run)])}"
     if run.tally["level"].n_unique() > 1:
         yield f"changes by factor level: flipmeter residuals {run.where}"
+
+
+def _is_unlabelled(run: Run) -> bool:
+    notes = run.estimates.filter(metric="accuracy")["note"]
+    return len(notes) > 0 and (notes == NO_LABELS).all()
+
+
+def _places(run: Run) -> Iterator[str]:
+    """The aspects that say which place is preferred, where answers or options change places."""
+    if any(contrast.swaps_answers for contrast in run.contrasts):
+        yield "pairs"
+    if any(contrast.is_open for contrast in run.contrasts):
+        yield "slots"
 
 
 def headline(run: Run, choices: Sequence[Choice] = ()) -> list[str]:
@@ -116,12 +132,15 @@ def _of(*metrics: str) -> Callable[[Run], pl.DataFrame]:
     return lambda run: run.estimates.filter(pl.col("metric").str.contains(pattern))
 
 
+def _score_rows(run: Run) -> pl.DataFrame:
+    """The rows of the tables of scores, with the tests of accuracy."""
+    beside = (f"{name}$" for name in score_titles(run.estimates))
+    return _of("accuracy", *beside, "mae", "parse_failure$", "weighted:accuracy$")(run)
+
+
 DETAILS: Mapping[str, Detail] = {
     "verdicts": Detail(_verdicts, lambda run: run.verdicts),
-    "scores": Detail(
-        _scores,
-        _of("accuracy", "macro_f1$", "spearman$", "mae", "parse_failure$", "weighted:accuracy$"),
-    ),
+    "scores": Detail(_scores, _score_rows),
     "tokens": Detail(_tokens, _of("output_tokens$", "hidden_tokens$", "calls$")),
 }
 """The choices of `flipmeter measure --show` besides the aspects."""

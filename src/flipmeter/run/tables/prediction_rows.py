@@ -27,7 +27,7 @@ from flipmeter.run.tables.pair_tables import (
 from flipmeter.types import FAULTS, Problem, Rank, Span, Task, View
 
 MOST_GUESSED = 101
-"""A guessed scale has no more classes than 0 to 100; numbers beyond are no labels."""
+"""A guessed scale has no more classes than 0 to 100; larger numbers are not labels."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "item": ("item", "id"),
@@ -213,8 +213,8 @@ class PredictionRows:
             if key in seen:
                 raise self._wrong(
                     record,
-                    f"'{row['item']}' has an answer under '{row['view']}' in row {seen[key]}, "
-                    f"already; a second answer needs a column `repeat` (0, then 1)",
+                    f"'{row['item']}' already has an answer under '{row['view']}', in row "
+                    f"{seen[key]}; a second answer needs a column `repeat` (0, then 1)",
                 )
             seen[key] = record.row
             whose = (row["dataset"], row["level"], row["item"])

@@ -48,7 +48,7 @@ class HfOptions:
                 raise Problem(f"option {name} is {value!r}; it is {kinds[name]}")
         options = cls(**{name: value for name, value in said.items() if value is not None})
         if options.batch_size < 1:
-            raise Problem(f"option batch_size is {options.batch_size}; it is 1 or more")
+            raise Problem(f"option batch_size is {options.batch_size}; it must be 1 or more")
         return options
 
 

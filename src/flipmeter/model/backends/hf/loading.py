@@ -114,9 +114,9 @@ def _explained(place: Place, error: Exception) -> Problem:
         name = Path(place.source) / (place.gguf_file or "")
         return Problem(f"transformers cannot load {name} ({said}); is it a model's folder?")
     if "does not recognize this architecture" in said:
-        return Problem(f"this transformers does not know {place.source} yet: {said}")
+        return Problem(f"this transformers does not support {place.source} yet: {said}")
     return Problem(
-        f"cannot get {place.source} from the Hugging Face hub ({said}); where the hub cannot be "
-        f"reached, fetch it elsewhere (hf download {place.source} --local-dir FOLDER) and use "
+        f"cannot get {place.source} from the Hugging Face hub ({said}); without access to the "
+        f"hub, download it elsewhere (hf download {place.source} --local-dir FOLDER) and use "
         f"the folder: hf/./FOLDER"
     )

@@ -15,7 +15,7 @@ THINKING_TOKENS = 4096
 class HubModel:
     """Weights on the Hugging Face hub and how they are asked.
 
-    `architecture` is the `model_type` of transformers. `thinking` is what the chat template is told
+    `architecture` is the `model_type` of transformers. `thinking` is passed to the chat template
     as `enable_thinking`, None for a template without that switch. `doubt` says what could not be
     looked up: the hub is out of reach where this was written, so no revision is pinned.
     """

@@ -1,4 +1,4 @@
-"""Prompt text -> ComparisonPrompt: take apart what holds an item against others."""
+"""Prompt text -> ComparisonPrompt: parse a prompt that compares an item with others."""
 
 from __future__ import annotations
 

@@ -425,7 +425,7 @@ class SimRater:
     def _guess_list(self, demos: list[LabelledText]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
         """Labels that no header lists, and what the demonstrations say that they mean.
 
-        Words mean what they say, whatever a demonstration shows; a class named "2" is no word.
+        Words mean what they say, whatever a demonstration shows; a class named "2" is not a word.
         """
         labels = all_labels([demo.value for demo in demos], self.names)
         if labels == self.names and not labels[0].isdigit():

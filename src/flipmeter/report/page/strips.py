@@ -59,7 +59,7 @@ class DrawnClasses:
         """Pixels of a tick with its sign."""
         longest = max(len(self.sign(rank)) for rank in (1, self.n_ranks))
         is_long = longest > SHORT or (self.scale is not None and self.scale.span is not None)
-        return 2 * WIDE if is_long else WIDE
+        return 2 * WIDE if is_long else WIDE + 3 * (longest - 1)
 
     def name(self, rank: int) -> str:
         if rank <= 0:
@@ -70,10 +70,11 @@ class DrawnClasses:
 
     @property
     def legend(self) -> list[tuple[Markup, str]]:
-        """Every class by its chip and name, the ends alone where there are many."""
+        """Every class by its chip and what it does not say; the ends alone where there are many."""
         ranks = range(1, self.n_ranks + 1)
         few = ranks if self.n_ranks <= LISTED else (1, self.n_ranks)
-        return [(self.chip(rank), self.name(rank)) for rank in (*few, 0)]
+        names = ((rank, self.name(rank)) for rank in (*few, 0))
+        return [(self.chip(rank), "" if name == self.sign(rank) else name) for rank, name in names]
 
     def chip(self, rank: int) -> Markup:
         """A class as a small box with its sign."""

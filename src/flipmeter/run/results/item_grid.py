@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
 import polars as pl
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.page.filters import NAMELESS, is_of
 from flipmeter.report.pairs import IS_FLIP, SAME, lazy_pairs
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS
 from flipmeter.run.results.item_columns import KEY, ItemColumns, item_columns, item_texts
 from flipmeter.types import Contrast, Problem
-from flipmeter.view.folders import Stamp
 
 PAGE = 30
 """Number of items per page."""
@@ -76,19 +75,15 @@ def read_page(query: Mapping[str, str]) -> int:
     """The number of a page in an address."""
     page = query.get("page", "1")
     if not (page.isascii() and page.isdecimal()) or not 0 < len(page) < 10 or not int(page):
-        raise Problem(f"page '{page[:80]}' is not a number from 1 on")
+        raise Problem(f"page '{page[:80]}' is not a whole number, 1 or more")
     return int(page)
 
 
 @dataclass(frozen=True)
 class ItemGrid:
-    """The items of a run; `stamp` says which state of its files is meant.
-
-    It is kept for long: the tables of this `run` should not be read whole.
-    """
+    """The items of a run under all conditions: none of its tables is read whole."""
 
     run: Run
-    stamp: Stamp = ()
 
     @property
     def decisions(self) -> pl.LazyFrame:
@@ -101,12 +96,13 @@ class ItemGrid:
     @property
     def columns(self) -> ItemColumns:
         """Columns to slice items by."""
-        return _columns(self)
+        return item_columns(self.run)
 
     @property
     def conditions(self) -> pl.DataFrame:
         """Every rater, dataset, level and view there is, in the order of the study."""
-        return _conditions(self)
+        names = ("rater", "dataset", "level", "view")
+        return self.decisions.select(names).unique(maintain_order=True).pipe(collected, "streaming")
 
     def named(self, contrast: str) -> list[Contrast]:
         """The pairs of views that a filter by contrast lets through, all without one."""
@@ -122,7 +118,25 @@ class ItemGrid:
 
     def found(self, sought: Sought) -> pl.DataFrame:
         """The items that fit, in order: dataset, item, n_flips, n_pairs, farthest, n_unread."""
-        return _found(self, tuple(sorted(sought.filters.items())), sought.order)
+        wanted = sought.filters
+        items = item_texts(self.run, wanted.get("q", ""))
+        items = items.select("nth", *KEY, length=pl.col("text").str.len_chars())
+        if wanted.get("by") and wanted.get("slice"):
+            own = self.columns.of(wanted["by"]).filter(slice=wanted["slice"]).lazy()
+            items = items.join(own.select(KEY), on=KEY, how="semi", maintain_order="left")
+        tally = self.tally({name: sought[name] for name in (*WHOSE, "contrast")})
+        found = items.pipe(collected).join(tally, on=KEY, how="inner", maintain_order="left")
+        is_shown = {
+            "": pl.lit(True),
+            "flipped": pl.col("n_flips") > 0,
+            "agreed": pl.col("n_flips") == 0,
+            "unread": pl.col("n_unread") > 0,
+        }
+        return _sorted(found.filter(is_shown[sought["show"]]), sought.order).drop("nth", "length")
+
+    def tally(self, whose: Mapping[str, str]) -> pl.DataFrame:
+        """Flips, pairs and unreadable answers of every item under some conditions."""
+        return _tally(self, whose)
 
     def cells(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
         """The answers to some items under all matching conditions."""
@@ -132,7 +146,7 @@ class ItemGrid:
             .filter(pl.col("item").is_in(keys["item"].unique().to_list()))
             .join(keys.lazy().select(KEY), on=KEY, how="semi", maintain_order="left")
             .select(names)
-            .collect(engine="streaming")
+            .pipe(collected, "streaming")
         )
 
     def compared(self, keys: pl.DataFrame, sought: Sought) -> pl.DataFrame:
@@ -145,13 +159,13 @@ class ItemGrid:
         return (
             rows.select(names)
             .join(keys.lazy().select(KEY), on=KEY, how="semi", maintain_order="left")
-            .collect()
+            .pipe(collected)
         )
 
     def texts(self, keys: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
         """Text, fields and gold of some items by dataset and id."""
         wanted = item_texts(self.run).filter(pl.col("item").is_in(keys["item"].to_list()))
-        rows = wanted.drop("nth").collect().iter_rows(named=True)
+        rows = wanted.drop("nth").pipe(collected).iter_rows(named=True)
         return {(row["dataset"], row["item"]): row for row in rows}
 
     def narrowed(self, filters: Mapping[str, str]) -> pl.LazyFrame:
@@ -163,38 +177,6 @@ class ItemGrid:
 
 def _bare(name: str, value: str) -> str:
     return "" if value == NAMELESS.get(name) else value
-
-
-@lru_cache(maxsize=16)
-def _columns(grid: ItemGrid) -> ItemColumns:
-    return item_columns(grid.run)
-
-
-@lru_cache(maxsize=64)
-def _conditions(grid: ItemGrid) -> pl.DataFrame:
-    names = ("rater", "dataset", "level", "view")
-    return grid.decisions.select(names).unique(maintain_order=True).collect(engine="streaming")
-
-
-@lru_cache(maxsize=8)
-def _found(grid: ItemGrid, filters: tuple[tuple[str, str], ...], order: str) -> pl.DataFrame:
-    wanted = dict(filters)
-    items = item_texts(grid.run, wanted.get("q", ""))
-    items = items.select("nth", *KEY, length=pl.col("text").str.len_chars())
-    if wanted.get("by") and wanted.get("slice"):
-        own = grid.columns.of(wanted["by"]).filter(slice=wanted["slice"]).lazy()
-        items = items.join(own.select(KEY), on=KEY, how="semi", maintain_order="left")
-    whose = tuple((name, wanted.get(name, "")) for name in (*WHOSE, "contrast"))
-    tally = _tally(grid, whose)
-    found = items.collect().join(tally, on=KEY, how="inner", maintain_order="left")
-    show = wanted.get("show", "")
-    is_shown = {
-        "": pl.lit(True),
-        "flipped": pl.col("n_flips") > 0,
-        "agreed": pl.col("n_flips") == 0,
-        "unread": pl.col("n_unread") > 0,
-    }
-    return _sorted(found.filter(is_shown[show]), order).drop("nth", "length")
 
 
 def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
@@ -211,13 +193,11 @@ def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
     return found.sort([*keys, *last], descending=falls, nulls_last=True)
 
 
-@lru_cache(maxsize=16)
-def _tally(grid: ItemGrid, whose: tuple[tuple[str, str], ...]) -> pl.DataFrame:
+def _tally(grid: ItemGrid, wanted: Mapping[str, str]) -> pl.DataFrame:
     """Count flips and pairs of every item, contrast by contrast: all at once takes their memory."""
-    wanted = dict(whose)
     own = grid.narrowed(wanted)
     asked = own.group_by(KEY).agg(n_unread=(pl.col("rank") == 0).sum())
-    total = asked.collect(engine="streaming").with_columns(
+    total = asked.pipe(collected, "streaming").with_columns(
         n_flips=pl.lit(0, pl.Int64), n_pairs=pl.lit(0, pl.Int64), farthest=pl.lit(None, pl.Float64)
     )
     for contrast in grid.named(wanted["contrast"]):
@@ -230,7 +210,7 @@ def _tally(grid: ItemGrid, whose: tuple[tuple[str, str], ...]) -> pl.DataFrame:
                 far=pl.col("distance").filter(IS_FLIP).max().cast(pl.Float64),
             )
         )
-        both = total.join(counted.collect(engine="streaming"), on=KEY, how="left")
+        both = total.join(counted.pipe(collected, "streaming"), on=KEY, how="left")
         total = both.with_columns(
             n_flips=pl.col("n_flips") + pl.col("flips").fill_null(0),
             n_pairs=pl.col("n_pairs") + pl.col("pairs").fill_null(0),

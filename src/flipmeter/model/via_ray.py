@@ -1,0 +1,119 @@
+"""The `ray/` family: a Ray Serve deployment or a named actor that holds a user's own engine.
+
+Its method takes the body of OpenAI's chat completions as a mapping and returns the response, as a
+mapping or an object with `model_dump`. The run joins the cluster with --on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from flipmeter.model.backends.backend import Retry
+from flipmeter.model.backends.channel import Endpoint
+from flipmeter.model.backends.family import World, backends
+from flipmeter.model.backends.http import Exchanged
+from flipmeter.model.backends.response import Trouble, shortened
+from flipmeter.model.forwarding import ForwardedBackend, Forwarding
+from flipmeter.types import Model, Problem
+
+KINDS = ("serve", "actor")
+METHOD = "chat"
+FAILED = 400
+Call = Callable[[Mapping[str, Any]], Awaitable[Any]]
+
+
+class HandleBackend(ForwardedBackend):
+    """A client of an engine by its handle.
+
+    A reply that arrived is stored by the driver and never asked for again; one that was under way
+    when its replica was lost may have been paid for.
+    """
+
+    @cached_property
+    def _call(self) -> Call:
+        where, _, method = self.identity.partition(" by ")
+        return _found(where.partition("/")[2], method or METHOD)
+
+    async def _send(self, body: dict[str, Any]) -> object:
+        return await self._call(body)
+
+    def _failed(self, error: Exception) -> Exchanged:
+        """The engine's own error is a refusal; what befalls its process or the cluster may pass."""
+        cause = getattr(error, "cause", None)
+        if cause is None or _is_of_ray(cause):
+            raise Retry(shortened(f"{type(error).__name__}: {error}")) from error
+        said = shortened(f"{type(cause).__name__}: {cause}")
+        return Exchanged({}, Trouble(int(getattr(cause, "status_code", FAILED)), said), {})
+
+
+class NamedOnRay(Forwarding):
+    """Engines that a Ray cluster holds already, by the names that Ray has for them."""
+
+    about = "a Ray Serve application or a named actor with your engine; run with --on ray…"
+    pattern = "serve/APP, ray/serve/APP/DEPLOYMENT, ray/actor/NAME or ray/actor/NAMESPACE/NAME"
+    is_on_cluster = True
+    takes_options = True
+    client = HandleBackend
+
+    def endpoint_of(self, model: Model) -> Endpoint:
+        return Endpoint(self.identity_of(model), model.own_name, timeout=model.timeout)
+
+    def identity_of(self, model: Model, world: World | None = None) -> str:
+        _names(model.own_name)
+        method = _method(model)
+        return model.address if method == METHOD else f"{model.address} by {method}"
+
+
+backends.add("ray", NamedOnRay())
+
+
+def _is_of_ray(error: object) -> bool:
+    return type(error).__module__.partition(".")[0] == "ray"
+
+
+def _names(own_name: str) -> tuple[str, tuple[str, ...]]:
+    """Serve or actor, and the one or two names behind it."""
+    kind, *names = own_name.split("/")
+    if kind not in KINDS or not 1 <= len(names) <= 2 or not all(names):
+        raise Problem(f"no model 'ray/{own_name}'; write ray/{NamedOnRay.pattern}")
+    return kind, tuple(names)
+
+
+def _method(model: Model) -> str:
+    strangers = sorted(set(model.options) - {"method"})
+    if strangers:
+        raise Problem(f"{model.address} takes no option '{strangers[0]}'; known: method")
+    return str(model.options.get("method", METHOD))
+
+
+def _found(own_name: str, method: str) -> Call:
+    """The method of a deployment or an actor that the cluster knows by name."""
+    kind, names = _names(own_name)
+    package = "ray.serve" if kind == "serve" else "ray"
+    try:
+        ray, where = import_module("ray"), import_module(package)
+    except ImportError as error:
+        raise Problem(f"ray/{own_name} needs {package} ({error}); pip install it") from error
+    if not ray.is_initialized():
+        raise Problem(f"ray/{own_name} is on a cluster; name it with --on ray:HOST:PORT")
+    try:
+        handle = _serve(where, names) if kind == "serve" else _actor(where, names)
+        call: Call = getattr(handle, method).remote
+    except Exception as error:  # Ray has several for a name that it does not know
+        raise Problem(f"the cluster has no {kind} '{'/'.join(names)}' ({error})") from error
+    return call
+
+
+def _serve(serve: Any, names: tuple[str, ...]) -> Any:
+    app, *deployment = names
+    if deployment:
+        return serve.get_deployment_handle(deployment[0], app)
+    return serve.get_app_handle(app)
+
+
+def _actor(ray: Any, names: tuple[str, ...]) -> Any:
+    *namespace, name = names
+    return ray.get_actor(name, namespace=namespace[0] if namespace else None)
