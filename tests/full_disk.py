@@ -10,9 +10,12 @@ prints what happened as JSON; exit code 77 says that no disk can be mounted here
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,6 @@ from flipmeter.run.record.folder import Run
 
 COMMAND = "from flipmeter.cli import main; main()"
 NO_DISK = 77
-PART = 64 * 1024
 
 
 def start(study: Path, folder: Path) -> subprocess.Popen[str]:
@@ -35,14 +37,15 @@ def start(study: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def fill(path: Path, spare: int = 0) -> None:
-    """Take all the room there is, but for some bytes."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"\0" * PART)
-        except OSError:
-            pass
-        file.truncate(max(0, file.tell() - spare))
+    """Take all the room there is in one piece, but for some bytes.
+
+    In pieces it would go on after the run has given up its reserve, and take that too.
+    """
+    with path.open("wb") as file:
+        while (free := shutil.disk_usage(path.parent).free - spare) > 0:
+            with suppress(OSError):  # the run wrote meanwhile
+                os.posix_fallocate(file.fileno(), 0, free)
+                return
 
 
 def answered(log: Path) -> list[int]:
@@ -80,7 +83,8 @@ def main() -> None:
     paid = answered(log)
     told["again"] |= {"paid": len(paid), "twice": len(paid) - len(set(paid))}
     told["again"]["stored"] = len(stored(folder))
-    told["table"] = Run(study.with_name("run")).decisions.drop("seconds").write_json()
+    if told["again"]["code"] == 0:
+        told["table"] = Run(study.with_name("run")).decisions.drop("seconds").write_json()
     print(json.dumps(told))
 
 

@@ -19,8 +19,10 @@ import pytest
 import yaml
 
 from flipmeter.base.files.lock import lock_made, writing
+from flipmeter.base.problem import Incomplete
 from flipmeter.model import Engine, Store
 from flipmeter.model.store import room
+from flipmeter.model.store.leases import Leases
 from flipmeter.run.perform import perform
 from flipmeter.run.record import generation
 from flipmeter.run.record.folder import Run
@@ -29,7 +31,7 @@ from flipmeter.ship.card import Card, write_card
 from flipmeter.ship.classify import Job, LabelCounts
 from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study, read_study
-from flipmeter.types import Problem
+from flipmeter.types import Problem, Reply
 from full_disk import NO_DISK
 from misbehaving import Process, question, run_at_once, serving
 from misbehaving import tidy as tidy
@@ -227,6 +229,25 @@ def test_nothing_is_sent_that_there_is_no_room_for(
     ):
         run_at_once(Engine({"acme": backend}, store).ask([question(f"{k}") for k in range(3)]))
     assert backend.asked == []
+
+
+def test_the_journal_of_a_store_takes_less_room_than_the_reserve(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.sqlite") as store:
+        for k in range(300):
+            store.put(question(f"{k}"), Reply("1", "stop"))
+        assert (tmp_path / "r.sqlite-wal").stat().st_size < room.RESERVE / 2
+
+
+def test_a_lease_that_finds_the_disk_full_stops_the_sending(tmp_path: Path) -> None:
+    keys = [question(f"{k}").key for k in range(2_000)]
+    with Store(tmp_path / "r.sqlite") as store, store.room.held([question()]):
+        list(store.read("PRAGMA max_page_count=1"))  # the least is what the file has
+        with pytest.raises(Incomplete, match="is full; sending has stopped"):
+            Leases(store).claim(keys)
+        with pytest.raises(Incomplete, match="is full"):
+            store.room.check()
+        list(store.read("PRAGMA max_page_count=1000"))
+        store.put(question(), Reply("1", "stop"))  # what was under way
 
 
 def test_a_disk_that_others_fill_loses_nothing_and_stops_the_sending(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ LEAST = 2**20
 """Nothing more is sent where fewer bytes than these are free beside the reserve."""
 PER_REPLY = 1_000
 """Bytes that a reply takes beside the part of its prompt that no other has."""
+FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+"""What SQLite says where the disk has no room, for a page or for the index of its journal."""
 WITHOUT_RESERVE = {errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -58,12 +61,23 @@ class Room:
         if self._reserve is not None:
             self._refuse_below(LEAST, "further replies", Incomplete)
 
-    def give(self) -> bool:
-        """Give the reserve back to the disk; False if there is none."""
-        reserve, self._reserve = self._reserve, None
-        if reserve is not None:
-            reserve.close()
-        return reserve is not None
+    @contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Stop the sending when a write finds the disk full, and free the reserve for replies."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if self._reserve is None or error.sqlite_errorcode & 0xFF not in FULL:
+                raise
+            self.give()
+            self.is_short = True
+            raise self._short("is full", Incomplete) from error
+
+    def give(self) -> None:
+        """Give the reserve back to the disk."""
+        if self._reserve is not None:
+            self._reserve.close()
+        self._reserve = None
 
     @property
     def _folder(self) -> Path:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from flipmeter.base.files.atomic import refuse_link
+from flipmeter.base.problem import Incomplete
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -82,6 +83,9 @@ START = "substr(key, 1, 12)"
 """The beginning of a key: no two keys share 96 bits, and the whole would double the index."""
 PAGES = "PRAGMA page_size=16384"
 """In small pages, replies to long prompts leave a quarter of each page empty."""
+JOURNAL = f"PRAGMA wal_autocheckpoint={2 * 2**20 // 16384}"
+"""The WAL stays at about 2 MB. At SQLite's 1,000 pages it would take more than the reserve holds: a
+disk that had room for the replies would fill up with their journal."""
 INDEX = f"CREATE UNIQUE INDEX replies_by_key ON replies ({START})"
 
 SELECT = """
@@ -144,6 +148,7 @@ class Store:
         self._switch_to_wal()
         # WAL with NORMAL survives the death of the process at any moment.
         self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute(JOURNAL)
         self._db.execute("BEGIN IMMEDIATE")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         for added in TABLES[version:]:
@@ -255,10 +260,7 @@ class Store:
             return {}
         try:
             return self._put(answered)
-        except Problem:
-            self.room.is_short = self.room.give()
-            if not self.room.is_short:
-                raise
+        except Incomplete:
             return self._put(answered)  # what is paid for is stored in what was held back
 
     def _put(self, answered: Sequence[tuple[KeptRequest, Reply]]) -> dict[str, Reply]:
@@ -278,7 +280,7 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write all or nothing, one at a time; whoever is inside one joins it."""
-        with self._turn, _explained(self.path):
+        with self._turn, _explained(self.path), self.room.noticed():
             is_inside = self._db.in_transaction
             if is_inside:
                 yield self._db
