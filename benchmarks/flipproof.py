@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flipmeter.base.chance import draw, shuffled
-from flipmeter.decide import Asked, Traits, pipelines
-from flipmeter.decide.pipelines.comparison import vote
-from flipmeter.decide.pipelines.orbit import Orbit
-from flipmeter.decide.pipelines.pipeline import Heard, Open, Pipeline
+from flipmeter.base.chance import draw
 from flipmeter.measure.statistics.formulas import wilson
 from flipmeter.model.backends.sim.sim import SimRater, latents, sim_spec
 from flipmeter.probe import probes
@@ -30,9 +26,7 @@ from flipmeter.run.rate import Rating, seat
 from flipmeter.study.entries import DecodingEntry
 from flipmeter.study.raters import make_rater
 from flipmeter.types import (
-    Ask,
     Condition,
-    Decision,
     Item,
     Model,
     Reply,
@@ -54,46 +48,6 @@ TILTS = {
     "yes, 3": "sim/yes-sayer?strength=3",
 }
 TEMPERATURE = 0.7
-
-
-@dataclass(frozen=True)
-class Votes:
-    """Ask the same prompt several times at a temperature, and count."""
-
-    n: int
-    traits: Traits = Traits("sampled votes")  # noqa: RUF009 - frozen
-
-    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return () if heard else [ask for item in panel.items for ask in self._asks(item, panel)]
-
-    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
-        return [
-            vote([heard[a].rank for a in self._asks(item, panel)], panel.n_classes, "recommended")
-            for item in panel.items
-        ]
-
-    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
-        return [Ask(item, replace(panel.view, repeat=k)) for k in range(self.n)]
-
-
-def random_orders(n: int) -> Orbit:
-    """The average over label orders drawn independently for every view."""
-
-    def views(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
-        return tuple(
-            replace(
-                view,
-                name=f"{view.name} {k}",
-                label_order=shuffled(view.label_order, "benchmark", view.name, k, name=str),
-            )
-            for k in range(n)
-        )
-
-    return Orbit(Traits("random orders", needs_scores=True), views)
-
-
-def opener(pipeline: Pipeline) -> Open:
-    return lambda mode: pipeline
 
 
 def condition_of(pipeline: str, n_items: int, n_classes: int) -> Condition:
@@ -163,15 +117,12 @@ def contenders(n_items: int, n_classes: int) -> Iterator[tuple[str, str]]:
     cost = measured("cumulative", "sim/honest", 2, n_classes)
     plain = measured("pointwise", "sim/honest", 2, n_classes)
     by_calls, by_tokens = round(cost.calls), max(1, int(cost.tokens / plain.tokens))
-    for n in dict.fromkeys((by_calls, by_tokens)):
-        pipelines.add(f"votes {n}", opener(Votes(n)))
-        pipelines.add(f"random {n}", opener(random_orders(n)))
     yield "words", "pointwise"
     yield "words, batch calibration", "pointwise+batch"
-    yield "votes, as many calls", f"votes {by_calls}"
-    yield "votes, as many tokens", f"votes {by_tokens}"
-    yield "random orders, as many calls", f"random {by_calls}"
-    yield "random orders, as many tokens", f"random {by_tokens}"
+    yield "votes, as many calls", f"votes({by_calls})"
+    yield "votes, as many tokens", f"votes({by_tokens})"
+    yield "random orders, as many calls", f"random_orders({by_calls})"
+    yield "random orders, as many tokens", f"random_orders({by_tokens})"
     for name in ("orbit", "orbit(labels:dihedral)", "cumulative", "labelwise", "windows(1)"):
         yield f"`{name}`", name
 

@@ -11,7 +11,7 @@ import pytest
 from flipmeter.decide import Asked, open_pipeline
 from flipmeter.decide.pipelines import comparison
 from flipmeter.decide.pipelines.comparison import mean_gap, mean_place, vote
-from flipmeter.decide.pipelines.pipeline import pipelines
+from flipmeter.decide.pipelines.pipeline import DRAWN_APART, pipelines
 from flipmeter.registry import OURS
 from flipmeter.types import (
     BACKWARD,
@@ -222,6 +222,29 @@ def test_a_vote_does_not_depend_on_order_unless_it_is_the_papers(
     assert (found.rank, found.tie_decided) == expected
     if mode == "recommended":
         assert vote(ranks[::-1], 5, mode) == found
+
+
+@pytest.mark.parametrize(
+    ("draws", "rank"), [([4, 2, 4], 4), ([0, 0, 2], 2), ([1, 5, 3], 3), ([0, 0, 0], 0)]
+)
+def test_votes_count_the_readable_draws_of_one_prompt(draws: list[Rank], rank: Rank) -> None:
+    def rate(ask: Ask) -> Answer:
+        said = draws[ask.view.repeat // DRAWN_APART]
+        return Answer(said, said, None if said else "unparsed")
+
+    some = panel()
+    assert settled("votes(3)", some, rate) == [rank] * len(some.items)
+
+
+def test_random_orders_are_drawn_for_every_view_anew() -> None:
+    pipeline = open_pipeline("random_orders(4)")
+    some = panel()
+    asked = []
+    for name in ("base", "reversed"):
+        asks = pipeline.asks(replace(some, view=replace(some.view, name=name)), {})
+        asked.append({ask.view.label_order for ask in asks})
+    assert all(1 < len(orders) <= 4 for orders in asked)
+    assert asked[0] != asked[1]
 
 
 @pytest.mark.parametrize(

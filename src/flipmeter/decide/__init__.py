@@ -26,6 +26,7 @@ from flipmeter.decide.pipelines import (  # noqa: F401 - add pipelines
     cuts,
     evidence,
     orbit,
+    sampled,
 )
 from flipmeter.decide.pipelines.correction import Bias, Debiaser, debiasers
 from flipmeter.decide.pipelines.pipeline import Asked, Traits, in_mode, open_pipeline, pipelines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flipmeter.decide.pipelines.orbit import orbit
 from flipmeter.decide.pipelines.pipeline import (
@@ -13,14 +13,13 @@ from flipmeter.decide.pipelines.pipeline import (
     Heard,
     Pointwise,
     Traits,
+    drawn,
     pipelines,
     unheard,
 )
 from flipmeter.decide.symmetries import Turns
-from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Places, Rank, View
+from flipmeter.types import NO_CLASS, Answer, Ask, Decision, Item, Places, Rank
 
-DRAWN_APART = 10
-"""Added to the repeat with each draw of a vote: no draw is the reply of another repeat."""
 USUAL_DRAWS, MOST_DRAWS = 3, 99
 
 
@@ -87,17 +86,10 @@ class BothOrders:
 
     def _asks(self, item: Item, panel: Asked) -> list[Ask]:
         return [
-            Ask(item, _drawn(view, draw))
+            Ask(item, drawn(view, draw))
             for view in _BOTH(panel.view, n_places=2)
             for draw in range(self.n_draws)
         ]
-
-
-def _drawn(view: View, draw: int) -> View:
-    if not draw:
-        return view
-    name = f"{view.name}, draw {draw + 1}"
-    return replace(view, name=name, repeat=view.repeat + DRAWN_APART * draw)
 
 
 _BOTH = Turns(places="reversal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
@@ -27,6 +27,9 @@ from flipmeter.types import (
 Calibration = Literal["", "apart", "test", "batch"]
 Heard = Mapping[Ask, Answer]
 """The answers so far to what was asked under one condition."""
+
+DRAWN_APART = 10
+"""Added to the repeat with each draw of a vote: no draw is the reply of another repeat."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +205,14 @@ def in_mode(name: str, mode: Mode) -> str:
 def unheard(asks: Iterable[Ask], heard: Heard) -> list[Ask]:
     """The questions without an answer, each once."""
     return [ask for ask in dict.fromkeys(asks) if ask not in heard]
+
+
+def drawn(view: View, draw: int) -> View:
+    """The view of a further draw, the first of which is the view itself."""
+    if not draw:
+        return view
+    name = f"{view.name}, draw {draw + 1}"
+    return replace(view, name=name, repeat=view.repeat + DRAWN_APART * draw)
 
 
 def meant(answer: Answer, order: Sequence[Rank]) -> tuple[Rank, ...]:

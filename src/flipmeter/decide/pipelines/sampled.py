@@ -1,0 +1,69 @@
+"""Pipelines that draw: the same prompt several times, or label orders at random.
+
+The popular ways to steady a rater, and what raters that cannot flip are compared with at equal
+cost. Neither rules anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flipmeter.base.chance import shuffled
+from flipmeter.decide.debiasers.averaging import choose
+from flipmeter.decide.pipelines.choosing import decisions, is_ordered, precedence
+from flipmeter.decide.pipelines.orbit import Orbit
+from flipmeter.decide.pipelines.pipeline import Asked, Counted, Heard, Traits, drawn, pipelines
+from flipmeter.types import Ask, Decision, Item, View
+
+USUAL_DRAWS, MOST_DRAWS = 5, 99
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Ask the same prompt several times, and take the class of most answers."""
+
+    traits: Traits
+    n_draws: int
+
+    def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
+        return () if heard else [ask for item in panel.items for ask in self._asks(item, panel)]
+
+    def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
+        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
+        ranks = np.array([[answer.rank for answer in some] for some in answers], dtype=np.int64)
+        counts = np.stack([(ranks == rank).sum(axis=-1) for rank in sorted(panel.view.label_order)])
+        with np.errstate(invalid="ignore"):  # no readable draw: no class
+            shares = (counts / counts.sum(axis=0)).T
+        first = precedence(panel.items, panel)
+        choice = choose(shares, precedence=first, ordered=is_ordered(panel))
+        return decisions(choice, answers, shares)
+
+    def _asks(self, item: Item, panel: Asked) -> list[Ask]:
+        return [Ask(item, drawn(panel.view, draw)) for draw in range(self.n_draws)]
+
+
+def random_orders(n_draws: int) -> Orbit:
+    """The average over label orders that are drawn for every view anew."""
+
+    def views(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
+        orders = (
+            shuffled(view.label_order, "random orders", view.name, draw, name=str)
+            for draw in range(n_draws)
+        )
+        return tuple(
+            replace(
+                view, name=f"{view.name}, labels {'-'.join(map(str, order))}", label_order=order
+            )
+            for order in dict.fromkeys(orders)
+        )
+
+    about = "probabilities over label orders drawn at random, geometric mean; 1 call a draw"
+    return Orbit(Traits(about, needs_scores=True), views)
+
+
+_VOTES = Traits("the same prompt several times, the class of most draws; 1 call a draw")
+pipelines.add("votes", Counted(lambda n: Votes(_VOTES, n), USUAL_DRAWS, MOST_DRAWS))
+pipelines.add("random_orders", Counted(random_orders, USUAL_DRAWS, MOST_DRAWS))
