@@ -29,6 +29,7 @@ from flipmeter.model import (
 )
 from flipmeter.model.endpoints import endpoint_of
 from flipmeter.model.prices import fetch_prices
+from flipmeter.model.store.store import KeptRequest
 from flipmeter.plan import Cost
 from flipmeter.run.preview import plan_first_round, preview
 from flipmeter.study.file import Study, read_study
@@ -440,12 +441,14 @@ def test_a_simulated_rater_on_two_datasets_is_one_line(write: Write) -> None:
     assert [line.model for line in seen.forecasts] == ["sim/honest"]
 
 
-def test_stored_replies_say_how_long_a_token_is() -> None:
+def test_stored_prompts_say_how_long_a_token_is() -> None:
     script = Script.of([Message("user", "x" * 300)])
     with Store() as store:
         for repeat, tokens in enumerate([100, 50, None]):
             request = Request("openai/a", script, repeat=repeat)
             store.put(request, Reply("1", usage=Usage(prompt=tokens), seconds=repeat))
+        bare = KeptRequest("ab" * 32, "openai/a", "", "", "")  # exported without its prompt
+        store.put_kept([(bare, Reply("1", usage=Usage(prompt=900), seconds=1))])
         (line,) = preview(study_of(priced()), store).forecasts
     assert (line.observed.n_counted, line.characters_per_token) == (2, 4.0)
     assert line.observed.median_seconds == 1

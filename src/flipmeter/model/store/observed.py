@@ -43,7 +43,8 @@ def observe(store: Store, identities: Iterable[str]) -> Observed:
         for (model,) in store.read("SELECT id FROM texts WHERE text = ?", [identity])
         for row in store.read(_REPLIES, [MOST_ROWS, model, MOST_REPLIES])
     ]
-    counted = [(characters, tokens) for characters, tokens, _ in rows if tokens]
+    # Replies that were exported without their prompts have tokens and no characters.
+    counted = [(characters, tokens) for characters, tokens, _ in rows if tokens and characters]
     return Observed(
         len(rows),
         len(counted),
