@@ -17,7 +17,7 @@ VENV_VENDORS := .venv-vendors
 READY_VENDORS := $(VENV_VENDORS)/.ready
 
 OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py tests/test_ray_serve.py \
-	tests/test_vendor_types.py tests/test_litellm.py
+	tests/test_vendor_types.py tests/test_litellm.py tests/test_paper_small.py
 
 .DEFAULT_GOAL := help
 
@@ -80,6 +80,10 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 .PHONY: test
 test: $(READY_DEV)  ## Run the tests, except those with their own target
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(OPTIONAL:%=--ignore=%)
+
+.PHONY: test-paper
+test-paper: $(READY_DEV)  ## Answer the paper on the embedded model, every phase at a few items
+	$(BIN)/python -m pytest tests/test_paper_small.py
 
 .PHONY: test-hub
 test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package
