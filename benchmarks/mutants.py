@@ -16,10 +16,10 @@ import argparse
 import ast
 import builtins
 import copy
+import hashlib
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import sys
@@ -95,6 +95,7 @@ NAMES |= {"maximum": "minimum", "floor": "ceil", "ceil": "floor"}
 class Mutant:
     """One change: the module, the line, and the statement before and after."""
 
+    key: str
     module: str
     place: int
     line: int
@@ -173,22 +174,37 @@ def mutated(source: str, place: int) -> tuple[str, int, str, str]:
     return "\n".join(after) + "\n", line, a.strip(), b.strip()
 
 
+def named(module: str, tree: ast.Module) -> dict[str, int]:
+    """The places of a module by a name that edits elsewhere in it leave alone."""
+    owner = {id(node): "" for node in ast.walk(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            owner |= {id(one): f"{owner[id(node)]}.{node.name}" for one in ast.walk(node)}
+    seen: Counter[str] = Counter()
+    names = {}
+    for place, node in enumerate(sites(tree)):
+        name = f"{module} {owner[id(node)]} {type(node).__name__} {ast.unparse(node)}"
+        seen[name] += 1
+        names[f"{name} {seen[name]}"] = place
+    return names
+
+
 def sample(n: int, seed: int) -> list[Mutant]:
-    """Mutants drawn from all places of the four stages, the same ones for a seed and a source."""
+    """Mutants drawn from all places of the four stages; an edit moves only its own place."""
     package = ROOT / "src" / "flipmeter"
     paths = sorted(path for stage in STAGES for path in (package / stage).rglob("*.py"))
-    places = [
-        (path, place)
-        for path in paths
-        for place in range(len(sites(ast.parse(path.read_text(encoding="utf-8")))))
-    ]
-    drawn = random.Random(seed).sample(places, min(n, len(places)))
-    return [_mutant(path, place, package) for path, place in drawn]
+    places = []
+    for path in paths:
+        module = path.relative_to(package).as_posix()
+        for name, place in named(module, ast.parse(path.read_text(encoding="utf-8"))).items():
+            key = hashlib.sha256(f"{seed} {name}".encode()).hexdigest()[:16]
+            places.append((key, module, place))
+    return [_mutant(*one, package) for one in sorted(places)[:n]]
 
 
-def _mutant(path: Path, place: int, package: Path) -> Mutant:
-    _, line, before, after = mutated(path.read_text(encoding="utf-8"), place)
-    return Mutant(path.relative_to(package).as_posix(), place, line, before, after)
+def _mutant(key: str, module: str, place: int, package: Path) -> Mutant:
+    _, line, before, after = mutated((package / module).read_text(encoding="utf-8"), place)
+    return Mutant(key, module, place, line, before, after)
 
 
 def run(mutant: Mutant, scratch: Path, tests: Sequence[str]) -> str:
@@ -277,11 +293,11 @@ def copied(into: Path) -> Path:
     return into
 
 
-def done(results: Path) -> dict[tuple[str, int, str], dict[str, Any]]:
-    """Results of earlier calls, by mutant; a changed line counts as another mutant."""
+def done(results: Path) -> dict[str, dict[str, Any]]:
+    """Results of earlier calls, by mutant and its change; the last one counts."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
     rows = [json.loads(line) for line in lines]
-    return {(row["module"], row["place"], row["after"]): row for row in rows}
+    return {row["key"] + row["after"]: row for row in rows}
 
 
 class Recorder:
@@ -289,8 +305,8 @@ class Recorder:
 
     def __init__(self, into: Path) -> None:
         self.into, self.rows = into, {}  # type: Path, dict[str, dict[str, Any]]
-        self.shared: set[int] = set()  # reached by fixtures, which later tests may share
-        self.hits: set[int] = set()
+        self.shared: set[str] = set()  # reached by fixtures, which later tests may share
+        self.hits: set[str] = set()
         self.failed: set[str] = set()
         builtins._reached = self.hits  # type: ignore[attr-defined]
 
@@ -310,30 +326,30 @@ class Recorder:
         self.into.write_text(json.dumps(rows), encoding="utf-8")
 
 
-REACHED = "__import__('builtins').__dict__.setdefault('_reached', set()).add({})"
+REACHED = "__import__('builtins').__dict__.setdefault('_reached', set()).add('{}')"
 """Works in processes that a test starts, too; what those reach is not recorded."""
 
 
-def watched(source: str, places: dict[int, int]) -> str:
-    """A module that adds a mutant's number to `_reached` before each sampled statement."""
+def watched(source: str, places: dict[int, str]) -> str:
+    """A module that adds a mutant's key to `_reached` before each sampled statement."""
     tree = ast.parse(source)
     nodes = sites(tree)
-    numbers = {id(nodes[place]): number for place, number in places.items()}
-    _watch(tree, numbers, inside=False)
+    keys = {id(nodes[place]): key for place, key in places.items()}
+    _watch(tree, keys, inside=False)
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
-def _watch(node: ast.AST, numbers: dict[int, int], *, inside: bool) -> None:
+def _watch(node: ast.AST, keys: dict[int, str], *, inside: bool) -> None:
     inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = getattr(node, field, None)
         if not isinstance(block, list):
             continue
         for one in list(block):
-            _watch(one, numbers, inside=inside)
+            _watch(one, keys, inside=inside)
             if inside and isinstance(one, ast.stmt):
-                own = {numbers[id(part)] for part in _own(one) if id(part) in numbers}
-                added = [ast.parse(REACHED.format(number)).body[0] for number in sorted(own)]
+                own = {keys[id(part)] for part in _own(one) if id(part) in keys}
+                added = [ast.parse(REACHED.format(key)).body[0] for key in sorted(own)]
                 block[block.index(one) : block.index(one)] = added
 
 
@@ -348,22 +364,24 @@ def _own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def in_function(source: str, place: int) -> bool:
     """Whether a place is evaluated by a call, and not when the module is imported."""
-    return REACHED.format(0) in watched(source, {place: 0})
+    return REACHED.format("") in watched(source, {place: ""})
 
 
 def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path, end: float) -> dict[str, Any]:
-    """Every test with its seconds and the numbers of the mutants that it reaches, file by file."""
+    """Every test with its seconds and the mutants that it reaches; unchanged files are kept."""
     folder.mkdir(exist_ok=True)
     package = scratch / "src" / "flipmeter"
     rows: dict[str, Any] = {}
+    keys = "".join(mutant.key for mutant in mutants).encode()
     sources = {m.module: (package / m.module).read_text(encoding="utf-8") for m in mutants}
     for module, source in sources.items():
-        places = {m.place: n for n, m in enumerate(mutants) if m.module == module}
+        places = {m.place: m.key for m in mutants if m.module == module}
         (package / module).write_text(watched(source, places), encoding="utf-8")
         for stale in (package / module).parent.glob(f"__pycache__/{Path(module).stem}.*.pyc"):
             stale.unlink()
     for test in sorted({test for module in sources for test in tests_of(module)}):
-        into = folder / f"{Path(test).stem}.json"
+        digest = hashlib.sha256(keys + (scratch / test).read_bytes())
+        into = folder / f"{Path(test).stem}-{digest.hexdigest()[:16]}.json"
         if time.monotonic() > end:
             sys.exit("not all test files are recorded yet: run the command again")
         if not into.is_file():
@@ -374,13 +392,11 @@ def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path, end: float)
     return rows
 
 
-def chosen(
-    mutant: Mutant, number: int, rows: dict[str, Any], source: str, budget: float
-) -> list[str]:
+def chosen(mutant: Mutant, rows: dict[str, Any], source: str, budget: float) -> list[str]:
     """The tests that reach a mutant: its stage's first, by file, quick files and tests first."""
     own = tests_of(mutant.module)
     if in_function(source, mutant.place):
-        tests = [test for test, row in rows.items() if number in row["places"]]
+        tests = [test for test, row in rows.items() if mutant.key in row["places"]]
     else:
         tests = [test for test in rows if test.partition("::")[0] in own]
     files: dict[str, list[str]] = {}
@@ -395,8 +411,8 @@ def chosen(
     return [test for test, sum_ in zip(ordered, spent, strict=True) if sum_ <= budget]
 
 
-def missing(mutants: Sequence[Mutant], known: dict[Any, Any]) -> Iterator[Mutant]:
-    yield from (one for one in mutants if (one.module, one.place, one.after) not in known)
+def missing(mutants: Sequence[Mutant], known: dict[str, Any]) -> Iterator[Mutant]:
+    yield from (one for one in mutants if one.key + one.after not in known)
 
 
 def main() -> None:
@@ -420,14 +436,14 @@ def main() -> None:
             if time.monotonic() > end:
                 break
             source = (ROOT / "src/flipmeter" / mutant.module).read_text(encoding="utf-8")
-            tests = chosen(mutant, mutants.index(mutant), rows, source, options.budget)
+            tests = chosen(mutant, rows, source, options.budget)
             start = time.monotonic()
             row = asdict(mutant) | {"outcome": run(mutant, scratch, tests), "n_tests": len(tests)}
             row["seconds"] = round(time.monotonic() - start, 1)
-            known[mutant.module, mutant.place, mutant.after] = row
+            known[mutant.key + mutant.after] = row
             with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-    show([known[key] for m in mutants if (key := (m.module, m.place, m.after)) in known], mutants)
+    show([known[key] for m in mutants if (key := m.key + m.after) in known], mutants)
 
 
 def show(rows: Sequence[dict[str, Any]], mutants: Sequence[Mutant]) -> None:
