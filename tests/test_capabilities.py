@@ -173,7 +173,7 @@ def test_what_is_refused_is_not_there(name: str, status: int) -> None:
 
 
 def test_a_seed_that_is_accepted_and_not_honoured_is_not_there() -> None:
-    how = "accepted and not honoured: two answers with one seed differ"
+    how = "accepted but not honoured: two answers with the same seed differ"
     assert found(endpoint(seed=ignored), "seed") == {"seed": (False, how)}
 
 
@@ -393,7 +393,9 @@ def test_a_seed_that_is_not_honoured_is_not_sent_and_every_table_says_so(tmp_pat
         run = performed(study_at(server.url), tmp_path)
         assert len(of_the_run(server)) == 10
         assert not any("seed" in body for body in of_the_run(server))
-    sentence = "the seed is not sent: accepted and not honoured: two answers with one seed differ"
+    sentence = (
+        "the seed is not sent: accepted but not honoured: two answers with the same seed differ"
+    )
     assert run.warnings == {"ours": sentence}
     assert set(run.estimates["warning"]) == {sentence}
     assert run.environment["fallbacks"] == {"ours": [sentence]}

@@ -255,7 +255,7 @@ def test_a_level_that_was_not_asked_alone_is_named() -> None:
     frame = joint(TOGETHER | {"config=P1": RIGHT})
     row = one(forecasts(frame, [], more), "accuracy", config="P1")
     assert (row["forecast"], row["note"]) == (None, "not asked alone: clarity=minimal")
-    with pytest.raises(Problem, match="clarity=minimal was not asked alone; add it"):
+    with pytest.raises(Problem, match="clarity=minimal was not varied alone; add it"):
         forecasts(frame.filter(pl.col("level") != "config=A"), [], more)
 
 

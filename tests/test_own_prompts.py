@@ -189,7 +189,7 @@ def test_where_the_item_comes_first_nothing_is_shared() -> None:
     ("source", "complaint"),
     [
         ("Rate\n{{ txt }}", "a.md, line 2: no placeholder named 'txt'; did you mean 'text'?"),
-        ("Hello {{ labels }}", "a.md shows nothing of an item; it needs a placeholder: {{ text }}"),
+        ("Hello {{ labels }}", "a.md has no placeholder for the item; add one of: {{ text }}"),
         ("{{ text }}\n{% for d in demos %}", "a.md, line 2: Unexpected end of template"),
         ("{{ text }}\n\n{% for d in demos %}{{ d.txt }}{% endfor %}", "a.md, line 3:"),
         ("{{ text }}\n{{ criteria }}", "a.md, line 2: no criteria to show; list them in the study"),

@@ -181,8 +181,8 @@ def test_a_coroutine_is_awaited_and_its_probabilities_are_kept(raters: str, tmp_
             "ValueError: it returned 3 probabilities by label, but there are 5 labels "
             "(1, 2, 3, 4, 5); these are not in both: 3, 4, 5, six",
         ),
-        ("below", "ValueError: it returned 1.2 as the probability of '1'; it is 0 to 1"),
-        ("unknown", "ValueError: it returned nan as the probability of '1'; it is 0 to 1"),
+        ("below", "ValueError: it returned 1.2 as the probability of '1'; use 0 to 1"),
+        ("unknown", "ValueError: it returned nan as the probability of '1'; use 0 to 1"),
         (
             "generous",
             "ValueError: it returned probabilities that add up to 2; they must add up to 1",

@@ -152,7 +152,7 @@ def test_decisions_keep_their_probabilities_by_class(tmp_path: Path) -> None:
 
 
 def test_comparisons_need_demonstrations() -> None:
-    with pytest.raises(Problem, match="'pairwise' compares with demonstrations and level"):
+    with pytest.raises(Problem, match="'pairwise' compares with demonstrations, but level"):
         conditions(study("pairwise", base={"shots": 0}))
 
 

@@ -348,7 +348,7 @@ def test_a_table_that_no_line_of_can_be_read_says_which(write: Write) -> None:
     ("rows", "message"),
     [
         (["a,x,,,", "a,y,,,"], "t.csv: no row has a label in 'label'; fill it in"),
-        (["a,x,1,1,3", "a,y,2,1,"], "row 2: slot is 3, and the list has 2"),
+        (["a,x,1,1,3", "a,y,2,1,"], "row 2: slot is 3, but the list has 2 labels"),
         (["a,x,1,1,", "a,y,2,2,"], "row 3: 'a' has a different gold in row 2; keep one"),
     ],
 )

@@ -293,7 +293,7 @@ def test_the_plan_says_what_the_cache_is_expected_to_save(
         models=["anthropic/claude-sonnet-4-5"], datasets=["reviews"], base={"shots": 1}, repeats=1
     )
     seen = short.plan(store=tmp_path / "r.sqlite", is_offline=True)
-    assert "the vendor keeps shared prefixes of 1,024 tokens or more" in str(seen)
+    assert "the vendor caches only prefixes of 1,024 tokens or more" in str(seen)
 
 
 def test_a_server_that_takes_no_mark_is_asked_without(

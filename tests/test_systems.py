@@ -74,7 +74,7 @@ def test_a_system_that_never_loses_has_no_strength_and_the_note_says_why() -> No
 
 def test_a_judge_that_only_looks_at_the_place_has_no_finite_order_effect() -> None:
     found = fit_strengths(ALL, np.array([[5.0, 0, 0]] * len(PAIRS)), has_order=True)
-    assert found.note == "separated: the place decides every game"
+    assert found.note == "separated: position decides every comparison"
     assert fit_strengths(
         ALL, np.array([[5.0, 0, 0]] * len(PAIRS)), has_order=False
     ).values == pytest.approx([0] * 4, abs=1e-8)

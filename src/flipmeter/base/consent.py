@@ -145,8 +145,7 @@ def _keep(state: Remembered) -> None:
         write_text(path, content)
     except OSError as error:
         raise Problem(
-            f"cannot write {path} ({error.strerror}); set {CONFIG_VARIABLE} to a folder "
-            f"that you can write to"
+            f"cannot write {path} ({error.strerror}); set {CONFIG_VARIABLE} to a writable folder"
         ) from error
 
 

@@ -47,12 +47,12 @@ def decoding_of(config: Any) -> dict[str, Any]:
     """The `decoding` of a study from a `GenerateConfig`; no option may change the prompt."""
     if config.system_message:
         raise Problem(
-            "the log was made with a system message of its own, which is in no prompt of "
-            "flipmeter; run the task without --system-message"
+            "the log was made with its own system message, which flipmeter's prompts do "
+            "not have; run the task without --system-message"
         )
     if config.cache:
         raise Problem(
-            "the log was made with Inspect's cache, in which repeats of a prompt are one reply; "
+            "the log was made with Inspect's cache, which answers repeats with the same reply; "
             "run the task without it"
         )
     sent = {

@@ -73,7 +73,7 @@ def batch_export(
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
 ) -> None:
-    """Write the requests of a study that are not stored yet, as each model's vendor wants them."""
+    """Write the requests of a study that are not stored yet, in each vendor's format."""
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     with Store(store) as replies:
         done = export_batch(chosen, out, replies, most_requests=max_requests)

@@ -146,7 +146,7 @@ def cache_merge(
 
 @app.command("convert")
 def cache_convert(store: StorePath = STORE, as_json: AsJson = False) -> None:
-    """Convert a reply store of an older version to the present layout, in place, all or nothing."""
+    """Convert a reply store of an older version to the current layout, in place and atomically."""
     before = store.stat().st_size if store.is_file() else 0
     with Progress(console=errors(), transient=True) as bar:
         copying = bar.add_task("converting", total=None)

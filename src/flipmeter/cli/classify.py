@@ -82,7 +82,7 @@ def classify_(
         float | None, typer.Option(metavar="USD", help="Stop before it costs more than this.")
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Start over; stored replies are used again.")
+        bool, typer.Option("--anew", help="Start over; stored replies are reused.")
     ] = False,
     data_dir: DataDir = None,
     store: StorePath = STORE,

@@ -48,7 +48,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the study file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Inspect a file of texts and write a study file that runs as it is.
+    """Inspect a file of texts and write a study file that is ready to run.
 
     On a terminal, it asks for what the file does not show; elsewhere the error names the option.
     """

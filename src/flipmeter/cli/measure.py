@@ -44,8 +44,8 @@ def measure(
         str | None,
         typer.Option(
             metavar="ASPECT",
-            help="Only this: verdicts, scores, tokens or an aspect (flipmeter list aspects); "
-            "several with commas, or all.",
+            help="What to print: verdicts, scores, tokens or aspects (flipmeter list aspects), "
+            "separated by commas; or all.",
         ),
     ] = None,
     costs: Annotated[

@@ -48,7 +48,7 @@ MaxFlip = Annotated[
     list[str] | None,
     typer.Option(
         metavar="P1=0.10",
-        help="Require a flip rate shown to be below this, or 0.10 for all (repeatable).",
+        help="Require a flip rate shown to be below a limit; 0.10 applies to all (repeatable).",
     ),
 ]
 FlipProof = Annotated[

@@ -53,7 +53,7 @@ def serve(
         typer.Option(metavar="PORT", help="The port to listen on.", min=0, max=65535),
     ] = 8080,
     delay: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Delay every reply by this.")
+        float, typer.Option(metavar="SECONDS", help="Delay every reply by this long.")
     ] = 0.0,
     as_json: AsJson = False,
     trust: TrustCode = False,

@@ -145,7 +145,7 @@ def _systems(named: Sequence[str] | None, places: Places, table: Table) -> tuple
     if named is None:
         return usual if {*usual} <= {*table.columns} else ()
     if len(named) != len(places.fields):
-        raise Problem(f"systems names {list(named)}; give a column for each of {places.fields}")
+        raise Problem(f"systems lists {list(named)}; list one column for each of {places.fields}")
     return tuple(map(str, named))
 
 

@@ -219,7 +219,7 @@ def _read_separated(
     # Spreadsheets leave empty columns behind; a column without a name cannot be asked for.
     read = columns if wanted is None else wanted
     if len(columns) > COLUMNS:
-        raise Problem(f"{path} has {len(columns):,} columns, and the maximum is {COLUMNS:,}")
+        raise Problem(f"{path} has {len(columns):,} columns; the maximum is {COLUMNS:,}")
     counts = Counter(columns)
     repeated = sorted({name for name in read if name and counts[name] > 1})
     if repeated:

@@ -260,11 +260,11 @@ class _Examiner:
         if again.refusal:
             return None, again.refusal
         if first.reply.text != again.reply.text:
-            return False, "accepted and not honoured: two answers with one seed differ"
+            return False, "accepted but not honoured: two answers with the same seed differ"
         other = await self._try(fields | {"seed": 2}, LONG)
         if other.refusal or other.reply.text == first.reply.text:
             return None, other.refusal or "three answers with two seeds are equal"
-        return True, f"{_SHOWN}: two answers with one seed are equal, with another they differ"
+        return True, f"{_SHOWN}: the same seed gives equal answers, another seed a different one"
 
     async def _refused(self, tried: Tried, interface: Interface | None = None) -> Found:
         """Whether a refusal is about what was asked for: is a plain request answered?"""

@@ -93,7 +93,9 @@ class LiteLlm(Forwarding):
         for name in body:
             if name not in FIELDS | {"interface"}:
                 known = ", ".join(sorted(FIELDS))
-                raise Problem(f"{model.address} takes no field '{name}'; known: {known}")
+                raise Problem(
+                    f"{model.address} does not support the field '{name}'; known: {known}"
+                )
         return dict(body)
 
 

@@ -98,7 +98,7 @@ def _found(own_name: str, method: str) -> Call:
     except ImportError as error:
         raise Problem(f"ray/{own_name} needs {package} ({error}); pip install it") from error
     if not ray.is_initialized():
-        raise Problem(f"ray/{own_name} is on a cluster; name it with --on ray:HOST:PORT")
+        raise Problem(f"ray/{own_name} is on a cluster; pass its address: --on ray:HOST:PORT")
     try:
         handle = _serve(where, names) if kind == "serve" else _actor(where, names)
         call: Call = getattr(handle, method).remote

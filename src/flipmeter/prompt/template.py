@@ -153,7 +153,7 @@ class Template:
                 )
         if not any(field in self.places for field in fields) and OPTIONS not in self.places:
             some = ", ".join(f"{{{{ {field} }}}}" for field in fields)
-            raise Problem(f"{self.name} shows nothing of an item; it needs a placeholder: {some}")
+            raise Problem(f"{self.name} has no placeholder for the item; add one of: {some}")
         taken = [field for field in fields if field in PLACES and field not in (CRITERIA, OPTIONS)]
         if taken:
             raise Problem(
@@ -169,7 +169,7 @@ class Template:
         values |= {CRITERIA: listed_criteria("x"), OPTIONS: Listed[Label]("x", ())}
         found = self.messages({**values, **example.fields})
         if not any(message.role == "user" for message in found):
-            raise Problem(f"{self.name} has no user message; begin one with the line --- user")
+            raise Problem(f"{self.name} has no user message; start one with the line --- user")
 
     def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """Fill in the places; messages that say nothing are left out."""

@@ -20,7 +20,7 @@ from flipmeter.types import ALPHA
 Record = Mapping[str, Any]
 CANNOT_SEE = (
     "! one factor at a time: this run cannot see interactions, and the sum of single effects may "
-    "mislead; ask for `design: fractional` or `design: factorial`"
+    "mislead; use `design: fractional` or `design: factorial`"
 )
 ABOUT = (
     "a term: its share of the variance between cells, in brackets the share expected from "

@@ -112,7 +112,7 @@ def _missing(
 
 def _notes(grid: Sequence[Condition], remote: Sequence[Condition], known: Known) -> tuple[str, ...]:
     own = dict.fromkeys(c.rater.name for c in grid if c not in remote)
-    notes = [f"{name} runs in this process and is left to flipmeter run" for name in own]
+    notes = [f"{name} runs in this process; use flipmeter run for it" for name in own]
     for rater in dict.fromkeys(condition.rater for condition in remote):
         wanted = needs(rater.model, rater.decoding, scored=rater.is_scored)
         open_ = [name for name in wanted if name not in known.get(rater.model, {})]

@@ -332,7 +332,7 @@ class Card(BaseModel):
         if not simulated:
             return None
         if self.selected is None:
-            raise Problem(f"{simulated[0]} knows only a dataset, and the card names none")
+            raise Problem(f"{simulated[0]} needs a dataset, but the card names none")
         return world(self.selected.load(folder, data_dir, len(self.task.scale)))
 
     def beside(self, folder: Path) -> Card:

@@ -156,7 +156,9 @@ def as_labels(y: Any) -> AnyArray:
         raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
     for place, label in enumerate(labels.tolist()):
         if label is None or (isinstance(label, float) and not math.isfinite(label)):
-            raise BadInput(f"label {place} is {label}; give every text a label, or leave it out")
+            raise BadInput(
+                f"label {place} is {label}; give every text a label, or leave the text out"
+            )
     return labels
 
 

@@ -161,7 +161,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the rest; the latter are asked here.
         """
         if "shots" in (self.style or {}):
-            raise BadInput("shots is in style; it is a parameter of its own")
+            raise BadInput("shots is in style; pass it as its own parameter")
         labels = as_labels(y)
         classes = read_classes(self.scale, y, labels)
         entry = self._task(classes)

@@ -70,7 +70,7 @@ def _lines(found: Selection) -> Iterator[str]:
     if found.held_out is not None:
         yield f"  on held-out items: {_numbers(found, found.held_out)}"
         chosen = dict.fromkeys(shown_candidate(one) for one in found.held_out.chosen)
-        yield f"  the two halves of the items choose: {'; '.join(chosen)}"
+        yield f"  chosen on each half of the items: {'; '.join(chosen)}"
     elif found.limits and found.chosen is not None:
         yield "  half of the items is too few to show the limit: no held-out estimate"
     if n > 1:

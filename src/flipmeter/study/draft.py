@@ -254,10 +254,10 @@ def _one_of(table: Table, what: str, found: Sequence[str], ask: Ask | None) -> s
     if ask is None:
         or_none = ", or --unlabelled" if what == "label" else ""
         raise Problem(
-            f"cannot tell which column of {table.file} holds the {what}; pass --{what} COLUMN"
+            f"cannot tell which column of {table.file} contains the {what}; pass --{what} COLUMN"
             f"{or_none}; {'candidates' if found else 'columns'}: {shown}"
         )
-    answer = ask(f"Which column holds the {what}? {shown}", (found or table.columns)[0])
+    answer = ask(f"Which column contains the {what}? {shown}", (found or table.columns)[0])
     if answer not in table.columns:
         raise Problem(f"no column '{answer}'{suggestion(answer, list(table.columns))}")
     return answer

@@ -153,7 +153,7 @@ class PanelEntry(Strict):
     def _named_once(cls, names: list[str]) -> list[str]:
         for name in names:
             if names.count(name) > 1:
-                raise Problem(f"a panel has '{name}' twice; a vote counts once")
+                raise Problem(f"a panel lists '{name}' twice; list each member once")
         return names
 
 

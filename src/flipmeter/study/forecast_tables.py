@@ -145,7 +145,7 @@ def _cache_words(forecast: Forecast) -> str:
     if caching is None:
         return ""
     if not n_cached:
-        return f"nothing; the vendor keeps shared prefixes of {caching.least:,} tokens or more"
+        return f"nothing; the vendor caches only prefixes of {caching.least:,} tokens or more"
     share = f"{100 * n_cached / forecast.prompt_tokens:.0f} % of the prompt tokens expected from it"
     saved = forecast.usd_saved_by_cache
     if saved is None:

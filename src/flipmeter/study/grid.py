@@ -196,8 +196,8 @@ def _refuse_juries(study: Study, datasets: Sequence[Dataset]) -> None:
 def _refuse_without_demos(name: str, level: Level) -> None:
     if open_pipeline(level.pipeline).traits.needs_demos and not level.style.shots:
         raise Problem(
-            f"the pipeline '{level.pipeline}' compares with demonstrations and "
-            f"{f'level {name}' if name else 'the study'} has 0 shots; show at least one"
+            f"the pipeline '{level.pipeline}' compares with demonstrations, but "
+            f"{f'level {name}' if name else 'the study'} has 0 shots; use at least 1"
         )
 
 
@@ -220,8 +220,8 @@ def _refuse_unlisted(level: Level, dataset: Dataset) -> None:
 def _refuse_in_blocks(study: Study, level: Level) -> None:
     if study.block and open_pipeline(level.pipeline).traits.calibration == "batch":
         raise Problem(
-            f"the pipeline '{level.pipeline}' learns from all items at once, and a run with a "
-            "`budget` or `until` asks them block by block; leave these out, or the pipeline"
+            f"the pipeline '{level.pipeline}' needs all items at once, but a run with a "
+            "`budget` or `until` goes block by block; remove these settings, or the pipeline"
         )
 
 
@@ -244,7 +244,7 @@ def _refuse_places(level: Level, dataset: Dataset) -> None:
     traits, places = open_pipeline(level.pipeline).traits, dataset.task.places
     if traits.moves and (places is None or places.kind != traits.moves):
         raise Problem(
-            f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, and "
+            f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, but "
             f"{dataset.name} declares none (exchange: [a, b]); use pointwise there (only_on)"
         )
     if places and traits.paradigm not in (*POINTWISE, "labelwise"):
@@ -502,7 +502,7 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
     if scale.span is not None:
         if dataset.task.places:
             raise Problem(
-                f"{dataset.name}: a simulated rater gives no numbers for a pair of answers; take "
+                f"{dataset.name}: a simulated rater gives no numbers for a pair of answers; use "
                 "classes (scale: [b, tie, a]), or a callable (python/...)"
             )
         return World(latent_scores(items, scale.span), (), poles, span=scale.span)

@@ -120,7 +120,7 @@ def _locked(target: Path) -> Iterator[None]:
     except OSError as error:
         raise Problem(
             f"cannot write to the cache folder {target.parent} ({error.strerror}); "
-            f"set {CACHE_VARIABLE} to a folder that you may write to"
+            f"set {CACHE_VARIABLE} to a writable folder"
         ) from error
     with file:
         _lock(file)

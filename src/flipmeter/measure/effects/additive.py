@@ -65,7 +65,7 @@ def forecasts(
     if all(joint.missing for joint in found):
         lacking = list(dict.fromkeys(level for joint in found for level in joint.missing))
         raise Problem(
-            f"no config can be forecast: {', '.join(lacking)} was not asked alone; "
+            f"no config can be forecast: {', '.join(lacking)} was not varied alone; "
             "add it to the study's `vary:`"
         )
     maker = _ForecastRows(sides, measurer)

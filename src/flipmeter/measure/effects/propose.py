@@ -16,9 +16,7 @@ from flipmeter.measure.panel.checked import Floats
 from flipmeter.measure.statistics.means import SAME
 
 MOST = 3
-ADDS_UP = (
-    "factors are taken to add up: interactions are ignored; ask the cell before you rely on it"
-)
+ADDS_UP = "effects are assumed to add up, without interactions; run the cell before you rely on it"
 
 
 @dataclass(frozen=True)

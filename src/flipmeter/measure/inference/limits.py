@@ -109,23 +109,23 @@ _RANK, _GOLD, _M = pl.col("rank"), pl.col("gold"), pl.col("n_classes")
 _FARTHEST = pl.max_horizontal(_GOLD - 1, _M - _GOLD)
 
 gate_limits: Registry[GateLimit] = Registry("gate limit")
-gate_limits.add("flips", GateLimit("the share of items that flip, by contrast"))
-gate_limits.add("excess", GateLimit("the flips beyond the noise of the rater, by contrast"))
-gate_limits.add("noise", GateLimit("the share of repeats that differ, by contrast"))
+gate_limits.add("flips", GateLimit("the maximum share of items that flip, by contrast"))
+gate_limits.add("excess", GateLimit("the maximum share of flips beyond noise, by contrast"))
+gate_limits.add("noise", GateLimit("the maximum share of repeats that differ, by contrast"))
 gate_limits.add(
-    "accuracy", GateLimit("the least accuracy of a view", (_RANK == NO_CLASS) | IS_OTHER)
+    "accuracy", GateLimit("the minimum accuracy of a view", (_RANK == NO_CLASS) | IS_OTHER)
 )
 gate_limits.add(
     "mae",
     GateLimit(
-        "the largest mean distance from gold, in ranks or in units of decimal scores",
+        "the maximum mean distance from gold, in ranks or in units of decimal scores",
         pl.when(_RANK == NO_CLASS).then(_FARTHEST).otherwise((_GOLD - _RANK).abs()) * STEP,
         reach=lambda n_classes: n_classes - 1.0,
     ),
 )
 gate_limits.add(
     "faults",
-    GateLimit("the largest share of unreadable answers", _RANK == NO_CLASS, needs_gold=False),
+    GateLimit("the maximum share of unreadable answers", _RANK == NO_CLASS, needs_gold=False),
 )
 
 

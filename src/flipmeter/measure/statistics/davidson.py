@@ -197,5 +197,5 @@ def _culprit(direction: Floats | None, games: Games) -> str:
         return "no finite strengths"
     strengths = direction[: games.n_systems]
     if np.ptp(strengths) < 1e-6:
-        return "the place decides every game"
+        return "position decides every comparison"
     return "some systems never lose to the others, so no strength is large enough"

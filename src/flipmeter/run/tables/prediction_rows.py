@@ -160,7 +160,7 @@ class PredictionRows:
         low, high = min(numbers), max(numbers)
         if not 1 <= high - low < MOST_GUESSED:
             raise Problem(
-                f"{self.table.file}: the labels go from {low} to {high}, and the scale cannot "
+                f"{self.table.file}: the labels go from {low} to {high}, so the scale cannot "
                 f"be inferred; pass all classes, lowest first: --scale 1,2,3"
             )
         self.notes.append(
@@ -349,7 +349,7 @@ class PredictionRows:
         slot = self._number(record, "slot", default)
         if slot > n_classes:
             raise self._wrong(
-                record, f"slot is {slot}, and the list has {n_classes}; 0 means no slot"
+                record, f"slot is {slot}, but the list has {n_classes} labels; 0 means no slot"
             )
         return slot
 

@@ -64,7 +64,7 @@ class Wording:
         """The tokens of a text; a chat template writes its special tokens itself."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=not is_chat)["input_ids"]
         if not ids:
-            raise Problem(f"the prompt is empty for {self._name}; it has no token")
+            raise Problem(f"the prompt is empty: {self._name} reads no token from it")
         return ids
 
     def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:

@@ -45,7 +45,7 @@ class HfOptions:
             if name not in kinds:
                 raise Problem(f"no option named '{name}'{suggestion(name, [*kinds])}")
             if value is not None and type(value).__name__ not in kinds[name]:
-                raise Problem(f"option {name} is {value!r}; it is {kinds[name]}")
+                raise Problem(f"option {name} is {value!r}; it must be {kinds[name]}")
         options = cls(**{name: value for name, value in said.items() if value is not None})
         if options.batch_size < 1:
             raise Problem(f"option batch_size is {options.batch_size}; it must be 1 or more")

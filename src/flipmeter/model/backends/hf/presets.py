@@ -27,7 +27,7 @@ class HubModel:
     thinking: bool | None = None
     max_tokens: int | None = None
     revision: str | None = None
-    doubt: str = "revision not looked up"
+    doubt: str = "revision not pinned"
 
     @property
     def note(self) -> str:
@@ -60,7 +60,7 @@ hf_models.add(
         "mistralai/Ministral-3-8B-Instruct-2512-BF16",
         "mistral3",
         "instruct, as bfloat16 (the id without -BF16 is quantised to 8 bits)",
-        doubt="revision not looked up; which of the two the paper used is not known",
+        doubt="revision not pinned; unclear which of the two the paper used",
     ),
 )
 hf_models.add(
@@ -70,7 +70,7 @@ hf_models.add(
         "gemma4_unified",
         "thinking off",
         thinking=False,
-        doubt="revision and architecture not looked up",
+        doubt="revision not pinned, architecture not checked",
     ),
 )
 hf_models.add(
@@ -79,6 +79,6 @@ hf_models.add(
         "ibm-granite/granite-4.1-8b",
         "granite",
         "instruct",
-        doubt="revision not looked up; the paper says Granite-4-8B, the hub has 4.1 in that size",
+        doubt="revision not pinned; the paper says Granite-4-8B, the hub has 4.1 in that size",
     ),
 )
