@@ -3,18 +3,20 @@
     python benchmarks/mutants.py [--n 300] [--seed 0] [--results mutants.jsonl] [--minutes 60]
                                  [--budget 30] [--again]
 
-A mutant is the package with one operator, number or name changed. First the tests run once on a
-copy that records which test reaches which of the sampled statements. Each mutant is then tested in
-a forked process by the tests that reach it: those of its stage first, the quickest file first,
-until one fails or `--budget` seconds of tests have passed. Results are appended to a file: started
-again, the command continues where it stopped. Survivors are printed with their lines.
+A mutant is the package with one operator, number or name changed. All sampled changes are put
+into one copy of the package, each behind a switch that is off. pytest collects the tests of the
+four stages once; then they run once, which records the tests that reach each switch; then, for
+every mutant, a forked process turns its switch on and runs the tests that reach it: those of its
+stage first, the quickest file first, until one fails or `--budget` seconds of tests have passed.
+A change that takes effect while modules are imported gets a process that imports them itself.
+Results are appended to a file: started again, the command continues where it stopped. Survivors
+are printed with their lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import builtins
 import copy
 import hashlib
 import itertools
@@ -26,14 +28,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("measure", "decide", "parse", "prompt")
-PATIENCE = 300.0
+PATIENCE = 120.0
 """Seconds after which a mutant counts as noticed: it hangs, or is far slower."""
 NOTICED = ("killed", "timeout")
 
@@ -118,6 +121,7 @@ def sites(tree: ast.Module) -> list[ast.AST]:
             notes += [node] if node.value.id in ("Literal", "Annotated", "Callable") else []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             notes += [node] if node.func.id in ("dataclass", "cast", "lru_cache") else []
+        notes += [node] if isinstance(node, ast.pattern) else []
         for note in notes:
             skipped |= {id(one) for one in ast.walk(note)} if note is not None else set()
     return [node for node in ast.walk(tree) if id(node) not in skipped and _changes(node)]
@@ -207,66 +211,234 @@ def _mutant(key: str, module: str, place: int, package: Path) -> Mutant:
     return Mutant(key, module, place, line, before, after)
 
 
-def run(mutant: Mutant, scratch: Path, tests: Sequence[str]) -> str:
-    """Test a mutant in a process of its own: "killed", "survived", "unreached" or "timeout"."""
-    if not tests:
-        return "unreached"
-    path = scratch / "src" / "flipmeter" / mutant.module
-    source = path.read_text(encoding="utf-8")
-    path.write_text(mutated(source, mutant.place)[0], encoding="utf-8")
-    for stale in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-        stale.unlink()
-    try:
-        return _tested(scratch, tests)
-    finally:
-        path.write_text(source, encoding="utf-8")
+SWITCH = """
+import os
+
+ACTIVE = os.environ.get("FLIPMETER_MUTANT")
+REACHED = set()
 
 
-def _tested(scratch: Path, tests: Sequence[str], reached: Path | None = None) -> str:
+def on(key):
+    REACHED.add(key)
+    return key == ACTIVE
+"""
+"""A module of the copy: processes that a test starts have the same mutant."""
+
+
+class Switched(ast.NodeTransformer):
+    """Put the change of each sampled place behind its switch."""
+
+    def __init__(self, keys: dict[int, str]) -> None:
+        self.keys = keys
+
+    def visit(self, node: ast.AST) -> Any:
+        key = self.keys.get(id(node))
+        node = self.generic_visit(node)
+        if key is None:
+            return node
+        other = copy.deepcopy(node)
+        change(other)
+        test = ast.parse(f"_on('{key}')", mode="eval").body
+        return ast.IfExp(test, other, node)  # type: ignore[arg-type]
+
+
+def switched(source: str, keys: dict[int, str]) -> str:
+    """A module with switches at places."""
+    tree = ast.parse(source)
+    nodes = sites(tree)
+    tree = Switched({id(nodes[place]): key for place, key in keys.items()}).visit(tree)
+    first = [isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body]
+    at = first.index(True) + 1 if any(first) else 0
+    tree.body.insert(at, ast.parse("from flipmeter._mutant import on as _on").body[0])
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def switch_all(mutants: Sequence[Mutant], scratch: Path) -> None:
+    """Put all mutants into the copy of the package, each off."""
+    package = scratch / "src" / "flipmeter"
+    (package / "_mutant.py").write_text(SWITCH, encoding="utf-8")
+    for module in {mutant.module for mutant in mutants}:
+        keys = {one.place: one.key for one in mutants if one.module == module}
+        path = package / module
+        text = switched(path.read_text(encoding="utf-8"), keys)
+        path.write_text(text, encoding="utf-8")
+
+
+def forked(work: Callable[[], int], patience: float, *, aloud: bool = False) -> int | None:
+    """The exit code of a function in a process of its own, or none if it takes too long."""
     child = os.fork()
     if not child:
-        _test(scratch, tests, reached)
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            for stream in () if aloud else (1, 2):
+                os.dup2(nowhere, stream)
+            code = work()
+        finally:
+            os._exit(code)
     start = time.monotonic()
-    while time.monotonic() - start < (1800 if reached else PATIENCE):
+    while time.monotonic() - start < patience:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            code = os.waitstatus_to_exitcode(status)
-            return "survived" if code == 0 else "killed"
-        time.sleep(0.05)
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return "timeout"
+    return None
 
 
-def _test(scratch: Path, tests: Sequence[str], reached: Path | None) -> None:
-    """Run the tests on the scratch copy and end the process with pytest's exit code."""
-    os.setpgid(0, 0)
+OUTCOMES = {0: "survived", None: "timeout"}
+OPTIONS = (
+    *("-q", "-p", "no:cacheprovider", "-p", "no:flipmeter", "-m", "not real"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # libraries are loaded
+)
+
+
+def pytest_on(scratch: Path, tests: Sequence[str], *plugins: object, stop: bool = False) -> int:
+    """Run pytest on the copy, in this process."""
+    import pytest
+
     sys.dont_write_bytecode = True
     os.chdir(scratch)
     sys.path[:0] = [str(scratch / "src"), str(scratch / "tests")]
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    code = 1
-    try:
-        import pytest
+    words = [*OPTIONS, f"--basetemp={scratch / 'temp'}", *(["-x"] if stop else [])]
+    return int(pytest.main([*words, *tests], plugins=[*plugins]))
 
-        options = [
-            "-q",
-            *([] if reached else ["-x"]),
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:flipmeter",
-            "-m",
-            "not real",
+
+class Loop:
+    """A pytest plug-in: record which test reaches what, then test each mutant in a fork."""
+
+    def __init__(self, waiting: Waiting, reached: Path) -> None:
+        self.waiting, self.into = waiting, reached
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.failed = False
+        self.is_recording = True
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        from flipmeter import _mutant
+
+        threads = [*Path("/proc/self/task").glob("*")]
+        if len(threads) > 1:
+            print(f"{len(threads)} threads before the first test: forks may hang", file=sys.stderr)
+        self.switch = _mutant
+        early = set(_mutant.REACHED)
+        items = {item.nodeid: item for item in session.items}
+        for file in dict.fromkeys(test.partition("::")[0] for test in items):
+            own = [item for test, item in items.items() if test.partition("::")[0] == file]
+            into = self.into / f"{Path(file).stem}-{self.waiting.digest(file)}.json"
+            if not into.is_file() and not self.waiting.is_over():
+                forked(lambda own=own, into=into: self._record(own, into), 1800)  # type: ignore[misc]
+            if into.is_file():
+                self.rows |= json.loads(into.read_text(encoding="utf-8"))
+            elif self.waiting.is_over():
+                return True
+        self.is_recording = False
+        for mutant in self.waiting.mutants():
+            if mutant.key in early or not self.waiting.is_warm(mutant):
+                continue
+            tests = [items[test] for test in chosen(mutant, self.rows, self.waiting.budget)]
+            with self.waiting.outcome(mutant, len(tests)) as row:
+                if tests:
+                    code = forked(lambda m=mutant, t=tests: self._test(m, t), PATIENCE)  # type: ignore[misc]
+                    row["outcome"] = OUTCOMES.get(code, "killed")
+        self.waiting.early |= early
+        return True
+
+    def _record(self, items: Sequence[Any], into: Path) -> int:
+        self.rows, self.shared, self.bad = {}, set(), set()  # type: ignore[var-annotated]
+        self.switch.REACHED.clear()
+        self._run(items)
+        for row in self.rows.values():
+            row["places"] = sorted({*row["places"], *self.shared})
+        rows = {test: row for test, row in self.rows.items() if test not in self.bad}
+        into.write_text(json.dumps(rows), encoding="utf-8")
+        return 0
+
+    def _test(self, mutant: Mutant, items: Sequence[Any]) -> int:
+        os.environ["FLIPMETER_MUTANT"] = self.switch.ACTIVE = mutant.key
+        self._run(items)
+        return 0
+
+    def _run(self, items: Sequence[Any]) -> None:
+        for item, after in itertools.zip_longest(items, items[1:]):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if not self.is_recording:
+            if report.failed:
+                os._exit(1)
+            return
+        row = self.rows.setdefault(report.nodeid, {"seconds": 0.0, "places": []})
+        row["seconds"] += report.duration
+        self.bad |= {report.nodeid} if report.failed else set()
+        hits = self.switch.REACHED
+        if report.when == "setup":  # reached by fixtures, which later tests may share
+            self.shared |= hits
+        row["places"] += [one for one in hits if one not in row["places"]]
+        hits.clear()
+
+
+@dataclass
+class Waiting:
+    """The mutants that are not tested yet, and where results go."""
+
+    drawn: Sequence[Mutant]
+    known: dict[str, dict[str, Any]]
+    results: Path
+    budget: float
+    end: float
+    early: set[str] = field(default_factory=set)
+
+    def is_over(self) -> bool:
+        return time.monotonic() > self.end
+
+    def mutants(self) -> Iterator[Mutant]:
+        for one in self.drawn:
+            if one.key + one.after not in self.known and not self.is_over():
+                yield one
+
+    def is_warm(self, mutant: Mutant) -> bool:
+        """Whether a change takes effect in calls, and not when its module is imported."""
+        source = (ROOT / "src/flipmeter" / mutant.module).read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        node = sites(tree)[mutant.place]
+        bodies = [
+            one
+            for function in ast.walk(tree)
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for one in function.body
         ]
-        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # libraries are loaded
-        recorder = Recorder(reached) if reached else None
-        code = int(pytest.main([*options, *tests], plugins=[recorder] if recorder else []))
-    finally:
-        os._exit(code)
+        return any(node is one for body in bodies for one in ast.walk(body))
+
+    def digest(self, test: str) -> str:
+        """Changes with a test file and with the sample."""
+        keys = "".join(one.key for one in self.drawn).encode()
+        return hashlib.sha256(keys + (ROOT / test).read_bytes()).hexdigest()[:16]
+
+    @contextmanager
+    def outcome(self, mutant: Mutant, n_tests: int) -> Iterator[dict[str, Any]]:
+        """Write down how a test of a mutant ends."""
+        start = time.monotonic()
+        row = asdict(mutant) | {"outcome": "unreached", "n_tests": n_tests}
+        yield row
+        row["seconds"] = round(time.monotonic() - start, 1)
+        self.known[mutant.key + mutant.after] = row
+        with self.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def test_cold(waiting: Waiting, rows: dict[str, Any], scratch: Path) -> None:
+    """Test the mutants that take effect on import, by their stage's tests, in fresh processes."""
+    for mutant in waiting.mutants():
+        own = tests_of(mutant.module)
+        quick = {test: row for test, row in rows.items() if test.partition("::")[0] in own}
+        tests = by_file(quick, own, waiting.budget)
+        os.environ["FLIPMETER_MUTANT"] = mutant.key
+        with waiting.outcome(mutant, len(tests)) as row:
+            code = forked(lambda t=tests: pytest_on(scratch, t, stop=True), PATIENCE)  # type: ignore[misc]
+            row["outcome"] = OUTCOMES.get(code, "killed")
 
 
 def preload() -> None:
@@ -293,114 +465,23 @@ def copied(into: Path) -> Path:
     return into
 
 
-def done(results: Path) -> dict[str, dict[str, Any]]:
-    """Results of earlier calls, by mutant and its change; the last one counts."""
+def done(results: Path, after: int = 0) -> dict[str, dict[str, Any]]:
+    """Results in a file, from a line on, by mutant and its change; the last one counts."""
     lines = results.read_text(encoding="utf-8").splitlines() if results.is_file() else []
-    rows = [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in lines[after:]]
     return {row["key"] + row["after"]: row for row in rows}
 
 
-class Recorder:
-    """A pytest plug-in that writes, by passed test, its seconds and the mutants that it reaches."""
-
-    def __init__(self, into: Path) -> None:
-        self.into, self.rows = into, {}  # type: Path, dict[str, dict[str, Any]]
-        self.shared: set[str] = set()  # reached by fixtures, which later tests may share
-        self.hits: set[str] = set()
-        self.failed: set[str] = set()
-        builtins._reached = self.hits  # type: ignore[attr-defined]
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        row = self.rows.setdefault(report.nodeid, {"seconds": 0.0, "places": []})
-        row["seconds"] += report.duration
-        self.failed |= {report.nodeid} if report.failed else set()
-        if report.when == "setup":
-            self.shared |= self.hits
-        row["places"] += [one for one in self.hits if one not in row["places"]]
-        self.hits.clear()
-
-    def pytest_sessionfinish(self) -> None:
-        for row in self.rows.values():
-            row["places"] = sorted({*row["places"], *self.shared})
-        rows = {test: row for test, row in self.rows.items() if test not in self.failed}
-        self.into.write_text(json.dumps(rows), encoding="utf-8")
-
-
-REACHED = "__import__('builtins').__dict__.setdefault('_reached', set()).add('{}')"
-"""Works in processes that a test starts, too; what those reach is not recorded."""
-
-
-def watched(source: str, places: dict[int, str]) -> str:
-    """A module that adds a mutant's key to `_reached` before each sampled statement."""
-    tree = ast.parse(source)
-    nodes = sites(tree)
-    keys = {id(nodes[place]): key for place, key in places.items()}
-    _watch(tree, keys, inside=False)
-    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-
-
-def _watch(node: ast.AST, keys: dict[int, str], *, inside: bool) -> None:
-    inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-        block = getattr(node, field, None)
-        if not isinstance(block, list):
-            continue
-        for one in list(block):
-            _watch(one, keys, inside=inside)
-            if inside and isinstance(one, ast.stmt):
-                own = {keys[id(part)] for part in _own(one) if id(part) in keys}
-                added = [ast.parse(REACHED.format(key)).body[0] for key in sorted(own)]
-                block[block.index(one) : block.index(one)] = added
-
-
-def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement without the statements inside it."""
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.stmt)]
-
-
-def in_function(source: str, place: int) -> bool:
-    """Whether a place is evaluated by a call, and not when the module is imported."""
-    return REACHED.format("") in watched(source, {place: ""})
-
-
-def reaching(mutants: Sequence[Mutant], scratch: Path, folder: Path, end: float) -> dict[str, Any]:
-    """Every test with its seconds and the mutants that it reaches; unchanged files are kept."""
-    folder.mkdir(exist_ok=True)
-    package = scratch / "src" / "flipmeter"
-    rows: dict[str, Any] = {}
-    keys = "".join(mutant.key for mutant in mutants).encode()
-    sources = {m.module: (package / m.module).read_text(encoding="utf-8") for m in mutants}
-    for module, source in sources.items():
-        places = {m.place: m.key for m in mutants if m.module == module}
-        (package / module).write_text(watched(source, places), encoding="utf-8")
-        for stale in (package / module).parent.glob(f"__pycache__/{Path(module).stem}.*.pyc"):
-            stale.unlink()
-    for test in sorted({test for module in sources for test in tests_of(module)}):
-        digest = hashlib.sha256(keys + (scratch / test).read_bytes())
-        into = folder / f"{Path(test).stem}-{digest.hexdigest()[:16]}.json"
-        if time.monotonic() > end:
-            sys.exit("not all test files are recorded yet: run the command again")
-        if not into.is_file():
-            _tested(scratch, [test], into)
-        rows |= json.loads(into.read_text(encoding="utf-8"))
-    for module, source in sources.items():
-        (package / module).write_text(source, encoding="utf-8")
-    return rows
-
-
-def chosen(mutant: Mutant, rows: dict[str, Any], source: str, budget: float) -> list[str]:
+def chosen(mutant: Mutant, rows: dict[str, Any], budget: float) -> list[str]:
     """The tests that reach a mutant: its stage's first, by file, quick files and tests first."""
-    own = tests_of(mutant.module)
-    if in_function(source, mutant.place):
-        tests = [test for test, row in rows.items() if mutant.key in row["places"]]
-    else:
-        tests = [test for test in rows if test.partition("::")[0] in own]
+    reaching = {test: row for test, row in rows.items() if mutant.key in row["places"]}
+    return by_file(reaching, tests_of(mutant.module), budget)
+
+
+def by_file(rows: dict[str, Any], own: Sequence[str], budget: float) -> list[str]:
+    """Tests in the order to run them, as many as fit into a number of seconds."""
     files: dict[str, list[str]] = {}
-    for test in sorted(tests, key=lambda test: float(rows[test]["seconds"])):
+    for test in sorted(rows, key=lambda test: float(rows[test]["seconds"])):
         files.setdefault(test.partition("::")[0], []).append(test)
 
     def rank(file: str) -> tuple[bool, float]:
@@ -409,10 +490,6 @@ def chosen(mutant: Mutant, rows: dict[str, Any], source: str, budget: float) -> 
     ordered = [test for file in sorted(files, key=rank) for test in files[file]]
     spent = list(itertools.accumulate(float(rows[test]["seconds"]) for test in ordered))
     return [test for test, sum_ in zip(ordered, spent, strict=True) if sum_ <= budget]
-
-
-def missing(mutants: Sequence[Mutant], known: dict[str, Any]) -> Iterator[Mutant]:
-    yield from (one for one in mutants if one.key + one.after not in known)
 
 
 def main() -> None:
@@ -426,23 +503,26 @@ def main() -> None:
     options = parser.parse_args()
     results, end = options.results.resolve(), time.monotonic() + 60 * options.minutes
     mutants, known = sample(options.n, options.seed), done(results)
+    n_lines = len(results.read_text(encoding="utf-8").splitlines()) if results.is_file() else 0
     if options.again:
         known = {key: row for key, row in known.items() if row["outcome"] in NOTICED}
     preload()
+    reached = results.with_suffix(".reach")
+    reached.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         scratch = copied(Path(folder))
-        rows = reaching(mutants, scratch, results.with_suffix(".reach"), end)
-        for mutant in missing(mutants, known):
-            if time.monotonic() > end:
-                break
-            source = (ROOT / "src/flipmeter" / mutant.module).read_text(encoding="utf-8")
-            tests = chosen(mutant, rows, source, options.budget)
-            start = time.monotonic()
-            row = asdict(mutant) | {"outcome": run(mutant, scratch, tests), "n_tests": len(tests)}
-            row["seconds"] = round(time.monotonic() - start, 1)
-            known[mutant.key + mutant.after] = row
-            with results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+        switch_all(mutants, scratch)
+        waiting = Waiting(mutants, known, results, options.budget, end)
+        tests = sorted({test for one in mutants for test in tests_of(one.module)})
+        loop = Loop(waiting, reached)
+        forked(lambda: pytest_on(scratch, tests, loop), 86400, aloud=True)
+        files = [reached / f"{Path(one).stem}-{waiting.digest(one)}.json" for one in tests]
+        rows: dict[str, Any] = {}
+        for file in files:
+            rows |= json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        waiting.known = known = known | done(results, n_lines)
+        if all(file.is_file() for file in files):
+            test_cold(waiting, rows, scratch)
     show([known[key] for m in mutants if (key := m.key + m.after) in known], mutants)
 
 
