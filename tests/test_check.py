@@ -159,6 +159,13 @@ def test_the_gate_has_the_words_of_the_verdicts() -> None:
     assert claim["note"] == row["reason"]
 
 
+def test_the_table_of_a_gate_tells_a_reason_once() -> None:
+    decisions = group(*ranks(100, 8))
+    claims = hold_limits(decisions, [P1], {("r", "d", ""): [Limit("flips", "P1", 0.1)]})
+    assert "size not settled" in claims["findings"][0]
+    assert claims_markdown(claims, "gate", []).count("size not settled") == 1
+
+
 def test_seeds_of_an_item_count_once_in_every_number() -> None:
     frames = [group(*ranks(60, 6), gold=[2] * 60, seed=seed) for seed in range(5)]
     limits = [Limit("flips", "P1", 0.2), Limit("accuracy", "base", 0.9), Limit("mae", "base", 0.1)]

@@ -84,7 +84,8 @@ def _cells(row: Record) -> list[str]:
     elif row["high"] is not None:
         span = f"at most {_number(row, row['high'])}"
     more = row["n_more"]
-    why = [part for part in (row["note"], *row["notes"]) if part]
+    reason = [row["note"]] if row["note"] else []
+    why = reason + [note for note in row["notes"] if note not in "".join(reason)]
     is_told = row["metric"] in ("flips", "excess")  # its reason says so already
     if more and not is_told:
         why.append(f"about {more:,} more item{'s' * (more > 1)} would settle it")

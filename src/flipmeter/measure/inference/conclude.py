@@ -414,7 +414,7 @@ def find(blocks: Blocks, case: Case, word: Word, claimed: bool) -> Iterator[Find
     if word == "stable" and case.is_real:
         yield Finding("a small effect is real", _small(case))
     if word == "inconclusive" and sizes.rate.n and case.is_real:
-        yield Finding("size not settled", "an effect is real, its size is not settled")
+        yield Finding("size not settled", "a real effect, size not settled")
     if word == "unreadable" and sizes.rate.n and case.is_real and case.size > limits.margin:
         yield Finding("flips where readable", _flips(case))
     if readability_p(blocks) < limits.alpha:
