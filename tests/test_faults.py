@@ -448,7 +448,7 @@ def telling(body: Any) -> Behaviour:
 def test_no_file_of_a_run_and_nothing_printed_holds_the_key(tmp_path: Path) -> None:
     with serving(telling) as server:
         code, said = run_command(study_at(server.url), tmp_path, "--trust-host", "127.0.0.1")
-    export = ["cache", "export", "runs/study", "all.jsonl"]
+    export = ["cache", "export", "runs/study", "--out", "all.jsonl"]
     for verb in (["measure", "runs/study", "--json"], export):
         script = [sys.executable, "-c", COMMAND, *verb]
         done = subprocess.run(script, cwd=tmp_path, capture_output=True, check=True)

@@ -272,8 +272,8 @@ def test_explain_goes_from_nothing_to_everything_to_a_reason(cli: Cli) -> None:
 def test_a_run_is_exported_without_the_other_replies_of_its_store(cli: Cli) -> None:
     cli("run", *SMALL)
     cli("run", *SMALL, "--set", "decoding.max_tokens=5", "-o", "runs/other")
-    assert cli("cache", "export", "runs/demo", "run.parquet")[0] == 0
-    assert cli("cache", "export", ".flipmeter/replies.sqlite", "all.parquet")[0] == 0
+    assert cli("cache", "export", "runs/demo", "--out", "run.parquet")[0] == 0
+    assert cli("cache", "export", ".flipmeter/replies.sqlite", "--out", "all.parquet")[0] == 0
     assert pl.read_parquet("run.parquet").height == 18
     assert pl.read_parquet("all.parquet").height == 36
 
@@ -291,8 +291,8 @@ def test_prune_removes_nothing_without_yes(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "absent.sqlite", "all.jsonl"], "no reply store at absent.sqlite"),
-        (["export", ".", "all.jsonl"], "not a run folder"),
+        (["export", "absent.sqlite", "--out", "all.jsonl"], "no reply store at absent.sqlite"),
+        (["export", ".", "--out", "all.jsonl"], "not a run folder"),
         (["prune", "--keep", "."], "not a run folder"),
         (["prune"], "--keep"),
     ],

@@ -211,6 +211,6 @@ def test_a_file_that_is_no_export_is_refused_by_its_line(
 def test_the_command_exports_without_prompts_and_merges_it(cli: Cli, tmp_path: Path) -> None:
     source, lines, into = (str(tmp_path / name) for name in ("a.sqlite", "a.jsonl", "b.sqlite"))
     written(Path(source), {3: "2", 4: "2"})
-    assert cli("cache", "export", source, lines, "--no-prompts")[0] == 0
+    assert cli("cache", "export", source, "--out", lines, "--no-prompts")[0] == 0
     code, out, _ = cli("cache", "merge", lines, "--into", into)
     assert (code, "2 new" in out) == (0, True)

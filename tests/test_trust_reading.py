@@ -92,7 +92,7 @@ READING: dict[str, list[str]] = {
     "compare": ["compare", "run", "run"],
     "check": ["check", "run", "--markdown", "gate.md", "--junit", "gate.xml"],
     "select": ["select", "run", "--out", "card.yaml"],
-    "cache export": ["cache", "export", "run", "out.jsonl", "--store", "replies.sqlite"],
+    "cache export": ["cache", "export", "run", "--out", "out.jsonl", "--store", "replies.sqlite"],
     "cache prune": ["cache", "prune", "--keep", "run", "--store", "replies.sqlite", "--yes"],
     "cache merge": ["cache", "merge", "replies.sqlite", "--into", "merged.sqlite"],
     "cache convert": ["cache", "convert", "--store", "replies.sqlite"],
@@ -159,17 +159,17 @@ OUTPUTS: dict[str, tuple[str, list[str]]] = {
     },
     "cache export": (
         "out.jsonl",
-        ["cache", "export", "run", "out.jsonl", "--store", "replies.sqlite"],
+        ["cache", "export", "run", "--out", "out.jsonl", "--store", "replies.sqlite"],
     ),
     "cache export scratch": (
         "out.jsonl.lines",
-        ["cache", "export", "run", "out.jsonl", "--store", "replies.sqlite"],
+        ["cache", "export", "run", "--out", "out.jsonl", "--store", "replies.sqlite"],
     ),
     "cache export scratch of Parquet": (
         "out.parquet.lines.new",
-        ["cache", "export", "run", "out.parquet", "--store", "replies.sqlite"],
+        ["cache", "export", "run", "--out", "out.parquet", "--store", "replies.sqlite"],
     ),
-    "data export": ("out.csv", ["data", "export", "reviews", "out.csv"]),
+    "data export": ("out.csv", ["data", "export", "reviews", "--out", "out.csv"]),
 }
 
 
@@ -194,7 +194,7 @@ def test_a_store_behind_a_link_is_not_opened(received: Path, cli: Cli) -> None:
     for words in (
         ["cache", "prune", "--keep", "run", "--store", "link.sqlite", "--yes"],
         ["cache", "merge", "replies.sqlite", "--into", "link.sqlite"],
-        ["cache", "export", "link.sqlite", "out.jsonl"],
+        ["cache", "export", "link.sqlite", "--out", "out.jsonl"],
     ):
         code, _, err = cli(*words)
         assert code == 2
@@ -347,7 +347,7 @@ def test_a_folder_or_file_with_glob_characters_is_itself(
     assert Run(f"./{name}").estimates.equals(expected)
     assert cli("report", f"./{name}")[0] == 0
     code, _, err = cli(
-        *("cache", "export", f"./{name}", f"./{name}.parquet", "--store", "replies.sqlite")
+        *("cache", "export", f"./{name}", "--out", f"./{name}.parquet", "--store", "replies.sqlite")
     )
     assert code == 0, err
     assert pl.read_parquet(f"./{name}.parquet", glob=False).height > 0
@@ -421,7 +421,10 @@ def test_a_journal_beside_a_store_deletes_no_file(tmp_path: Path, cli: Cli) -> N
     victim.write_text("mine")
     journal = hot_journal(victim, path.stat().st_size // 4096)
     (tmp_path / "s.sqlite-journal").write_bytes(journal)
-    for command in (["export", str(path), "out.jsonl"], ["merge", str(path), "--into", "a.sqlite"]):
+    for command in (
+        ["export", str(path), "--out", "out.jsonl"],
+        ["merge", str(path), "--into", "a.sqlite"],
+    ):
         code, _, said = cli("cache", *command)
         assert (code, victim.read_text()) == (2, "mine")
         assert "s.sqlite-journal next to it names another file" in said

@@ -63,6 +63,13 @@ def test_an_option_means_the_same_with_every_verb() -> None:
     assert {name: kinds for name, kinds in meanings.items() if len(kinds) > 1} == {}
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_arguments_are_read_and_out_is_written(name: str) -> None:
+    """A verb that writes takes the path as --out: the last argument is never overwritten."""
+    told = {one.name for one in COMMANDS[name].params if one.param_type_name == "argument"}
+    assert not told & {"out", "output", "target", "into"}
+
+
 def test_a_short_option_stands_for_one_long_one() -> None:
     long = defaultdict(set)
     for command in COMMANDS.values():
@@ -165,11 +172,11 @@ CALLS = {
     "import": ["import", "out.json", "--item-var", "id", "--condition-var", "order"],
     "examine": ["examine", "sim/honest"],
     "cache explain": ["cache", "explain", "my study.yaml"],
-    "cache export": ["cache", "export", RUN, "replies.jsonl"],
+    "cache export": ["cache", "export", RUN, "--out", "replies.jsonl"],
     "cache merge": ["cache", "merge", ".flipmeter/replies.sqlite", "--into", "all.sqlite"],
     "cache prune": ["cache", "prune", "--keep", RUN],
     "cache convert": ["cache", "convert"],
-    "data export": ["data", "export", "reviews", "my reviews.csv"],
+    "data export": ["data", "export", "reviews", "--out", "my reviews.csv"],
     "trust": ["trust"],
     "oracle": ["oracle", "--classes", "3"],
     "paper": ["paper", "--errata", "--only", "first-seen-majority"],

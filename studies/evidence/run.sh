@@ -14,4 +14,4 @@ python "$here/../../benchmarks/findings.py" --write \
   --claims phase1=runs/qwen-phase1 phase1:words-raise-p1=runs/qwen-calibration phase2a=runs/qwen-calibration \
     phase2a=runs/qwen-lists \
   --levels runs/qwen-phase1 runs/qwen-calibration runs/qwen-lists --fronts runs/qwen-words
-flipmeter cache export .flipmeter/replies.sqlite "$here/replies.jsonl" --no-prompts
+flipmeter cache export .flipmeter/replies.sqlite --out "$here/replies.jsonl" --no-prompts

@@ -74,7 +74,9 @@ def cache_explain(
 @app.command("export")
 def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
-    out: Annotated[Path, typer.Argument(help="The file to write (.jsonl, .parquet).")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PATH", help="The file: .jsonl or .parquet.")
+    ],
     store: Annotated[
         Path, typer.Option("--store", metavar="FILE", help="The reply store of the run folder.")
     ] = STORE,

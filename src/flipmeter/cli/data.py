@@ -25,7 +25,10 @@ def data() -> None:
 @app.command("export")
 def data_export(
     name: Annotated[str, typer.Argument(help="A dataset of the catalog: flipmeter list datasets.")],
-    out: Annotated[Path, typer.Argument(help="The file to write (.csv, .jsonl, .parquet).")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="PATH", help="The file: .csv, .jsonl or .parquet."),
+    ],
     text: Annotated[
         str, typer.Option(metavar="COLUMN", help="The column with the texts.")
     ] = "text",

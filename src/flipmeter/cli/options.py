@@ -18,13 +18,17 @@ from flipmeter.types import Problem
 
 StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
 RunOrTable = Annotated[
-    Path, typer.Argument(help="A run folder, or a table of predictions (CSV, JSONL, Parquet).")
+    Path,
+    typer.Argument(
+        metavar="RUN", help="A run folder, or a table of predictions (CSV, JSONL, Parquet)."
+    ),
 ]
 RunsOrTable = Annotated[
     list[Path],
     typer.Argument(
+        metavar="RUN...",
         help="A run folder, several to join into one run, or a table of predictions (CSV, JSONL, "
-        "Parquet)."
+        "Parquet).",
     ),
 ]
 ScaleOption = Annotated[
