@@ -110,8 +110,20 @@ def test_a_column_of_json_lines_that_comes_late_is_kept(card: Card, tmp_path: Pa
     source = tmp_path / "t.jsonl"
     lines = [{"body": TEXTS[0]}, {"body": TEXTS[1], "late": "yes"}]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    do(card, Job(source, tmp_path / "out.csv", "body"))
-    assert [row["late"] for row in labelled(tmp_path / "out.csv")] == ["", "yes"]
+    for name, absent in (("out.csv", ""), ("out.jsonl", None)):
+        do(card, Job(source, tmp_path / name, "body"))
+        assert [row["late"] for row in labelled(tmp_path / name)] == [absent, "yes"]
+
+
+@pytest.mark.parametrize("value", [{"a": ["é", None]}, [1, 2.5], True, "True", 7])
+def test_a_column_of_any_type_can_be_read_back(card: Card, tmp_path: Path, value: Any) -> None:
+    source = tmp_path / "t.jsonl"
+    source.write_text(json.dumps({"body": TEXTS[0], "kept": value}) + "\n", encoding="utf-8")
+    for name in ("out.csv", "out.jsonl"):
+        do(card, Job(source, tmp_path / name, "body"))
+    (cell,), (whole,) = labelled(tmp_path / "out.csv"), labelled(tmp_path / "out.jsonl")
+    assert whole["kept"] == value
+    assert cell["kept"] == value if isinstance(value, str) else json.loads(cell["kept"]) == value
 
 
 def test_json_lines_come_out_with_numbers(card: Card, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def _fault(card: Card, job: Job, record: Record) -> str:
 
 
 def _row(card: Card, job: Job, record: Record, fault: str, one: Labelled | None) -> Row:
-    kept = {new: record.values.get(name, "") for name, new in job.kept.items()}
+    kept = {new: record.values.get(name) for name, new in job.kept.items()}
     if one is None:
         return kept | dict.fromkeys(COLUMNS) | {"row": record.row, "rank": 0, "fault": fault}
     rank, fault = one.decision.rank, one.decision.fault or ""
@@ -368,7 +368,8 @@ class LabelFile:
 
     def _csv(self, rows: Sequence[Row]) -> str:
         text = io.StringIO(newline="")
-        csv.DictWriter(text, self.names, lineterminator="\n").writerows(rows)
+        cells = ({name: _cell(value) for name, value in row.items()} for row in rows)
+        csv.DictWriter(text, self.names, lineterminator="\n").writerows(cells)
         return text.getvalue()
 
     def _write(self, text: str) -> None:
@@ -410,3 +411,9 @@ class LabelFile:
                 if line.endswith(b"\n") and n_quotes % 2 == 0:
                     n_rows += 1
                     yield n_rows, end
+
+
+def _cell(value: Any) -> Any:
+    """A value for a cell of CSV: what CSV has no type for is written as in JSON."""
+    is_json = isinstance(value, bool | dict | list)
+    return json.dumps(value, ensure_ascii=False, default=str) if is_json else value
