@@ -15,11 +15,12 @@ from flipmeter.api import Run
 from flipmeter.paper.answer import answer, chosen_claims, needed_for
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.evidence import PHASES, PhaseRuns
-from flipmeter.paper.phases import FILES, PaperRequest, PhaseStudy
+from flipmeter.paper.phases import FILES, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.published import PublishedCell, published
 from flipmeter.paper.rows import LEVELS, PIPELINES
 from flipmeter.paper.sheets import Sheet, SheetCell, SheetRow, all_sheets
 from flipmeter.paper.sheets.sheet_files import WRITERS, sheet_grid
+from flipmeter.study.entries import ModelEntry
 from flipmeter.types import Problem
 
 Row = dict[str, Any]
@@ -35,6 +36,14 @@ def residual(value: float | None, **more: Any) -> Row:
 
 def jobs(**keys: Any) -> list[PhaseStudy]:
     return list(PaperRequest(**keys).jobs())
+
+
+def test_a_model_may_be_an_entry_with_options() -> None:
+    entry = {"model": "sim/honest", "name": "mine", "interface": "chat"}
+    (job,) = jobs(models=[entry], needed=Needed(phases=("phase0a",)))
+    (model,) = job.study.models
+    assert isinstance(model, ModelEntry)
+    assert (job.model, model.interface) == ("mine", "chat")
 
 
 def test_every_model_goes_through_every_phase_before_the_next_is_loaded() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from flipmeter.api import Study, read_study
 from flipmeter.decide import open_pipeline
 from flipmeter.paper.evidence import PHASES, Phase
+from flipmeter.study.entries import ModelEntry
 from flipmeter.study.forecast import Preview
 
 Size = Literal["small", "full"]
@@ -141,7 +142,7 @@ class PaperRequest:
         found: list[Any] = []
         for model in self.models:
             own = read_study(FILES[phase]).models if model == PAPER_MODELS else [model]
-            found += [entry if isinstance(entry, str) else _plain(entry) for entry in own]
+            found += [_plain(entry) for entry in own]
         return found
 
     def _study(self, phase: Phase, entry: Any, *, is_first: bool) -> Study:
@@ -185,9 +186,9 @@ def plan_of(jobs: Iterable[PhaseStudy], **options: Any) -> Preview:
     )
 
 
-def _plain(entry: Any) -> dict[str, Any]:
-    content: dict[str, Any] = entry.model_dump(exclude_defaults=True)
-    return content
+def _plain(entry: str | Mapping[str, Any] | ModelEntry) -> Any:
+    """An entry as a study file has it."""
+    return entry.model_dump(exclude_defaults=True) if isinstance(entry, ModelEntry) else entry
 
 
 def _title(entry: Any) -> str:
