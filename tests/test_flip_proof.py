@@ -65,7 +65,12 @@ def condition_of(pipeline: str, kind: str, n_classes: int = 3) -> Condition:
     ranks = tuple(task.scale.ranks)
     style = Style(label_format="letter" if kind == "options" else "numeric", shots=2)
     rater = make_rater(Model("sim/honest"), style, pipeline, DecodingEntry(), has_scores=True)
-    return Condition(rater, "some", task, 0, View("base", ranks), demos, items)
+    view = View("base", ranks)
+    apart = tuple(
+        Item(f"c{k}", {"text": f"It is apart {k}."}, gold, "calibration")
+        for k, gold in enumerate([1, 1, 2, 3] * (kind == "text"))
+    )
+    return Condition(rater, "some", task, 0, view, demos, items, calibration=apart)
 
 
 Made = tuple[Task, tuple[Item, ...], tuple[Item, ...]]
@@ -138,7 +143,7 @@ Rater = Callable[[Request], Reply]
 
 def rater_of(name: str, condition: Condition, *, scored: bool = True) -> Rater:
     """A simulated rater that knows the items as they were given first, and reads prompts alone."""
-    task, known = condition.task, (*condition.items, *condition.demos)
+    task, known = condition.task, (*condition.items, *condition.demos, *condition.calibration)
     worth = worth_of(known, task) if task.places else None
     table = latents(() if task.places else known, task.scale)
     sim = SimRater(

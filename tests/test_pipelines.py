@@ -31,6 +31,7 @@ N = 5
 OPTIONS = [
     *("orbit(labels:dihedral)", "orbit(labels:williams arithmetic)", "orbit(demos:rotations)"),
     *("orbit(places:reversal)", "orbit(labels:reversal demos:reversal)"),
+    *("orbit(batch)", "orbit(calibrated)"),
     *("cumulative(expected)", "cumulative(demos)", "labelwise(demos)", "windows(1)"),
 ]
 """Names that choose options: the registry has the plain ones."""

@@ -279,3 +279,20 @@ def test_raw_text_goes_on_behind_a_question(pipeline: str, stops: bool) -> None:
     keys = {**SMALL, "models": ["local/smollm2-135m"], "pipeline": pipeline}
     (rater,) = read_study(keys).raters()
     assert (rater.decoding.stop == ("\n",)) == stops
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "decoding", "temperature"),
+    [
+        ("votes(3)", {}, 0.7),
+        ("votes(3)", {"top_k": 1}, 0.7),
+        ("votes(3)", {"temperature": 1.0}, 1.0),
+        ("random_orders(3)", {}, 0.0),
+    ],
+)
+def test_votes_are_drawn_where_a_study_is_greedy(
+    pipeline: str, decoding: dict[str, Any], temperature: float
+) -> None:
+    (rater,) = read_study({**SMALL, "pipeline": pipeline, "decoding": decoding}).raters()
+    assert rater.decoding.temperature == temperature
+    assert not rater.decoding.is_greedy or not temperature

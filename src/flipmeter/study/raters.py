@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flipmeter.decide import open_pipeline
 from flipmeter.model import interface_of, is_callable
 from flipmeter.study.entries import DecodingEntry
@@ -62,13 +64,17 @@ def _decoding(
     """Stop raw text at the end of its line, unless set otherwise or in paper mode.
 
     A raw-text model goes on after its label with one more example. Behind a question it begins
-    with a line break, and a stop there would leave nothing to read.
+    with a line break, and a stop there would leave nothing to read. A pipeline that draws needs a
+    temperature.
     """
-    told = entry.model_dump()
+    told, traits = entry.model_dump(), open_pipeline(pipeline).traits
     if is_reasoned(style) and told["max_tokens"] == DecodingEntry().max_tokens:
         told["max_tokens"] = LONGEST_REASONS
     if told["stop"] is None:
         is_raw = interface_of(model) == "completions" and not is_reasoned(style)
-        is_cued = open_pipeline(pipeline).traits.paradigm not in ENDS_IN_A_QUESTION
+        is_cued = traits.paradigm not in ENDS_IN_A_QUESTION
         told["stop"] = ("\n",) if is_raw and is_cued and mode == "recommended" else ()
-    return Decoding(**{**told, "stop": tuple(told["stop"])})
+    found = Decoding(**{**told, "stop": tuple(told["stop"])})
+    if traits.temperature and found.is_greedy:
+        return replace(found, temperature=traits.temperature, top_k=None)
+    return found

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from flipmeter.decide.debiasers.averaging import average_probabilities, choose
+from flipmeter.decide.debiasers.priors import batch_prior, divide
 from flipmeter.decide.pipelines.choosing import decisions, is_ordered, precedence, table_of
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
@@ -18,25 +21,34 @@ from flipmeter.decide.pipelines.pipeline import (
     pipelines,
     unheard,
 )
+from flipmeter.decide.spaces import Floats
 from flipmeter.decide.symmetries import Turns
 from flipmeter.types import Ask, Decision, Item, Mode, PlaceKind, View
 
 Mean = Literal["geometric", "arithmetic"]
+Learns = Literal["", "batch", "apart"]
+"""The items whose mean is divided out: none, those that are rated, or some set apart."""
 Views = Callable[[View, int, int], tuple[View, ...]]
 """The orders combined for a view, given the numbers of demonstrations and places."""
 
 
 @dataclass(frozen=True)
 class Orbit:
-    """Ask under several views and take the mean of the probabilities by class."""
+    """Ask under several views and take the mean of the probabilities by class.
+
+    One that learns divides it by its mean over a batch of items, which is the same for every view
+    that leads to the same prompts: a preferred class is taken out, and no flip comes in.
+    """
 
     traits: Traits
     views: Views
     mean: Mean = "geometric"
     mode: Mode = "recommended"
+    learns: Learns = ""
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
-        return unheard((ask for item in panel.items for ask in self._asks(item, panel)), heard)
+        items = (*panel.items, *(panel.calibration if self.learns == "apart" else ()))
+        return unheard((ask for item in items for ask in self._asks(item, panel)), heard)
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         """Decide on items that are asked equally often at once: they may differ in places."""
@@ -51,19 +63,35 @@ class Orbit:
         return [found[item.id] for item in panel.items]
 
     def _settled(self, items: Sequence[Item], panel: Asked, heard: Heard) -> list[Decision]:
-        asks = [self._asks(item, panel) for item in items]
-        answers = [[heard[ask] for ask in some] for some in asks]
-        orders = [[meant(heard[ask], ask.view.label_order) for ask in some] for some in asks]
-        flat = table_of((answer for some in answers for answer in some), panel.n_classes)
-        p = flat.reshape(len(items), -1, panel.n_classes)
-        averaged = average_probabilities(p, orders, mean=self.mean)
+        averaged = self._averaged(items, panel, heard)
+        if self.learns:
+            n_places = panel.n_places(items[0])
+            apart = [one for one in panel.calibration if panel.n_places(one) == n_places]
+            batch = items if self.learns == "batch" else apart
+            averaged = corrected(averaged, self._averaged(batch, panel, heard))
         first = precedence(items, panel)
         choice = choose(averaged, mode=self.mode, precedence=first, ordered=is_ordered(panel))
+        answers = [[heard[ask] for ask in self._asks(item, panel)] for item in items]
         return decisions(choice, answers, averaged)
+
+    def _averaged(self, items: Sequence[Item], panel: Asked, heard: Heard) -> Floats:
+        """The mean probabilities, items x classes."""
+        if not items:
+            return np.empty((0, panel.n_classes))
+        asks = [self._asks(item, panel) for item in items]
+        orders = [[meant(heard[ask], ask.view.label_order) for ask in some] for some in asks]
+        flat = table_of((heard[ask] for some in asks for ask in some), panel.n_classes)
+        p = flat.reshape(len(items), -1, panel.n_classes)
+        return average_probabilities(p, orders, mean=self.mean)
 
     def _asks(self, item: Item, panel: Asked) -> list[Ask]:
         views = self.views(panel.view, len(panel.demos), panel.n_places(item))
         return [Ask(item, view) for view in views]
+
+
+def corrected(p: Floats, batch: Floats) -> Floats:
+    """Probabilities by class, divided by their mean over a batch; none where the batch has none."""
+    return divide(p, batch_prior(batch)) if (~np.isnan(batch)).any() else np.full_like(p, np.nan)
 
 
 def orbit(
@@ -90,6 +118,7 @@ def orbit(
 _SETS = ("reversal", "rotations", "dihedral", "williams")
 _AXES = ("labels", "demos", "places")
 _MEANS: tuple[Mean, ...] = ("geometric", "arithmetic")
+_LEARNS: Mapping[str, Learns] = {"": "", "batch": "batch", "calibrated": "apart"}
 
 
 def _chosen(options: Mapping[str, str], mode: Mode) -> Orbit:
@@ -97,16 +126,21 @@ def _chosen(options: Mapping[str, str], mode: Mode) -> Orbit:
     named = {axis: options[axis].partition(":")[2] for axis in _AXES if axis in options}
     turns = Turns(**named) if named else Turns(labels="reversal")
     mean = next(one for one in _MEANS if one == options.get("mean", "geometric"))
+    learns = _LEARNS[options.get("prior", "")]
     about = (
         f"probabilities over a set of orders ({turns}), {mean} mean; one call for each order. "
-        "Options: labels:, demos: or places: with reversal, rotations, dihedral or williams"
+        "Options: labels:, demos: or places: with reversal, rotations, dihedral or williams; batch "
+        "or calibrated (divided by their mean over all items, or over items set apart)"
     )
-    traits = Traits(about, needs_demos=bool(turns.demos), needs_scores=True, turns=turns)
-    return Orbit(traits, turns, mean, mode)
+    traits = Traits(
+        about, needs_demos=bool(turns.demos), needs_scores=True, calibration=learns, turns=turns
+    )
+    return Orbit(traits, turns, mean, mode, learns)
 
 
 _OPTIONS: dict[str, Sequence[str]] = {
     **{axis: tuple(f"{axis}:{name}" for name in _SETS) for axis in _AXES},
     "mean": _MEANS,
+    "prior": ("batch", "calibrated"),
 }
 pipelines.add("orbit", WithOptions(_chosen, _OPTIONS))

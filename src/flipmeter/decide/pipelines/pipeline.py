@@ -70,7 +70,7 @@ class Traits:
     shows them, and one that `needs_order` on classes of which some are higher than others. One that
     `takes_numbers` can decide on decimal scores too.
     `calibration` says on which items it learns a bias: some set apart, some test items, or the
-    whole batch that it decides on.
+    whole batch that it decides on. One with a `temperature` draws at it where a study is greedy.
     """
 
     about: str
@@ -83,6 +83,7 @@ class Traits:
     takes_numbers: bool = False
     moves: PlaceKind | None = None
     calibration: Calibration = ""
+    temperature: float = 0.0
     turns: Turns | None = None
     forgets: Mapping[str, str] = field(default_factory=dict)
     shows: frozenset[str] = frozenset()

@@ -19,6 +19,7 @@ from flipmeter.decide.pipelines.pipeline import Asked, Counted, Heard, Traits, d
 from flipmeter.types import Ask, Decision, Item, View
 
 USUAL_DRAWS, MOST_DRAWS = 5, 99
+TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ def random_orders(n_draws: int) -> Orbit:
     return Orbit(Traits(about, needs_scores=True), views)
 
 
-_VOTES = Traits("the same prompt several times, the class of most draws; 1 call a draw")
+_VOTES = Traits(
+    f"the same prompt several times, the class of most draws; 1 call a draw, at temperature "
+    f"{TEMPERATURE} where the study is greedy",
+    temperature=TEMPERATURE,
+)
 pipelines.add("votes", Counted(lambda n: Votes(_VOTES, n), USUAL_DRAWS, MOST_DRAWS))
 pipelines.add("random_orders", Counted(random_orders, USUAL_DRAWS, MOST_DRAWS))
