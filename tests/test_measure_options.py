@@ -96,7 +96,53 @@ def test_questions_may_differ_in_their_number_of_options() -> None:
     assert value["slot:1"] > 0.7
     assert value["slot_excess:4"] < 0
     assert value["slot_test"] < 0.01
-    assert table.filter(metric="slot_test")["statistic"][0] > 50
+    excess = np.array([value[f"slot_excess:{place}"] for place in (1, 2, 3, 4)])
+    dealt = [value[f"slot:{place}"] for place in (1, 2, 3, 4)] - excess
+    chi_square = 160 * (excess**2 / dealt).sum()
+    assert table.filter(metric="slot_test")["statistic"][0] == pytest.approx(chi_square)
+    alone = pl.DataFrame(rows).filter(item="1")  # one question is measured too
+    assert len(measure_aspects(alone, [contrast], ["slots"])["slots"])
+
+
+def test_an_option_that_never_moves_says_nothing_about_places() -> None:
+    """Two orders exchange options 1 and 2 only: whoever always takes 3 prefers no place."""
+    classes, places = [[3, 3], [1, 1], [2, 2]], [[3, 3], [1, 2], [2, 1]]
+    found = option_bias(classes, places)
+    assert [found[f"slot_excess:{s}"].value for s in (1, 2, 3)] == pytest.approx([0, 0, 0])
+    assert found["slot:3"].value == pytest.approx(1 / 3)
+
+
+def test_recalls_need_the_place_of_the_right_option_in_every_order() -> None:
+    classes, places = [[1, 1], [1, 2], [2, 2]], [[1, 2], [1, 1], [2, 1]]
+    gold, right = [1, 1, 1], [[1, 2], [1, 2], [1, 0]]
+    found = option_bias(classes, places, gold=gold, right=right)
+    assert [found[f"recall:{s}"].value for s in (1, 2)] == [1, 0.5]
+    assert found["recall:1"].n == 2
+
+
+def test_one_more_item_moves_the_sd_of_recalls_by_half_of_its_share() -> None:
+    """The SD of numbers from 0 to 1 is at most 1/2: all that a perfect rater's bound rests on."""
+    right = np.tile([[1, 2]], (20, 1))
+    found = option_bias(np.ones((20, 2)), right, gold=np.ones(20), right=right)["recall_sd"]
+    alone = length_of(np.zeros(2), np.zeros((20, 2)), reach=0.5 / 20)
+    assert (found.value, found.low, found.high) == (0, 0, pytest.approx(alone.high))
+
+
+@pytest.mark.parametrize("factor", [0.1, 7.0])
+def test_a_length_in_other_units_has_its_interval_in_these_units(factor: float) -> None:
+    adds = np.random.default_rng(4).normal(0, 1, (30, 3)) / 30
+    adds -= adds.mean(axis=0)
+    away = np.array([0.3, -0.2, 0.9])
+    one, other = (length_of(c * away, c * adds, reach=c * 0.02) for c in (1, factor))
+    assert (other.value, other.low, other.high) == pytest.approx(
+        (factor * one.value, factor * one.low, factor * one.high)
+    )
+    assert one.low < one.value < one.high
+
+
+def test_a_length_that_nothing_moves_is_known() -> None:
+    found = length_of(np.array([3.0, 4.0]), np.zeros((9, 2)), reach=0.0)
+    assert (found.value, found.low, found.high, found.n) == (5, 5, 5, 9)
 
 
 def test_a_length_of_0_has_an_interval_from_0() -> None:
