@@ -33,6 +33,7 @@ FINAL = Extract(regex=r"Final: *(\d+)")
         ('```json\n{"label": 3.0}\n```', "$.label", 4, None),
         ('Sure: {"a": {"b": ["0", "7"]}} as asked', "$.a.b[1]", 8, None),
         ('[{"x": 1}, {"x": 2}]', "$[-1].x", 3, None),
+        ('a list that was never closed: [{"label": 3} and so on', "$.label", 4, None),
         ('{"final label": 4}', "$['final label']", 5, None),
         ("7", "$", 8, None),
         ('{"labl": 4}', "$.label", 0, "unparsed"),

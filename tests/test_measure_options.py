@@ -106,10 +106,10 @@ def test_questions_may_differ_in_their_number_of_options() -> None:
 
 def test_an_option_that_never_moves_says_nothing_about_places() -> None:
     """Two orders exchange options 1 and 2 only: whoever always takes 3 prefers no place."""
-    classes, places = [[3, 3], [1, 1], [2, 2]], [[3, 3], [1, 2], [2, 1]]
+    classes, places = [[3, 3], [3, 3], [1, 1]], [[3, 3], [3, 3], [1, 2]]
     found = option_bias(classes, places)
     assert [found[f"slot_excess:{s}"].value for s in (1, 2, 3)] == pytest.approx([0, 0, 0])
-    assert found["slot:3"].value == pytest.approx(1 / 3)
+    assert found["slot:3"].value == pytest.approx(2 / 3)
 
 
 def test_recalls_need_the_place_of_the_right_option_in_every_order() -> None:
