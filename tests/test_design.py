@@ -15,8 +15,9 @@ from flipmeter.data.cardinality import merging_of
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.run.results.single_items import flipped_pair, views_of_item
+from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.file import Study, read_study
-from flipmeter.study.grid import conditions, draw_sample, merged_for
+from flipmeter.study.grid import conditions
 from flipmeter.types import Condition, Problem, Scale
 
 SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 50}

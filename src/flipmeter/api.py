@@ -187,7 +187,7 @@ def read_study(
     """
     found = source if isinstance(source, Mapping) else find_study(os.fspath(source))
     read = read_study_file(found, changes, data_dir=None if data_dir is None else Path(data_dir))
-    return Study.model_construct(**dict(read))
+    return Study.model_construct(set(read.model_fields_set), **dict(read))
 
 
 @dataclass(frozen=True, repr=False)

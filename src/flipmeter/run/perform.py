@@ -66,9 +66,11 @@ from flipmeter.run.record.rows import (
 from flipmeter.run.record.spill import Spill, room_for, scratch
 from flipmeter.run.settled import LaidOut, Tested, lay_out, learn_settled, recall_settled
 from flipmeter.run.until import Until, watch_claim
+from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study
-from flipmeter.study.grid import contrasts_in, draw_sample, merged_for, worlds
+from flipmeter.study.fit import fit_note, fitted
+from flipmeter.study.grid import contrasts_in, worlds
 from flipmeter.types import Condition, Dataset, Model, Problem, Rater, Reply, Request
 
 ROW_GROUP = 10000
@@ -174,7 +176,7 @@ def perform(
             facts["claim"] = until.record()
         if origin is not None:
             facts["origin"] = dict(origin)
-        _record(folder, spills, study, grid, found, facts)
+        _record(folder, spills, fitted(study, datasets), grid, found, facts)
     return Run(folder)
 
 
@@ -364,6 +366,7 @@ def describe(
     stopped: str,
 ) -> dict[str, Any]:
     """The provenance of a run, to trust or repeat it, without secrets."""
+    sized = fitted(study, datasets)
     return {
         "flipmeter": _version("flipmeter"),
         "python": sys.version.split()[0],
@@ -376,7 +379,7 @@ def describe(
         "datasets": {
             name: {"spec": spec, **about}
             for dataset, spec in zip(datasets, study.datasets, strict=True)
-            for name, about in _described(study, dataset)
+            for name, about in _described(sized, dataset, fit_note(study, sized, dataset))
         },
         "asked": ledger.counts,
         "stopped": stopped,
@@ -392,12 +395,12 @@ def _listed(known: Known, tested: Tested) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+def _described(study: Study, dataset: Dataset, note: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what was sampled from a dataset, and from it with fewer classes where a level has."""
     styles = {study.style.cardinality: study.style}
     for level in study.levels_on(dataset.name).values():
         styles.setdefault(level.style.cardinality, level.style)
-    said: list[str] = []
+    said: list[str] = [""]
     for place, style in enumerate(styles.values()):
         merged = merged_for(study, dataset, style)
         drawn = draw_sample(study, dataset, style, study.seeds[0])
@@ -410,9 +413,9 @@ def _described(study: Study, dataset: Dataset) -> Iterator[tuple[str, dict[str, 
             "n_available": drawn.n_available,
             **({"weights": list(merged.weights)} if merged.weights else {}),
             "left_out": dict(source.left_out) | dict(drawn.left_out),
-            "notes": [note for note in drawn.notes if note not in said],
+            "notes": [one for one in (note, *drawn.notes) if one not in said],
         }
-        said += drawn.notes
+        said += [note, *drawn.notes]
         yield (merged.name if place else dataset.name), about
 
 

@@ -26,6 +26,7 @@ from flipmeter.run.juries import jury_identity
 from flipmeter.run.rate import DRAWS_APART, Seat, first_round, seat
 from flipmeter.run.settled import Tested, lay_out, recall_settled
 from flipmeter.study.file import Study
+from flipmeter.study.fit import fit_note, fitted
 from flipmeter.study.forecast import Forecast, Preview, Speed, timed
 from flipmeter.study.grid import unmoved_notes, worlds
 from flipmeter.types import Condition, Model
@@ -48,6 +49,7 @@ class FirstRound:
     identities: Mapping[Seat, str]
     plan: Plan
     tested: Tested
+    notes: tuple[str, ...] = ()
 
     @property
     def sharers(self) -> Sharers:
@@ -74,7 +76,10 @@ def plan_first_round(study: Study, store: Store, tested: Tested | None = None) -
     # Once for each seat: to know a weights file is to hash it.
     seats = dict.fromkeys(seat(condition) for condition in grid)
     identities = {(m, dataset): identity_of(m, known.get(dataset)) for m, dataset in seats}
-    return FirstRound(grid, identities, first_round(grid, identities), tested)
+    sized = fitted(study, datasets)
+    fit = ((one.name, fit_note(study, sized, one)) for one in datasets)
+    notes = tuple(f"{name}: {note}" for name, note in fit if note)
+    return FirstRound(grid, identities, first_round(grid, identities), tested, notes)
 
 
 def preview(
@@ -117,7 +122,7 @@ def preview(
     panels = [
         f"panel {one.name}: {jury_identity(one)}; sends no further requests" for one in study.juries
     ]
-    notes = (*panels, *unmoved_notes(study, first.grid))
+    notes = (*first.notes, *panels, *unmoved_notes(study, first.grid))
     n_repeats = sum(request.repeat % DRAWS_APART > 0 for request in first.plan.requests)
     return Preview(len(first.grid), tuple(forecasts), study.name, plans, notes, n_repeats)
 

@@ -34,13 +34,13 @@ from flipmeter.data.number_scales import WITHIN
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
+from flipmeter.study.fit import Sizes, sizes_for
 from flipmeter.study.grid import exchange_hint
 from flipmeter.study.judge_draft import ComparedColumns, guess_compared
 from flipmeter.types import Dataset, Problem, Scale, Task
 
 EMBEDDED = "local/smollm2-135m"
 TEST_SIZE = 100
-SHOTS = (5, 3, 2, 1, 0)
 LONGEST_DEMOS = 12_000
 """Characters of demonstrations that leave the embedded model room for an item."""
 LONGEST_TEXT = 16_000
@@ -347,32 +347,22 @@ def _task_words(text: str, label: str | None, scale: Sequence[object]) -> dict[s
 # --- sizes ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    test_size: int
-    shots: int
-    balance: Balance
-
-
-def _sized(dataset: Dataset) -> _Sizes:
+def _sized(dataset: Dataset) -> Sizes:
     """The largest usual plan that the rows allow and the embedded model can read."""
     if not _is_labelled(dataset):
-        return _Sizes(min(TEST_SIZE, len(dataset.test)), 0, "equal")
+        return Sizes(min(TEST_SIZE, len(dataset.test)), "equal", 0)
     counts = Counter(item.gold for item in dataset.test)
     ranks = dataset.task.scale.ranks
     n_rows = [counts[rank] for rank in ranks] or [len(dataset.test)]  # scores are one class
-    for shots in SHOTS:
+
+    def rows(shots: int, balance: Balance) -> int:
         have = [n - max(shots, min(RESERVED, n * RESERVED_PERCENT // 100)) for n in n_rows]
-        if min(have) < 0 or not sum(have):
-            continue
+        if min(have) < 0 or sum(have) < shots * len(have):
+            return 0
         equal = min(TEST_SIZE // len(have), min(have)) * len(have)
-        proportional = min(TEST_SIZE, sum(have))
-        is_equal = 2 * equal >= proportional
-        plan = (
-            _Sizes(equal, shots, "equal")
-            if is_equal
-            else _Sizes(proportional, shots, "proportional")
-        )
+        return equal if balance == "equal" else sum(have)
+
+    for plan in sizes_for(rows, TEST_SIZE):
         if _n_shown(dataset, plan) <= LONGEST_DEMOS:
             return plan
     raise Problem(f"{dataset.source} has too few rows to measure anything; add some")
@@ -382,7 +372,7 @@ def _is_labelled(dataset: Dataset) -> bool:
     return any(item.gold for item in dataset.test)
 
 
-def _n_shown(dataset: Dataset, plan: _Sizes) -> int:
+def _n_shown(dataset: Dataset, plan: Sizes) -> int:
     """Count the characters of the demonstrations that the study would show."""
     size, balance = plan.test_size, plan.balance
     drawn = sample(dataset, test_size=size, shots=plan.shots, seed=0, balance=balance)
@@ -438,7 +428,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _written(
-    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: _Sizes, n_rows: int
+    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: Sizes, n_rows: int
 ) -> str:
     """The text of a study file, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
@@ -476,7 +466,7 @@ def _sizes(dataset: Dataset) -> str:
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
-def _style(scale: Scale, plan: _Sizes) -> dict[str, Any]:
+def _style(scale: Scale, plan: Sizes) -> dict[str, Any]:
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
     is_bare = scale.span is None and all(map(is_bare_number, scale.names))
     return {"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})

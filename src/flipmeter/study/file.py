@@ -442,7 +442,10 @@ class Study(BaseModel):
 
     def limited(self, n_items: int) -> Self:
         """The study on at most this many test items."""
-        return self.model_copy(update={"test_size": min(self.test_size, n_items)})
+        limited = self.model_copy(update={"test_size": min(self.test_size, n_items)})
+        if "test_size" not in self.model_fields_set:
+            limited.model_fields_set.discard("test_size")  # fewer will do
+        return limited
 
     def load(self) -> list[Dataset]:
         """Load the datasets, with the study's settings for their tasks."""

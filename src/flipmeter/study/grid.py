@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from flipmeter.base.chance import draw, shuffled
-from flipmeter.data import Sample, merge, merge_sample, sample
+from flipmeter.data import Sample
 from flipmeter.data.guess import guess_exchangeable
 from flipmeter.decide import NULL_TEXTS, Asked, open_pipeline
 from flipmeter.model import (
@@ -24,7 +24,9 @@ from flipmeter.model import (
 from flipmeter.probe import expand, probes, shown_in
 from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
+from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.file import Level, Study, has_meaning
+from flipmeter.study.fit import fitted
 from flipmeter.types import (
     Condition,
     Contrast,
@@ -55,6 +57,7 @@ def conditions(
     """
     grid: list[Condition] = []
     datasets = study.load() if datasets is None else datasets
+    study = fitted(study, datasets)
     _refuse_repeats([dataset.name for dataset in datasets], "datasets", "give each a `name`")
     _refuse_repeats(study.seeds, "seeds", "list each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
@@ -336,15 +339,6 @@ def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
             raise Problem(f"only_on: no dataset named '{name}'{suggestion(name, list(known))}")
 
 
-def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
-    """The dataset with the classes of a style."""
-    return merge(dataset, _n_classes(dataset, style), study.groups(style))
-
-
-def _n_classes(dataset: Dataset, style: Style) -> int:
-    return style.cardinality or len(dataset.task.scale)
-
-
 def _drawer(
     study: Study, dataset: Dataset
 ) -> Callable[[int | None, int, int], tuple[Dataset, Sample]]:
@@ -356,31 +350,6 @@ def _drawer(
         return merged_for(study, dataset, style), draw_sample(study, dataset, style, seed)
 
     return draw
-
-
-def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
-    """Draw from the merged classes, or from the full scale to merge what was drawn."""
-    source = dataset if study.is_remapped else merged_for(study, dataset, style)
-    drawn = sample(
-        source,
-        test_size=study.test_size,
-        shots=style.shots,
-        seed=seed,
-        balance=study.balance,
-        n_calibration=_n_calibration(study, dataset),
-        needs_pool=any(level.style.shots for level in study.levels_on(dataset.name).values()),
-    )
-    if not study.is_remapped:
-        return drawn
-    scale = dataset.task.scale
-    return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
-
-
-def _n_calibration(study: Study, dataset: Dataset) -> int:
-    """Number of items of a dataset held out for calibration."""
-    levels = study.levels_on(dataset.name).values()
-    traits = (open_pipeline(level.pipeline).traits for level in levels)
-    return study.calibration_size if any(one.calibration == "apart" for one in traits) else 0
 
 
 def _views(
