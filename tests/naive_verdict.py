@@ -316,7 +316,8 @@ def naive_verdict(table: Table, *, most: int = 20_000) -> Naive:
     shift, shift_upper = shift_of(table, table.alpha)
     reproducible = table.reproducible and not (noise.x and noise.value > 0)
     p = p_value(table, most)
-    floor = mean_upper(excess, table.alpha) if excess and every and not reproducible else None
+    is_whole = every and 2 * len(excess) >= len(rate.x)
+    floor = mean_upper(excess, table.alpha) if excess and is_whole and not reproducible else None
     word = _word(table, rate, failed, excess, (shift, shift_upper), floor, p, reproducible)
     return Naive(
         word,

@@ -472,3 +472,33 @@ def test_a_claim_about_all_flips_tells_noise_once() -> None:
     assert found.word == "flips"
     assert found.has("noisy")
     assert found.why.count("of repeats differ") == 1
+
+
+# --- few repeats --------------------------------------------------------------------------------
+
+
+def repeated_first(pairs: Ints, n: int) -> Ints:
+    """Second replies equal to the first for n items, none for the others."""
+    return np.where(np.arange(len(pairs))[:, None] < n, pairs, -1)
+
+
+def test_a_few_repeats_do_not_hide_what_all_pairs_show() -> None:
+    pairs = flipped(200, 0)
+    found = verdict(pairs, repeats=repeated_first(pairs, 20))
+    assert (found.word, found.bound_on) == ("stable", "rate")
+    assert found.upper == verdict(pairs).upper
+    beyond = verdict(pairs, repeats=repeated_first(pairs, 20), on="excess")
+    assert beyond.word == "stable"
+
+
+def test_half_of_the_items_repeated_bound_the_excess() -> None:
+    pairs = flipped(200, 0)
+    assert verdict(pairs, repeats=repeated_first(pairs, 100)).bound_on == "excess"
+
+
+def test_too_few_repeats_of_many_flips_ask_for_repeats_not_for_items() -> None:
+    pairs = flipped(200, 40)[::-1]
+    found = verdict(pairs, repeats=repeated_first(pairs, 20))
+    assert found.word == "inconclusive"
+    assert found.n_needed is None
+    assert "repeat all of them" in found.reason

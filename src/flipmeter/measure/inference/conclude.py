@@ -77,10 +77,19 @@ class Case:
     by_construction: str = ""
 
     @property
+    def is_thin(self) -> bool:
+        """Whether fewer than half of the clusters were repeated, so that the rate says more.
+
+        No excess is above its rate, so that a bound on the rate of all of them holds for it.
+        """
+        excess = self.sizes.excess
+        return excess is not None and 0 < 2 * excess.n < self.sizes.rate.n
+
+    @property
     def floor(self) -> Bounded | None:
         """Excess that decides with the shift: every view was repeated and repeats can differ."""
         excess = self.sizes.excess
-        if self.limits.on == "rate" or self.reproducible or not self.all_repeated:
+        if self.limits.on == "rate" or self.reproducible or not self.all_repeated or self.is_thin:
             return None
         if self.by_construction:
             return None
@@ -91,7 +100,12 @@ class Case:
         """Whether a claim beyond noise lacks the repeats that would show noise."""
         if self.by_construction or self.reproducible:
             return False
-        return self.limits.on == "excess" and self.floor is None
+        return self.limits.on == "excess" and self.floor is None and not self._is_bounded
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether the rate bounds an excess that was measured on few items."""
+        return self.all_repeated and self.is_thin
 
     @property
     def bound_on(self) -> BoundOn:
@@ -343,6 +357,8 @@ def _bounded(case: Case) -> str:
 def _open(case: Case) -> tuple[str, int | None]:
     limits, needed = case.limits, _needed(case)
     cost = "" if needed is None else f"; about {needed} items would settle it"
+    if _lacks_repeats(case):
+        cost = "; too few items were repeated to tell flips from noise: repeat all of them"
     if case.upper < limits.margin:
         share = percent(case.sizes.unreadable.value)
         why = f"{_bounded(case)}, but {share} of pairs are unreadable"
@@ -358,15 +374,25 @@ def _open(case: Case) -> tuple[str, int | None]:
     return f"{_bounded(case)}, not below {margin}{real}{cost}", needed
 
 
+def _lacks_repeats(case: Case) -> bool:
+    """Whether no number of items would do, but more repeats of these."""
+    is_about_noise = case.limits.on != "rate" and not case.reproducible
+    return is_about_noise and case.is_thin and case.sizes.rate.value >= case.limits.margin
+
+
 def _needed(case: Case) -> int | None:
     """Clusters that would settle an open case if its estimates are true."""
     limits, sizes = case.limits, case.sizes
+    if _lacks_repeats(case):
+        return None
     if case.upper < limits.margin:
         needed = needed_above(sizes.unreadable.value, limits.unreadable, limits.alpha)
     elif case.floor is None:
         needed = _needed_rate(case)
     elif case.size < limits.margin:
         needed = _needed_excess(case)
+        repeated = case.floor.n / case.n_clusters
+        needed = None if needed is None else math.ceil(needed / repeated)
     else:
         needed = needed_real(case.found.p, case.n_clusters, limits.alpha)
     return None if needed is None else max(needed, case.n_clusters + 1)
