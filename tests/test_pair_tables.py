@@ -89,6 +89,12 @@ def test_a_scale_turned_round_turns_nothing_else(write: Write) -> None:
         row = run.verdicts.row(0, named=True)
         assert (row["leans"] == "up") == row["up_is_first"]
         assert pairs(run)["first_share"] > 0.7
+        moved = dict(run.aspects("direction").select("metric", "value").iter_rows())
+        n_first = sum(k % 10 > 0 and k % 3 > 0 for k in range(60))
+        assert moved["to_first"] == pytest.approx(n_first / 60)
+        assert moved["step_to_first"] > 0
+        assert moved["first_minus_second"] == moved["to_first"] - moved["to_second"]
+        assert not {"up", "down", "preference", "shift"} & {*moved}
 
 
 def test_names_that_say_nothing_of_places_need_slots(write: Write) -> None:

@@ -112,6 +112,13 @@ metrics.add("signal_ratio", Metric("across / within", is_share=False))
 # Which way answers move.
 metrics.add("up", Metric("move up", needs_order=True))
 metrics.add("down", Metric("move down", needs_order=True))
+metrics.add("to_first", Metric("towards the answer shown first", needs_order=True))
+metrics.add("to_second", Metric("towards the answer shown second", needs_order=True))
+metrics.add("first_minus_second", Metric("first minus second", needs_order=True))
+metrics.add(
+    "step_to_first",
+    Metric("mean step towards the answer shown first", is_share=False, needs_order=True),
+)
 metrics.add("shift", Metric("mean step, in ranks or units", is_share=False, needs_order=True))
 metrics.add("primacy", Metric("primacy: pulled to the first slots", needs_order=True))
 metrics.add("recency", Metric("recency: pulled to the last slots", needs_order=True))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
+from flipmeter.measure.inference.judge import up_is_first
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, one_group
 from flipmeter.measure.panel.panel import Panel, compared, conditions
@@ -259,12 +260,39 @@ def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
             yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
         # Where two passages are compared, no list is reversed: there is no slot to lean to.
         has_list = panel.has_list
+        to_first = _to_first(panel, contrast, found.items) if contrast.swaps_answers else None
         for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
+            told = own & found.measured if to_first is None else own & np.isnan(to_first)
             for one in moves(first, second, groups, is_turned, panel.n_classes, units).values():
-                yield rows_of(own & found.measured & (one.n > 0), one, contrast.name, "complete")
+                yield rows_of(told & found.measured & (one.n > 0), one, contrast.name, "complete")
+        for is_up, (a, b) in ((1.0, (first, second)), (0.0, (second, first))):
+            if to_first is None or not (own := (to_first == is_up) & found.measured).any():
+                continue
+            for one in _placed(moves(a, b, groups, False, panel.n_classes, units)):
+                yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
         for n_classes in panel.class_sizes:
             own = found.measured & panel.of_size(n_classes)
             yield from _test_rows(first, second, groups, own, contrast.name, n_classes)
+
+
+def _to_first(panel: Panel, contrast: Contrast, items: Booleans) -> Floats:
+    """By group, 1 if up is towards the answer shown first, 0 if down is, NaN if unknown."""
+    found = (
+        up_is_first(panel, contrast, items & (panel.groups.of == group))
+        for group in range(panel.groups.n)
+    )
+    return np.array([np.nan if one is None else float(one) for one in found])
+
+
+def _placed(found: Mapping[str, Estimates]) -> Iterator[Estimates]:
+    """Name moves by the place of the answer that they favour; up is towards the first."""
+    names = {
+        **{"up": "to_first", "down": "to_second"},
+        **{"preference": "first_minus_second", "shift": "step_to_first"},
+    }
+    for name, one in found.items():
+        note = [text.replace("up minus down", "first minus second") for text in one.note]
+        yield replace(one, metric=names[name], note=note)
 
 
 def _test_rows(

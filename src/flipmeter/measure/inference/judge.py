@@ -122,7 +122,7 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         mass = np.concatenate([one[mine] for one in masses if one is not None] or [np.zeros(0)])
         known = mass[~np.isnan(mass)]
         share = float(known.mean()) if known.size else None
-        up = _up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
+        up = up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
         here = replace(here, label_mass=share, up_is_first=up)
         noted = notes if status == "measured" else ""  # otherwise the verdict's own reason
         yield replace(here, status=status, note=noted, row=row)
@@ -165,7 +165,7 @@ def replies_under(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
     return found
 
 
-def _up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | None:
+def up_is_first(panel: Panel, contrast: Contrast, items: Booleans) -> bool | None:
     """Whether the higher classes are for the answer that the second view shows first."""
     given = (contrast.views[0], 0)
     ranks, places = panel.classes(given)[items], panel.places.chosen[given][items]
