@@ -287,8 +287,10 @@ def _to_first(panel: Panel, contrast: Contrast, items: Booleans) -> Floats:
 def _placed(found: Mapping[str, Estimates]) -> Iterator[Estimates]:
     """Name moves by the place of the answer that they favour; up is towards the first."""
     names = {
-        **{"up": "to_first", "down": "to_second"},
-        **{"preference": "first_minus_second", "shift": "step_to_first"},
+        "up": "to_first",
+        "down": "to_second",
+        "preference": "first_minus_second",
+        "shift": "step_to_first",
     }
     for name, one in found.items():
         note = [text.replace("up minus down", "first minus second") for text in one.note]
