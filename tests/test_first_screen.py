@@ -292,12 +292,15 @@ def test_no_more_items_are_suggested_than_the_data_has(tmp_path: Path) -> None:
     assert needed > 40
     told = f"small has 40 items to test, and {needed} instead of 40 would settle it"
     assert f"Add rows to the data: {told} (power 80 %)." in findings(run).next_steps[0].text
+    (reason,) = run.verdicts["reason"]
+    assert reason.endswith(f"about {needed} items would settle it (small has 40)")
 
 
 def test_items_are_counted_where_several_are_one_cluster(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", **small_data(tmp_path, 40, cluster="ticket"))
     (row,) = run.verdicts.filter(word="inconclusive").to_dicts()
     assert row["n_clusters"] == 10
+    assert row["reason"].endswith("would settle it (small has 10)")
     assert f"{4 * row['n_needed']} instead of 40" in findings(run).next_steps[0].text
 
 

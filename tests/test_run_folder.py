@@ -116,6 +116,11 @@ def test_a_data_file_edited_after_the_run_does_not_reach_its_report(tmp_path: Pa
     assert after == before
 
 
+def test_a_folder_may_be_called_like_a_table(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "runs.csv", models=["sim/honest"], test_size=6)
+    assert flipmeter.Run(run.folder).verdicts.equals(run.verdicts)
+
+
 def test_a_card_is_made_from_the_folder_alone(tmp_path: Path) -> None:
     tickets(tmp_path)
     pipelines = {"vary": {"pipeline": ["pointwise+contextual", "pointwise+pride_odd"]}}

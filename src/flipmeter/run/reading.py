@@ -14,7 +14,11 @@ from flipmeter.types import Problem
 
 def open_run(paths: Sequence[Path], scale: TableScale = ()) -> Run:
     """Open a run folder, several as one run, or a table of predictions as one."""
-    tables = [path for path in paths if path.is_file() or path.suffix.lower() in ENDINGS]
+    tables = [
+        path
+        for path in paths
+        if path.is_file() or (path.suffix.lower() in ENDINGS and not path.is_dir())
+    ]
     if tables and len(paths) > 1:
         raise Problem(
             f"{tables[0]} is a table of predictions, but only run folders can be joined; put "

@@ -70,7 +70,7 @@ class ContrastRow:
     """One contrast of one rater, seeds pooled: what the core is given, or why there is nothing.
 
     `up_is_first` says what moving up means where answers are swapped: towards the one shown first,
-    or the second; None where nothing is.
+    or the second; None where nothing is. `n_available` items of the dataset could be rated.
     """
 
     key: Key
@@ -81,6 +81,7 @@ class ContrastRow:
     row: Row | None
     label_mass: float | None = None
     up_is_first: bool | None = None
+    n_available: int | None = None
 
 
 def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Iterator[ContrastRow]:
@@ -123,7 +124,8 @@ def contrast_rows(panel: Panel, contrast: Contrast, *, pool: bool = True) -> Ite
         known = mass[~np.isnan(mass)]
         share = float(known.mean()) if known.size else None
         up = up_is_first(panel, contrast, mine) if contrast.swaps_answers else None
-        here = replace(here, label_mass=share, up_is_first=up)
+        have = panel.available.get(dataset)
+        here = replace(here, label_mass=share, up_is_first=up, n_available=have)
         noted = notes if status == "measured" else ""  # otherwise the verdict's own reason
         yield replace(here, status=status, note=noted, row=row)
 
@@ -257,7 +259,11 @@ def _told(row: ContrastRow, found: Verdict) -> Verdict:
     more: list[Finding] = []
     if row.label_mass is not None and row.label_mass < LITTLE_MASS:
         more.append(little_label_mass(row.label_mass))
-    noted = f"{found.reason}; {row.note}" if row.note else found.reason
+    reason = found.reason
+    if found.n_needed is not None and row.n_available is not None:
+        per_item = len(row.seeds) * found.n_clusters / found.n_pairs  # several may be one cluster
+        reason += f" ({row.key[1]} has {round(row.n_available * per_item):,})"
+    noted = f"{reason}; {row.note}" if row.note else reason
     return replace(found.with_findings(*more), reason=noted)
 
 

@@ -90,7 +90,8 @@ class Panel:
     was never answered. `label_mass` is the probability that labels have together, NaN if unknown.
     `slots` say where answers stood in what the prompt offered, 0 where that is not known; `places`
     where the fields stood that they chose. `systems` names who wrote the two fields of an item.
-    `weights` are the frequencies of the classes in production and `scales` their names, by dataset.
+    `weights` are the frequencies of the classes in production, `scales` their names and `available`
+    the items that could be rated, by dataset.
     `cluster_names` are what the numbers in `cluster` stand for. Runs of an item with one hash in
     `orbits` show the same set of prompts, as the pipeline declares; `declared` has by group and
     view why that is so. `units` are those of decimal scores, by group. `beside` are the views that
@@ -122,6 +123,7 @@ class Panel:
     reasoning: Floats
     weights: Mapping[str, Floats] = field(default_factory=dict)
     scales: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    available: Mapping[str, int] = field(default_factory=dict)
     cluster_names: Sequence[str] = ()
     orbits: Mapping[Run, Hashes] = field(default_factory=dict)
     declared: Mapping[tuple[int, str], str] = field(default_factory=dict)

@@ -28,6 +28,7 @@ def read_panel(
     weights: Mapping[str, Sequence[float]] | None = None,
     scales: Mapping[str, Sequence[str]] | None = None,
     whole: Whole | None = None,
+    available: Mapping[str, int] | None = None,
 ) -> Panel:
     """Lay decisions out by item and run, sorted by rater, dataset, level and seed.
 
@@ -76,6 +77,7 @@ def read_panel(
         reasoning=_numbers(rows, "reasoning_tokens", pl.col("reasoning_tokens") / n_replies),
         weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
         scales=scales or {},
+        available=available or {},
         cluster_names=cluster_names,
         orbits=on.laid(rows, "orbit", np.uint64, UNKNOWN, _hash("orbit")),
         declared=_declared(rows, on.group),
@@ -205,6 +207,7 @@ class Panels:
     weights: Mapping[str, Sequence[float]] | None = None
     scales: Mapping[str, Sequence[str]] | None = None
     first_only: bool = False
+    available: Mapping[str, int] | None = None
 
     def __iter__(self) -> Iterator[Panel]:
         if self.parts.is_one:
@@ -221,7 +224,7 @@ class Panels:
 
     def _read(self, decisions: pl.LazyFrame, whole: Whole | None = None) -> Panel:
         own = self._asked(decisions)
-        return read_panel(own, self.reproducible, self.weights, self.scales, whole)
+        return read_panel(own, self.reproducible, self.weights, self.scales, whole, self.available)
 
     def _asked(self, decisions: pl.LazyFrame) -> pl.LazyFrame:
         return decisions.filter(repeat=0) if self.first_only else decisions

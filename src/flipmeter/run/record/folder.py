@@ -150,7 +150,9 @@ class Run:
         """The decisions laid out by item and view, for all that is measured."""
         reproducible = self.environment["reproducible"]
         names = {name: scale.names for name, scale in self.scales.items()}
-        return Panels(self.parts, reproducible, self.weights, names)
+        told = self.environment["datasets"].items()
+        available = {name: about["n_available"] for name, about in told if about.get("n_available")}
+        return Panels(self.parts, reproducible, self.weights, names, available=available)
 
     @property
     def weights(self) -> dict[str, list[float]]:
