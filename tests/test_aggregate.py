@@ -358,3 +358,7 @@ def test_the_verb_speaks_to_a_machine(cli: Cli) -> None:
         (name, mode) for name in aggregators for mode in MODES
     }
     assert {len(row["classes"]) for row in rows} == {3}
+
+
+def test_a_perfect_comparator_has_five_classes_unless_told() -> None:
+    assert oracle_check("copeland") == oracle_check("copeland", 5, 5)

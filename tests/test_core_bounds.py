@@ -14,9 +14,10 @@ from flipmeter.measure.inference.bounds import (
     mean_upper,
     share_p,
 )
-from flipmeter.measure.inference.chosen import simultaneous
+from flipmeter.measure.inference.chosen import is_unreadable, simultaneous
 from flipmeter.measure.inference.needed import (
     allowed_flips,
+    fewest,
     needed_above,
     needed_below,
     needed_mean_below,
@@ -251,3 +252,21 @@ def test_the_p_of_a_share_is_alpha_where_its_bound_is_the_margin() -> None:
         hits = (rng.random(30) < rate).astype(float)
         upper = bounded_share(hits, trials, 0.05).upper
         assert share_p(hits, upper, 0.05, 1.0) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_the_fewest_that_suffice_are_not_below_the_start() -> None:
+    for start, least in ((1, 1), (5, 3), (2, 7), (6, 6), (3, 1000)):
+        assert fewest(lambda n, least=least: n >= least, start) == max(start, least)
+    assert fewest(lambda n: False) is None
+
+
+def test_the_items_that_a_mean_needs_are_those_with_which_its_bound_is_below() -> None:
+    for margin in (0.3, 0.1, 0.02):
+        n = needed_mean_below(0.0, 0.0, margin, 0.05)
+        assert n is not None
+        assert mean_upper(np.zeros(n), 0.05) < margin <= mean_upper(np.zeros(n - 1), 0.05)
+
+
+def test_as_many_unreadable_pairs_as_allowed_are_allowed() -> None:
+    shares = np.array([0.05, 0.05 + 1e-12, 0.06, np.nan])
+    assert is_unreadable(shares, 0.05).tolist() == [False, False, True, False]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from statsmodels.stats.contingency_tables import cochrans_q
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
@@ -19,6 +20,8 @@ from statsmodels.stats.proportion import proportion_confint
 from flipmeter.measure import mcnemar, paper_round, wilson
 from flipmeter.measure.statistics import formulas
 from flipmeter.measure.statistics.formulas import clopper_upper, cochran_q, holm, mcnemar_counts
+from flipmeter.measure.statistics.means import ENOUGH_DATASETS, fewest, spread_interval
+from flipmeter.measure.statistics.resample import RESAMPLES, as_is, weights
 from flipmeter.types import Problem
 
 patient = settings(deadline=None)
@@ -192,3 +195,26 @@ def test_the_paper_rounds_twice() -> None:
 def test_a_wrong_question_gets_a_clear_answer(ask: Any, says: str) -> None:
     with pytest.raises(Problem, match=says):
         ask()
+
+
+def test_holm_does_not_count_what_was_not_tested() -> None:
+    np.testing.assert_allclose(holm([0.01, np.nan, 0.04]), [0.02, np.nan, 0.04])
+
+
+def test_the_fewest_of_several_counts_leaves_out_zeros() -> None:
+    counts = [np.array(row) for row in ([3, 0], [2, 0], [0, 0])]
+    assert fewest(counts).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("n", [ENOUGH_DATASETS, ENOUGH_DATASETS + 3])
+def test_the_interval_over_datasets_is_student_s(n: int) -> None:
+    expected = stats.t.interval(0.95, n - 1, loc=0.3, scale=0.2 / math.sqrt(n))
+    assert spread_interval(0.3, 0.2, n) == pytest.approx(expected)
+    assert spread_interval(0.3, 0.2, ENOUGH_DATASETS - 1) == (None, None)
+
+
+def test_the_first_resample_is_the_sample() -> None:
+    assert as_is(4).tolist() == [[1, 1, 1, 1]]
+    drawn = weights(4, "d")
+    assert drawn.shape == (1 + RESAMPLES, 4)
+    assert (drawn.sum(axis=1) == 4).all()
