@@ -7,7 +7,7 @@ import re
 import sqlite3
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bounded import bounded
+from bounded import CPU_SECONDS, bounded
 from conftest import Cli
 from flipmeter.base.files.footer import _unpacked, check_parquet
 from flipmeter.bridge.logs import open_log
@@ -25,6 +25,7 @@ from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
 from flipmeter.measure.aspects.confidence import conformal_limit
 from flipmeter.model import Store
 from flipmeter.model.prices import read_prices
+from flipmeter.parse import extraction
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
 from flipmeter.prompt.template import Listed, Template
@@ -342,21 +343,23 @@ def test_a_hostile_table_ends_in_one_message(
         reader(path, scale=["low", "high"])
 
 
-def parquet_bombs() -> dict[str, pl.LazyFrame]:
-    label = pl.lit("low").alias("label")
-    one = pl.LazyFrame({"a": [1]})
-    return {
-        "rows": one.select(pl.repeat("a", 10_000_000).alias("text")).with_columns(label),
-        "one text": one.select(pl.repeat("a" * 100_000, 5_000).alias("text")).with_columns(label),
-        "zeros": pl.LazyFrame({"text": ["0" * 70_000_000], "label": ["low"]}),
-        "a list": pl.LazyFrame({"text": [[0] * 9_000_000], "label": ["low"]}),
-    }
+def repeated(text: str, n: int) -> pl.LazyFrame:
+    return pl.LazyFrame({"a": [1]}).select(pl.repeat(text, n).alias("text"))
 
 
-@pytest.mark.parametrize("kind", parquet_bombs())
+PARQUET_BOMBS: Mapping[str, Callable[[], pl.LazyFrame]] = {
+    "rows": lambda: repeated("a", 10_000_000),
+    "one text": lambda: repeated("a" * 100_000, 5_000),
+    "zeros": lambda: pl.LazyFrame({"text": ["0" * 70_000_000]}),
+    "a list": lambda: pl.LazyFrame({"text": np.zeros((1, 9_000_000), np.int64)}).cast(LIST),
+}
+LIST = pl.List(pl.Int64)
+
+
+@pytest.mark.parametrize("kind", PARQUET_BOMBS)
 def test_a_parquet_file_that_unpacks_to_far_more_is_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    parquet_bombs()[kind].sink_parquet(path)
+    PARQUET_BOMBS[kind]().with_columns(label=pl.lit("low")).sink_parquet(path)
     assert path.stat().st_size < 2_000_000
     with bounded(), pytest.raises(Problem, match=r"t\.parquet.*unpack"):
         load_file(path, scale=["low", "high"])
@@ -366,7 +369,7 @@ def test_decisions_of_many_raters_on_shared_prompts_are_read(tmp_path: Path) -> 
     """They compress far better than a table of texts: 30 raters, 36 levels and ten items."""
     one = simulated(tmp_path / "run", test_size=3, probes=["label_order"]).decisions.head(1)
     n, chance = 200_000, np.random.default_rng(0)
-    rows = pl.concat([one] * n).with_columns(
+    rows = one[np.zeros(n, np.int64)].with_columns(
         rank=pl.Series(chance.integers(1, 6, n)).cast(one["rank"].dtype),
         item=pl.Series(chance.integers(0, 500, n)).cast(pl.String),
     )
@@ -417,8 +420,12 @@ def test_a_zip_bomb_in_a_log_is_refused_before_it_is_opened(tmp_path: Path) -> N
         (r"(.*?,){25}P", "1," * 3_000),
     ],
 )
-def test_a_pattern_that_backtracks_ends(pattern: str, text: str) -> None:
-    with bounded(), suppress(Problem):
+def test_a_pattern_that_backtracks_ends(
+    pattern: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert extraction.PATTERN_SECONDS < CPU_SECONDS
+    monkeypatch.setattr(extraction, "PATTERN_SECONDS", 0.2)
+    with bounded(), pytest.raises(Problem, match=r"0\.2 s"):
         extract(text, Extract(regex=pattern))
 
 
