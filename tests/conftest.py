@@ -26,6 +26,9 @@ settings.load_profile("patient")
 # Workers of xdist have a width of 80 columns, which a pipe of a user has not.
 os.environ.pop("COLUMNS", None)
 
+# Tests run side by side: threads of two engines would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).parents[1]
 
 Cli = Callable[..., tuple[int, str, str]]

@@ -33,7 +33,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.preview import plan_first_round, preview
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Model, Reply, Request
-from tiny_gguf import MIXED, random_model, reencode
+from tiny_gguf import MIXED, PLAIN, random_model
 
 EMBEDDED = Model("local/smollm2-135m")
 Files = Callable[[str], Path]
@@ -46,8 +46,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
     def file(name: str) -> Path:
         if name not in made:
-            make = random_model if name in MIXED else reencode
-            made[name] = make(folder / f"{name}.gguf", name)
+            made[name] = random_model(folder / f"{name}.gguf", name)
         return made[name]
 
     return file
@@ -62,7 +61,7 @@ def put_to_test(model: Model, start: Callable[[], Backend] | None = None) -> Cap
 
 @pytest.mark.real
 @pytest.mark.xdist_group("llama")
-@pytest.mark.parametrize("name", [*MIXED, "Q4_0", "F16"])
+@pytest.mark.parametrize("name", [*MIXED, *PLAIN])
 def test_the_formats_people_use_are_reproducible(name: str, files: Files) -> None:
     found = put_to_test(Model(f"llamacpp/{files(name)}"))
     assert found.is_there, found.how

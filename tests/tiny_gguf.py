@@ -1,4 +1,4 @@
-"""GGUF files in any format: the embedded weights re-encoded, or a small random model."""
+"""GGUF files in any format: small random models with the tokenizer of the embedded one."""
 
 from __future__ import annotations
 
@@ -12,34 +12,18 @@ from flipmeter.model.backends.weights import copy_field, local_models
 WIDTH, INNER, HEADS, KV_HEADS, LAYERS = 512, 1024, 8, 2, 3
 MIXED = {"Q4_K_M": ("Q4_K", "Q6_K"), "Q5_K_M": ("Q5_K", "Q6_K"), "Q6_K": ("Q6_K", "Q6_K")}
 """The format of most weights and that of the finest, as llama.cpp mixes them."""
-
-
-def reencode(into: Path, name: str) -> Path:
-    """Write the embedded weights in a format that the package `gguf` can encode."""
-    import gguf
-
-    reader = gguf.GGUFReader(local_models["smollm2-135m"].fetch())
-    writer = gguf.GGUFWriter(into, "llama")
-    _copy_fields(reader, writer, "general.architecture")
-    kind = gguf.GGMLQuantizationType[name]
-    for tensor in reader.tensors:
-        if tensor.tensor_type.name == "F32":
-            writer.add_tensor(tensor.name, tensor.data)
-        else:
-            plain = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            writer.add_tensor(tensor.name, gguf.quants.quantize(plain, kind), raw_dtype=kind)
-    return _written(writer, into)
+PLAIN = {"Q4_0": ("Q4_0", "Q4_0"), "F16": ("F16", "F16")}
 
 
 def random_model(into: Path, name: str) -> Path:
-    """Write a random model in K formats, block by block, with the embedded model's tokenizer."""
+    """Write a random model, block by block, with the embedded model's tokenizer."""
     import gguf
 
     reader = gguf.GGUFReader(local_models["smollm2-135m"].fetch())
     writer = gguf.GGUFWriter(into, "llama")
     _copy_fields(reader, writer, "general.architecture", "llama.")
     _add_sizes(writer, reader.fields["llama.vocab_size"].contents())
-    most, finest = (gguf.GGMLQuantizationType[one] for one in MIXED[name])
+    most, finest = (gguf.GGMLQuantizationType[one] for one in (MIXED | PLAIN)[name])
     rng = np.random.default_rng(0)
 
     def add(tensor: str, rows: int, columns: int, kind: Any = most) -> None:
@@ -67,9 +51,13 @@ def _blocks(rng: np.random.Generator, kind: Any, rows: int, columns: int) -> Any
     import gguf
 
     n_weights, n_bytes = gguf.GGML_QUANT_SIZES[kind]
-    raw = rng.integers(0, 256, (rows, columns // n_weights, n_bytes), dtype=np.uint8)
     usual = columns**-0.5
-    if kind.name == "Q6_K":
+    if kind.name == "F16":
+        return (usual * rng.standard_normal((rows, columns), np.float32)).astype(np.float16)
+    raw = rng.integers(0, 256, (rows, columns // n_weights, n_bytes), dtype=np.uint8)
+    if kind.name == "Q4_0":
+        factors = {0: usual / 4.6}
+    elif kind.name == "Q6_K":
         factors = {n_bytes - 2: usual / 1400}
     else:
         levels = 15 if kind.name == "Q4_K" else 31
