@@ -18,6 +18,7 @@ import pytest
 
 from bounded import CPU_SECONDS, bounded
 from conftest import Cli
+from flipmeter.base.files import reading_limits
 from flipmeter.base.files.footer import _unpacked, check_parquet
 from flipmeter.bridge.logs import open_log
 from flipmeter.data.files import load_file
@@ -347,13 +348,13 @@ def repeated(text: str, n: int) -> pl.LazyFrame:
     return pl.LazyFrame({"a": [1]}).select(pl.repeat(text, n).alias("text"))
 
 
+LIST = pl.List(pl.Int64)
 PARQUET_BOMBS: Mapping[str, Callable[[], pl.LazyFrame]] = {
     "rows": lambda: repeated("a", 10_000_000),
     "one text": lambda: repeated("a" * 100_000, 5_000),
     "zeros": lambda: pl.LazyFrame({"text": ["0" * 70_000_000]}),
     "a list": lambda: pl.LazyFrame({"text": np.zeros((1, 9_000_000), np.int64)}).cast(LIST),
 }
-LIST = pl.List(pl.Int64)
 
 
 @pytest.mark.parametrize("kind", PARQUET_BOMBS)
@@ -423,7 +424,7 @@ def test_a_zip_bomb_in_a_log_is_refused_before_it_is_opened(tmp_path: Path) -> N
 def test_a_pattern_that_backtracks_ends(
     pattern: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert extraction.PATTERN_SECONDS < CPU_SECONDS
+    assert reading_limits.PATTERN_SECONDS < CPU_SECONDS
     monkeypatch.setattr(extraction, "PATTERN_SECONDS", 0.2)
     with bounded(), pytest.raises(Problem, match=r"0\.2 s"):
         extract(text, Extract(regex=pattern))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from operator import le
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -256,7 +259,7 @@ def test_the_p_of_a_share_is_alpha_where_its_bound_is_the_margin() -> None:
 
 def test_the_fewest_that_suffice_are_not_below_the_start() -> None:
     for start, least in ((1, 1), (5, 3), (2, 7), (6, 6), (3, 1000)):
-        assert fewest(lambda n, least=least: n >= least, start) == max(start, least)
+        assert fewest(partial(le, least), start) == max(start, least)
     assert fewest(lambda n: False) is None
 
 
