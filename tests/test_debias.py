@@ -616,7 +616,7 @@ EVEN = np.full((2, 2, 3), 1 / 3)
         (lambda: central_ranking([list(range(15))]), "at most 14"),
         (lambda: fit_fair_map([0.5], [0.5], [0.5, 0.5]), "three probabilities"),
         (lambda: fit_fair_map([np.nan], [0.5], [0.5]), "none of 1 pairs"),
-        (lambda: fit_fair_map([1.5], [0.5], [0.5]), r"lie in \[0, 1\]"),
+        (lambda: fit_fair_map([1.5], [0.5], [0.5]), r"lie in \[0, 1\]; got 0.5 to 1.5"),
     ],
 )
 def test_a_problem_names_the_thing_and_the_way_out(wrong: Callable[[], object], words: str) -> None:

@@ -197,10 +197,6 @@ def test_a_wrong_question_gets_a_clear_answer(ask: Any, says: str) -> None:
         ask()
 
 
-def test_holm_does_not_count_what_was_not_tested() -> None:
-    np.testing.assert_allclose(holm([0.01, np.nan, 0.04]), [0.02, np.nan, 0.04])
-
-
 def test_the_fewest_of_several_counts_leaves_out_zeros() -> None:
     counts = [np.array(row) for row in ([3, 0], [2, 0], [0, 0])]
     assert fewest(counts).tolist() == [2, 0]

@@ -213,6 +213,7 @@ def test_a_name_chooses_its_mode() -> None:
         ((2, 4, 4, 2, 5), "recommended", (4, True)),  # the mean 3.4 is nearer to 4
         ((2, 4, 4, 2, 5), "paper", (2, True)),  # named first
         ((4, 2), "paper", (4, True)),
+        ((2, 4, 4), "paper", (4, False)),
         ((4, 2), "recommended", (2, True)),  # last resort: the lower
     ],
 )
