@@ -271,7 +271,7 @@ def look(address: str, pid: int, run: str) -> Iterator[Took]:
     """Open pages as a person would, each for the first time."""
     status = Path(f"/proc/{pid}/status")
     flips, items = (f"{address}run/{run}/{what}" for what in ("flips", "items"))
-    narrow = f"?rater=rater-3&contrast=P1&distance=2&towards={quote('first option')}"
+    narrow = f"?rater=rater-3&contrast=P1&distance=2&towards={quote('first label')}"
     found = grid = ""
     for what, url in (
         ("the list of runs", address),

@@ -111,7 +111,7 @@ def test_reports_show_neither_spearman_nor_mae_nor_distances(
     assert "macro F1" in out
     assert "Spearman" not in out
     assert "MAE" not in out
-    assert "towards the first option" in " ".join(out.split())
+    assert "towards the first label" in " ".join(out.split())
     page = fm.Run(run.folder).report(tmp_path / "page.html").read_text()
     assert "Spearman" not in page
     assert "MAE" not in page

@@ -191,7 +191,7 @@ def test_a_run_says_that_the_papers_pride_learns_on_test_items(tmp_path: Path) -
     }
 
 
-@pytest.mark.parametrize(("end", "word"), [("first", "first option"), ("last", "last option")])
+@pytest.mark.parametrize(("end", "word"), [("first", "first label"), ("last", "last label")])
 def test_flips_lean_to_the_slot_that_is_preferred(tmp_path: Path, end: str, word: str) -> None:
     run = performed(
         tmp_path,

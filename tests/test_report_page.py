@@ -412,7 +412,7 @@ def test_the_verdict_is_one_sentence_with_noise_and_direction(plain: Run) -> Non
     assert sentence.text.startswith(told)
     assert "when the label list is reversed; its replies are reproducible; " in sentence.text
     n = row["moved_up"]
-    assert f"mostly towards the first option ({n} of {n})" in sentence.text
+    assert f"mostly towards the first label ({n} of {n})" in sentence.text
 
 
 MEASURED: dict[str, Any] = {
@@ -487,7 +487,7 @@ def test_the_worst_contrast_is_one_that_was_read() -> None:
 
 def test_the_direction_follows_the_planted_tilt(tmp_path: Path) -> None:
     run = simulated(tmp_path, models=["sim/last-slot?strength=4"], probes=["label_order"])
-    assert "mostly towards the last option" in sentences(run)[0].text
+    assert "mostly towards the last label" in sentences(run)[0].text
 
 
 def test_noise_that_is_measured_is_a_number(tmp_path: Path) -> None:
@@ -548,7 +548,7 @@ def test_pairs_know_distance_direction_and_faults() -> None:
     ]  # fmt: skip
     pairs = pair_up(decisions(rows), [P1])
     assert pairs["distance"].to_list() == [3, 0, 4, None]
-    assert pairs["towards"].to_list() == ["first option", "", "last option", ""]
+    assert pairs["towards"].to_list() == ["first label", "", "last label", ""]
     (matrix,) = matrices(pairs)
     assert matrix.counts == {(2, 5): 1, (4, 4): 1, (5, 1): 1, (3, 0): 1}
     assert matrix.n_flipped == 3

@@ -17,7 +17,7 @@ SIDE = ("rank", "slot", "fault", "prompt", "place", "score")
 OF_SCORES = ("scale_from", "scale_to", "tolerance")
 """Columns of decisions with decimal scores that describe their scale."""
 SHOWN_FIRST, SHOWN_SECOND = "answer shown first", "answer shown second"
-FIRST, LAST, LOWER, HIGHER = "first option", "last option", "lower classes", "higher classes"
+FIRST, LAST, LOWER, HIGHER = "first label", "last label", "lower classes", "higher classes"
 LOWER_SCORES, HIGHER_SCORES = "lower scores", "higher scores"
 
 PLACE = "at"
