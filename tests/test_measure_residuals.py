@@ -485,6 +485,14 @@ def test_rows_and_columns_stand_in_the_order_of_the_paper() -> None:
     assert metrics_ == ["accuracy", "macro_f1", "spearman", "mae", "P1", "P2a"]
 
 
+@pytest.mark.parametrize(("mode", "shown"), [("recommended", ["P6", "P1"]), ("paper", ["P1"])])
+def test_contrasts_that_the_paper_does_not_have_are_columns_too(mode: Mode, shown: Any) -> None:
+    frame = pl.concat(group([1, 2], [2, 2], gold=[1, 2], level=level) for level in ("", "own=x"))
+    other = Contrast("P6", P1.views, probe="pair_order")
+    table = residuals(frame, [other, P1], mode=mode)
+    assert table.filter(dataset="")["metric"].to_list()[-len(shown) :] == shown
+
+
 @pytest.mark.parametrize(
     ("level", "wanted"),
     [

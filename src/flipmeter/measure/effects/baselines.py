@@ -10,7 +10,7 @@ import polars as pl
 from flipmeter.measure.effects.measured_items import MeasuredItems
 from flipmeter.measure.panel.frame import Decisions, distinct
 from flipmeter.registry import suggestion
-from flipmeter.types import Contrast, Problem
+from flipmeter.types import Contrast, Mode, Problem
 
 BASE = ""
 JOINT = "joint"
@@ -59,6 +59,13 @@ def paper_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """The contrasts of the paper's columns, in its order."""
     known = {contrast.name: contrast for contrast in contrasts}
     return [known[name] for name in CONTRASTS if name in known]
+
+
+def contrasts_shown(contrasts: Sequence[Contrast], mode: Mode) -> list[Contrast]:
+    """The contrasts of a table of residuals: every pair of views, in paper mode the paper's."""
+    if mode == "paper":
+        return paper_contrasts(contrasts)
+    return [contrast for contrast in contrasts if contrast.is_pair]
 
 
 def split_level(level: str) -> tuple[str, str]:

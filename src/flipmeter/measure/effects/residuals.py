@@ -13,7 +13,7 @@ import polars as pl
 from flipmeter.measure.effects.baselines import (
     LevelComparison,
     comparisons,
-    paper_contrasts,
+    contrasts_shown,
     transfers,
 )
 from flipmeter.measure.effects.measured_items import (
@@ -124,7 +124,7 @@ def prepared(
     """The keys of all groups, the groups, and the function that measures them in a mode."""
     if mode not in SCORES:
         raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
-    chosen = paper_contrasts(contrasts)
+    chosen = contrasts_shown(contrasts, mode)
     keys, sides = read_sides(decisions, chosen, mode)
     names = [contrast.name for contrast in chosen]
     return keys, sides, Measurer(mode, names, any_nominal(decisions), any_decimal(decisions))
