@@ -191,7 +191,7 @@ def test_a_cell_has_word_rate_arrow_and_noise(found: Findings) -> None:
     assert row["leans"] == "up"
     assert text.split()[:2] == [row["word"], "←"]
     assert f"noise {100 * row['noise']:.1f} %" in text
-    assert 'title="mostly towards the first option"' in str(cell.text)
+    assert 'title="mostly towards the first label"' in str(cell.text)
 
 
 @pytest.mark.parametrize(
@@ -360,3 +360,29 @@ def test_one_limit_is_for_every_contrast(several: Run, cli: Cli) -> None:
     code, out, _ = cli("select", str(several.folder), "--max-flip", "0.1")
     assert code == 0
     assert "P3b below 0.1" in " ".join(out.split())
+
+
+def test_the_largest_is_said_to_be_beyond_noise_where_another_rate_is_higher(
+    found: Findings,
+) -> None:
+    rows = found.verdicts.filter(pl.col("value").is_not_null()).head(2)
+    rates = {"value": [0.10, 0.25], "noise": [0.0, 0.19], "is_reproducible": [True, False]}
+    open_ones = rows.with_columns(
+        *(pl.Series(name, values) for name, values in rates.items()),
+        word=pl.lit("inconclusive"),
+        rater=pl.Series(["calm", "noisy"]),
+    )
+    words = pl.DataFrame({"rater": ["calm", "noisy"], "word_among": ["inconclusive"] * 2})
+    headline = Headline.of(words, open_ones, found.contrasts, found.sentences)
+    assert " Largest beyond noise: calm" in "".join(part.text for part in headline._worst())
+    quiet = open_ones.with_columns(noise=pl.lit(0.0))
+    assert " Largest: calm" in "".join(
+        part.text for part in Headline.of(words, quiet, found.contrasts, found.sentences)._worst()
+    )
+
+
+def test_captions_name_only_what_is_drawn(tmp_path: Path, found: Findings) -> None:
+    calm = forest_grid(findings(simulated(tmp_path / "calm", test_size=30))).notes[0]
+    assert "band" not in calm
+    assert "p:" not in calm
+    assert "The band is the noise" in forest_grid(found).notes[0]

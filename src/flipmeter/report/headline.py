@@ -123,8 +123,7 @@ class Headline:
             return
         moved = when(row["contrast"], self.contrasts)
         is_bad = row["word"] in ("flips", "unreadable")
-        is_beyond = row["noise"] and row["word"] != "unreadable" and row["value"] > row["noise"]
-        beyond = " beyond noise" if is_beyond else ""
+        beyond = " beyond noise" if self._is_beyond_noise(row) else ""
         yield Phrase(f" The worst{beyond} is " if is_bad else f" Largest{beyond}: ")
         yield Phrase(self._name(row), is_name=True)
         if row["word"] == "unreadable" or row["value"] is None:
@@ -135,6 +134,14 @@ class Headline:
         towards = lean(row, self.contrasts[row["contrast"]])
         way = f", mostly towards the {towards}" if towards else ""
         yield Phrase(f": {interval(row)} of answers flip {moved}{way}{_noise(row)}.")
+
+    def _is_beyond_noise(self, row: Record) -> bool:
+        """Whether noise is subtracted from the row, or from one whose rate is higher."""
+        if row["word"] == "unreadable" or row["value"] is None:
+            return False
+        higher = self.verdicts.filter(pl.col("value") > row["value"])["noise"]
+        own = row["noise"] and row["value"] > row["noise"]
+        return bool(own or (higher > 0).any())
 
     def _lead(self) -> Record | None:
         shown = self.words.select(*self.keys, among="word_among")

@@ -97,10 +97,12 @@ def forest_grid(found: Findings) -> Grid:
         if has_weights and len(cells) > 2:
             cells.insert(3, _weighted_cell(row))
         groups.setdefault(_whose(row), []).append(cells)
+    has_noise = any(row["noise"] and not row["is_reproducible"] for row in shown)
+    band = " The band is the noise of the same two views, asked twice." if has_noise else ""
+    tested = " p: exact randomisation test of an effect beyond noise." if has_tests else ""
     notes = [
         "Readable pairs; an item counts once, with its seeds, repeats and copies; 95 % intervals "
-        "over items. The band is the noise of the same two views, asked twice; p: exact "
-        "randomisation test of an effect beyond noise. A full dot flips, a ring is stable (below "
+        f"over items.{band}{tested} A full dot flips, a ring is stable (below "
         f"{100 * found.margin:.0f} %, one-sided 95 %), a cross is unreadable, a grey dot is "
         "inconclusive."
     ]
