@@ -16,8 +16,8 @@ import pytest
 import flipmeter as fm
 from flipmeter.measure import verdict, verdicts
 from flipmeter.measure.panel.reading import read_panel
-from flipmeter.report import finding_lines
-from flipmeter.types import Contrast
+from flipmeter.report import failures_line, finding_lines
+from flipmeter.types import FAULTS, Contrast
 from report_runs import simulated
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -152,3 +152,18 @@ def test_a_certificate_has_its_findings(run: fm.Run, cli: Cli) -> None:
     for row in rows:
         for note in row["notes"]:
             assert all(word in out for word in note.split())
+
+
+def test_faults_are_counted_by_rater_and_named_with_views_where_only_some_have_any() -> None:
+    rows = [("a", "base", 2, 0), ("a", "reversed", 3, 1), ("b", "base", 0, 0), ("b", "after", 0, 4)]
+    tally = pl.DataFrame(
+        [
+            dict.fromkeys(FAULTS, 0)
+            | {"rater": rater, "view": view, "n": 1_000, "n_faults": refused + unparsed}
+            | {"refused": refused, "unparsed": unparsed}
+            for rater, view, refused, unparsed in rows
+        ]
+    )
+    told = "no class in 10 of 4,000 decisions (a: 1 unparsed, 5 refused; b: 4 unparsed under after)"
+    assert failures_line(tally) == told
+    assert failures_line(tally.filter(n_faults=0)) == ""

@@ -279,15 +279,22 @@ def verdict_lines(verdicts: pl.DataFrame) -> list[Text]:
 
 
 def failures_line(tally: pl.DataFrame) -> str:
-    """The number of decisions without a class, by fault and view; empty if there are none."""
+    """The number of decisions without a class, by rater and fault; empty if there are none."""
     n_faults = int(tally["n_faults"].sum())
     if not n_faults:
         return ""
-    kinds = tally.unpivot(FAULTS, index=["rater", "view"], variable_name="fault", value_name="len")
-    counts = kinds.group_by("rater", "view", "fault").agg(pl.col("len").sum())
-    counts = counts.filter(pl.col("len") > 0).sort("rater", "view", "fault")
-    parts = [f"{r['rater']} {r['view']}: {r['len']} {r['fault']}" for r in counts.to_dicts()]
-    return f"no class in {n_faults} of {tally['n'].sum()} decisions ({'; '.join(parts)})"
+    by_rater = tally.group_by("rater", maintain_order=True)
+    parts = [f"{rater}: {_faults(own)}" for (rater,), own in by_rater if own["n_faults"].sum()]
+    return f"no class in {n_faults:,} of {tally['n'].sum():,} decisions ({'; '.join(parts)})"
+
+
+def _faults(tally: pl.DataFrame) -> str:
+    """The faults of one rater by kind, with the views where only some of them have any."""
+    counts = {fault: int(tally[fault].sum()) for fault in FAULTS}
+    kinds = ", ".join(f"{n:,} {fault}" for fault, n in counts.items() if n)
+    some = tally.filter(pl.col("n_faults") > 0)["view"].unique(maintain_order=True)
+    is_all = len(some) == tally["view"].n_unique()
+    return kinds if is_all else f"{kinds} under {', '.join(some)}"
 
 
 def p_value(p: float | None) -> str:
