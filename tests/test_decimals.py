@@ -317,6 +317,8 @@ def test_every_page_shows_scores_and_no_ranks(run: Any) -> None:
     shown.print(*summary(run))
     told = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "accuracy, within 0.5 of gold" in page
+    assert "No item flipped" not in page  # the other rater's scores move
+    assert "Decimal scores have no table of classes." in page
     assert "lower scores" in told or "higher scores" in told
     assert not ranks.findall(re.sub(r"[0-9a-f]{8,}|\d{4}-\d\d-\d\d", "", told))
     flips = flips_of(run)

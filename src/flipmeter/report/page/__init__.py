@@ -21,7 +21,7 @@ from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
-from flipmeter.report.page.places import residual_grids, slots_grid, squares
+from flipmeter.report.page.places import no_matrix, residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import performance_grid
 from flipmeter.report.page.slices import slices_grid
@@ -140,7 +140,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "residuals": levels[0] if levels else None,
         "spreads": levels[1] if len(levels) > 1 else None,
         "matrices": matrices,
-        "matrix_notes": matrix_notes if matrices else [],
+        "matrix_notes": matrix_notes if matrices else [no_matrix(found)],
         "slots": slots_grid(found),
         "option_slots": options_grid(found),
         "judged": pairs_grid(found),

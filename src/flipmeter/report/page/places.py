@@ -106,14 +106,28 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
         about, views = abouts[contrast].about, abouts[contrast].views
         square = Square(contrast, about, views, names, list(_square_rows(one, names)))
         groups.setdefault((rater, dataset), []).append(square)
+    at_base = " at the base" if found.tally["level"].n_unique() > 1 else ""
     notes = [
-        "Counts of items, seeds together: the class under the first view down, under the second "
-        "across. Agreement lies on the diagonal; byte-equal prompts are left out."
+        f"Counts of items{at_base}, seeds together: the class under the first view down, under "
+        "the second across. Agreement lies on the diagonal; byte-equal prompts are left out."
     ]
     if len(every) > MOST_MATRICES:
         more = len(every) - MOST_MATRICES
         notes.append(left_out(more, "matrices", "flipmeter measure RUN --show matrix"))
     return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
+
+
+def no_matrix(found: Findings) -> str:
+    """The sentence of a page without matrices; decimal scores flip, but have no classes."""
+    if not found.pairs.n_flips:
+        return "No item flipped."
+    if any(scale.span is not None for scale in found.scales.values()):
+        more = "flipmeter measure RUN --show direction"
+        return (
+            "Decimal scores have no table of classes. The flips below show how far each score "
+            f"moved; means by contrast: {more}"
+        )
+    return "No item flipped at the base."
 
 
 def _legend(squares: Sequence[Square]) -> str:

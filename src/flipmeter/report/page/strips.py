@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import floor, log10
 
 from markupsafe import Markup
 
@@ -23,6 +24,8 @@ BAR = 56
 MANY_VIEWS = 12
 SHORT = 2
 """Letters that fit a tick."""
+LETTER = 7
+"""Pixels of a character of a score."""
 LISTED = 12
 """Classes that a legend names one by one."""
 NOT_ASKED = -1
@@ -46,8 +49,20 @@ class DrawnClasses:
         if rank <= 0:
             return "×"
         if self.scale is not None and self.scale.span is not None:
-            return f"{self.scale.span.score(rank):.3g}"
+            return self._score(rank).rstrip("0").rstrip(".") if self._digits else self._score(rank)
         return self.name(rank) if self._are_short else str(rank)
+
+    @cached_property
+    def _digits(self) -> int:
+        """Decimals of a score: a hundredth of a range of ten, a tenth of one of a hundred."""
+        if self.scale is None or self.scale.span is None:
+            return 0
+        size = floor(log10(self.scale.span.high - self.scale.span.low))
+        return max(0, 3 - size if size > 0 else 2 - size)
+
+    def _score(self, rank: int) -> str:
+        span = self.scale.span if self.scale is not None else None
+        return "" if span is None else f"{span.score(rank):.{self._digits}f}"
 
     @cached_property
     def _are_short(self) -> bool:
@@ -57,9 +72,11 @@ class DrawnClasses:
     @property
     def width(self) -> int:
         """Pixels of a tick with its sign."""
-        longest = max(len(self.sign(rank)) for rank in (1, self.n_ranks))
-        is_long = longest > SHORT or (self.scale is not None and self.scale.span is not None)
-        return 2 * WIDE if is_long else WIDE + 3 * (longest - 1)
+        ends = (1, self.n_ranks)
+        if self.scale is not None and self.scale.span is not None:
+            return 4 + LETTER * max(len(self._score(rank)) for rank in ends)
+        longest = max(len(self.sign(rank)) for rank in ends)
+        return 2 * WIDE if longest > SHORT else WIDE + 3 * (longest - 1)
 
     def name(self, rank: int) -> str:
         if rank <= 0:
