@@ -16,10 +16,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 from scipy.stats import hypergeom
 
 from changed_runs import changed
 from flipmeter.data.files import load_file
+from flipmeter.measure import Parts
 from flipmeter.measure.inference.slices import exchange_p, slice_rates
 from flipmeter.measure.statistics.formulas import holm
 from flipmeter.report.page.strips import MOST_LINES, NOT_ASKED, DrawnClasses, picture
@@ -81,6 +83,15 @@ def test_items_are_counted_as_flips_are(grid: ItemGrid, flips: list[dict[str, An
     counted = dict(found.select("item", "n_flips").iter_rows())
     assert {item: n for item, n in counted.items() if n} == Counter(f["item"] for f in flips)
     assert len(found) == Run(grid.run.folder).decisions["item"].n_unique()
+
+
+def test_items_are_counted_rater_by_rater_where_decisions_are_many(
+    grid: ItemGrid, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = grid.found(Sought())
+    monkeypatch.setattr("flipmeter.run.results.item_grid.TOGETHER", 1)
+    assert len(list(Parts(grid.decisions, 1))) > 1
+    assert_frame_equal(grid.found(Sought()), whole)
 
 
 @settings(max_examples=25, deadline=None)
@@ -309,6 +320,22 @@ def test_a_class_shows_by_its_own_number_not_by_its_place() -> None:
     assert [words.sign(rank) for rank in (1, 2)] == ["1", "2"]
     scores = DrawnClasses(Scale((), span=Span(0, 1)), Span(0, 1).n_ranks)
     assert scores.sign(Span(0, 1).rank(0.25)) == "0.25"
+
+
+@pytest.mark.parametrize(
+    ("span", "score", "sign"),
+    [
+        (Span(0, 10), 0.0461, "0.05"),
+        (Span(0, 10), 10, "10"),
+        (Span(0, 100), 87.46, "87.5"),
+        (Span(-500, 500), -120.4, "-120"),
+        (Span(0, 0.1), 0.0461, "0.046"),
+    ],
+)
+def test_a_score_fits_its_tick(span: Span, score: float, sign: str) -> None:
+    drawn = DrawnClasses(Scale((), span=span), span.n_ranks)
+    assert drawn.sign(span.rank(score)) == sign
+    assert drawn.width > 6 * len(sign)
 
 
 def test_a_legend_names_what_a_chip_does_not_say() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import polars as pl
 
 from flipmeter.base.files.parquet import collected
+from flipmeter.measure import Parts
 from flipmeter.report.page.filters import NAMELESS, is_of
 from flipmeter.report.pairs import IS_FLIP, SAME, lazy_pairs
 from flipmeter.run.record.folder import Run
@@ -32,6 +33,8 @@ SHOWN = {
     "agreed": "never flipped",
     "unread": "unreadable under some view",
 }
+TOGETHER = 200_000
+"""Number of decisions that are counted together."""
 WHOSE = ("rater", "dataset", "level")
 """Filters of the conditions shown side by side."""
 LANE = ("rater", "level", "seed", "repeat")
@@ -194,13 +197,24 @@ def _sorted(found: pl.DataFrame, order: str) -> pl.DataFrame:
 
 
 def _tally(grid: ItemGrid, wanted: Mapping[str, str]) -> pl.DataFrame:
-    """Count flips and pairs of every item, contrast by contrast: all at once takes their memory."""
-    own = grid.narrowed(wanted)
+    """Count flips and pairs of every item: all raters at once take their memory together."""
+    contrasts = grid.named(wanted["contrast"])
+    parts = Parts(grid.narrowed(wanted), TOGETHER)
+    counted = [_tally_of(part, contrasts) for part in parts]
+    if len(counted) == 1:
+        return counted[0]
+    sums = pl.col("n_unread", "n_flips", "n_pairs").sum()
+    every = pl.concat(counted).group_by(KEY, maintain_order=True)
+    return every.agg(sums, pl.col("farthest").max())
+
+
+def _tally_of(own: pl.LazyFrame, contrasts: Sequence[Contrast]) -> pl.DataFrame:
+    """The counts of some decisions, contrast by contrast."""
     asked = own.group_by(KEY).agg(n_unread=(pl.col("rank") == 0).sum())
     total = asked.pipe(collected, "streaming").with_columns(
         n_flips=pl.lit(0, pl.Int64), n_pairs=pl.lit(0, pl.Int64), farthest=pl.lit(None, pl.Float64)
     )
-    for contrast in grid.named(wanted["contrast"]):
+    for contrast in contrasts:
         counted = (
             lazy_pairs(own, [contrast])
             .group_by(KEY)
