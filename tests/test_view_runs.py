@@ -16,7 +16,7 @@ from flipmeter.run.interim import Interim, InterimRate
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items
-from flipmeter.run.results.gather import differences
+from flipmeter.run.results.gather import differences, gather
 from flipmeter.study.file import read_study
 from flipmeter.view.folders import RunFolders, Summary
 from flipmeter.view.live import describe
@@ -98,6 +98,13 @@ def test_runs_are_found_by_words(runs: Path, words: str, n: int) -> None:
     listed = [a for a in Page(html).all("a") if (a.get("href") or "").startswith("/run/")]
     assert (status, len(listed)) == (200, n)
     assert n or "No run has all of these words." in html
+
+
+def test_the_list_counts_the_verdicts_that_a_report_counts(runs: Path) -> None:
+    run = Run(runs / "last")
+    listed = RunFolders([runs]).entries()["last"].summary.words
+    assert listed == dict(gather(run).words.group_by("word_among").len().iter_rows())
+    assert sum((listed or {}).values()) == run.verdicts.select("rater", "level").n_unique()
 
 
 def test_one_run_has_no_line(runs: Path) -> None:

@@ -16,6 +16,7 @@ import polars as pl
 from flipmeter.base.files.parquet import collected
 from flipmeter.measure import headlines, worst_first
 from flipmeter.measure.inference.words import WORST_FIRST
+from flipmeter.report.headline import whose
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import DECISIONS, MANIFEST, OLD
 from flipmeter.run.record.heartbeat import PROGRESS, Beat, read_beat
@@ -140,7 +141,7 @@ def _summary(run: Run) -> Summary:
     summary = Summary(run.manifest.study, raters, datasets, n_decisions, when, stopped=run.stopped)
     if n_decisions > SMALL:
         return summary
-    counts = Counter(headlines(run.verdicts)["word_among"])
+    counts = Counter(headlines(run.verdicts, whose=whose(run.verdicts))["word_among"])
     words: dict[str, int] = {
         word: counts[word] for word in (*WORST_FIRST, "stable") if counts[word]
     }
