@@ -90,6 +90,38 @@ def test_the_page_fits_its_window(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("name", ["plain", "many"])
+def test_verdicts_and_rates_need_no_scrolling_on_a_phone(
+    browser: Browser, reports: Callable[[str], Path], name: str
+) -> None:
+    with opened(browser, reports(name), width=320) as page:
+        for kind in ("table.matrix", "#flips table.forest"):
+            table = page.locator(kind).first
+            frame = table.locator("xpath=..")
+            assert frame.evaluate("one => one.scrollWidth - one.clientWidth") <= 1
+            word = table.locator(".flips").first.bounding_box()
+            assert word is not None
+            assert word["x"] + word["width"] <= 320
+
+
+def test_only_long_tables_scroll_in_frames(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("faults")) as page:
+        hidden = "all => all.map(one => one.scrollHeight - one.clientHeight)"
+        assert max(page.locator(".scroll:not(.tall)").evaluate_all(hidden)) <= 1
+        rows = "all => all.map(one => one.querySelectorAll('tbody tr').length)"
+        assert all(n > 12 for n in page.locator(".scroll.tall").evaluate_all(rows))
+
+
+def test_the_change_by_level_fits_a_window_of_1280(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        frame = page.locator("#levels .scroll").first
+        assert frame.evaluate("one => one.scrollWidth - one.clientWidth") <= 1
+
+
 def test_filters_leave_what_fits_and_say_how_many(
     browser: Browser, reports: Callable[[str], Path]
 ) -> None:

@@ -55,6 +55,16 @@ class Grid:
         return self.is_detail or (self.n_rows > TALL and self.kind == "plain")
 
     @property
+    def is_tall(self) -> bool:
+        """Whether the table scrolls in a frame of its own: one that nearly fits never does."""
+        return self.n_rows > TALL or (self.kind == "matrix" and self.n_rows > TALL // 2)
+
+    @property
+    def stacks(self) -> bool:
+        """Whether cells stand under each other in a narrow window, each with its head."""
+        return self.kind in ("matrix", "forest")
+
+    @property
     def n_rows(self) -> int:
         return sum(len(group.rows) for group in self.groups)
 
