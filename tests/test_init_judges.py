@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -177,3 +178,23 @@ def test_a_range_of_scores_becomes_a_study_of_decimals(
     (dataset,) = study.load()
     assert dataset.task.scale.span is not None
     assert {one.view.name for one in conditions(study)} >= {"base", "ascending", "after"}
+
+
+@pytest.mark.parametrize("answers", ["ABC", (0, 1, 2), (1, 2, 3), None])
+def test_a_list_of_options_is_a_question_with_options(
+    write: Write, cli: Cli, answers: str | tuple[int, ...] | None
+) -> None:
+    rows = [
+        {"question": f"Which thing is thing {k}?", "choices": [f"x {k}", f"y {k}", f"z {k}"]}
+        | ({} if answers is None else {"answer": answers[k % 3]})
+        for k in range(12)
+    ]
+    path = write("mcq.jsonl", "\n".join(json.dumps(row) for row in rows))
+    code, _, err = cli("init", str(path))
+    assert (code, "names the right option" in err) == (0, answers is None)
+    study = read_study(path.with_suffix(".yaml"))
+    assert study.probes == ["option_order"]
+    (dataset,) = study.load()
+    golds = [item.gold for item in dataset.test[:3]]
+    assert golds == ([None] * 3 if answers is None else [1, 2, 3])
+    assert {len(one.items) for one in conditions(study)} == {12}

@@ -100,6 +100,20 @@ def test_a_column_may_hold_a_list_of_options(write: Write) -> None:
     assert [item.gold for item in dataset.test[:2]] == [1, 2]
 
 
+@pytest.mark.parametrize(("numbers", "ranks"), [((0, 1, 2), [1, 2, 3]), ((1, 2, 3), [1, 2, 3])])
+def test_the_right_option_may_be_counted_from_0(
+    write: Write, numbers: tuple[int, ...], ranks: list[int]
+) -> None:
+    """A 0 among the numbers proves it."""
+    rows = [
+        {"q": f"Q {k}?", "choices": [f"x{k}", f"y{k}", f"z{k}"], "right": numbers[k % 3]}
+        for k in range(6)
+    ]
+    path = write("mcq.jsonl", "\n".join(json.dumps(row) for row in rows))
+    dataset = load_file(path, text="q", options="choices", label="right")
+    assert [item.gold for item in dataset.test[:3]] == ranks
+
+
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [

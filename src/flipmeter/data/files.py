@@ -11,6 +11,7 @@ from flipmeter.data.digest import content_key, dataset_digest
 from flipmeter.data.exchangeable import (
     Exchange,
     Options,
+    counted_from_0,
     option_places,
     read_exchange,
     spread_options,
@@ -76,6 +77,8 @@ def load_file(
     names, test, pool = moved.spread(test, pool)
     if names and scale is None:
         scale = {NOMINAL: list(names)}
+    if names and labels is None:
+        labels = counted_from_0(names, _labels_in(column, test, pool))
     found = _labels_in(column, test, pool) if scale == NOMINAL else ()
     reader = read_labels(scale, labels, task, column, found)
     columns = Columns(text, label, id, fields or {}, cluster, slices=tuple(slices))

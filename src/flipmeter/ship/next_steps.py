@@ -208,7 +208,8 @@ def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
     for probe, (pipelines, about) in IN_ALL_ORDERS.items():
         if probe in moved and run.study.pipeline in PLAIN:
             yield _vary(run, study, "pipeline", pipelines, about)
-    if run.tally["rater"].n_unique() == 1 and not moved <= {*IN_ALL_ORDERS}:
+    has_labels = any(scale.span is None for scale in run.scales.values())
+    if has_labels and run.tally["rater"].n_unique() == 1 and not moved <= {*IN_ALL_ORDERS}:
         others = {k: name for k, name in FORMATS.items() if k != run.study.style.label_format}
         *first, last = others.values()
         about = f"Try other label formats: {', '.join(first)} or {last}."

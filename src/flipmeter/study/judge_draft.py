@@ -16,6 +16,8 @@ from flipmeter.types import Places, Problem, Scale
 ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "summary")
 """Common names of columns whose texts a judge compares; other twins are options of a question."""
 
+NO_RIGHT_OPTION = "no column names the right option: everything but accuracy is measured"
+
 
 @dataclass(frozen=True)
 class ComparedColumns:
@@ -42,6 +44,29 @@ def guess_compared(table: Table, found: Sequence[str]) -> ComparedColumns | None
     if len(found) == 2 or any(word in found[0].casefold() for word in ANSWERS):
         return _judged(table, tuple(found))
     return _asked(table, tuple(found))
+
+
+def guess_listed(table: Table) -> ComparedColumns | None:
+    """The question with options of a table with one column of lists, None if there is none."""
+    columns = [name for name in table.columns if _is_listed(table, name)]
+    others = [name for name in table.columns if name not in columns and is_text_column(table, name)]
+    if len(columns) != 1 or not others:
+        return None
+    lists = [record.values.get(columns[0]) for record in table.records]
+    longest = max(len(one) for one in lists if isinstance(one, list))
+    known = {*ascii_lowercase[:longest], *map(str, range(longest + 1))}
+    keys: dict[str, object] = {"text": others[0], "options": columns[0]}
+    for column in _label_columns(table, (columns[0], others[0])):
+        values = {label_key(value) for value in usual_classes(table, column)}
+        if values <= known and not {"0", str(longest)} <= values:
+            return ComparedColumns(column, keys, "option_order")
+    return ComparedColumns(None, keys, "option_order", (NO_RIGHT_OPTION,))
+
+
+def _is_listed(table: Table, column: str) -> bool:
+    """Whether every row has a list of two texts or more there."""
+    values = [record.values.get(column) for record in table.records]
+    return bool(values) and all(isinstance(one, list) and len(one) > 1 for one in values)
 
 
 def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
@@ -100,8 +125,7 @@ def _asked(table: Table, found: tuple[str, ...]) -> ComparedColumns | None:
             return ComparedColumns(
                 column, {**keys, **({"labels": mapped} if is_counted else {})}, "option_order"
             )
-    note = "no column names the right option: everything but accuracy is measured"
-    return ComparedColumns(None, keys, "option_order", (note,))
+    return ComparedColumns(None, keys, "option_order", (NO_RIGHT_OPTION,))
 
 
 def _label_columns(table: Table, taken: Sequence[str]) -> Iterator[str]:
