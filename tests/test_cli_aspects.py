@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from flipmeter.model import Store
+from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
+from flipmeter.study.file import read_study
 
 Cli = Callable[..., tuple[int, str, str]]
 ROWS = "".join(
@@ -26,16 +30,23 @@ repeat_views: [base, reversed]
 """
 
 
-@pytest.fixture
-def runs(cli: Cli, write: Callable[[str, str], Path]) -> list[str]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of the same items, by a rater that prefers the first slot and one that wavers."""
-    write("tickets.csv", "body,severity\n" + ROWS)
-    folders = []
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "tickets.csv").write_text("body,severity\n" + ROWS, encoding="utf-8")
     for name, model in (("tilted", "sim/first-slot?strength=2"), ("noisy", "sim/noisy")):
-        study = write(f"{name}.yaml", STUDY.replace("NAME", name).replace("MODEL", model))
-        assert cli("run", str(study))[0] == 0
-        folders.append(f"runs/{name}")
-    return folders
+        study = folder / f"{name}.yaml"
+        study.write_text(STUDY.replace("NAME", name).replace("MODEL", model), encoding="utf-8")
+        perform(read_study(study), folder / "runs" / name, Store())
+    return folder
+
+
+@pytest.fixture
+def runs(made: Path, cli: Cli, tmp_path: Path) -> list[str]:
+    """Copies of the two runs, in the folder that a test works in."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return ["runs/tilted", "runs/noisy"]
 
 
 def test_every_aspect_prints_a_table(cli: Cli, runs: list[str]) -> None:
