@@ -1,11 +1,12 @@
 """Write the tables of docs/findings.md from run folders.
 
     python benchmarks/findings.py [--claims PHASE[:CLAIM]=RUN ...]
-        [--levels RUN ...] [--fronts RUN ...] [--write]
+        [--levels RUN ...] [--fronts RUN ...] [--unseen RUN SEEN] [--write]
 
 `--claims` decides the paper's claims on runs of its phases, `--levels` shows what prompt factors
 and pipelines change, `--fronts` compares raters with the plain prompt with words and says which to
-use within 1, 4, 8 and 16 calls an item. Every number is one of the run's own estimates, verdicts or
+use within 1, 4, 8 and 16 calls an item, `--unseen` does so on items that were not in the run in
+which the choice was made. Every number is one of the run's own estimates, verdicts or
 residuals. `--write` puts each table between its marks on the page; the rest of the page is prose.
 """
 
@@ -20,6 +21,7 @@ from typing import Any
 import polars as pl
 
 from flipmeter import Run
+from flipmeter.measure import residuals
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.claims import Decided, paper_claims
@@ -168,6 +170,23 @@ def advice_table(runs: Sequence[Run]) -> str:
     return markdown_table(rows)
 
 
+def unseen_table(run: Run, seen: Run) -> str:
+    """What the levels of a run change on the items that another run did not have."""
+    known = seen.decisions["item"].unique()
+    fresh = run.decisions.filter(~pl.col("item").is_in(known.implode()))
+    changes = residuals(fresh, run.contrasts, mode=run.study.mode).filter(dataset="")
+    rows = [["rater", "accuracy", "minus words, points [95 %]", "P1 minus words", "items"]]
+    base = fresh.filter(view="base", repeat=0)
+    for level in base["level"].unique(maintain_order=True).to_list():
+        mine = base.filter(level=level)
+        factor, _, value = level.partition("=")
+        change = changes.filter(factor=factor, level=value)
+        moved = [_change(change.filter(metric=metric)) for metric in ("accuracy", "P1")]
+        right = sum(mine["rank"] == mine["gold"]) / len(mine)
+        rows.append([WORDS.get(level, value), f"{right:.2f}", *moved, str(len(mine))])
+    return markdown_table(rows)
+
+
 def _rank(one: Contender) -> tuple[float, float]:
     return one.accuracy["value"], -one.calls
 
@@ -192,9 +211,12 @@ def _base_accuracy(run: Run) -> dict[str, Record]:
 
 
 def _costs(run: Run) -> dict[str, tuple[float, float]]:
-    """Calls and prompt tokens of an item by level, under the base view."""
+    """Calls and prompt tokens of an item by level, under the base view.
+
+    Requests that all items share, as those of a calibration, count for each with its part.
+    """
     base = run.decisions.filter(view="base", repeat=0)
-    tokens = pl.col("prompt_tokens") + pl.col("shared_prompt_tokens").fill_null(0)
+    tokens = pl.col("prompt_tokens") + pl.col("shared_prompt_tokens").fill_null(0) / pl.len()
     each = base.group_by("level").agg(pl.col("n_calls").mean(), tokens.mean().alias("tokens"))
     return {level: (calls, many) for level, calls, many in each.iter_rows()}
 
@@ -260,12 +282,15 @@ def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield "claims", claims_table(asked.claims)
     for folder in asked.levels:
         run = Run(folder)
-        yield run.study.name, f"{_about(run)}\n\n{levels_table(run)}"
-    fronts = [Run(folder) for folder in asked.fronts]
-    for run in fronts:
-        yield run.study.name, f"{_about(run)}\n\n{front_table(run)}"
-    if fronts:
-        yield "advice", advice_table(fronts)
+        yield Path(folder).name, f"{_about(run)}\n\n{levels_table(run)}"
+    for folder in asked.fronts:
+        run = Run(folder)
+        yield Path(folder).name, f"{_about(run)}\n\n{front_table(run)}"
+    if asked.fronts:
+        yield "advice", advice_table([Run(folder) for folder in asked.fronts])
+    if asked.unseen:
+        run, seen = map(Run, asked.unseen)
+        yield Path(asked.unseen[0]).name, unseen_table(run, seen)
 
 
 def main() -> None:
@@ -273,6 +298,7 @@ def main() -> None:
     parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE[:CLAIM]=RUN")
     parser.add_argument("--levels", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--fronts", nargs="*", default=[], metavar="RUN")
+    parser.add_argument("--unseen", nargs=2, metavar=("RUN", "SEEN"))
     parser.add_argument("--write", action="store_true", help="put the tables into the docs")
     asked = parser.parse_args()
     page = PAGE.read_text(encoding="utf-8") if asked.write else ""
