@@ -1,7 +1,7 @@
 """Run the benchmarks one after the other, and print all their goals as one table.
 
     python benchmarks/bench.py [clients throughput planning statistics aggregators instrument order
-                                prefix_cache viewer scale measuring peers]
+                                prefix_cache viewer scale measuring peers bare]
 
 Without names, all of them: one to two hours on two idle cores. Peers are installed into
 environments of their own in the cache folder. With FLIPMETER_DATA set to a folder that holds
@@ -35,6 +35,7 @@ SCRIPTS = {
     "scale": ["scale.py"],
     "measuring": ["measuring.py", "--decisions", "10000000"],
     "peers": ["peers.py"],
+    "bare": ["bare.py"],
 }
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import peers_tools as tools
 from goals import Goal, show_goals
-from peers_server import HOST_CACHE, n_cores, served, trie_size
+from peers_server import HOST_CACHE, served, trie_size
 from peers_study import (
     Content,
     Labels,
@@ -38,7 +38,7 @@ from peers_study import (
 from rich.console import Console
 from rich.table import Table
 
-from flipmeter.model.backends.llama import engine
+from flipmeter.model.backends.llama import engine, n_cores
 from flipmeter.model.backends.weights import local_models
 
 ORIGINAL, DEFAULT = "smollm2-135m-q4_1", "smollm2-135m"

@@ -10,7 +10,6 @@ server's default, 0 is none).
 from __future__ import annotations
 
 import json
-import os
 import subprocess  # the server has a process of its own
 import sys
 import time
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from peers_ours import processed
+
+from flipmeter.model.backends.llama import n_cores
 
 HOST_CACHE = 8192
 
@@ -97,12 +98,6 @@ def trie_size(prompts: Sequence[list[int]]) -> int:
 def _n_shared(a: list[int], b: list[int]) -> int:
     differing = (place for place, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1])
     return next(differing, min(len(a), len(b)))
-
-
-def n_cores() -> int:
-    """Number of cores that this process may use."""
-    can_tell = hasattr(os, "sched_getaffinity")
-    return len(os.sched_getaffinity(0)) if can_tell else os.cpu_count() or 1
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from flipmeter.cli import main
 from flipmeter.cli.list import REGISTRIES
 from flipmeter.decide import open_pipeline
-from flipmeter.model import Store, learn_reproducible
+from flipmeter.model import Store, learn_reproducible, self_test
 from flipmeter.prompt import factors
 from flipmeter.types import Item, Model, Scale, Task
 
@@ -41,6 +41,14 @@ def no_consent(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     """Trust nothing, whatever the user who runs the tests trusts."""
     monkeypatch.delenv("FLIPMETER_TRUST", raising=False)
     monkeypatch.setenv("FLIPMETER_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config"))
+
+
+@pytest.fixture(autouse=True)
+def untested(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Know of no engine's self-test, and leave none for the user who runs the tests."""
+    nowhere = tmp_path_factory.getbasetemp() / "no-self-tests"
+    nowhere.write_bytes(b"")
+    monkeypatch.setattr(self_test, "cache_folder", lambda: nowhere)
 
 
 @pytest.fixture

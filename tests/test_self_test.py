@@ -228,6 +228,22 @@ def test_an_engine_is_tested_once_for_a_machine(
         assert recall_reproducible(EMBEDDED, store).is_there is None
 
 
+def test_an_outcome_counts_for_every_store_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(testing, "cache_folder", lambda: tmp_path)
+    with Store() as store:
+        asyncio.run(learn_reproducible(EMBEDDED, store, open_one=lambda *_, **__: Wobbly(1000)))
+    with Store() as another:
+        assert recall_reproducible(EMBEDDED, another).is_there
+        monkeypatch.setenv("OMP_NUM_THREADS", "97")
+        assert recall_reproducible(EMBEDDED, another).is_there is None
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        (kept,) = tmp_path.glob("self-tests/*.json")
+        kept.write_text("{damaged")
+        assert recall_reproducible(EMBEDDED, another).how == testing.NOT_TESTED
+
+
 def test_only_engines_in_this_process_are_tested(tmp_path: Path) -> None:
     with Store(tmp_path / "r.sqlite") as store:
         assert recall_reproducible(Model("sim/honest"), store).is_there

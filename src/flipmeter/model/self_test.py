@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
 
+from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.fetch import cache_folder
 from flipmeter.model.backends.backend import Backend, Capability
 from flipmeter.model.backends.llama import n_cores
 from flipmeter.model.backends.weights import Fetched
@@ -52,7 +55,8 @@ def recall_reproducible(model: Model, store: Store) -> Capability:
     if not is_tested(model):
         there = can_be_reproducible(model, Decoding())
         return Capability(NAME, there, "stated by the rater" if there else "measured by repeats")
-    known = store.capabilities(identity_of(model), _machine()).get(NAME)
+    identity = identity_of(model)
+    known = store.capabilities(identity, _machine()).get(NAME) or _kept(identity)
     return known or Capability(NAME, None, NOT_TESTED)
 
 
@@ -72,7 +76,28 @@ async def learn_reproducible(
     found = await self_test(model, partial(open_one, model, progress=progress), on_test)
     if found.seen:
         store.note_capabilities(identity_of(model), _machine(), [found])
+        _keep(identity_of(model), found)
     return found
+
+
+def _kept(identity: str) -> Capability | None:
+    """The outcome that another store's run has left on this machine; None if it is unreadable."""
+    with suppress(OSError, ValueError, TypeError):
+        return Capability(**json.loads(_file(identity).read_text(encoding="utf-8")))
+    return None
+
+
+def _keep(identity: str, found: Capability) -> None:
+    """Leave an outcome for the other stores of this machine; the store has it in any case."""
+    path = _file(identity)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, canonical_json(asdict(found)))
+
+
+def _file(identity: str) -> Path:
+    named = canonical_json([identity, _machine()])
+    return cache_folder() / "self-tests" / f"{sha256(named.encode()).hexdigest()[:32]}.json"
 
 
 async def self_test(
