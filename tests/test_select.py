@@ -28,7 +28,8 @@ from flipmeter.measure.effects.held_out import halves
 from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.bounds import bounded_share
 from flipmeter.measure.inference.chosen import PairCounts, bounds_of, limit_levels, within_limits
-from flipmeter.measure.statistics.resample import as_is
+from flipmeter.measure.statistics import resample
+from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.run.rate import writer
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, read_card, write_card
@@ -374,6 +375,22 @@ def test_halves_have_every_class_about_evenly(seed: int, gold: list[int]) -> Non
             abs(int((first & (ranks == rank)).sum()) - int((~first & (ranks == rank)).sum())) <= 1
         )
     assert (halves(ranks, seed) == first).all()
+
+
+def test_resamples_that_are_drawn_a_few_at_a_time_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = np.random.default_rng(4)
+    one = field(chance.random((3, 40)) < 0.6, chance.random((3, 40)) < 0.2)
+    (whole,) = resamples(40, "d")
+    wanted = held_out(one, {"P1": 0.5}, dataset="d"), standings(one, {"P1": 0.5}, dataset="d")
+    monkeypatch.setattr(resample, "HELD", 40 * 300)
+    parts = [*resamples(40, "d")]
+    assert [len(part) for part in parts] == [301, *[300] * 5, 200]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert wanted[0] is not None
+    assert held_out(one, {"P1": 0.5}, dataset="d") == wanted[0]
+    assert standings(one, {"P1": 0.5}, dataset="d") == wanted[1]
 
 
 def test_items_that_were_held_out_tell_how_lucky_the_best_of_many_is() -> None:

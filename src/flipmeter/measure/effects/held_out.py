@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +10,11 @@ import numpy as np
 from flipmeter.measure.effects.field import Candidate, Field
 from flipmeter.measure.effects.pareto import (
     NOBODY,
+    Limits,
     Samples,
     by_contrast,
-    choose,
+    choosing,
+    chosen_in,
     flip_estimate,
     score_estimate,
 )
@@ -20,7 +22,7 @@ from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_sh
 from flipmeter.measure.inference.chosen import CANNOT_FLIP
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
-from flipmeter.measure.statistics.resample import SEED, weights
+from flipmeter.measure.statistics.resample import SEED, resamples
 from flipmeter.types import ALPHA, Estimate
 
 
@@ -63,29 +65,75 @@ def held_out(
     first = halves(field.gold, seed)
     if first.all():
         return None
-    samples = weights(field.n_clusters, dataset)
-    picks = [
-        choose(field.on(half), samples[:, half], limits or {}, unreadable_limit=unreadable_limit)
-        for half in (first, ~first)
-    ]
-    if NOBODY in (picks[0][0], picks[1][0]):
-        return None
-    judged = _Judged(field, picks, first, samples)
+    sides = [_Side.of(field, half, limits or {}, unreadable_limit) for half in (first, ~first)]
+    drawn: list[Floats] = []
+    picked = (NOBODY, NOBODY)
+    for at, samples in enumerate(resamples(field.n_clusters, dataset)):
+        picks = [side.choose(samples) for side in sides]
+        if not at:
+            picked = (int(picks[0][0]), int(picks[1][0]))
+        if NOBODY in picked:
+            return None
+        means = _means(field, samples, [(first, picks[1]), (~first, picks[0])])
+        drawn.append(means if at else means[:, 1:])
+    judged = _Judged(field, picked, first, np.concatenate(drawn, axis=1))
     return HeldOut(
-        (field.candidates[picks[0][0]], field.candidates[picks[1][0]]),
+        (field.candidates[picked[0]], field.candidates[picked[1]]),
         score_estimate(field, judged.score),
         by_contrast(field, [judged.flips(at) for at in range(len(field.contrasts))]),
     )
 
 
 @dataclass(frozen=True)
+class _Side:
+    """One half of the clusters, on which a candidate is chosen."""
+
+    half: Booleans
+    field: Field
+    limits: Limits
+
+    @classmethod
+    def of(
+        cls, field: Field, half: Booleans, limits: Mapping[str, float], unreadable_limit: float
+    ) -> _Side:
+        own = field.on(half)
+        return cls(half, own, choosing(own, limits, unreadable_limit))
+
+    def choose(self, samples: Samples) -> Ints:
+        return chosen_in(self.field, samples[:, self.half], self.limits)
+
+
+def _means(field: Field, samples: Samples, judged: Sequence[tuple[Booleans, Ints]]) -> Floats:
+    """Means of score and flips by contrast in some resamples; NaN without two choices or a value.
+
+    Each half is judged by the choices of the other.
+    """
+    summed, n = np.zeros((2, 1 + len(field.contrasts), len(samples)))
+    rows = np.arange(len(samples))
+    for half, pick in judged:
+        drawn = samples[:, half].astype(np.float64)
+        for at, values in enumerate(_judging(field)):
+            own = values[:, half]
+            summed[at] += (drawn @ np.nan_to_num(own).T)[rows, pick]
+            n[at] += (drawn @ (~np.isnan(own)).T.astype(np.float64))[rows, pick]
+    usable = np.all([pick != NOBODY for _, pick in judged], axis=0)
+    return np.where(usable & (n > 0), ratio(summed, n), np.nan)
+
+
+def _judging(field: Field) -> Iterator[Floats]:
+    """Scores, then flips by contrast (candidates x clusters, NaN: none)."""
+    yield field.good
+    yield from np.moveaxis(field.pairs.rates, 1, 0)
+
+
+@dataclass(frozen=True)
 class _Judged:
-    """The choices of both halves, as they are and in every resample; the other half judges each."""
+    """The choices of both halves, each judged by the other; `means` are those of resamples."""
 
     field: Field
-    picks: Sequence[Ints]
+    picked: tuple[int, int]
     first: Booleans
-    samples: Samples
+    means: Floats
 
     @property
     def score(self) -> Bounded:
@@ -94,7 +142,7 @@ class _Judged:
             found = bounded_share(good * rated, rated, ALPHA)
         else:
             found = bounded_mean(good, ALPHA, bottom=0.0, top=1.0)
-        return _widened(found, self._resampled(self.field.good))
+        return _widened(found, self.means[0])
 
     def flips(self, at: int) -> Estimate:
         pairs = self.field.pairs
@@ -103,28 +151,17 @@ class _Judged:
         found = bounded_share(
             self._as_is(pairs.differ[:, at]), self._as_is(pairs.read[:, at]), ALPHA
         )
-        return flip_estimate(_widened(found, self._resampled(pairs.rates[:, at])))
+        return flip_estimate(_widened(found, self.means[1 + at]))
 
     def _as_is(self, values: Floats) -> Floats:
         """Every cluster's value of the candidate that the other half chose."""
-        judged_by = np.where(self.first, self.picks[1][0], self.picks[0][0])
+        judged_by = np.where(self.first, self.picked[1], self.picked[0])
         return np.asarray(values[judged_by, np.arange(len(judged_by))])
-
-    def _resampled(self, values: Floats) -> Floats:
-        """Mean of values (candidates x clusters, NaN: none) in all resamples with two choices."""
-        known = ~np.isnan(values)
-        summed, n = np.zeros((2, len(self.samples)))
-        usable = (self.picks[0] != NOBODY) & (self.picks[1] != NOBODY)
-        rows = np.arange(len(self.samples))
-        for half, pick in ((self.first, self.picks[1]), (~self.first, self.picks[0])):
-            drawn = self.samples[:, half].astype(np.float64)
-            summed += (drawn @ np.nan_to_num(values[:, half]).T)[rows, pick]
-            n += (drawn @ known[:, half].T.astype(np.float64))[rows, pick]
-        return np.asarray(ratio(summed, n)[1:][usable[1:] & (n[1:] > 0)])
 
 
 def _widened(found: Bounded, drawn: Floats) -> Bounded:
     """An interval that also holds the middle 95 % of resamples."""
+    drawn = drawn[~np.isnan(drawn)]
     if not len(drawn) or not found.n:
         return found
     low, high = np.quantile(drawn, [ALPHA / 2, 1 - ALPHA / 2])

@@ -27,7 +27,7 @@ from flipmeter.measure.inference.chosen import (
 )
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
-from flipmeter.measure.statistics.resample import as_is, weights
+from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.registry import suggestion
 from flipmeter.types import Estimate, Problem
 
@@ -70,14 +70,14 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class _Limits:
+class Limits:
     """Limits on flips by contrast (infinity: none), and the levels of their bounds."""
 
     most: Floats
     levels: Floats
     unreadable: float
 
-    def allowed(self, field: Field, samples: Samples) -> Booleans:
+    def allowed(self, field: Field, samples: Floats) -> Booleans:
         return within_limits(
             field.pairs,
             self.most,
@@ -102,13 +102,13 @@ class _Measured:
         return np.concatenate([1 - self.good[..., None], self.flips, cost], axis=-1)
 
 
-def _measured(field: Field, samples: Samples, limits: _Limits) -> _Measured:
+def _measured(field: Field, samples: Samples, limits: Limits) -> _Measured:
     drawn = samples.astype(np.float64)
     good = ratio(drawn @ field.good.T, drawn.sum(axis=1, keepdims=True))
     return _Measured(
         good.round(EXACT),
         _rates(field, drawn).round(EXACT),
-        limits.allowed(field, samples),
+        limits.allowed(field, drawn),
         field.cost,
     )
 
@@ -137,20 +137,30 @@ def choose(
     candidates together; of equals the one that flips least, then the cheapest, then the first. The
     levels of the bounds are those of the field as it is.
     """
-    held = _limits(field, limits, unreadable_limit, with_others=False)
+    held = choosing(field, limits, unreadable_limit)
+    return chosen_in(field, samples, held)
+
+
+def choosing(field: Field, limits: Mapping[str, float], unreadable_limit: float) -> Limits:
+    """The limits of a choice, which are the same in every sample."""
+    return _limits(field, limits, unreadable_limit, with_others=False)
+
+
+def chosen_in(field: Field, samples: Samples, limits: Limits) -> Ints:
+    """The candidate to choose in each sample, NOBODY where none is allowed."""
     parts = in_parts(field, samples)
-    return np.concatenate([_chosen(_measured(field, part, held)) for part in parts])
+    return np.concatenate([_chosen(_measured(field, part, limits)) for part in parts])
 
 
 def _limits(
     field: Field, limits: Mapping[str, float], unreadable_limit: float, *, with_others: bool = True
-) -> _Limits:
+) -> Limits:
     for name in limits:
         if name not in field.contrasts:
             raise Problem(f"no contrast named '{name}'{suggestion(name, list(field.contrasts))}")
     most = np.array([limits.get(name, np.inf) for name in field.contrasts])
     levels = limit_levels(field.pairs, most, with_others=with_others)
-    return _Limits(most, levels, unreadable_limit)
+    return Limits(most, levels, unreadable_limit)
 
 
 def _chosen(found: _Measured) -> Ints:
@@ -221,13 +231,14 @@ def by_contrast(field: Field, values: Sequence[T]) -> dict[str, T]:
     return dict(zip(field.contrasts, values, strict=True))
 
 
-def _resampled(field: Field, limits: _Limits, dataset: str) -> tuple[Floats, Ints]:
+def _resampled(field: Field, limits: Limits, dataset: str) -> tuple[Floats, Ints]:
     """Share of resamples with each candidate on the front, and as the choice."""
     fronts, chosen = [], []
-    for samples in in_parts(field, weights(field.n_clusters, dataset)[1:]):
-        found = _measured(field, samples, limits)
-        fronts.append(non_dominated(found.losses))
-        chosen.append(_chosen(found))
+    for at, drawn in enumerate(resamples(field.n_clusters, dataset)):
+        for samples in in_parts(field, drawn if at else drawn[1:]):
+            found = _measured(field, samples, limits)
+            fronts.append(non_dominated(found.losses))
+            chosen.append(_chosen(found))
     return np.concatenate(fronts).mean(axis=0), np.concatenate(chosen)
 
 

@@ -206,7 +206,9 @@ def within_limits(
     Candidates whose unreadable share under a limited contrast is above `unreadable_limit` are not
     allowed.
     """
-    drawn = np.ones((1, pairs.read.shape[2])) if samples is None else samples.astype(np.float64)
+    drawn = np.ones((1, pairs.read.shape[2]))
+    if samples is not None:
+        drawn = samples.astype(np.float64, copy=False)
     can_fail = np.zeros(len(pairs.varies), dtype=np.bool_)
     readable = np.ones((len(drawn), len(pairs.varies)), dtype=np.bool_)
     held: list[tuple[npt.NDArray[np.int64], _Held]] = []
