@@ -198,3 +198,16 @@ def test_a_list_of_options_is_a_question_with_options(
     golds = [item.gold for item in dataset.test[:3]]
     assert golds == ([None] * 3 if answers is None else [1, 2, 3])
     assert {len(one.items) for one in conditions(study)} == {12}
+
+
+@pytest.mark.parametrize("named", [("model_a", "model_b"), ("system_a", "system_b")])
+def test_the_systems_behind_the_answers_are_found(
+    write: Write, cli: Cli, named: tuple[str, str]
+) -> None:
+    table = pairs("model_a|model_b|tie", "prompt,response_a,response_b,winner").splitlines()
+    rows = [f"{row},{'ant' if k % 2 else 'bee'},cat" for k, row in enumerate(table[1:])]
+    path = write("arena.csv", "\n".join([f"{table[0]},{','.join(named)}", *rows]))
+    assert cli("init", str(path))[0] == 0
+    (dataset,) = read_study(path.with_suffix(".yaml")).load()
+    assert dataset.task.scale.names == ("model_b", "tie", "model_a")
+    assert [item.systems for item in dataset.test[:2]] == [("bee", "cat"), ("ant", "cat")]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from string import ascii_lowercase
 
+from flipmeter.base.common_prefix import n_shared
 from flipmeter.data.exchangeable import by_lean, lean_of, read_exchange
 from flipmeter.data.guess import MOST_CLASSES, guess_id, is_text_column, usual_classes
 from flipmeter.data.labels import label_key
@@ -16,6 +17,8 @@ from flipmeter.types import Places, Problem, Scale
 ANSWERS = ("answer", "response", "output", "completion", "reply", "candidate", "summary")
 """Common names of columns whose texts a judge compares; other twins are options of a question."""
 
+AUTHORS = ("system", "model", "generator", "assistant")
+"""Common names of columns that say which system wrote an answer, before the end of its column."""
 NO_RIGHT_OPTION = "no column names the right option: everything but accuracy is measured"
 
 
@@ -73,6 +76,8 @@ def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
     others = [name for name in table.columns if name not in found and is_text_column(table, name)]
     fields = {name: name for name in (*islice(others, 1), *found)}
     keys: dict[str, object] = {"fields": fields, "exchange": list(found)}
+    if authors := _authors(table, found):
+        keys["systems"] = authors
     probe = "pair_order" if len(found) == 2 else "candidate_order"
     for column in _label_columns(table, (*found, *others)):
         classes = tuple(str(value).strip() for value in usual_classes(table, column))
@@ -89,6 +94,14 @@ def _judged(table: Table, found: tuple[str, ...]) -> ComparedColumns:
     note = "no column says which answer is better: everything but accuracy is measured"
     usual = [found[1], "tie", found[0]] if len(found) == 2 else {"nominal": list(found)}
     return ComparedColumns(None, {**keys, "scale": usual}, probe, (note,))
+
+
+def _authors(table: Table, found: Sequence[str]) -> list[str]:
+    """The columns that say which system wrote each answer, by the ends of their names."""
+    shared = n_shared(found[0], found[1])
+    ends = [name[shared:] for name in found]
+    named = ([f"{word}{mark}{end}" for end in ends] for word in AUTHORS for mark in ("_", "", " "))
+    return next((columns for columns in named if {*columns} <= {*table.columns}), [])
 
 
 def _places(fields: tuple[str, ...], classes: tuple[str, ...]) -> Places | None:

@@ -88,7 +88,8 @@ _add(
     "systems",
     "Does the ranking of systems change with the order?",
     system_rows,
-    "two answers that change places, and the systems that wrote them (system_a, system_b)",
+    "two answers that change places, and the systems that wrote them (columns system_a and "
+    "system_b, or systems: [model_a, model_b] in the dataset)",
 )
 _add("worst", "What does the worst position cost?", worst_rows, "gold labels", takes_costs=True)
 _add(
