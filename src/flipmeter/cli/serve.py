@@ -44,7 +44,7 @@ def serve(
             "-d",
             metavar="DATASET",
             help="The dataset that simulated raters know: a name, a study file (STUDY.yaml:NAME if "
-            "it has several), or an entry of one: '{file: a.csv, scale: [low, high]}'.",
+            "it has several), or an entry of one: '{file: a.csv, scale: nominal}'.",
         ),
     ] = "reviews",
     data_dir: DataDir = None,
