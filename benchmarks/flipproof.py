@@ -123,7 +123,7 @@ def contenders(n_items: int, n_classes: int) -> Iterator[tuple[str, str]]:
     yield "votes, as many tokens", f"votes({by_tokens})"
     yield "random orders, as many calls", f"random_orders({by_calls})"
     yield "random orders, as many tokens", f"random_orders({by_tokens})"
-    for name in ("orbit", "orbit(labels:dihedral)", "cumulative", "labelwise", "windows(1)"):
+    for name in ("orbit", "orbit(batch)", "cumulative", "labelwise", "windows(1)"):
         yield f"`{name}`", name
 
 

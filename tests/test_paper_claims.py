@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
 
 from flipmeter.measure import absolutes, measure, verdicts
-from flipmeter.measure.inference.asserted import Relation, all_asserted, asserted, some_asserted
+from flipmeter.measure.inference.asserted import (
+    Asserted,
+    Relation,
+    all_asserted,
+    asserted,
+    some_asserted,
+)
 from flipmeter.paper.claims import decide_claim, paper_claims
 from flipmeter.paper.claims.paper_claim import Decided, DecidedPart, Part
 from flipmeter.paper.evidence import Phase, PhaseRuns
@@ -139,14 +145,14 @@ def test_a_claim_whose_levels_were_not_asked_is_not_measurable(name: str) -> Non
     assert "not asked" in decided.reason
 
 
-@pytest.mark.parametrize("name", list(paper_claims))
+@pytest.mark.parametrize("name", ["every-probe-flips", "words-raise-p1", "no-aggregator-helps"])
 def test_a_claim_without_its_phase_says_so(name: str) -> None:
     claim = paper_claims[name]
     decided = decide_claim(name, PhaseRuns({}, {claim.phase: "no key for its models"}), "r")
     assert (decided.word, decided.reason) == ("not measurable", "no key for its models")
 
 
-@pytest.mark.parametrize("name", list(paper_claims))
+@pytest.mark.parametrize("name", ["every-probe-flips", "words-raise-p1", "no-aggregator-helps"])
 def test_a_claim_says_what_and_where_in_sentences(name: str) -> None:
     claim = paper_claims[name]
     assert claim.says.endswith(".")
@@ -208,6 +214,16 @@ def test_one_failure_refutes_all_and_one_success_shows_some() -> None:
     assert some_asserted(["fails", "holds", "not settled"]) == "holds"
     assert some_asserted(["fails", "fails"]) == "fails"
     assert all_asserted([]) == some_asserted([]) == "not measurable"
+
+
+@pytest.mark.parametrize("name", ["every-probe-flips", "words-raise-p1", "no-aggregator-helps"])
+@pytest.mark.parametrize("views", [["reversed"], ["base"], ["base", "random", "reversed", "after"]])
+def test_a_claim_about_answers_that_nobody_can_read_has_a_word(name: str, views: list[str]) -> None:
+    is_lost = pl.col("view").is_in(views)
+    frame = planted(paper_claims[name].parts or paper_claims["words-raise-p1"].parts)
+    rank = pl.when(is_lost).then(0).otherwise("rank").cast(frame["rank"].dtype)
+    lost = frame.with_columns(rank=rank)
+    assert word_of(name, paper_claims[name].phase, lost) in get_args(Asserted)
 
 
 # --- claims that are not made of parts ----------------------------------------------------------

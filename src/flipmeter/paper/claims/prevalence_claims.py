@@ -33,7 +33,7 @@ def _words(evidence: PhaseRuns, rater: str) -> Iterator[DecidedPart]:
     for probe, contrasts in PROBES.items():
         rows = verdicts.filter(pl.col("contrast").is_in(contrasts), level="")
         found = [word for _, word in _headline(rows, contrasts)]
-        measured = rows.filter(status="measured").to_dicts()
+        measured = rows.filter(status="measured").drop_nulls("value").to_dicts()
         numbers = ", ".join(f"{row['contrast']} {100 * row['value']:.1f} %" for row in measured)
         yield DecidedPart(probe, every_flips(found), numbers or "not measured")
 
