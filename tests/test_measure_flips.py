@@ -211,3 +211,9 @@ def test_no_tokens_are_no_number() -> None:
 def test_a_wrong_question_gets_a_clear_answer(ask: Any, says: str) -> None:
     with pytest.raises(Problem, match=says):
         ask()
+
+
+def test_whole_numbers_may_be_written_as_floats_and_halves_may_not() -> None:
+    assert flip_rate([1.0, 2.0], [1.0, 3.0]) == flip_rate([1, 2], [1, 3])
+    with pytest.raises(Problem, match="whole numbers"):
+        flip_rate([1.5, 2.0], [1.0, 3.0])

@@ -18,6 +18,7 @@ from flipmeter.measure.estimates.flips import flip_rate_any
 from flipmeter.measure.estimates.scores import performance
 from flipmeter.measure.statistics.formulas import cochran_q
 from flipmeter.types import Contrast, Problem
+from hand_made import group
 
 P1 = Contrast("P1", ("base", "reversed"))
 P2A = Contrast("P2a", ("random", "ascending"))
@@ -399,3 +400,13 @@ def test_significance_is_corrected_except_in_the_papers_mode() -> None:
     gpt = [one(table, model="GPT-5.4") for table in (paper, ours)]
     assert [row["sig"] for row in gpt] == [1, 0]
     assert gpt[1]["p_holm"] > gpt[1]["p"] == mcnemar(15, 5)
+
+
+def test_pairs_of_many_orders_are_compared_by_their_first_answers() -> None:
+    """Three orders: one item of four differs in two of three pairs; repeats say the same."""
+    first = group([1, 2, 3, 4], views={"a": [1, 2, 3, 4], "b": [1, 2, 3, 5]})
+    again = group([5, 5, 5, 5], views={"a": [1, 1, 1, 1], "b": [3, 3, 3, 3]})
+    frame = pl.concat([first, again.with_columns(repeat=pl.lit(1, pl.Int64))])
+    contrast = Contrast("X", ("base", "a", "b"), is_open=True)
+    rate = measure(frame, [contrast]).filter(metric="X", policy="complete")["value"].to_list()
+    assert rate == pytest.approx([2 / 12])
