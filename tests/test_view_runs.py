@@ -107,6 +107,24 @@ def test_the_list_counts_the_verdicts_that_a_report_counts(runs: Path) -> None:
     assert sum((listed or {}).values()) == run.verdicts.select("rater", "level").n_unique()
 
 
+def test_an_unreadable_run_is_listed_by_what_cannot_be_read(tmp_path: Path) -> None:
+    simulated(tmp_path / "mute", models=["sim/refusing?refuse=1"])
+    ((_, html),) = served(tmp_path, "/")
+    assert "100.0 % unreadable" in Page(html).text
+
+
+def test_raters_that_are_not_compared_are_named(tmp_path: Path) -> None:
+    for name, other in (("a", "sim/last-slot"), ("b", "sim/honest")):
+        simulated(tmp_path / name, models=["sim/first-slot", other], test_size=15)
+    ((_, html),) = served(tmp_path, "/compare?first=a&second=b")
+    told = (
+        "Compared: sim/first-slot. Not compared: sim/last-slot (only in a); sim/honest (only in b)."
+    )
+    assert told in Page(html).text
+    ((_, html),) = served(tmp_path, "/compare?first=a&second=a")
+    assert "Not compared" not in html
+
+
 def test_one_run_has_no_line(runs: Path) -> None:
     summary = RunFolders([runs]).entries()["last"].summary
     assert rates_line([summary]) == ""

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from flipmeter.base.files.parquet import collected
 from flipmeter.measure.effects.compare import same_raters
+from flipmeter.measure.panel.frame import distinct
 from flipmeter.report.estimate_tables import interval
 from flipmeter.report.findings import class_name
 from flipmeter.report.page.compared import comparison_grid
@@ -104,9 +105,21 @@ def _pictures(runs: tuple[Run, Run], names: tuple[str, str], changed: pl.DataFra
         "Flip rates in both runs, largest change first",
         heads,
         [RowGroup(rows)],
-        [how, *notes],
+        [*_alone(frames, names), how, *notes],
         "forest",
     )
+
+
+def _alone(frames: Sequence[pl.LazyFrame], names: tuple[str, str]) -> list[str]:
+    """The note on raters that only one of the runs has; none where both have the same."""
+    raters = [[str(rater) for (rater,) in distinct(frame, "rater")] for frame in frames]
+    both = [rater for rater in raters[0] if rater in raters[1]]
+    parts = [
+        f"{', '.join(only)} (only in {name})"
+        for own, name in zip(raters, names, strict=True)
+        if (only := [rater for rater in own if rater not in both])
+    ]
+    return [f"Compared: {', '.join(both)}. Not compared: {'; '.join(parts)}."] if parts else []
 
 
 def _renamed(run: Run, renamed: pl.LazyFrame) -> pl.DataFrame:

@@ -145,8 +145,10 @@ def _summary(run: Run) -> Summary:
     words: dict[str, int] = {
         word: counts[word] for word in (*WORST_FIRST, "stable") if counts[word]
     }
-    judged = worst_first(run.verdicts.filter(pl.col("value").is_not_null(), level=""))
-    rates = {tuple(where): value for *where, value in judged.select(*WHERE, "value").iter_rows()}
+    is_told = pl.col("value").is_not_null() | (pl.col("word") == "unreadable")
+    judged = worst_first(run.verdicts.filter(is_told, level=""))
+    known = judged.drop_nulls("value").select(*WHERE, "value")
+    rates = {tuple(where): value for *where, value in known.iter_rows()}
     worst = judged.row(0, named=True) if len(judged) else None
     return replace(summary, words=words, worst=worst, rates=rates)
 

@@ -314,7 +314,7 @@ def _listed(entry: RunEntry) -> dict[str, Any]:
     summary, beat = entry.summary, entry.beat
     worst = summary.worst
     return {
-        "rate": interval(worst) if worst is not None else "",
+        "rate": _rate(worst) if worst is not None else "",
         "line": "",
         "name": entry.name,
         "summary": summary,
@@ -322,6 +322,13 @@ def _listed(entry: RunEntry) -> dict[str, Any]:
         "when": clock(summary.when) if summary.when else "",
         "live": describe(beat) if beat is not None else None,
     }
+
+
+def _rate(worst: Mapping[str, Any]) -> str:
+    """The rate of a verdict; of one that is unreadable, how much of it is."""
+    if worst["word"] == "unreadable":
+        return f"{100 * (worst['unreadable'] or 0):.1f} % unreadable"
+    return interval(worst)
 
 
 def _about(chosen: ChosenRuns) -> dict[str, Any]:
