@@ -56,6 +56,14 @@ def weighed(doc: int, weights: list[float], target: object, texts: list[str]) ->
 # promptfoo
 
 
+def test_verdicts_by_place_are_warned_of(write: Write, cli: Cli) -> None:
+    """A judge that always says A prefers a place; read as the name of an answer it never flips."""
+    orders = [result(k, order, "A") for k in range(3) for order in ("as given", "swapped")]
+    path = write("out.json", promptfoo(*orders))
+    code, _, err = cli("import", str(path))
+    assert (code, "must name the answer, not its place" in err) == (0, True)
+
+
 def test_prompts_are_conditions_and_equal_variables_are_one_item(write: Write) -> None:
     path = write(
         "out.json",

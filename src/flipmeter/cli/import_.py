@@ -11,7 +11,7 @@ from flipmeter.api import STORE, Run
 from flipmeter.bridge.logs import import_log, open_log
 from flipmeter.bridge.other_tools import Named, is_of_other_tool, predictions_of
 from flipmeter.cli.asking import print_run
-from flipmeter.cli.consoles import fail, say
+from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.next_commands import on_file, on_run
 from flipmeter.cli.options import AsJson, DataDir, StorePath, classes_of, spare, verb
@@ -19,6 +19,7 @@ from flipmeter.cli.output import finish, say_next, write_rows
 from flipmeter.data.labels import NOMINAL
 from flipmeter.data.number_scales import parse_span, read_span
 from flipmeter.model import Ledger, Store
+from flipmeter.run.tables.pair_tables import SWAPPED
 from flipmeter.types import Problem
 
 app = verb()
@@ -102,6 +103,11 @@ def _write_table(
     write_rows(table, path)
     n_faults = table.filter(table["fault"] != "").height
     conditions = table["condition"].unique(maintain_order=True).to_list()
+    if {one.casefold() for one in conditions} & {*SWAPPED}:
+        warn(
+            "under 'swapped' a label must name the answer, not its place: where the first answer "
+            "shown is always A, exchange A and B in the rows of 'swapped' before you measure"
+        )
     finish(
         {
             "table": str(path),
