@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -22,16 +23,26 @@ PAGES = [
 ]
 
 
+@cache
+def nodes() -> list[tuple[str, ast.AST]]:
+    """Every import and class of every module, with the package that it is in."""
+    return [
+        (path.relative_to(SOURCE).parts[0], node)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.ImportFrom, ast.ClassDef))
+    ]
+
+
 def imported_elsewhere(package: str) -> set[str]:
     """Every name that modules of other packages take from a façade."""
-    found: set[str] = set()
-    for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] == package:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module == f"flipmeter.{package}":
-                found |= {alias.name for alias in node.names}
-    return found
+    return {
+        alias.name
+        for where, node in nodes()
+        if where != package
+        if isinstance(node, ast.ImportFrom) and node.module == f"flipmeter.{package}"
+        for alias in node.names
+    }
 
 
 @pytest.mark.parametrize("package", FACADES)
@@ -57,11 +68,6 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_a_class_name_stands_for_one_idea() -> None:
-    names = Counter(
-        node.name
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-    )
+    names = Counter(node.name for _, node in nodes() if isinstance(node, ast.ClassDef))
     # `Study` and `Run` are public in `api`, each beside what it is made of.
     assert {name for name, n in names.items() if n > 1} == {"Study", "Run"}

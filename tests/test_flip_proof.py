@@ -8,11 +8,11 @@ order. Seeds are drawn again, for an order that a hash fixes is no less arbitrar
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import cast
 
 import pytest
 
@@ -153,12 +153,19 @@ def rater_of(name: str, condition: Condition, *, scored: bool = True) -> Rater:
 
     def ask(request: Request) -> Reply:
         if request.key not in said:
-            reply = asyncio.run(sim.ask(request))
+            reply = at_once(sim.ask(request))
             assert not reply.error
             said[request.key] = reply if scored else replace(reply, scores=None)
         return said[request.key]
 
     return ask
+
+
+def at_once(asked: Coroutine[None, None, Reply]) -> Reply:
+    """The reply of a rater that waits for nothing, without a loop of events for each request."""
+    with pytest.raises(StopIteration) as ended:
+        asked.send(None)
+    return cast("Reply", ended.value.value)
 
 
 def content(decision: Decision, item: Item, task: Task) -> str:
