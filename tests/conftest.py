@@ -26,6 +26,9 @@ settings.load_profile("patient")
 # Workers of xdist have a width of 80 columns, which a pipe of a user has not.
 os.environ.pop("COLUMNS", None)
 
+# A disk takes milliseconds to confirm a write, and no test cuts the power.
+os.fsync = lambda fd: None
+
 # Tests run side by side: threads of two engines would wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
