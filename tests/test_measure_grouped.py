@@ -31,7 +31,7 @@ from flipmeter.measure.statistics.formulas import cochran_q, mcnemar_counts
 from flipmeter.measure.statistics.shares import WILSON, exact_ends
 from flipmeter.types import Contrast, Estimate, Mode, Policy
 
-patient = settings(deadline=None, max_examples=40)
+patient = settings(deadline=None, max_examples=15)
 KEY = ["rater", "dataset", "level", "seed"]
 VIEWS = ("after", "base", "random", "reversed")
 CONTRASTS = [
