@@ -79,7 +79,8 @@ demo: $(READY)  ## Measure the embedded model on the bundled reviews (a few minu
 
 .PHONY: test
 test: $(READY_DEV)  ## Run the tests, except those with their own target
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(OPTIONAL:%=--ignore=%)
+	# A file stays on one worker, so its runs are made once; tests start many processes, so bytecode is kept.
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile $(OPTIONAL:%=--ignore=%)
 
 .PHONY: test-paper
 test-paper: $(READY_DEV)  ## Answer the paper on the embedded model, every phase at a few items

@@ -468,7 +468,6 @@ def test_places_are_moved_and_structured_replies_read(
 
 @needs_inspect
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_both_ways_agree_on_the_embedded_model(tmp_path: Path) -> None:
     port = "8497"
     flipmeter = str(Path(sys.executable).with_name("flipmeter"))

@@ -595,7 +595,6 @@ def test_our_server_declares_what_a_simulated_rater_takes() -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_our_server_shows_what_the_embedded_model_has() -> None:
     seen = at_our_server("local/smollm2-135m")
     assert seen["completions"].how == "shown by a request"

@@ -505,7 +505,6 @@ def test_a_loaded_rater_takes_numbers_for_its_classes(endpoint: str, tmp_path: P
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_the_embedded_model_behind_an_estimator(tmp_path: Path) -> None:
     found = OrdinalClassifier(
         scale=["negative", "positive"], shots=1, average="label_order", store=tmp_path / "r.sqlite"

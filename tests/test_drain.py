@@ -211,7 +211,6 @@ base: {shots: 1}
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_the_embedded_engine_drains(tmp_path: Path, self_tested: Callable[[Path], None]) -> None:
     (tmp_path / "study.yaml").write_text(EMBEDDED)
     path = tmp_path / "replies.sqlite"

@@ -418,7 +418,6 @@ def test_a_study_on_a_folder_runs_and_asks_nothing_twice(folder: Path, tmp_path:
 
 @needs_hf
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_llama_cpp_and_transformers_agree_on_the_embedded_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -309,7 +309,6 @@ def test_a_wrong_word_is_named(cli: Cli, words: tuple[str, str], message: str) -
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_the_embedded_model_is_answered_for_one_claim(
     cli: Cli, tmp_path: Path, self_tested: Callable[[Path], None]
 ) -> None:

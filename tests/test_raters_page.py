@@ -23,7 +23,7 @@ EXAMPLES = [
     pytest.param(
         words,
         id=f"{title}: {words[0]}",
-        marks=[pytest.mark.real, pytest.mark.xdist_group("llama")] if "judge.yaml" in words else [],
+        marks=[pytest.mark.real] if "judge.yaml" in words else [],
     )
     for words, title in COMMANDS
 ]

@@ -60,7 +60,6 @@ def put_to_test(model: Model, start: Callable[[], Backend] | None = None) -> Cap
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 @pytest.mark.parametrize("name", [*MIXED, *PLAIN])
 def test_the_formats_people_use_are_reproducible(name: str, files: Files) -> None:
     found = put_to_test(Model(f"llamacpp/{files(name)}"))
@@ -68,7 +67,6 @@ def test_the_formats_people_use_are_reproducible(name: str, files: Files) -> Non
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_the_embedded_model_is_reproducible(
     self_tested: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -80,7 +78,6 @@ def test_the_embedded_model_is_reproducible(
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 @pytest.mark.parametrize("name", MIXED)
 def test_no_split_of_a_prompt_moves_a_bit(name: str, files: Files) -> None:
     """Whatever of a prompt the engine holds already: 1 to 60 words of it, followed by others."""
@@ -105,7 +102,6 @@ def test_no_split_of_a_prompt_moves_a_bit(name: str, files: Files) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_only_a_changed_computation_changes_a_key(files: Files) -> None:
     """What was stored of plain formats stays stored."""
     plain, mixed = Model(f"llamacpp/{files('F16')}"), Model(f"llamacpp/{files('Q4_K_M')}")
@@ -118,7 +114,6 @@ def test_only_a_changed_computation_changes_a_key(files: Files) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_formats_are_read_from_the_head_of_a_file(files: Files) -> None:
     assert tensor_types(files("F16")) == {"F32", "F16"}
     assert not is_plain(files("Q5_K_M"))
@@ -321,7 +316,6 @@ def test_a_plan_says_what_a_self_test_found(is_there: bool, said: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_a_plan_counts_stored_replies_of_the_former_computation(files: Files) -> None:
     planned = study(models=[f"llamacpp/{files('Q4_K_M')}"], test_size=5, repeats=1)
     former = former_identity_of(Model(planned.raters()[0].model.address))
@@ -334,7 +328,6 @@ def test_a_plan_counts_stored_replies_of_the_former_computation(files: Files) ->
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_a_run_tests_its_engine_first_and_records_the_outcome(tmp_path: Path, files: Files) -> None:
     asked = study(models=[f"llamacpp/{files('Q4_K_M')}"], test_size=3, probes=["label_order"])
     name = asked.raters()[0].name
@@ -349,7 +342,6 @@ def test_a_run_tests_its_engine_first_and_records_the_outcome(tmp_path: Path, fi
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("llama")
 def test_a_run_on_an_engine_that_failed_says_so(tmp_path: Path) -> None:
     with Store(tmp_path / "r.sqlite") as store:
         plant(store, False)
