@@ -366,7 +366,11 @@ def test_the_largest_is_said_to_be_beyond_noise_where_another_rate_is_higher(
     found: Findings,
 ) -> None:
     rows = found.verdicts.filter(pl.col("value").is_not_null()).head(2)
-    rates = {"value": [0.10, 0.25], "noise": [0.0, 0.19], "is_reproducible": [True, False]}
+    rates: dict[str, list[Any]] = {
+        "value": [0.10, 0.25],
+        "noise": [0.0, 0.19],
+        "is_reproducible": [True, False],
+    }
     open_ones = rows.with_columns(
         *(pl.Series(name, values) for name, values in rates.items()),
         word=pl.lit("inconclusive"),

@@ -21,7 +21,7 @@ from flipmeter.measure import mcnemar, paper_round, wilson
 from flipmeter.measure.statistics import formulas
 from flipmeter.measure.statistics.formulas import clopper_upper, cochran_q, holm, mcnemar_counts
 from flipmeter.measure.statistics.means import ENOUGH_DATASETS, fewest, spread_interval
-from flipmeter.measure.statistics.resample import RESAMPLES, as_is, weights
+from flipmeter.measure.statistics.resample import RESAMPLES, as_is, resamples
 from flipmeter.types import Problem
 
 patient = settings(deadline=None)
@@ -211,6 +211,6 @@ def test_the_interval_over_datasets_is_student_s(n: int) -> None:
 
 def test_the_first_resample_is_the_sample() -> None:
     assert as_is(4).tolist() == [[1, 1, 1, 1]]
-    drawn = weights(4, "d")
+    (drawn,) = resamples(4, "d")
     assert drawn.shape == (1 + RESAMPLES, 4)
     assert (drawn.sum(axis=1) == 4).all()
