@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 from urllib.request import urlopen
@@ -34,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flipmeter.decide import open_pipeline
+from flipmeter.run.perform import _write_table
 from flipmeter.run.rate import panel_of, writer
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import (
@@ -110,7 +112,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
             ITEMS: items.table().write_parquet,
             CONDITIONS: condition_table(grid).write_parquet,
         } | {
-            name: pl.scan_parquet(f"{near}/{name}-*.parquet").sink_parquet
+            name: partial(_write_table, pl.scan_parquet(f"{near}/{name}-*.parquet"))
             for name in (PROMPTS, CALLS, DECISIONS)
         }
         commit(folder, folder / "new", writers, study=study.name, state="complete", facts=facts)
