@@ -24,6 +24,7 @@ from flipmeter.measure import (
 )
 from flipmeter.measure.aspects.direction import flip_matrix
 from flipmeter.types import Contrast, Estimate, Problem
+from hand_made import group
 
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 P2 = Contrast("P2", ("base", "random", "after"))
@@ -218,3 +219,17 @@ def test_a_rater_that_cannot_be_read_has_aspects_without_numbers() -> None:
     names = ["excess", "direction", "matrix", "severity", "slots"]
     for table in measure_aspects(unread, CONTRASTS, names).values():
         assert table["low"].drop_nulls().is_nan().all() or table.height == 0
+
+
+@pytest.mark.parametrize("name", ["matrix", "severity", "direction"])
+def test_an_item_that_was_not_asked_twice_does_not_hide_the_others(name: str) -> None:
+    whole = group([1, 2, 3, 4], [1, 2, 4, 4])
+    more = pl.concat([whole, group([5], items=["alone"])])
+    tables = [
+        measure_aspects(frame, [Contrast("P1", ("base", "reversed"))], [name])
+        for frame in (whole, more)
+    ]
+    values = [
+        table[name].filter(pl.col("value").is_not_nan())["value"].to_list() for table in tables
+    ]
+    assert values[0] == values[1] != []

@@ -17,7 +17,7 @@ from flipmeter.design.coding import columns, main_terms, model_matrix
 from flipmeter.design.quality import encode
 from flipmeter.measure import effects
 from flipmeter.measure.effects.crossed import Response
-from flipmeter.measure.effects.gee import Outcomes, fit, score_test
+from flipmeter.measure.effects.gee import Fit, Link, Outcomes, fit, score_test
 from flipmeter.measure.effects.interactions import Analysis
 from flipmeter.measure.effects.variance_shares import Variance
 from flipmeter.types import Contrast, Problem
@@ -418,3 +418,15 @@ def test_cells_that_are_all_alike_have_no_variance_to_share() -> None:
     table = effects(decided(LEVELS, cells, yes, 0 * yes), [P1]).filter(metric="accuracy")
     assert table["share"].null_count() == len(table)
     assert not (table["p"] < 0.05).any()
+
+
+@pytest.mark.parametrize("link", ["logit", "identity"])
+def test_the_slope_of_a_fit_is_the_derivative_of_its_mean(link: Link) -> None:
+    rows = np.array([[1.0, 0.0], [1.0, 2.0], [1.0, -1.0]])
+    start, step = np.array([0.2, 0.3]), 1e-6
+    found = Fit(start, np.eye(2), link, 9).slope(rows)
+    for at in range(2):
+        up, down = (
+            Fit(start + sign * step * np.eye(2)[at], np.eye(2), link, 9) for sign in (1, -1)
+        )
+        assert (up.mean(rows) - down.mean(rows)) / (2 * step) == pytest.approx(found[:, at])

@@ -410,3 +410,9 @@ def test_pairs_of_many_orders_are_compared_by_their_first_answers() -> None:
     contrast = Contrast("X", ("base", "a", "b"), is_open=True)
     rate = measure(frame, [contrast]).filter(metric="X", policy="complete")["value"].to_list()
     assert rate == pytest.approx([2 / 12])
+
+
+def test_distances_as_a_share_of_the_scale_are_at_most_1() -> None:
+    found = measure(group([1, 5, 1, 3], gold=[1, 1, 5, 3]), [])
+    value = dict(found.filter(view="base", policy="complete").select("metric", "value").iter_rows())
+    assert (value["mae"], value["mae_normalised"]) == pytest.approx((2.0, 0.5))
