@@ -86,7 +86,7 @@ def many(folder: Path) -> Run:
         models=["sim/biased-noisy", "sim/first-slot?strength=3", "sim/refusing"],
         datasets=["reviews", *_halves(folder)],
         seeds=[0, 1],
-        test_size=10,
+        test_size=15,
         vary={"label_format": ["letter", "neutral_id"], "mood": ["indicative"], "shots": [0, 2]},
     )
 

@@ -60,6 +60,16 @@ def rich(rich_run: Run) -> Findings:
 
 
 @pytest.fixture(scope="module")
+def rich_html(rich: Findings) -> str:
+    return render_page(rich)
+
+
+@pytest.fixture(scope="module")
+def rich_page(rich_html: str) -> Page:
+    return Page(rich_html)
+
+
+@pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     return gather(hostile(tmp_path_factory.mktemp("hostile")))
 
@@ -86,8 +96,8 @@ def test_the_sections_come_in_the_order_in_which_a_reader_asks(found: Findings) 
     assert page.open == []
 
 
-def test_headings_go_down_one_step_at_a_time_and_landmarks_are_there(rich: Findings) -> None:
-    page = Page(render_page(rich))
+def test_headings_go_down_one_step_at_a_time_and_landmarks_are_there(rich_page: Page) -> None:
+    page = rich_page
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -97,16 +107,16 @@ def test_headings_go_down_one_step_at_a_time_and_landmarks_are_there(rich: Findi
     assert len(ids) == len(set(ids))
 
 
-def test_every_cell_of_a_head_says_what_it_heads(rich: Findings) -> None:
-    page = Page(render_page(rich))
+def test_every_cell_of_a_head_says_what_it_heads(rich_page: Page) -> None:
+    page = rich_page
     heads = page.all("th")
     assert heads
     assert {head.get("scope") for head in heads} == {"col", "row", "rowgroup"}
     assert len(page.all("caption")) == len(page.all("table"))
 
 
-def test_a_picture_has_words_for_who_cannot_see_it(rich: Findings) -> None:
-    pictures = Page(render_page(rich)).all("svg")
+def test_a_picture_has_words_for_who_cannot_see_it(rich_page: Page) -> None:
+    pictures = rich_page.all("svg")
     named = [picture for picture in pictures if picture.get("role") == "img"]
     assert named
     assert all(picture["aria-label"] for picture in named)
@@ -142,8 +152,8 @@ def test_the_numbers_of_the_forest_are_those_of_the_verdicts(found: Findings, pl
         )
 
 
-def test_every_table_says_how_its_numbers_were_made(rich: Findings) -> None:
-    text = Page(render_page(rich)).text
+def test_every_table_says_how_its_numbers_were_made(rich_page: Page) -> None:
+    text = rich_page.text
     for words in (
         "each seed separately",
         "mode recommended",
@@ -204,8 +214,8 @@ def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
     assert html.index("Incomplete: not all items were rated.") < html.index('class="headline"')
 
 
-def test_levels_raters_and_datasets_get_a_heat_map(rich: Findings) -> None:
-    page = Page(render_page(rich))
+def test_levels_raters_and_datasets_get_a_heat_map(rich_page: Page) -> None:
+    page = rich_page
     assert "levels" in [section["id"] for section in page.all("section")]
     shades = Counter(word for a in page.all("td") for word in (a.get("class") or "").split())
     assert shades["better"] + shades["worse"] + shades["mass"] == sum(
@@ -324,7 +334,7 @@ def test_probabilities_are_shown_by_class_whatever_the_order_of_the_list(tmp_pat
 
 
 def test_the_grid_shows_the_items_that_disagree_most_as_the_viewer_does(
-    rich: Findings, rich_run: Run
+    rich: Findings, rich_html: str, rich_run: Run
 ) -> None:
     grid = rich.grid
     assert grid is not None
@@ -333,7 +343,7 @@ def test_the_grid_shows_the_items_that_disagree_most_as_the_viewer_does(
     assert [row.key for row in grid.rows] == worst[: len(grid.rows)]
     assert len(grid.rows) > 5
     assert f"{len(every) - len(grid.rows)} more items with less disagreement" in grid.notes[0]
-    html = render_page(rich)
+    html = rich_html
     links = [one["data-query"] for one in Page(html).all("a") if one.get("href") == "#each"]
     assert links == [urlencode({"dataset": dataset, "item": item}) for dataset, item in worst[:30]]
 
@@ -353,7 +363,7 @@ def test_the_grid_keeps_the_worst_raters_within_its_room(
 
 
 def test_slices_of_the_worst_contrast_are_those_of_the_viewer(
-    rich: Findings, rich_run: Run
+    rich: Findings, rich_page: Page, rich_run: Run
 ) -> None:
     columns = {column: rates for column, _, rates in rich.slices}
     assert set(columns) == set(ItemGrid(rich_run).columns.by_name)
@@ -361,7 +371,7 @@ def test_slices_of_the_worst_contrast_are_those_of_the_viewer(
     own = ItemGrid(rich_run).columns.of("length").filter(dataset="tickets")["slice"].unique()
     rates = columns["length"].filter(dataset="tickets", rater="sim/refusing")
     assert set(rates["slice"]) == set(own)
-    assert "P1 by length" in Page(render_page(rich)).text
+    assert "P1 by length" in rich_page.text
 
 
 def test_where_nothing_flips_there_is_no_grid(tmp_path: Path) -> None:
@@ -688,8 +698,8 @@ def test_long_texts_are_clipped_only_beyond_the_limit() -> None:
     assert clipped("x" * 12, 10) == "x" * 10 + "\n… 2 characters left out"
 
 
-def test_the_page_explains_words_as_the_core_makes_them(rich: Findings) -> None:
-    text = Page(render_page(rich)).text
+def test_the_page_explains_words_as_the_core_makes_them(rich_page: Page) -> None:
+    text = rich_page.text
     for words in (
         "exact randomisation test",
         "counts once",
