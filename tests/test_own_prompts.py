@@ -93,6 +93,12 @@ def test_a_prompt_file_is_rendered_as_written() -> None:
     assert user.content.endswith("Label: 2\n\nReview: Quite nice.\nLabel:")
 
 
+def test_the_space_before_a_statement_is_not_part_of_the_prompt() -> None:
+    source = "--- user\nRate:\n    {% if text %}\n{{ text }}\n  {% endif %}\nLabel ({{ labels }}):"
+    (user,) = shown(source).script.messages
+    assert user.content.startswith("Rate:\nQuite nice.\nLabel (1: awful")
+
+
 def test_demonstrations_may_be_turns_of_a_conversation() -> None:
     messages = shown(TURNS).script.messages
     assert [m.role for m in messages] == ["system", *["user", "assistant"] * 5, "user"]

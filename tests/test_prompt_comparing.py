@@ -124,6 +124,13 @@ def test_a_reversed_list_means_the_mirrored_classes() -> None:
     assert prompt_of("insertion", TASKS["sst5"], "reversed", "0").ranks == (6, 5, 4, 3, 2, 1)
 
 
+@pytest.mark.parametrize(("paradigm", "part"), CASES)
+@pytest.mark.parametrize("order", ["natural", "reversed"])
+def test_every_answer_has_a_meaning(paradigm: str, part: str, order: str) -> None:
+    prompt = prompt_of(paradigm, TASKS["sst5"], order, part)
+    assert len(prompt.answers) == len(prompt.ranks) == len(set(prompt.answers))
+
+
 def test_words_are_put_together_as_in_a_sentence() -> None:
     assert [listed(["1", "2"]), listed(["1", "2", "3"])] == ["1 or 2", "1, 2, or 3"]
     assert [plural("sentiment"), plural("hatefulness")] == ["sentiments", "hatefulnesses"]
