@@ -40,7 +40,7 @@ In one word from [{{ labels }}], this review is
 
 @dataclass(frozen=True)
 class Setting:
-    """How the model is asked."""
+    """Interface, class names and form of the prompt."""
 
     interface: str
     names: tuple[str, ...]

@@ -171,7 +171,7 @@ def advice_table(runs: Sequence[Run]) -> str:
 
 
 def unseen_table(run: Run, seen: Run) -> str:
-    """What the levels of a run change on the items that another run did not have."""
+    """Changes by level, on the items that another run did not have."""
     known = seen.decisions["item"].unique()
     fresh = run.decisions.filter(~pl.col("item").is_in(known.implode()))
     changes = residuals(fresh, run.contrasts, mode=run.study.mode).filter(dataset="")

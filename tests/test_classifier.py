@@ -122,11 +122,21 @@ def test_any_pipeline_stands_behind_it(pipeline: str) -> None:
     assert found.score(TEXTS[200:215], LABELS[200:215]) > 0.4
 
 
+@pytest.mark.parametrize("pipeline", ["pointwise+batch", "orbit(batch)"])
+def test_a_pipeline_that_learns_from_a_batch_refuses_a_single_text(pipeline: str) -> None:
+    found = rater(pipeline=pipeline).fit(TEXTS[:50], LABELS[:50])
+    with pytest.raises(
+        Problem, match=r"at least 10 of mixed classes; got 1; .*orbit\(calibrated\)"
+    ):
+        found.predict(TEXTS[:1])
+    assert len(found.predict(TEXTS[:12])) == 12
+
+
 def test_a_pipeline_that_learns_from_the_batch_is_not_cut() -> None:
-    found = rater(pipeline="pointwise+batch", batch_size=5).fit(TEXTS[:50], LABELS[:50])
-    found.predict(TEXTS[200:205])
+    found = rater(pipeline="pointwise+batch", batch_size=12).fit(TEXTS[:50], LABELS[:50])
+    found.predict(TEXTS[200:212])
     with pytest.raises(Problem, match="learns from all items at once"):
-        found.predict(TEXTS[200:206])
+        found.predict(TEXTS[200:213])
 
 
 def test_batches_change_nothing() -> None:

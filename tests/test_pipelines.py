@@ -238,7 +238,7 @@ def test_votes_count_the_readable_draws_of_one_prompt(draws: list[Rank], rank: R
     assert settled("votes(3)", some, rate) == [rank] * len(some.items)
 
 
-def test_random_orders_are_drawn_for_every_view_anew() -> None:
+def test_random_orders_are_drawn_for_each_view() -> None:
     pipeline = open_pipeline("random_orders(4)")
     some = panel()
     asked = []

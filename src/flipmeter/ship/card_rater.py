@@ -40,6 +40,8 @@ from flipmeter.types import (
 )
 
 PAIR = 2
+FEWEST_IN_BATCH = 10
+"""Items below which their mean says nothing of a preferred class."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,16 @@ def refuse_in_parts(pipeline: str) -> None:
         raise Problem(
             f"the pipeline '{pipeline}' learns from all items at once, and here they come in "
             "parts: the answers would depend on how they are cut; choose another pipeline"
+        )
+
+
+def refuse_few(pipeline: str, n_items: int) -> None:
+    """Refuse a pipeline that learns from all items at once where these are next to none."""
+    if open_pipeline(pipeline).traits.calibration == "batch" and 0 < n_items < FEWEST_IN_BATCH:
+        raise Problem(
+            f"the pipeline '{pipeline}' learns from all items at once and needs at least "
+            f"{FEWEST_IN_BATCH} of mixed classes; got {n_items}; choose a pipeline that learns "
+            "from items set apart, such as orbit(calibrated)"
         )
 
 

@@ -28,7 +28,13 @@ from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
-from flipmeter.ship.card_rater import Labelled, at_work, check_abstention, refuse_in_parts
+from flipmeter.ship.card_rater import (
+    Labelled,
+    at_work,
+    check_abstention,
+    refuse_few,
+    refuse_in_parts,
+)
 from flipmeter.ship.classes import BadInput, Classes, as_labels, as_list, read_classes
 from flipmeter.ship.flip_proof import flip_proof
 from flipmeter.study.entries import (
@@ -406,6 +412,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         card, size = self.card_, max(1, self._whole("batch_size") or len(items))
         if len(items) > size:
             refuse_in_parts(card.pipeline)
+        refuse_few(card.pipeline, len(items))
         found: list[Labelled] = []
         place = ":memory:" if self.store is None else Path(self.store)
         with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:

@@ -47,7 +47,7 @@ class Votes:
 
 
 def random_orders(n_draws: int) -> Orbit:
-    """The average over label orders that are drawn for every view anew."""
+    """The average over label orders that are drawn for each view."""
 
     def views(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
         orders = (

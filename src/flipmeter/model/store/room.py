@@ -22,7 +22,7 @@ LEAST = 2**20
 PER_REPLY = 1_000
 """Bytes that a reply takes beside the part of its prompt that no other has."""
 FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
-"""What SQLite says where the disk has no room, for a page or for the index of its journal."""
+"""Error codes of SQLite on a full disk, for a page and for the index of its journal."""
 WITHOUT_RESERVE = {errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
