@@ -118,9 +118,13 @@ def test_pairs_are_swapped_there_as_here(write: Callable[[str, str], Path], tmp_
 
 @pytest.mark.real
 @pytest.mark.usefixtures("cluster")
-def test_the_embedded_model_says_the_same_on_two_actors(tmp_path: Path) -> None:
+def test_the_embedded_model_says_the_same_on_two_actors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = study("local/smollm2-135m", 4, probes=["label_order"], repeats=1, ray={"replicas": 2})
-    here = run_of(asked, tmp_path / "here")
+    with monkeypatch.context() as two_threads:
+        two_threads.setenv("OMP_NUM_THREADS", "2")
+        here = run_of(asked, tmp_path / "here")
     there = run_of(asked, tmp_path / "there", on="ray")
     # What an engine had computed before depends on which one it was, and so do seconds.
     assert_same(here, there, but=["seconds", "cached_tokens"])
