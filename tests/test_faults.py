@@ -363,7 +363,7 @@ def test_two_processes_may_write_one_run_folder_at_once(tmp_path: Path) -> None:
 
 COMMAND = "from flipmeter.cli import main; main()"
 SMALL_FILES = (
-    f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (3_000_000, 3_000_000)); {COMMAND}"
+    f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (1_500_000, 1_500_000)); {COMMAND}"
 )
 LIKE_ANYBODY = """
 import ctypes, os, sys

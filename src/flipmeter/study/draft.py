@@ -34,7 +34,7 @@ from flipmeter.data.number_scales import WITHIN
 from flipmeter.data.sampling import RESERVED, RESERVED_PERCENT, Balance
 from flipmeter.data.tables import Record, Table, read_table
 from flipmeter.registry import suggestion
-from flipmeter.study.fit import Sizes, sizes_for
+from flipmeter.study.fit import DrawSizes, sizes_for
 from flipmeter.study.grid import exchange_hint
 from flipmeter.study.judge_draft import ComparedColumns, guess_compared, guess_listed
 from flipmeter.types import Dataset, Problem, Scale, Task
@@ -347,10 +347,10 @@ def _task_words(text: str, label: str | None, scale: Sequence[object]) -> dict[s
 # --- sizes ------------------------------------------------------------------------------------
 
 
-def _sized(dataset: Dataset) -> Sizes:
+def _sized(dataset: Dataset) -> DrawSizes:
     """The largest usual plan that the rows allow and the embedded model can read."""
     if not _is_labelled(dataset):
-        return Sizes(min(TEST_SIZE, len(dataset.test)), "equal", 0)
+        return DrawSizes(min(TEST_SIZE, len(dataset.test)), "equal", 0)
     counts = Counter(item.gold for item in dataset.test)
     ranks = dataset.task.scale.ranks
     n_rows = [counts[rank] for rank in ranks] or [len(dataset.test)]  # scores are one class
@@ -372,7 +372,7 @@ def _is_labelled(dataset: Dataset) -> bool:
     return any(item.gold for item in dataset.test)
 
 
-def _n_shown(dataset: Dataset, plan: Sizes) -> int:
+def _n_shown(dataset: Dataset, plan: DrawSizes) -> int:
     """Count the characters of the demonstrations that the study would show."""
     size, balance = plan.test_size, plan.balance
     drawn = sample(dataset, test_size=size, shots=plan.shots, seed=0, balance=balance)
@@ -428,7 +428,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _written(
-    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: Sizes, n_rows: int
+    out: Path, model: str, dataset: Dataset, source: Mapping[str, Any], plan: DrawSizes, n_rows: int
 ) -> str:
     """The text of a study file, with a comment where a user will want to change a line."""
     task, scale = dataset.task, dataset.task.scale
@@ -466,7 +466,7 @@ def _sizes(dataset: Dataset) -> str:
     return ", ".join(f"{shorten(scale.name(rank))} {counts[rank]}" for rank in scale.ranks)
 
 
-def _style(scale: Scale, plan: Sizes) -> dict[str, Any]:
+def _style(scale: Scale, plan: DrawSizes) -> dict[str, Any]:
     # "1: 0, 2: 1, ..." would confuse anybody: bare numbers are their own labels.
     is_bare = scale.span is None and all(map(is_bare_number, scale.names))
     return {"shots": plan.shots} | ({"label_format": "values"} if is_bare else {})

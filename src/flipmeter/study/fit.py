@@ -16,7 +16,7 @@ BALANCES: tuple[Balance, ...] = ("equal", "proportional")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DrawSizes:
     """Items to rate, how they are shared out over the classes, and demonstrations per class."""
 
     test_size: int
@@ -30,7 +30,7 @@ Rows = Callable[[int, Balance], int]
 
 def sizes_for(
     rows: Rows, most: int, shots: Sequence[int] = SHOTS, balances: Sequence[Balance] = BALANCES
-) -> Iterator[Sizes]:
+) -> Iterator[DrawSizes]:
     """Sizes that the rows allow, those with the most demonstrations first.
 
     Classes get equal shares unless less than half of what could be rated would be.
@@ -39,7 +39,7 @@ def sizes_for(
         found = {balance: min(most, rows(n_shots, balance)) for balance in balances}
         for balance, n in found.items():
             if n and 2 * n >= max(found.values()):
-                yield Sizes(n, balance, n_shots)
+                yield DrawSizes(n, balance, n_shots)
                 break
 
 
@@ -59,7 +59,7 @@ def fitted(study: Study, datasets: Sequence[Dataset]) -> Study:
     balances = BALANCES if "balance" in free else (study.balance,)
 
     def rows(n_shots: int, balance: Balance) -> int:
-        tried = _sized(study, Sizes(1, balance, n_shots))
+        tried = _sized(study, DrawSizes(1, balance, n_shots))
         return min(_n_rows(tried, one, sparing="shots" in free) for one in datasets)
 
     found = [*sizes_for(rows, study.test_size, shots, balances)]
@@ -88,7 +88,7 @@ def _shots_are_free(study: Study) -> bool:
     return not any("shots" in levels for levels in named)
 
 
-def _sized(study: Study, sizes: Sizes) -> Study:
+def _sized(study: Study, sizes: DrawSizes) -> Study:
     base = study.base if sizes.shots == study.style.shots else study.base | {"shots": sizes.shots}
     sized = {"test_size": sizes.test_size, "balance": sizes.balance, "base": base}
     return study.model_copy(update=sized)

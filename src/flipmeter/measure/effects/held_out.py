@@ -10,7 +10,7 @@ import numpy as np
 from flipmeter.measure.effects.field import Candidate, Field
 from flipmeter.measure.effects.pareto import (
     NOBODY,
-    Limits,
+    CandidateLimits,
     Samples,
     by_contrast,
     choosing,
@@ -65,7 +65,7 @@ def held_out(
     first = halves(field.gold, seed)
     if first.all():
         return None
-    sides = [_Side.of(field, half, limits or {}, unreadable_limit) for half in (first, ~first)]
+    sides = [_Half.of(field, half, limits or {}, unreadable_limit) for half in (first, ~first)]
     drawn: list[Floats] = []
     picked = (NOBODY, NOBODY)
     for at, samples in enumerate(resamples(field.n_clusters, dataset)):
@@ -85,17 +85,17 @@ def held_out(
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Half:
     """One half of the clusters, on which a candidate is chosen."""
 
     half: Booleans
     field: Field
-    limits: Limits
+    limits: CandidateLimits
 
     @classmethod
     def of(
         cls, field: Field, half: Booleans, limits: Mapping[str, float], unreadable_limit: float
-    ) -> _Side:
+    ) -> _Half:
         own = field.on(half)
         return cls(half, own, choosing(own, limits, unreadable_limit))
 

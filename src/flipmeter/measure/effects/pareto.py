@@ -70,7 +70,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CandidateLimits:
     """Limits on flips by contrast (infinity: none), and the levels of their bounds."""
 
     most: Floats
@@ -102,7 +102,7 @@ class _Measured:
         return np.concatenate([1 - self.good[..., None], self.flips, cost], axis=-1)
 
 
-def _measured(field: Field, samples: Samples, limits: Limits) -> _Measured:
+def _measured(field: Field, samples: Samples, limits: CandidateLimits) -> _Measured:
     drawn = samples.astype(np.float64)
     good = ratio(drawn @ field.good.T, drawn.sum(axis=1, keepdims=True))
     return _Measured(
@@ -141,12 +141,12 @@ def choose(
     return chosen_in(field, samples, held)
 
 
-def choosing(field: Field, limits: Mapping[str, float], unreadable_limit: float) -> Limits:
+def choosing(field: Field, limits: Mapping[str, float], unreadable_limit: float) -> CandidateLimits:
     """The limits of a choice, which are the same in every sample."""
     return _limits(field, limits, unreadable_limit, with_others=False)
 
 
-def chosen_in(field: Field, samples: Samples, limits: Limits) -> Ints:
+def chosen_in(field: Field, samples: Samples, limits: CandidateLimits) -> Ints:
     """The candidate to choose in each sample, NOBODY where none is allowed."""
     parts = in_parts(field, samples)
     return np.concatenate([_chosen(_measured(field, part, limits)) for part in parts])
@@ -154,13 +154,13 @@ def chosen_in(field: Field, samples: Samples, limits: Limits) -> Ints:
 
 def _limits(
     field: Field, limits: Mapping[str, float], unreadable_limit: float, *, with_others: bool = True
-) -> Limits:
+) -> CandidateLimits:
     for name in limits:
         if name not in field.contrasts:
             raise Problem(f"no contrast named '{name}'{suggestion(name, list(field.contrasts))}")
     most = np.array([limits.get(name, np.inf) for name in field.contrasts])
     levels = limit_levels(field.pairs, most, with_others=with_others)
-    return Limits(most, levels, unreadable_limit)
+    return CandidateLimits(most, levels, unreadable_limit)
 
 
 def _chosen(found: _Measured) -> Ints:
@@ -231,7 +231,7 @@ def by_contrast(field: Field, values: Sequence[T]) -> dict[str, T]:
     return dict(zip(field.contrasts, values, strict=True))
 
 
-def _resampled(field: Field, limits: Limits, dataset: str) -> tuple[Floats, Ints]:
+def _resampled(field: Field, limits: CandidateLimits, dataset: str) -> tuple[Floats, Ints]:
     """Share of resamples with each candidate on the front, and as the choice."""
     fronts, chosen = [], []
     for at, drawn in enumerate(resamples(field.n_clusters, dataset)):
