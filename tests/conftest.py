@@ -46,12 +46,14 @@ def no_consent(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("FLIPMETER_CONFIG", str(tmp_path_factory.getbasetemp() / "no-config"))
 
 
-@pytest.fixture(autouse=True)
-def untested(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def untested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Know of no engine's self-test, and leave none for the user who runs the tests."""
     nowhere = tmp_path_factory.getbasetemp() / "no-self-tests"
     nowhere.write_bytes(b"")
-    monkeypatch.setattr(self_test, "cache_folder", lambda: nowhere)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(self_test, "cache_folder", lambda: nowhere)
+        yield
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def self_tested(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
+def self_tested(untested: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], None]:
     """Write stores that know the outcome of the embedded engine's self-test, which is run once."""
     tested = tmp_path_factory.mktemp("tested") / "replies.sqlite"
     with Store(tested) as store:

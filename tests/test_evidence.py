@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from flipmeter.study.file import read_study
 
 FOLDER = ROOT / "studies" / "evidence"
 REPLIES = FOLDER / "replies.jsonl"
-LONGEST = len("very positive")
-"""A label; whatever is longer may be a text of the data."""
+LABEL = re.compile(
+    r"(Label: )?((very )?(positive|negative)|neutral|(Option_)?[1-5]|[A-E]|(Yes|No)\.?"
+    r"|Passage [AB])"
+)
+"""Labels and answers to questions; anything else may be a text of the data."""
 
 
 def rows() -> list[dict[str, object]]:
@@ -28,7 +32,7 @@ def test_a_study_is_named_as_its_file_and_can_be_read(path: Path) -> None:
 
 def test_stored_replies_are_labels_without_prompts() -> None:
     assert all("prompt" not in row for row in rows())
-    assert max(len(str(row["reply"])) for row in rows()) <= LONGEST
+    assert [row["reply"] for row in rows() if not LABEL.fullmatch(str(row["reply"]))] == []
 
 
 def test_stored_replies_can_be_merged_each_once(tmp_path: Path) -> None:
@@ -39,8 +43,8 @@ def test_stored_replies_can_be_merged_each_once(tmp_path: Path) -> None:
 
 def test_the_script_runs_studies_that_there_are() -> None:
     (line,) = [
-        one for one in (FOLDER / "run.sh").read_text().splitlines() if one.startswith("for ")
+        one for one in (FOLDER / "run.sh").read_text().splitlines() if one.startswith("for study")
     ]
     names = line.removeprefix("for study in ").removesuffix("; do").split()
     assert names
-    assert all((FOLDER / f"{name}.yaml").is_file() for name in names)
+    assert all((FOLDER / f"qwen-{name}.yaml").is_file() for name in names)

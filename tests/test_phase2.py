@@ -171,7 +171,7 @@ def test_a_batch_is_the_same_under_every_view_and_repeat() -> None:
 
 
 def test_a_batch_cannot_be_cut_into_blocks() -> None:
-    with pytest.raises(Problem, match="'pointwise\\+batch' learns from all items at once"):
+    with pytest.raises(Problem, match="'pointwise\\+batch' needs all items at once"):
         conditions(study("pointwise+batch", budget={"calls": 100}))
 
 

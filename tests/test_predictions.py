@@ -67,7 +67,8 @@ def without_costs(estimates: pl.DataFrame) -> pl.DataFrame:
 def test_the_decisions_of_a_run_give_exactly_its_estimates(run: Run) -> None:
     table = read_predictions(run.path(DECISIONS))
     assert_frame_equal(table.estimates.drop("warning"), run.estimates.drop("warning"))
-    assert_frame_equal(table.verdicts, run.verdicts)
+    # A table does not know how many items its data has, which some reasons of a run say.
+    assert_frame_equal(table.verdicts.drop("reason"), run.verdicts.drop("reason"))
     assert table.contrasts == run.contrasts
 
 

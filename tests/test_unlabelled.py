@@ -38,8 +38,8 @@ def dataset(**options: Any) -> dict[str, Any]:
 def test_all_but_accuracy_is_measured(here: Path) -> None:
     study = {"models": ["http/x"], "datasets": [dataset()], "base": {"shots": 0}}
     with pytest.raises(Problem, match="test_size is 200"):
-        conditions(read_study(study))
-    grid = conditions(read_study({**study, "test_size": N_ROWS}))
+        conditions(read_study({**study, "test_size": 200}))
+    grid = conditions(read_study(study))
     assert {len(one.items) for one in grid} == {N_ROWS}
     assert all(item.gold is None for one in grid for item in one.items)
 

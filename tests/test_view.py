@@ -204,7 +204,7 @@ def test_an_address_of_a_page_reads_back(several: Flips) -> None:
     query = dict(part.split("=") for part in wanted.at(3).split("&"))
     assert query == {
         "rater": "a%26b%3Dc%3F",
-        "towards": "first+option",
+        "towards": "first+label",
         "order": "distance",
         "page": "3",
     }

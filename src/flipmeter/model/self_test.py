@@ -70,13 +70,15 @@ async def learn_reproducible(
     open_one: Open = open_backend,
 ) -> Capability:
     """The reproducibility of a model, by a self-test that is run once and recorded."""
-    known = recall_reproducible(model, store)
-    if not is_tested(model) or (known.is_there is not None and not anew):
-        return known
-    found = await self_test(model, partial(open_one, model, progress=progress), on_test)
+    found = recall_reproducible(model, store)
+    if not is_tested(model):
+        return found
+    if found.is_there is None or anew:
+        found = await self_test(model, partial(open_one, model, progress=progress), on_test)
+        if found.seen:
+            _keep(identity_of(model), found)
     if found.seen:
         store.note_capabilities(identity_of(model), _machine(), [found])
-        _keep(identity_of(model), found)
     return found
 
 
