@@ -22,7 +22,7 @@ WORDS = {"holds", "fails", "not settled", "not measurable"}
 
 def test_every_claim_is_decided_and_a_second_time_asks_nothing(cli: Cli, tmp_path: Path) -> None:
     store, folder = tmp_path / "replies.sqlite", tmp_path / "paper"
-    words = ("paper", "--limit", "4", "--store", str(store), "--out", str(folder), "--json")
+    words = ("paper", "--limit", "5", "--store", str(store), "--out", str(folder), "--json")
     code, out, err = cli(*words)
     assert code == 0, err
     claims = json.loads(out)["claims"]
@@ -30,7 +30,7 @@ def test_every_claim_is_decided_and_a_second_time_asks_nothing(cli: Cli, tmp_pat
     assert {one["rater"] for one in claims} == {EMBEDDED}
     assert {one["word"] for one in claims} <= WORDS
     measured = [one for one in claims if one["word"] != "not measurable"]
-    assert len(measured) > len(claims) / 2
+    assert len(measured) >= 5  # five items are the fewest for an interval
     suffixes = {path.suffix for path in (folder / "tables").iterdir()}
     assert suffixes == set(WRITERS)
     with Store(store) as replies:

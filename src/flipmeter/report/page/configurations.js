@@ -3,7 +3,7 @@
 {
 
 const TALL = 380;
-const LABEL = { height: 14, letter: 6.6, gap: 4 }; // of a name, in pixels
+const LABEL = { height: 14, gap: 4, halo: 5 }; // of a name, in pixels
 const MOST_NAMES = 24;
 const NARROW = 480; // the title of an axis must fit
 
@@ -190,7 +190,7 @@ const name = (svg, points) => {
   const all = dots(svg).map(([at, dot]) => ({ point: points[at], box: boxed(svg, dot) }));
   const weight = ({ point }) => 4 * point.isChosen + 2 * point.isFront + point.isBase;
   const wanted = all.filter((one) => weight(one)).sort((a, b) => weight(b) - weight(a));
-  const taken = all.map((one) => one.box);
+  const [taken, halos] = [all.map((one) => one.box), []];
   const wide = svg.getBoundingClientRect().width;
   const named = [];
   let n = 0;
@@ -199,23 +199,36 @@ const name = (svg, points) => {
     const short = point.name.length > 34 ? `${point.name.slice(0, 33)}…` : point.name;
     const text = hidden ? `${short} and ${hidden} more` : short;
     if (named.some((other) => near(other, box))) continue; // one name for what lies in one place
-    const w = text.length * LABEL.letter;
+    const label = inSvg("text", { class: "name" }, text);
+    svg.append(label);
+    const w = label.getComputedTextLength();
     const aside = box.w / 2 + LABEL.gap;
     const [cx, cy] = [box.x + box.w / 2, box.y + box.h / 2];
     const spots = [
       [cx + aside, cy - 7, "start"], [cx - aside - w, cy - 7, "end"],
       [cx - w / 2, box.y - LABEL.height - 2, "middle"], [cx - w / 2, box.y + box.h + 2, "middle"],
     ];
-    for (const [x, y, anchor] of spots) {
+    const haloed = (x, y) => ({
+      x: x - LABEL.halo, y: y - LABEL.halo, w: w + 2 * LABEL.halo, h: LABEL.height + 2 * LABEL.halo,
+    });
+    const fits = ([x, y]) => {
       const own = { x, y, w, h: LABEL.height };
-      if (x < 40 || x + w > wide || y < 0 || taken.some((other) => overlap(own, other))) continue;
-      taken.push(own);
-      named.push(box);
-      const start = { start: x, middle: x + w / 2, end: x + w }[anchor];
-      svg.append(inSvg("text", { class: "name", x: start, y: y + 11, "text-anchor": anchor }, text));
-      n += 1;
-      break;
+      const isFree = !taken.some((other) => overlap(own, other));
+      const isApart = !halos.some((other) => overlap(haloed(x, y), other));
+      return x >= 40 && x + w <= wide && y >= 0 && isFree && isApart;
+    };
+    const spot = spots.find(fits);
+    if (!spot) {
+      label.remove();
+      continue;
     }
+    const [x, y, anchor] = spot;
+    halos.push(haloed(x, y));
+    named.push(box);
+    label.setAttribute("x", { start: x, middle: x + w / 2, end: x + w }[anchor]);
+    label.setAttribute("y", y + 11);
+    label.setAttribute("text-anchor", anchor);
+    n += 1;
     if (n >= MOST_NAMES) break;
   }
 };
