@@ -119,7 +119,7 @@ def test_only_a_lone_request_on_a_processor_is_reproducible() -> None:
 def test_a_wrong_option_is_named() -> None:
     with pytest.raises(Problem, match="no option named 'dtyp'; did you mean 'dtype'"):
         hf_spec(Model("hf/a/b", options={"dtyp": "float32"}))
-    with pytest.raises(Problem, match="option batch_size is 'many'; it is int"):
+    with pytest.raises(Problem, match="option batch_size is 'many'; it must be int"):
         hf_spec(Model("hf/a/b", options={"batch_size": "many"}))
     with pytest.raises(Problem, match="takes no `options`"):
         identity_of(Model("sim/honest", options={"dtype": "float32"}))
