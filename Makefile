@@ -84,7 +84,7 @@ test: $(READY_DEV)  ## Run the tests, except those with their own target
 
 .PHONY: test-paper
 test-paper: $(READY_DEV)  ## Answer the paper on the embedded model, every phase at a few items
-	$(BIN)/python -m pytest tests/test_paper_small.py
+	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest tests/test_paper_small.py
 
 .PHONY: test-hub
 test-hub: $(READY_HUB)  ## Run the tests that need the Hugging Face datasets package
