@@ -195,7 +195,7 @@ def test_a_name_on_ray_is_serve_or_actor_with_one_or_two_names(name: str) -> Non
 
 def test_a_named_engine_needs_a_cluster(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(Problem, match=r"ray/actor/a is on a cluster; name it with --on"):
+    with pytest.raises(Problem, match=r"ray/actor/a is on a cluster; pass its address: --on"):
         fm.Study(models=["ray/actor/a"], datasets=["reviews"], test_size=5).run(tmp_path / "run")
 
 
