@@ -314,5 +314,20 @@ def test_an_orbit_averages_as_it_is_told(options: str, mean: str) -> None:
     assert f", {mean} mean;" in open_pipeline(f"orbit{options}").traits.about
 
 
+@pytest.mark.parametrize("name", ["orbit(batch)", "orbit(calibrated)"])
+def test_a_preferred_class_is_taken_out_of_an_orbit(name: str) -> None:
+    def rate(ask: Ask) -> Answer:
+        gold, order = ask.item.gold or 3, ask.view.label_order
+        weights = [0.5 ** abs(rank - gold) * {1: 5.0, 2: 2.0}.get(rank, 1.0) for rank in order]
+        p = tuple(weight / sum(weights) for weight in weights)
+        slot = p.index(max(p)) + 1
+        return Answer(slot, order[slot - 1], probabilities=p, label_mass=1.0)
+
+    some = panel()
+    golds = [item.gold for item in some.items]
+    assert settled("orbit", some, rate) != golds
+    assert settled(name, some, rate) == golds
+
+
 def test_a_passage_is_chosen_only_if_it_is_likelier() -> None:
     assert comparison._chosen(np.array([0.6, 0.5, 0.4, np.nan])).tolist() == [1, 0, 2, 0]
