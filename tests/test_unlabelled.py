@@ -44,6 +44,17 @@ def test_all_but_accuracy_is_measured(here: Path) -> None:
     assert all(item.gold is None for one in grid for item in one.items)
 
 
+def test_a_file_without_the_label_column_is_told_how_to_go_without(here: Path) -> None:
+    unnamed = {name: value for name, value in dataset().items() if name != "label"}
+    study = {"models": ["http/x"], "datasets": [unnamed], "base": {"shots": 0}}
+    with pytest.raises(Problem, match=r"no column 'label'.*for a file without labels .*null"):
+        conditions(read_study(study))
+    study["datasets"] = [dataset(text="text")]
+    with pytest.raises(Problem, match="no column 'text'") as wrong:
+        conditions(read_study(study))
+    assert "null" not in str(wrong.value)
+
+
 def test_a_run_without_labels_says_so_and_has_verdicts(here: Path, cli: Cli) -> None:
     (here / "rater.py").write_text(
         "def rate(question):\n    return question.labels[0].text\n", encoding="utf-8"

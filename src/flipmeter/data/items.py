@@ -58,7 +58,11 @@ class Columns:
         named = [name for name in others if name]
         for column in [*self.texts.values(), *named]:
             if column not in table.columns:
-                raise Problem(_missing_column(table, column))
+                way_out = UNLABELLED if column == self.label else ""
+                raise Problem(_missing_column(table, column) + way_out)
+
+
+UNLABELLED = "; for a file without labels write `label: null`"
 
 
 def _missing_column(table: Table, column: str) -> str:
