@@ -1,9 +1,10 @@
 """Write the tables of docs/findings.md from run folders.
 
-    python benchmarks/findings.py [--claims PHASE[:CLAIM]=RUN ...]
+    python benchmarks/findings.py [--claims PHASE[:CLAIM]=RUN[,RUN] ...]
         [--levels RUN ...] [--fronts RUN ...] [--unseen RUN SEEN] [--write]
 
-`--claims` decides the paper's claims on runs of its phases, `--levels` shows what prompt factors
+`--claims` decides the paper's claims on runs of its phases (with two of a phase, for both
+models and from one to the other), `--levels` shows what prompt factors
 and pipelines change, `--fronts` compares raters with the plain prompt with words and says which to
 use within 1, 4, 8 and 16 calls an item, `--unseen` does so on items that were not in the run in
 which the choice was made. Every number is one of the run's own estimates, verdicts or
@@ -50,27 +51,26 @@ def claims_table(named: Sequence[str]) -> str:
         phase, _, only = where.partition(":")
         if phase not in PHASES:
             raise Problem(f"--claims {text}: write PHASE=RUN; phases are {', '.join(PHASES)}")
-        run = Run(folder)
-        about = _about(run)
-        for name, decided in _decided(phase, run, only):
+        run = Run(*folder.split(","))
+        for name, rater, decided in _decided(phase, run, only):
             if decided.word == UNMEASURED and not decided.measured:
                 open_ones[name] = None
             else:
                 word = IN_PART if decided.word == UNMEASURED else decided.word
-                rows.append([f"{name}: {paper_claims[name].says}", about, word, decided.reason])
+                says = f"{name}: {paper_claims[name].says}"
+                rows.append([says, _about(run, rater), word, decided.reason])
     decided_ones = {row[0].partition(":")[0] for row in rows[1:]}
     missing = [name for name in open_ones if name not in decided_ones]
     told = f"\n\nNot measured in these runs: {', '.join(missing)}." if missing else ""
     return markdown_table(rows) + told
 
 
-def _decided(phase: Phase, run: Run, only: str) -> Iterator[tuple[str, Decided]]:
-    """The claims of a phase, or one of them, with what a run says of them."""
+def _decided(phase: Phase, run: Run, only: str) -> Sequence[tuple[str, str, Decided]]:
+    """The claims of a phase, or one of them, with every rater and what a run says of it."""
     names = [
         name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
     ]
-    for name, _, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
-        yield name, decided
+    return PaperAnswer(PhaseRuns({phase: run}), names).decided
 
 
 # --- what levels change -------------------------------------------------------------------------
@@ -194,15 +194,16 @@ def _rank(one: Contender) -> tuple[float, float]:
 # --- cells --------------------------------------------------------------------------------------
 
 
-def _about(run: Run) -> str:
+def _about(run: Run, rater: str = "") -> str:
     base = run.decisions.filter(level="")
-    rater, data = (
+    base = base.filter(rater=rater) if rater else base
+    raters, data = (
         ", ".join(base[name].unique(maintain_order=True)) for name in ("rater", "dataset")
     )
     n_items, n_classes = base["item"].n_unique(), max(base["n_classes"].to_list())
     shots = run.study.base.get("shots", 5)
     shown = f"{n_classes} classes, {shots} demonstration{'s' * (shots != 1)} of each"
-    return f"{rater}, {data.partition('/')[0]}, {shown}, {n_items} items"
+    return f"{raters}, {data.partition('/')[0]}, {shown}, {n_items} items"
 
 
 def _base_accuracy(run: Run) -> dict[str, Record]:
@@ -295,7 +296,7 @@ def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE[:CLAIM]=RUN")
+    parser.add_argument("--claims", nargs="*", default=[], metavar="PHASE[:CLAIM]=RUN[,RUN]")
     parser.add_argument("--levels", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--fronts", nargs="*", default=[], metavar="RUN")
     parser.add_argument("--unseen", nargs=2, metavar=("RUN", "SEEN"))
