@@ -248,6 +248,18 @@ def test_one_stable_probe_refutes_that_every_probe_flips() -> None:
     assert decided.reason.startswith("placement")
 
 
+def test_a_probe_without_a_readable_pair_is_not_measurable_and_says_so() -> None:
+    decisions = greedy(dict.fromkeys(VIEWS, 0.6))
+    is_lost = pl.col("view").is_in(["after", "split"])
+    rank = pl.when(is_lost).then(0).otherwise("rank").cast(decisions["rank"].dtype)
+    evidence = PhaseRuns({"phase0a": Planted(decisions.with_columns(rank=rank))})
+    decided = decide_claim("every-probe-flips", evidence, "r")
+    assert decided.word == "not measurable"
+    assert {part.text: part.number for part in decided.parts}["placement"] == (
+        "no pair of replies could be read"
+    )
+
+
 def test_flips_beyond_noise_hold_where_repeats_agree_and_views_do_not() -> None:
     assert word_of("flips-beyond-noise", "phase0b", greedy({"P1": 0.6})) == "holds"
 

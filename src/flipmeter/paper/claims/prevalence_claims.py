@@ -10,7 +10,13 @@ from scipy import stats
 from flipmeter.measure import headlines
 from flipmeter.measure.inference.asserted import all_asserted, correlated, every_flips
 from flipmeter.measure.inference.words import Word
-from flipmeter.paper.claims.paper_claim import Decided, DecidedPart, PaperClaim, paper_claims
+from flipmeter.paper.claims.paper_claim import (
+    UNMEASURED,
+    Decided,
+    DecidedPart,
+    PaperClaim,
+    paper_claims,
+)
 from flipmeter.paper.evidence import PhaseRuns
 
 PROBES = {
@@ -34,8 +40,12 @@ def _words(evidence: PhaseRuns, rater: str) -> Iterator[DecidedPart]:
         rows = verdicts.filter(pl.col("contrast").is_in(contrasts), level="")
         found = [word for _, word in _headline(rows, contrasts)]
         measured = rows.filter(status="measured").drop_nulls("value").to_dicts()
+        if not measured:
+            why = "not asked" if rows.is_empty() else "no pair of replies could be read"
+            yield DecidedPart(probe, UNMEASURED, why)
+            continue
         numbers = ", ".join(f"{row['contrast']} {100 * row['value']:.1f} %" for row in measured)
-        yield DecidedPart(probe, every_flips(found), numbers or "not measured")
+        yield DecidedPart(probe, every_flips(found), numbers)
 
 
 def _all_probes(evidence: PhaseRuns, rater: str) -> Decided:
