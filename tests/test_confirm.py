@@ -202,10 +202,22 @@ def test_the_exit_code_is_the_word(
     assert found == code
     told = json.loads(out)
     assert (told["word"], told["confirmed"]["word"]) == (word, word)
+    after = "classify rater.yaml FILE.csv --text COLUMN" if code == 0 else f"report {told['run']}"
+    assert told["next"] == [f"flipmeter {after}"]
     section = yaml.safe_load(path.read_text())["confirmed"]
     assert section["contrasts"]["P1"]["word"] == word
     assert read_card(path).is_confirmed == (code == 0)
     assert Path(section["run"]).is_dir()
+
+
+def test_a_rater_in_use_is_to_be_confirmed_once(cli: Cli, run: Run) -> None:
+    write_card(card_for(run), Path("rater.yaml"))
+    Path("new.csv").write_text("text\nticket 1 is about thing 1\n", encoding="utf-8")
+    use = ("classify", "rater.yaml", "new.csv", "--json")
+    assert json.loads(cli(*use)[1])["next"] == ["flipmeter confirm rater.yaml --items 60"]
+    assert "next" not in json.loads(cli(*use, "-m", "sim/recency", "--out", "other.csv")[1])
+    assert cli("confirm", "rater.yaml", "--items", "90")[0] == 0
+    assert "next" not in json.loads(cli(*use)[1])
 
 
 UNSURE = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -263,6 +264,9 @@ def test_a_table_is_checked_and_compared_like_a_run(run: Run, tmp_path: Path, cl
     claims = [json.loads(out)["claims"] for _, out, _ in told]
     words = [[(claim["word"], claim["value"]) for claim in some] for some in claims]
     assert words[0] == words[1]
+    assert ["next" in json.loads(out) for _, out, _ in told] == [False, False]
+    open_ = json.loads(cli("certify", str(path), "P1<0.001", *scale, "--json")[1])
+    assert open_["next"] == [shlex.join(["flipmeter", "report", str(path), *scale])]
     _, same, _ = cli("compare", str(path), str(path), *scale, "--json")
     values = {row["value"] for row in json.loads(same)["differences"]}
     assert 0.0 in values

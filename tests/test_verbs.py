@@ -181,6 +181,11 @@ CALLS = {
     "oracle": ["oracle", "--classes", "3"],
     "paper": ["paper", "--errata", "--only", "first-seen-majority"],
 }
+LAST = {
+    *("list", "compare", "transfer", "phase0", "examine", "trust", "oracle", "paper"),
+    *("batch import", "cache explain", "cache export", "cache merge", "cache convert"),
+}
+"""The verbs that end without a next step in these calls."""
 SERVERS = {"view": ["view", RUN], "serve": ["serve", "sim/honest", "--port", "0"]}
 JOBS = {f"batch {word}": ["batch", word, "my jobs"] for word in ("submit", "status", "fetch")}
 """What needs a vendor."""
@@ -227,6 +232,7 @@ def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) ->
     assert (
         call("run", "two.yaml", "--out", "two", "--set", "configs={P1: {mood: indicative}}")[0] == 0
     )
+    last = set()
     for name, arguments in CALLS.items():
         if name == "batch import":
             answer_batch(Path("my batch"))
@@ -240,6 +246,9 @@ def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) ->
         _, people, _ = call(*again, *(["--force"] if name == "init" else []))
         said = [line for line in people.splitlines() if line.startswith("next")]
         assert len(said) == len(content.get("next", [])), name
+        if not said:
+            last.add(name)
+    assert last == LAST
 
 
 def test_the_verbs_of_a_batch_at_a_vendor_write_one_json_document(

@@ -9,6 +9,7 @@ import typer
 
 from flipmeter.cli.consoles import say
 from flipmeter.cli.exits import exit_by
+from flipmeter.cli.next_commands import unless_met
 from flipmeter.cli.options import AsJson, ScaleOption, TableOut, WithinOption, open_run, spare, verb
 from flipmeter.cli.output import AsCsv, Output
 from flipmeter.cli.printing import heading
@@ -44,6 +45,7 @@ def certify(
         heading(done) | {"outcome": outcome},
         {"certificates": table},
         lambda: say("", warned(certificate_table(table), done.warnings)),
+        steps=unless_met(outcome, *folders),
     )
     exit_by(outcome)
 

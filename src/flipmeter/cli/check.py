@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from flipmeter.cli.consoles import say
 from flipmeter.cli.exits import exit_by
+from flipmeter.cli.next_commands import unless_met
 from flipmeter.cli.options import (
     AsJson,
     RunOrTable,
@@ -18,7 +18,7 @@ from flipmeter.cli.options import (
     spare,
     verb,
 )
-from flipmeter.cli.output import print_json, write_text
+from flipmeter.cli.output import finish, write_text
 from flipmeter.report.claims import claims_junit, claims_markdown
 from flipmeter.run.record.generation import verify
 from flipmeter.ship.gate import Checked
@@ -65,10 +65,8 @@ def check_(
         write_text(claims_junit(done.claims, done.name), junit)
     if markdown is not None:
         write_text(claims_markdown(done.claims, title, done.notes), markdown)
-    if as_json:
-        print_json(_plain(done))
-    else:
-        say(*done.tables())
+    lines = () if as_json else done.tables()
+    finish(_plain(done), *lines, as_json=as_json, steps=unless_met(done.word, folder))
     exit_by(done.word)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.cli.next_commands import this_again
+from flipmeter.cli.next_commands import after_classify, this_again
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -25,9 +25,12 @@ from flipmeter.cli.options import (
 from flipmeter.cli.output import finish
 from flipmeter.model import Budget, Ledger, Price, Store
 from flipmeter.run.progress import Meter
-from flipmeter.ship.card import Card, read_card
+from flipmeter.ship.card import Card, read_as_written, read_card
 from flipmeter.ship.classify import Job, LabelCounts, classify
 from flipmeter.types import Problem
+
+if TYPE_CHECKING:
+    from flipmeter.report.configurations import NextStep
 
 app = verb()
 
@@ -123,7 +126,9 @@ def classify_(
                 on_note=warn,
             )
         )
-    _tell(job, done, as_json=as_json)
+    is_as_written = model is None and average is None
+    steps = after_classify(card, read_as_written(card)) if is_as_written else []
+    _tell(job, done, steps, as_json=as_json)
 
 
 def _field(text: str) -> tuple[str, str]:
@@ -144,7 +149,7 @@ def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget 
     return Budget(calls=max_calls, usd=max_usd, price=price)
 
 
-def _tell(job: Job, done: LabelCounts, *, as_json: bool) -> None:
+def _tell(job: Job, done: LabelCounts, steps: list[NextStep], *, as_json: bool) -> None:
     failed = done.faults["error"]
     lines = [f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} new)"]
     if done.faults:
@@ -160,7 +165,7 @@ def _tell(job: Job, done: LabelCounts, *, as_json: bool) -> None:
         },
         *lines,
         as_json=as_json,
-        steps=[this_again("--anew")] if failed else [],
+        steps=[this_again("--anew")] if failed else steps,
     )
     if failed:
         fail(

@@ -12,6 +12,7 @@ from flipmeter.api import STORE
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE, exit_by
+from flipmeter.cli.next_commands import after_confirm
 from flipmeter.cli.options import (
     AsJson,
     DataDir,
@@ -73,7 +74,8 @@ def confirm_(
     if not as_json and not done.missing:
         said = "confirmed" if done.card.is_confirmed else "not confirmed"
         lines.append(f"{said} ({done.word}): {card}")
-    finish(_plain(done), *lines, as_json=as_json)
+    steps = [] if done.missing else after_confirm(card, folder, done.word)
+    finish(_plain(done), *lines, as_json=as_json, steps=steps)
     if done.missing:
         fail(f"{done.missing}; nothing is confirmed: run the same command to continue", INCOMPLETE)
     exit_by(done.word)

@@ -12,6 +12,7 @@ from flipmeter.api import Run
 
 if TYPE_CHECKING:
     from flipmeter.report.configurations import NextStep
+    from flipmeter.ship.card import Card
 
 VALUES = ("--set", "--model", "-m", "--dataset", "-d", "--data-dir", "--store", "--trust-host")
 FLAGS = ("--trust",)
@@ -58,6 +59,30 @@ def after_select(card: Path, n_items: int, n_unseen: int | None) -> NextStep:
         return step
     why = "The choice saw every item of the data: add rows, then confirm it on these."
     return NextStep(why, step.command)
+
+
+def unless_met(word: str, *runs: Path) -> list[NextStep]:
+    """The report of runs that did not pass a test, with the options that read a table."""
+    from flipmeter.cli.exits import BY_WORD, DONE
+
+    if BY_WORD.get(word) == DONE:
+        return []
+    return [_command("report", *map(str, runs), *carried("--scale", "--within"))]
+
+
+def after_classify(path: Path, card: Card) -> list[NextStep]:
+    """Confirm a selected rater that is in use and was not confirmed yet."""
+    if card.selected is None or not card.selected.seen or card.is_confirmed:
+        return []
+    return [after_select(path, card.selected.n_items, None)]
+
+
+def after_confirm(path: Path, run: Path, word: str) -> list[NextStep]:
+    """Use a confirmed rater; else read the run that tested it."""
+    from flipmeter.report.configurations import NextStep
+
+    use = _command("classify", str(path), "FILE.csv", "--text", "COLUMN").command
+    return unless_met(word, run) or [NextStep("Label texts of your own.", use)]
 
 
 def on_run(run: Run, study: str | None = None) -> list[NextStep]:

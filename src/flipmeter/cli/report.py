@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
     RunsOrTable,
@@ -54,5 +55,6 @@ def report(
     check_ending(path)
     spare(path, *folders, greedy)
     other = None if greedy is None else open_run([greedy])
-    open_run(folders, scale, within).report(path, greedy=other)
-    finish({"report": str(path)}, f"report: {path}", as_json=as_json)
+    done = open_run(folders, scale, within)
+    done.report(path, greedy=other)
+    finish({"report": str(path)}, f"report: {path}", as_json=as_json, steps=on_run(done))

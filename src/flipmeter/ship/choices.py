@@ -29,10 +29,12 @@ from flipmeter.types import Estimate, Problem
 T = TypeVar("T")
 
 
-def findings(run: Run, *, with_items: bool = True) -> Findings:
+def findings(
+    run: Run, choices: Sequence[Choice] | None = None, *, with_items: bool = True
+) -> Findings:
     """The content of a report: findings, recommendation and next steps."""
     found = gather(run) if with_items else gather_numbers(run)
-    choices = choices_of(run)
+    choices = choices_of(run) if choices is None else choices
     return replace(found, choices=choices, next_steps=next_steps(run, choices))
 
 
