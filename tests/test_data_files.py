@@ -389,3 +389,19 @@ def test_a_damaged_page_of_a_parquet_file_is_a_message(tmp_path: Path) -> None:
         except Problem as problem:
             n_refused += str(path) in str(problem)
     assert n_refused > 50
+
+
+@pytest.mark.parametrize("name", ["texts.csv", "texts.jsonl"])
+def test_rows_that_are_not_held_are_the_same_whenever_they_are_read(
+    tmp_path: Path, name: str
+) -> None:
+    lines = {
+        "texts.csv": ["text,label", '"a, b",1', "c", "d,3"],
+        "texts.jsonl": ['{"text": "a"}', "[1]", '{"text": "b", "label": 2}'],
+    }
+    path = tmp_path / name
+    path.write_text("\n".join(lines[name]) + "\n")
+    held, reread = read_table(path), read_table(path, is_held=False)
+    assert reread.columns == held.columns
+    assert [[*reread.records], [*reread.records]] == [[*held.records]] * 2
+    assert len(reread.records) == len(held.records) == 3

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flipmeter.base.chance import shuffled
 from flipmeter.data import Sample, sample
 from flipmeter.types import Dataset, Item, Problem, Scale, Task
 
@@ -206,3 +207,8 @@ def test_no_shots_need_no_pool() -> None:
 def test_a_bad_option_is_an_error(options: dict[str, object], message: str) -> None:
     with pytest.raises(Problem, match=message):
         sample(dataset([9, 9, 9]), seed=0, **options)  # type: ignore[arg-type]
+
+
+def test_things_that_are_drawn_alike_are_sorted_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipmeter.base.chance.draw", lambda *key: len(key[-1]) / 9)
+    assert shuffled(["bb", "b", "aa", "a"], name=str) == ("a", "b", "aa", "bb")

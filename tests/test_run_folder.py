@@ -175,6 +175,15 @@ def test_items_hold_every_field_and_role(tmp_path: Path) -> None:
     assert set(run.decisions["item"]) == set(items.filter(role="test")["id"])
 
 
+def test_rows_of_items_are_sorted_however_many_are_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = simulated(tmp_path / "a", test_size=12).items
+    assert together.equals(together.sort("dataset", "role", "id"))
+    monkeypatch.setattr("flipmeter.run.record.rows.AT_ONCE", 5)
+    assert simulated(tmp_path / "b", test_size=12).items.equals(together)
+
+
 # Generations
 
 

@@ -293,7 +293,7 @@ def joined(fields: Mapping[str, str]) -> str:
     return "\n\n".join(f"{name}: {value}" for name, value in fields.items())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """One thing to be rated. `text` is the main field; a judge has a question and an answer.
 

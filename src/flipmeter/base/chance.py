@@ -19,4 +19,8 @@ def draw(*key: object) -> float:
 
 def shuffled(things: Sequence[T], *key: object, name: Callable[[T], object]) -> tuple[T, ...]:
     """The things in an order that depends on the key and their names alone."""
-    return tuple(sorted(things, key=lambda thing: (draw(*key, name(thing)), str(name(thing)))))
+    drawn = [draw(*key, name(thing)) for thing in things]
+    order = sorted(range(len(drawn)), key=drawn.__getitem__)
+    if len({*drawn}) < len(drawn):  # names are looked at only here: those of many take much room
+        order.sort(key=lambda at: (drawn[at], str(name(things[at]))))
+    return tuple(things[at] for at in order)

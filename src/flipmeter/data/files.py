@@ -69,10 +69,10 @@ def load_file(
     column = label or LABEL
     if options is None and scale not in (None, NOMINAL):
         read_labels(scale, labels, task, column)  # report a bad scale before a bad file
-    test = read_table(path, quotes)
+    test = read_table(path, quotes, is_held=False)
     if scale is None and options is None:
         scale = _declared(test, column, task)
-    pool = read_table(Path(demos), quotes) if demos else None
+    pool = read_table(Path(demos), quotes, is_held=False) if demos else None
     moved = Moved(exchange, options, systems)
     names, test, pool = moved.spread(test, pool)
     if names and scale is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from flipmeter.data.digest import content_key, is_blank
+from flipmeter.data.digest import content_digest, is_blank
 from flipmeter.data.exchangeable import place_fault
 from flipmeter.data.labels import Labels, shorten
 from flipmeter.data.tables import Record, Table
@@ -16,6 +16,9 @@ from flipmeter.types import Item, Problem, Role, joined
 
 LABEL = "label"
 """The column of the labels unless another is named."""
+
+UNSLICED: Mapping[str, str] = {}
+"""The columns of items that results are not sliced by, one for all of them."""
 
 LONGEST_SLICE = 200
 """Characters of a value that items are sliced by."""
@@ -173,7 +176,7 @@ def _item(record: Record, columns: Columns, labels: Labels, role: Role) -> Item:
     systems = tuple(str(record.values[column]).strip() for column in columns.systems)
     gold = labels.rank(record.values[columns.label]) if columns.label else None
     filed = {column: _filed(record.values.get(column)) for column in columns.slices}
-    return Item(str(name), fields, gold, role, cluster, systems, filed)
+    return Item(str(name), fields, gold, role, cluster, systems, filed or UNSLICED)
 
 
 def _filed(value: object) -> str:
@@ -183,11 +186,14 @@ def _filed(value: object) -> str:
 
 def _without_repeats(reading: ReadItems) -> ReadItems:
     """Keep the first of items that are the same, and none where their labels differ."""
-    groups: dict[str, list[tuple[int, Item]]] = {}
-    for row, item in reading.items:
-        groups.setdefault(content_key(item), []).append((row, item))
+    keys = [content_digest(item) for _, item in reading.items]
+    groups: dict[bytes, list[tuple[int, Item]]] = {
+        key: [] for key, times in Counter(keys).items() if times > 1
+    }
+    kept: list[tuple[int, Item]] = []
+    for key, pair in zip(keys, reading.items, strict=True):
+        groups.get(key, kept).append(pair)
     bad = [*reading.bad]
-    kept = []
     for group in groups.values():
         bad += _repeats(reading.file, group)
         if len({item.gold for _, item in group}) == 1:
@@ -224,10 +230,10 @@ def _repeated_ids(file: str, items: Sequence[tuple[int, Item]]) -> Iterator[Bad]
 
 def without_leaks(pool: ReadItems, test: ReadItems) -> ReadItems:
     """Take out of the pool what stands in the test set: a demonstration must not give it away."""
-    rows = {content_key(item): row for row, item in test.items}
+    rows = {content_digest(item): row for row, item in test.items}
     kept, bad = [], [*pool.bad]
     for row, item in pool.items:
-        leak = rows.get(content_key(item))
+        leak = rows.get(content_digest(item))
         if leak is None:
             kept.append((row, item))
             continue

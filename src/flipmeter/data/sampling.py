@@ -11,12 +11,12 @@ result is the same on every platform, and neither the order of rows in a file no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flipmeter.base.chance import draw, shuffled
-from flipmeter.data.digest import content_key, is_blank
+from flipmeter.data.digest import content_digest, content_key, is_blank
 from flipmeter.registry import suggestion
 from flipmeter.types import Dataset, Item, Problem, Rank, Scale
 
@@ -27,8 +27,7 @@ BALANCES: tuple[Balance, ...] = ("equal", "proportional")
 RESERVED_PERCENT = 40
 RESERVED = 25
 
-_Keyed = tuple[str, Item]
-_Strata = dict[Rank, list[_Keyed]]
+_Strata = dict[Rank, list[Item]]
 
 ALIKE: Rank = 0
 """The stratum of all items of a dataset that has no labels, or decimal scores for labels."""
@@ -75,7 +74,7 @@ def sample(
     scale = dataset.task.scale
     is_labelled = any(item.gold for item in dataset.test)
     tested = _Usable("test", dataset.test, needs_class=is_labelled)
-    shown = _Usable("pool", dataset.pool, leaks=tested.keys)
+    shown = _Usable("pool", dataset.pool, leaks=tested.first)
     classes = scale.ranks or (ALIKE,)
     strata = _strata(tested.items, classes if is_labelled else (ALIKE,), test_seed, "test")
     is_shown_anyway = not is_labelled or dataset.demos is not None
@@ -105,12 +104,12 @@ def sample(
     )
 
 
-def _in_base_order(demos: Sequence[_Keyed], seed: int) -> tuple[Item, ...]:
-    return tuple(replace(item, role="demo") for _, item in _shuffled(demos, seed, "base order"))
+def _in_base_order(demos: Sequence[Item], seed: int) -> tuple[Item, ...]:
+    return tuple(replace(item, role="demo") for item in _shuffled(demos, seed, "base order"))
 
 
 def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) -> tuple[Item, ...]:
-    left = [keyed for items in pool.values() for keyed in items[shots:]]
+    left = [item for items in pool.values() for item in items[shots:]]
     if len(left) < n_items:
         raise Problem(
             f"{name} has {len(left)} items that are neither tested nor shown, and calibration "
@@ -118,7 +117,7 @@ def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) 
             "demonstrations, or give more rows"
         )
     chosen = _shuffled(left, seed, "calibration")[:n_items]
-    return tuple(replace(item, role="calibration") for _, item in chosen)
+    return tuple(replace(item, role="calibration") for item in chosen)
 
 
 def _check(test_size: int, shots: int, balance: str) -> None:
@@ -145,62 +144,55 @@ class _Usable:
         self,
         split: str,
         items: Sequence[Item],
-        leaks: frozenset[str] = frozenset(),
+        leaks: Container[bytes] = (),
         *,
         needs_class: bool = True,
     ):
-        keyed = [(content_key(item), item) for item in items]
+        keys = [content_digest(item) for item in items]
         self.split = split
-        self.keys = frozenset(key for key, _ in keyed)
-        self.items: list[_Keyed] = []
+        self.items: list[Item] = []
         self.left_out: Counter[str] = Counter()
-        golds: dict[str, set[Rank | None]] = {}
-        for key, item in keyed:
-            golds.setdefault(key, set()).add(item.gold)
-        seen: set[str] = set()
-        for key, item in keyed:
-            reason = _reason(key, item, golds, seen, leaks, needs_class)
-            seen.add(key)
+        self.first: dict[bytes, int] = {}
+        mixed: set[bytes] = set()
+        for place, key in enumerate(keys):
+            if items[self.first.setdefault(key, place)].gold != items[place].gold:
+                mixed.add(key)
+        for place, (key, item) in enumerate(zip(keys, items, strict=True)):
+            is_first = self.first[key] == place
+            reason = _reason(item, key in leaks, key in mixed, is_first, needs_class)
             if reason:
                 self.left_out[reason] += 1
             else:
-                self.items.append((key, item))
+                self.items.append(item)
 
     def notes(self) -> list[str]:
         counts = sorted(self.left_out.items())
         return [f"{self.split}: {n} rows {self._WORDS[why]} are not sampled" for why, n in counts]
 
 
-def _reason(
-    key: str,
-    item: Item,
-    golds: Mapping[str, set[Rank | None]],
-    seen: set[str],
-    leaks: frozenset[str],
-    needs_class: bool,
-) -> str:
+def _reason(item: Item, is_leak: bool, is_mixed: bool, is_first: bool, needs_class: bool) -> str:
     if is_blank(item.text):
         return "empty"
     if needs_class and not item.gold:
         return "unlabelled"
-    if key in leaks:
+    if is_leak:
         return "leak"
-    if len(golds[key]) > 1:
+    if is_mixed:
         return "contradictory"
-    return "duplicate" if key in seen else ""
+    return "" if is_first else "duplicate"
 
 
-def _shuffled(items: Sequence[_Keyed], seed: int, purpose: str) -> list[_Keyed]:
-    return list(shuffled(items, purpose, seed, name=lambda keyed: keyed[0]))
+def _shuffled(items: Sequence[Item], seed: int, purpose: str) -> list[Item]:
+    return list(shuffled(items, purpose, seed, name=content_key))
 
 
-def _strata(items: Sequence[_Keyed], ranks: Sequence[Rank], seed: int, purpose: str) -> _Strata:
+def _strata(items: Sequence[Item], ranks: Sequence[Rank], seed: int, purpose: str) -> _Strata:
     """Each class's items in random order."""
     strata: _Strata = {rank: [] for rank in ranks}
-    for keyed in _shuffled(items, seed, purpose):
-        rank = ALIKE if ALIKE in strata else keyed[1].gold or ALIKE
+    for item in _shuffled(items, seed, purpose):
+        rank = ALIKE if ALIKE in strata else item.gold or ALIKE
         if rank in strata:
-            strata[rank].append(keyed)
+            strata[rank].append(item)
     return strata
 
 
@@ -281,14 +273,14 @@ def _mixed(chosen: _Strata, seed: int) -> list[Item]:
     placed = [
         # (2j + 1) / 2n is the middle of the j-th of n equal parts; floats of small integers are
         # rounded alike on every platform.
-        ((2 * place + 1) / (2 * len(items)), draw("test order", seed, key), item)
+        ((2 * place + 1) / (2 * len(items)), draw("test order", seed, content_key(item)), item)
         for items in chosen.values()
-        for place, (key, item) in enumerate(items)
+        for place, item in enumerate(items)
     ]
     return [item for _, _, item in sorted(placed, key=lambda entry: entry[:2])]
 
 
-def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[_Keyed]:
+def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[Item]:
     for rank, items in pool.items():
         if len(items) < shots:
             whose = f"{name}: class '{scale.name(rank)}'" if rank else name
@@ -297,4 +289,4 @@ def _demos(name: str, scale: Scale, pool: _Strata, shots: int) -> list[_Keyed]:
                 f"{whose} has {len(items)} items to show and "
                 f"shots {shots} needs {shots}; use fewer shots or add rows{of_class}"
             )
-    return [keyed for items in pool.values() for keyed in items[:shots]]
+    return [item for items in pool.values() for item in items[:shots]]

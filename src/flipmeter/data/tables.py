@@ -11,7 +11,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -50,8 +50,25 @@ class Table:
 
     file: str
     columns: tuple[str, ...]
-    records: tuple[Record, ...]
+    records: Collection[Record]
     orders: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reread(Collection[Record]):
+    """The rows of a file, read anew whenever they are asked for, so that they are not held."""
+
+    path: Path
+    quotes: bool | None
+
+    def __iter__(self) -> Iterator[Record]:
+        return _rows(self.path, self.quotes, None)[1]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, record: object) -> bool:
+        return any(one == record for one in self)
 
 
 Rows = tuple[tuple[str, ...], Iterator[Record]]
@@ -59,21 +76,26 @@ Rows = tuple[tuple[str, ...], Iterator[Record]]
 
 
 def read_table(
-    path: Path, quotes: bool | None = None, *, needs: str = "a text and a label"
+    path: Path,
+    quotes: bool | None = None,
+    *,
+    needs: str = "a text and a label",
+    is_held: bool = True,
 ) -> Table:
     """Read a whole file by its suffix. `quotes` says whether a CSV or TSV quotes its fields.
 
     A CSV does by default; a TSV does if its first field or a doubled quote shows it.
-    `needs` is what the message about a file without rows asks for.
+    `needs` is what the message about a file without rows asks for. Rows that are not held are
+    read again each time.
     """
     declared, rows = _rows(path, quotes, None)
-    records = tuple(rows)
-    if not records:
+    records = tuple(rows) if is_held else Reread(path, quotes)
+    first = next(iter(records), None)
+    if first is None:
         raise Problem(f"{path} has no rows; it needs at least two, each with {needs}")
     columns = declared or tuple(dict.fromkeys(name for one in records for name in one.values))
     if not columns:
-        bad = records[0]
-        raise Problem(f"{path}, row {bad.row}: {bad.fault or 'no fields'}; no row can be read")
+        raise Problem(f"{path}, row {first.row}: {first.fault or 'no fields'}; no row can be read")
     return Table(str(path), columns, records, _orders(path))
 
 

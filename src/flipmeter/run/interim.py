@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from flipmeter.measure.inference.sequential.bets import share_bounds
 from flipmeter.parse import parse
-from flipmeter.types import Call, Condition, Contrast, Reply, Request
+from flipmeter.types import Call, Condition, Contrast, Item, Reply, Request
 
 FEWEST = 5
 """Pairs before a rate is worth a word."""
@@ -44,7 +44,8 @@ class Interim:
     _waiting: dict[str, list[tuple[Condition, Call]]] = field(default_factory=dict)
     _ranks: dict[tuple[str, ...], int] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
-    _items: dict[tuple[str, str, str, str], dict[str, bool]] = field(default_factory=dict)
+    _compared: dict[tuple[str, str, str], dict[str, int]] = field(default_factory=dict)
+    _firsts: dict[tuple[str, str, str, str], list[int]] = field(default_factory=dict)
     _counts: dict[Whose, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def expect(self, conditions: Sequence[Condition], calls: Iterable[Call]) -> None:
@@ -74,7 +75,7 @@ class Interim:
         view, rater = call.ask.view.name, condition.rater.name
         where = (rater, condition.dataset, condition.level, str(condition.seed), call.ask.item.id)
         self._ranks[*where, view] = rank
-        for contrast in self.contrasts:
+        for number, contrast in enumerate(self.contrasts):
             if not contrast.is_pair or view not in contrast.views:
                 continue
             (other,) = (name for name in contrast.views if name != view)
@@ -83,22 +84,25 @@ class Interim:
                 count = self._counts[rater, condition.level, contrast.name]
                 count[0] += before != rank
                 count[1] += 1
-                whose = (rater, condition.dataset, condition.level, contrast.name)
-                item = call.ask.item
-                self._items.setdefault(whose, {}).setdefault(
-                    item.cluster or item.id, before != rank
-                )
+                self._count_once(condition, call.ask.item, number, before != rank)
+
+    def _count_once(self, condition: Condition, item: Item, number: int, differs: bool) -> None:
+        """Count an item for a contrast unless it was; a bit for each contrast remembers that."""
+        whose = condition.rater.name, condition.dataset, condition.level
+        compared, unit = self._compared.setdefault(whose, {}), item.cluster or item.id
+        if compared.get(unit, 0) >> number & 1:
+            return
+        compared[unit] = compared.get(unit, 0) | 1 << number
+        count = self._firsts.setdefault((*whose, self.contrasts[number].name), [0, 0])
+        count[1] += 1  # before the other: a thread reads both
+        count[0] += differs
 
     def rates(self, most: int) -> list[InterimRate]:
         """The interim rates of every contrast, the highest first, at most so many.
 
         An item counts once, with the seed that was answered first: intervals need independence.
         """
-        counts = [
-            (whose, sum(found.values()), len(found))
-            for whose, found in [*self._items.items()]
-            if len(found) >= FEWEST
-        ]
+        counts = [(whose, k, n) for whose, (k, n) in [*self._firsts.items()] if n >= FEWEST]
         counts.sort(key=lambda one: -one[1] / one[2])
         return [InterimRate(*whose, k, n, *share_bounds(k, n)) for whose, k, n in counts[:most]]
 

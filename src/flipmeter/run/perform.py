@@ -221,7 +221,7 @@ def _record(
     found.items.add_grid(grid)
     recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
     tables = {
-        ITEMS: found.items.table().lazy().sort("dataset", "role", "id"),
+        ITEMS: found.items.table().lazy(),
         CONDITIONS: condition_table(grid).lazy(),
         PROMPTS: found.prompts.rows(),
         CALLS: found.calls.rows(),

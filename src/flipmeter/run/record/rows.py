@@ -6,6 +6,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, islice
+from operator import itemgetter
 
 import polars as pl
 
@@ -401,27 +403,41 @@ def prompt_text(head: str, rest: str) -> str:
     return "\n\n".join([*(content for _, content in before), start + rest])
 
 
+AT_ONCE = 10000
+"""Items that are rows of Python values at the same time."""
+
+
 class ItemTable:
     """Collects the items of a run: those rated, shown as demonstrations, or asked beside them."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, Role, str], Item] = {}
+        self._seen: dict[tuple[str, Role], dict[str, Item]] = {}
 
     def add_grid(self, grid: Iterable[Condition]) -> None:
         for condition in grid:
-            for item in (*condition.demos, *condition.calibration, *condition.items):
-                self._seen.setdefault((condition.dataset, item.role, item.id), item)
+            for item in chain(condition.demos, condition.calibration, condition.items):
+                self._add(condition.dataset, item)
 
     def add_asked(self, found: Iterable[tuple[Condition, Evidence]]) -> None:
         """Add what pipelines asked about that is in no condition: null texts."""
         for condition, evidence in found:
             item = evidence.call.ask.item
             if item.role != "test":
-                self._seen.setdefault((condition.dataset, item.role, item.id), item)
+                self._add(condition.dataset, item)
+
+    def _add(self, dataset: str, item: Item) -> None:
+        self._seen.setdefault((dataset, item.role), {}).setdefault(item.id, item)
 
     def table(self) -> pl.DataFrame:
-        rows = [(dataset, *_item_row(item)) for (dataset, _, _), item in self._seen.items()]
-        return pl.DataFrame(rows, schema=ITEM_SCHEMA, orient="row")
+        """A row for every item, by dataset, role and id."""
+        rows = (
+            (dataset, *_item_row(some[name]))
+            for (dataset, _), some in sorted(self._seen.items(), key=itemgetter(0))
+            for name in sorted(some)
+        )
+        stretches = iter(lambda: list(islice(rows, AT_ONCE)), [])
+        frames = [pl.DataFrame(some, schema=ITEM_SCHEMA, orient="row") for some in stretches]
+        return pl.concat([ITEM_SCHEMA.to_frame(), *frames])
 
 
 def _item_row(item: Item) -> tuple[object, ...]:
