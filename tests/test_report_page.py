@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -297,6 +298,22 @@ def test_only_what_differs_is_marked() -> None:
         ("same", "\nsame\n"),
     ]
     assert [p.text for p in right if p.kind == "differs"] == ["5"]
+
+
+def test_labels_are_marked_where_they_stand_and_texts_that_did_not_move_are_not() -> None:
+    texts = "van, ticket 92", "all my work was lost", "van, ticket 138, please look", "no refund"
+
+    def prompt(labels: str, order: Sequence[int]) -> str:
+        demos = (f"Text: {texts[k]}\nLabel: {labels[k]}\n\n" for k in order)
+        return f"{''.join(demos)}Text: query\nLabel:"
+
+    left, right = compare(prompt("1234", range(4)), prompt("4321", range(4)))
+    assert [p.text for p in left if p.kind == "differs"] == list("1234")
+    assert [p.text for p in right if p.kind == "differs"] == list("4321")
+    moved, _ = compare(prompt("1234", range(4)), prompt("1234", (1, 2, 3, 0)))
+    (piece,) = (p.text for p in moved if p.kind == "differs")
+    assert "van, ticket 92" in piece
+    assert "work" not in piece
 
 
 def test_frames_filled_with_the_text_are_the_prompts_that_were_asked(

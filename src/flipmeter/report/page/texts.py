@@ -66,8 +66,7 @@ def compare(first: str, second: str, labels: Sequence[str] = ()) -> tuple[list[P
     a, b = (hollowed(text).splitlines(keepends=True) for text in (first, second))
     left: list[Piece] = []
     right: list[Piece] = []
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-    for tag, i, j, k, m in matcher.get_opcodes():
+    for tag, i, j, k, m in _stretches(a, b):
         if tag == "equal":
             left += _pieces("same", "".join(a[i:j]))
             right += _pieces("same", "".join(b[k:m]))
@@ -79,6 +78,22 @@ def compare(first: str, second: str, labels: Sequence[str] = ()) -> tuple[list[P
             left += _pieces("differs", "".join(a[i:j]))
             right += _pieces("differs", "".join(b[k:m]))
     return _joined(left), _joined(right)
+
+
+def _stretches(a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """The lines that answer each other: each in its place, unless less differs if some moved.
+
+    Otherwise "Label: 2" of one demonstration would be matched with that of the next, and mark the
+    text between them, which both prompts have.
+    """
+    found = difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes()
+    if len(a) == len(b):
+        moved = sum(len("".join(a[i:j])) for tag, i, j, *_ in found if tag != "equal")
+        if sum(len(x) for x, y in zip(a, b, strict=True) if x != y) <= moved:
+            return [
+                ("equal" if a[n] == b[n] else "replace", n, n + 1, n, n + 1) for n in range(len(a))
+            ]
+    return found
 
 
 def _words_and(labels: Sequence[str]) -> re.Pattern[str]:
