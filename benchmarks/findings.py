@@ -77,18 +77,19 @@ def _decided(phase: Phase, run: Run, only: str) -> Sequence[tuple[str, str, Deci
 
 
 def levels_table(run: Run) -> str:
-    """Accuracy and P1 of the base, and what each level changes in them."""
-    rows = [["level", "accuracy", "P1", "readable pairs of P1", "calls"]]
-    accuracies, flips = _base_accuracy(run), run.verdicts.filter(contrast="P1")
-    calls = _calls(run)
-    base = flips.filter(level="").row(0, named=True)
-    rows.append(["base", _share(accuracies[""]), _rate(base), str(base["n_pairs"]), calls[""]])
+    """Accuracy and flip rates of the base, and what each level changes in them."""
+    calls, accuracies = _calls(run), _base_accuracy(run)
+    base = {row["contrast"]: row for row in run.verdicts.filter(level="").to_dicts()}
+    first = next(iter(base))
+    rows = [["level", "accuracy", *base, f"readable pairs of {first}", "calls"]]
+    rates = [_rate(row) for row in base.values()]
+    rows.append(["base", _share(accuracies[""]), *rates, str(base[first]["n_pairs"]), calls[""]])
     changes = run.residuals().filter(dataset="")
     for factor, level in changes.select("factor", "level").unique(maintain_order=True).iter_rows():
         mine = changes.filter(factor=factor, level=level)
-        found = flips.filter(level=f"{factor}={level}").to_dicts()
+        found = run.verdicts.filter(level=f"{factor}={level}", contrast=first).to_dicts()
         pairs = str(found[0]["n_pairs"]) if found else ""
-        cells = [_change(mine.filter(metric=metric)) for metric in ("accuracy", "P1")]
+        cells = [_change(mine.filter(metric=metric)) for metric in ("accuracy", *base)]
         rows.append([f"{factor}: {level}", *cells, pairs, calls.get(f"{factor}={level}", "")])
     return markdown_table(rows)
 

@@ -42,7 +42,8 @@ def test_stored_replies_can_be_merged_each_once(tmp_path: Path) -> None:
 
 
 def test_the_script_runs_studies_that_there_are() -> None:
-    loops = re.findall(r"^for study in (.+); do$", (FOLDER / "run.sh").read_text(), re.MULTILINE)
+    script = (FOLDER / "run.sh").read_text().replace("\\\n", "")
+    loops = re.findall(r"^for study in (.+); do$", script, re.MULTILINE)
     names = [name for line in loops for name in line.split()]
     assert names
     assert all((FOLDER / f"qwen-{name}.yaml").is_file() for name in names)
