@@ -66,7 +66,7 @@ def test_items_that_remapping_drops_are_counted_and_said() -> None:
     (reviews,) = paper.load()
     drawn = draw_sample(paper, reviews, paper.levels()["cardinality=2"].style, 0)
     assert drawn.left_out["middle class, of the test set"] == 10
-    assert "10 of 50 test items are of no merged class" in drawn.notes[-1]
+    assert "10 of 50 test items belong to no merged class" in drawn.notes[-1]
 
 
 def test_a_run_says_what_each_number_of_classes_left_out(tmp_path: Path) -> None:

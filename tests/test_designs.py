@@ -230,7 +230,7 @@ def test_standing_is_what_ranks_of_the_model_say() -> None:
         ({}, 4, "needs a factor"),
         ({"mood": []}, 4, "has no levels"),
         ({"mood": ["a", "a"]}, 4, "more than once"),
-        (grid(4, 2), 3, "cannot show a factor of 4 levels"),
+        (grid(4, 2), 3, "cannot cover a factor of 4 levels"),
         (grid(2, 2), 5, "there are 4 to choose"),
     ],
 )

@@ -292,7 +292,7 @@ def test_a_spoilt_frame_gets_a_clear_answer(spoil: Any, says: str) -> None:
 def test_an_unknown_mode_or_a_lonely_view_is_refused() -> None:
     with pytest.raises(Problem, match="did you mean 'paper'"):
         measure(decisions(FULL), [P1], mode="papers")  # type: ignore[arg-type]
-    with pytest.raises(Problem, match="names 1 view; it needs two"):
+    with pytest.raises(Problem, match="lists 1 view; it needs two"):
         measure(decisions(FULL), [Contrast("P1", ("base",))])
 
 

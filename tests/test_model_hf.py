@@ -353,7 +353,7 @@ def test_a_prompt_that_does_not_fit_is_a_named_error_and_its_neighbours_are_answ
     shown = prompts("", ["far too long " * 900, "short"])
     asked = [request_for(model, identity, prompt, GREEDY, 0) for prompt in shown]
     long, short = ask(open_backend(model), asked, together=True)
-    assert "the model takes 2048" in long.error
+    assert "the limit of the model is 2048" in long.error
     assert not short.error
 
 

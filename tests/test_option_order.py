@@ -119,7 +119,7 @@ def test_the_right_option_may_be_counted_from_0(
     [
         ("Q?,x,,z,,A", "row 2: the option 'b' is empty; only the last options may be"),
         ("Q?,x,,,,A", "row 2: the option 'b' is empty"),
-        ("Q?,x,y,,,C", "row 2: the label names 'c', and this option is empty"),
+        ("Q?,x,y,,,C", "row 2: the label names 'c', but this option is empty"),
         ("Q?,x,y,z,w,E", "row 2: the label 'E' is not on the scale"),
         ("Q?,x,y,z,w,0", "if labels count from 0"),
     ],

@@ -72,6 +72,12 @@ PHRASES = {
     r"\b(?:knows?) nothing of\b": "'independent of', 'ignores'",
     r"\bcount who\b|: who \w+s\b": "name the thing",
     r"\bis told\b|\bwhat they ask\b": "'is given', 'is marked'",
+    r"(?:needs?|is about) [a-z ]+, and the (?:scale|class)\b": "', but the scale is'",
+    r"\bname (?:it|one|a level|fewer \w+) (?:with|in)\b": "'choose one with', 'list fewer'",
+    r"\bmust hold one\b|\bholds? (?:no labels|views|only)\b": "'contain', 'has'",
+    r"\bcalls? a draw\b": "'per draw'",
+    r"\bclass of most draws\b": "'the most frequent class'",
+    r"\ball is kept\b": "'nothing is lost'",
 }
 """A pattern, and what to write instead."""
 

@@ -355,7 +355,7 @@ def test_a_model_that_an_actor_cannot_open_is_a_problem() -> None:
 @pytest.mark.usefixtures("cluster")
 def test_an_actor_that_dies_while_it_opens_a_model_is_given_up() -> None:
     said = refused(sim(Actors(1, num_cpus=0.1), open_one=_deadly))
-    assert said.startswith("an actor dies while it opens sim/honest")
+    assert said.startswith("an actor died while opening sim/honest")
 
 
 def _another(model: Model, world: World | None) -> SlowRater:

@@ -653,7 +653,7 @@ def test_select_tells_a_machine_the_same(cli: Cli, run: Run) -> None:
         (["--rater", "sim/honst"], "did you mean 'sim/honest'"),
         (["--dataset", "review"], "did you mean 'reviews"),
         (["--level", "label_format=leter"], "did you mean 'label_format=letter'"),
-        (["--level", "base"], "name one with --rater"),
+        (["--level", "base"], "choose one with --rater"),
         (["--contrast", "P2"], "no contrast with a verdict named 'P2'"),
     ],
 )

@@ -427,7 +427,7 @@ def test_a_journal_beside_a_store_deletes_no_file(tmp_path: Path, cli: Cli) -> N
     ):
         code, _, said = cli("cache", *command)
         assert (code, victim.read_text()) == (2, "mine")
-        assert "s.sqlite-journal next to it names another file" in said
+        assert "s.sqlite-journal next to it belongs to another file" in said
 
 
 def test_a_journal_of_a_killed_prune_is_still_rolled_back(tmp_path: Path) -> None:

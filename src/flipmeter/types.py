@@ -107,7 +107,7 @@ class Span:
             raise Problem(f"a scale from {self.low:g} to {self.high:g} has no numbers between them")
         if not 0 <= self.within < self.high - self.low:
             raise Problem(
-                f"within is {self.within:g}; it is a number from 0 to below "
+                f"within is {self.within:g}; it must be at least 0 and below "
                 f"{self.high - self.low:g}, the length of the scale"
             )
 

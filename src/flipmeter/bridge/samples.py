@@ -93,7 +93,7 @@ def _refuse_others(study: Study) -> None:
         if level.pipeline.partition("@")[0] not in SINGLE:
             where = f"level {name}" if name else "the study"
             raise Problem(
-                f"{where} has the pipeline '{level.pipeline}', and an Inspect task asks one "
+                f"{where} has the pipeline '{level.pipeline}', but an Inspect task asks one "
                 f"prompt per item and view; use {PIPELINE}, or flipmeter run"
             )
     if study.panels:

@@ -160,7 +160,7 @@ def cache_convert(store: StorePath = STORE, as_json: AsJson = False) -> None:
     told = f"{store}: {n_replies:,} replies converted; {sizes}"
     finish(
         {"store": str(store), "converted": n_replies, "bytes_before": before, "bytes_now": after},
-        told if n_replies else f"{store} already has the present layout",
+        told if n_replies else f"{store} already has the current layout",
         as_json=as_json,
     )
 

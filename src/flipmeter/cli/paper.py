@@ -67,7 +67,7 @@ ShowErrata = Annotated[
     bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
 ]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Requests, prices and hours; no model is asked.")
+    bool, typer.Option("--plan", help="Print requests, prices and hours; call no model.")
 ]
 NamedRuns = Annotated[
     list[str] | None,

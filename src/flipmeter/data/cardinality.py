@@ -63,7 +63,7 @@ def _merged_weights(dataset: Dataset, merging: Merging) -> tuple[float, ...]:
         sums[new - 1] += dataset.weights[old - 1]
     if not sum(sums):
         raise Problem(
-            f"weights: all classes of {dataset.name} that {len(sums)} classes keep have the "
+            f"weights: all classes of {dataset.name} that remain in {len(sums)} classes have the "
             "weight 0; give one of them a larger weight"
         )
     return tuple(one / sum(sums) for one in sums)
@@ -84,7 +84,9 @@ def merge_sample(
     if not dropped:
         return replace(drawn, test=test, demos=demos)
     where = f"{merging.left_out}, of the test set"
-    note = f"{n_classes} classes: {dropped} of {len(drawn.test)} test items are of no merged class"
+    note = (
+        f"{n_classes} classes: {dropped} of {len(drawn.test)} test items belong to no merged class"
+    )
     left_out = {**drawn.left_out, where: dropped}
     return replace(drawn, test=test, demos=demos, left_out=left_out, notes=(*drawn.notes, note))
 

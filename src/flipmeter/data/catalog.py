@@ -126,7 +126,7 @@ def load_entry(
 def _folder(entry: CatalogEntry, data_dir: str | Path | None) -> Path:
     root = data_dir or os.environ.get(DATA_VARIABLE)
     if not root:
-        raise Problem(_missing(entry, f"{entry.name} needs its files, and no folder is set"))
+        raise Problem(_missing(entry, f"{entry.name} needs its files, but no folder is set"))
     candidates = [Path(root).expanduser() / name for name in entry.folders or (entry.name,)]
     there = [folder for folder in candidates if folder.is_dir()]
     for folder in there:

@@ -63,7 +63,7 @@ def _on_span(fields: tuple[str, ...], labels: object, noun: str) -> Places:
 
 def _check_fields(fields: Sequence[str], known: Collection[str]) -> None:
     if len(fields) < 2 or len(set(fields)) < len(fields):
-        raise Problem(f"exchange names {list(fields)}; it needs two or more fields, each once")
+        raise Problem(f"exchange lists {list(fields)}; it needs two or more fields, each once")
     for name in fields:
         if name not in known or name == "text":
             others = [field for field in known if field != "text"]
@@ -245,7 +245,7 @@ def place_fault(
         return "empty", f"the option '{gap}' is empty; only the last options may be, after two"
     if any(place >= n_filled for place in places.named(gold)):
         name = columns[places.fields[places.named(gold)[0]]]
-        return "no such option", f"the label names {shorten(name)}, and this option is empty"
+        return "no such option", f"the label names {shorten(name)}, but this option is empty"
     return None
 
 

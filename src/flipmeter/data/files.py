@@ -116,7 +116,7 @@ class Moved:
         if not isinstance(self.options, str):
             names = tuple(map(str, self.options))
             if len(names) < 2 or len(set(names)) < len(names):
-                raise Problem(f"options names {[*names]}; it needs two or more columns, each once")
+                raise Problem(f"options lists {[*names]}; it needs two or more columns, each once")
             return names, test, pool
         tables = [table for table in (test, pool) if table is not None]
         names, spread = spread_options(tables, self.options)

@@ -219,7 +219,7 @@ def _llmbar_row(path: Path, number: int, pair: object) -> FieldsRow:
     for name, text in texts.items():
         if not isinstance(text, str):
             key = _LLMBAR_FIELDS[name]
-            raise Problem(f"{path}, pair {number}: '{key}' is {shorten(text)}; it must be a text")
+            raise Problem(f"{path}, pair {number}: '{key}' is {shorten(text)}; it must be text")
     if told.get("label") not in (1, 2):
         raise Problem(f"{path}, pair {number}: label {shorten(told.get('label'))} is not 1 or 2")
     return {name: str(text) for name, text in texts.items()}, 2 if told["label"] == 1 else 1

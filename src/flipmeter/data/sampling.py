@@ -112,7 +112,7 @@ def _calibration(name: str, pool: _Strata, shots: int, n_items: int, seed: int) 
     left = [item for items in pool.values() for item in items[shots:]]
     if len(left) < n_items:
         raise Problem(
-            f"{name} has {len(left)} items that are neither tested nor shown, and calibration "
+            f"{name} has {len(left)} items that are neither tested nor shown, but calibration "
             f"needs {n_items}; set calibration_size: {len(left)} or lower, show fewer "
             "demonstrations, or give more rows"
         )

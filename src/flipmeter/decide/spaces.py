@@ -89,7 +89,7 @@ def label_orders(orders: npt.ArrayLike, shape: tuple[int, ...]) -> Ranks:
     orders = whole(orders, "orders")
     n_classes = shape[-1] if shape else 0
     if orders.ndim == 0 or (np.sort(orders, axis=-1) != np.arange(1, n_classes + 1)).any():
-        raise Problem(f"an order names each rank 1 to {n_classes} once; got {orders.tolist()}")
+        raise Problem(f"an order must list each rank 1 to {n_classes} once; got {orders.tolist()}")
     try:
         return np.broadcast_to(orders, shape)
     except ValueError:

@@ -50,10 +50,12 @@ def fractional(
     candidates = _candidates(levels, seed, allowed)
     fewest = max(len(values) for values in levels.values())
     if n_runs < fewest:
-        raise Problem(f"{n_runs} cells cannot show a factor of {fewest} levels; ask for more cells")
+        raise Problem(
+            f"{n_runs} cells cannot cover a factor of {fewest} levels; ask for more cells"
+        )
     if n_runs > len(candidates):
         raise Problem(
-            f"a fraction of {n_runs} cells is asked for, but there are {len(candidates)} to "
+            f"a fraction of {n_runs} cells was requested, but there are {len(candidates)} to "
             f"choose "
             "from; ask for fewer, or use a factorial design"
         )

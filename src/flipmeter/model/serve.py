@@ -238,7 +238,9 @@ def _messages(rows: object) -> tuple[Message, ...]:
 def _message(row: object) -> Message:
     role = ROLES.get(str(row.get("role"))) if isinstance(row, dict) else None
     if role is None or not isinstance(row, dict):
-        raise Refused(400, f"a message needs a role out of {', '.join(ROLES)}; got {str(row)[:80]}")
+        raise Refused(
+            400, f"a message needs a role, one of {', '.join(ROLES)}; got {str(row)[:80]}"
+        )
     return Message(role, _text(row.get("content")))
 
 
@@ -249,7 +251,7 @@ def _text(content: object) -> str:
     parts = content if isinstance(content, list) else [None]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise Refused(400, f"a content must be text; got {str(content)[:80]}")
+        raise Refused(400, f"content must be text; got {str(content)[:80]}")
     return "".join(map(str, texts))
 
 

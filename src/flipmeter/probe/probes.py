@@ -146,7 +146,7 @@ probes.add(
         "system_user",
         "the instructions in the system message, and at the start of the user's",
         _system_user,
-        (Contrast("P5", ("base", "in_user"), "instructions by the user", "system_user"),),
+        (Contrast("P5", ("base", "in_user"), "instructions in the user message", "system_user"),),
         needs_demos=False,
     ),
 )

@@ -71,7 +71,7 @@ class Allowance:
         for one in arguments:
             self.charge(size_of(one, self.left))
             if isinstance(one, int) and abs(one) > LARGEST_ARGUMENT:
-                raise TooMuch(f"{name} is given {one:.3g}; a prompt needs no such number")
+                raise TooMuch(f"{name} gets {one:.3g}; a prompt needs no such number")
         if name not in _TAKES_ITERATORS:
             refuse_changing(value)
         self.charge(_product(name, value, arguments))

@@ -309,7 +309,7 @@ class Card(BaseModel):
         task = self.task.task
         demos = _items(self.demos, task.scale, "demo")
         if open_pipeline(self.pipeline).traits.needs_demos and not demos:
-            raise Problem(f"the pipeline '{self.pipeline}' compares with demos, and there are none")
+            raise Problem(f"the pipeline '{self.pipeline}' compares with demos, but there are none")
         calibration = _items(self.calibration, task.scale, "calibration")
         (view,) = expand((), len(task.scale))
         return Condition(self.rater, "", task, self.seed, view, demos, (), calibration=calibration)

@@ -228,7 +228,7 @@ def refuse_in_parts(pipeline: str) -> None:
     """Refuse a pipeline that learns from all items at once where they come in parts."""
     if open_pipeline(pipeline).traits.calibration == "batch":
         raise Problem(
-            f"the pipeline '{pipeline}' learns from all items at once, and here they come in "
+            f"the pipeline '{pipeline}' learns from all items at once, but here they come in "
             "parts: the answers would depend on how they are cut; choose another pipeline"
         )
 

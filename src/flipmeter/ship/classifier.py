@@ -295,7 +295,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes = Classes.of(scale)
         if list(classes.names) != card.task.scale or read_span(scale) != card.task.task.scale.span:
             known_scale = card.task.span or card.task.scale
-            raise BadInput(f"{name} has the scale {known_scale}, and scale is {scale}")
+            raise BadInput(f"{name} has the scale {known_scale}, but scale is {scale}")
         told_by_card = _parameters(card)
         told_by_card |= {"average": average, "scale": scale, "world": known}
         for option in options:

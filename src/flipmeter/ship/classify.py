@@ -140,7 +140,7 @@ def _check_fields(card: Card, job: Job) -> None:
     missing = [name for name in needed or () if name not in job.columns]
     if places and missing:
         raise Problem(
-            f"the rater compares {', '.join(places.fields)}, and {job.source} has no column "
+            f"the rater compares {', '.join(places.fields)}, but {job.source} has no column "
             f"'{missing[0]}'; pass --field {missing[0]}=COLUMN"
         )
 

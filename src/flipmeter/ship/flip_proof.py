@@ -30,7 +30,7 @@ def flip_proof(card: Card, names: Sequence[str]) -> Card:
         if _fits(open_pipeline(pipeline).traits, card.task.task) and _rules_out(found, names):
             return found
     raise Problem(
-        f"no pipeline rules out flips of {', '.join(names)} for this task; name fewer probes in "
+        f"no pipeline rules out flips of {', '.join(names)} for this task; list fewer probes in "
         "flip_proof, or average over them instead"
     )
 

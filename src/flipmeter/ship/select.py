@@ -209,8 +209,8 @@ def _dataset(run: Run, dataset: str | None) -> str:
     at_base = run.tally.filter(level="")["dataset"].unique(maintain_order=True).to_list()
     if len(at_base) != 1:
         raise Problem(
-            f"this run has several datasets ({', '.join(at_base)}), and a rater is shipped for one "
-            "task; name it with --dataset"
+            f"this run has several datasets ({', '.join(at_base)}), but a rater is shipped for one "
+            "task; choose one with --dataset"
         )
     return str(at_base[0])
 
@@ -267,7 +267,7 @@ def _named(field: Field, rater: str | None, level: str) -> int:
         levels = list(dict.fromkeys(one[1] or "base" for one in field.candidates))
         raise Problem(f"no level named '{level}'{suggestion(level, levels)}")
     if len(found) > 1:
-        raise Problem(f"several models have the level '{level or 'base'}'; name one with --rater")
+        raise Problem(f"several models have the level '{level or 'base'}'; choose one with --rater")
     return found[0]
 
 
@@ -280,7 +280,7 @@ def card_of(run: Run, selection: Selection) -> Card:
     if chosen is None:
         raise Problem(
             f"no configuration is shown to have {shown_limits(selection.limits)}; raise the limit, "
-            "ask more items, compare fewer configurations, or name a level with --level"
+            "ask more items, compare fewer configurations, or choose a level with --level"
         )
     study = run.study
     name, level = chosen.candidate

@@ -293,7 +293,7 @@ def _classes(
         raise Problem(f"{unsure}, and a name has a comma ({listed}); remove commas from the names")
     problem = (
         f"{unsure}; pass --scale, lowest first; classes found: {quote(listed)}; if the column "
-        "holds no labels, pass another --label or --unlabelled"
+        "has no labels, pass another --label or --unlabelled"
     )
     return _listed(f"Order of the classes of '{label}', lowest first?", listed, problem, ask)
 

@@ -257,7 +257,7 @@ class Study(BaseModel):
         worded = [factor for factor in _WORDING if factor in self.vary]
         if worded and self.base.get(_PROMPT, BUILT_IN) != BUILT_IN:
             raise Problem(
-                f"vary: '{worded[0]}' is wording of the built-in prompt, and {self.base[_PROMPT]} "
+                f"vary: '{worded[0]}' is wording of the built-in prompt, but {self.base[_PROMPT]} "
                 "has its own; vary `prompt` instead, with one file for each wording"
             )
         return self
@@ -283,7 +283,7 @@ class Study(BaseModel):
         if name not in self.prompts:
             raise Problem(f"no prompt file '{name}' in the study's folder; check the path")
         if not self.prompts[name].strip():
-            raise Problem(f"the prompt file {name} is empty; write one, or name {BUILT_IN}")
+            raise Problem(f"the prompt file {name} is empty; write one, or use {BUILT_IN}")
         return read_template(self.prompts[name], name)
 
     def template_of(self, style: Style) -> Template | None:
@@ -517,9 +517,11 @@ def check_level(factor: str, value: Any) -> None:
     elif factor == _PROMPT and not (isinstance(value, str) and value):
         raise Problem(f"prompt is {value!r}; use a prompt file, or {BUILT_IN}")
     elif factor == "shots" and not _is_whole(value, 0):
-        raise Problem(f"shots is {value!r}; it is a number of demonstrations per class, 0 or more")
+        raise Problem(
+            f"shots is {value!r}; it must be a number of demonstrations per class, 0 or more"
+        )
     elif factor == "cardinality" and not (value is None or _is_whole(value, 2)):
-        raise Problem(f"cardinality is {value!r}; it is a whole number of classes, 2 or more")
+        raise Problem(f"cardinality is {value!r}; it must be a whole number of classes, 2 or more")
     elif factor == "layout" and value not in ("cued", "paper"):
         raise Problem(f"no layout named '{value}'; known: cued, paper")
     elif factor == "word_reversal" and value not in ("header", "flipped"):

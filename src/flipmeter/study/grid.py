@@ -150,7 +150,7 @@ def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
     for name in study.probes:
         kind = probes[name].moves
         if kind and kind not in kinds:
-            raise Problem(f"the probe '{name}' {_DECLARED[kind]}, and no dataset of the study does")
+            raise Problem(f"the probe '{name}' {_DECLARED[kind]}, but no dataset of the study does")
 
 
 def _refuse_special(study: Study) -> None:
@@ -209,7 +209,7 @@ def _refuse_unlisted(level: Level, dataset: Dataset) -> None:
     traits, style = open_pipeline(level.pipeline).traits, level.style
     if traits.turns and traits.turns.labels and "label_order" in unshown(style, dataset.task):
         raise Problem(
-            f"the pipeline '{level.pipeline}' turns a list of labels, and prompts about "
+            f"the pipeline '{level.pipeline}' reorders a list of labels, but prompts about "
             f"{dataset.name} show none; use orbit(places:rotations) or orbit(demos:reversal)"
         )
     is_bare = traits.paradigm in ("windows", "single_windows") and traits.needs_scores
@@ -252,7 +252,7 @@ def _refuse_places(level: Level, dataset: Dataset) -> None:
         )
     if places and traits.paradigm not in (*POINTWISE, "labelwise"):
         raise Problem(
-            f"the pipeline '{level.pipeline}' is about single texts, and {dataset.name} has "
+            f"the pipeline '{level.pipeline}' is about single texts, but {dataset.name} has "
             f"{', '.join(places.fields)} to choose from; use pointwise, orbit(places:rotations), "
             "labelwise, or one of the pair pipelines"
         )
@@ -260,7 +260,7 @@ def _refuse_places(level: Level, dataset: Dataset) -> None:
         _refuse_shared(dataset, places)
     if traits.turns and traits.turns.places and places is None:
         raise Problem(
-            f"the pipeline '{level.pipeline}' moves answers or options, and {dataset.name} "
+            f"the pipeline '{level.pipeline}' moves answers or options, but {dataset.name} "
             "declares none (exchange: [a, b], or options: [a, b, c])"
         )
 
@@ -270,7 +270,7 @@ def _refuse_shared(dataset: Dataset, places: Places) -> None:
     for rank, name in enumerate(dataset.task.scale.names, 1):
         if len(places.named(rank)) != 1:
             raise Problem(
-                f"labelwise shows one {places.noun.lower()} at a time, and the class '{name}' of "
+                f"labelwise shows one {places.noun.lower()} at a time, but the class '{name}' of "
                 f"{dataset.name} names no single one; use orbit(places:reversal)"
             )
 
@@ -287,7 +287,7 @@ def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
     }
     for what in (name for name, is_asked in asked.items() if is_asked):
         raise Problem(
-            f"{what} needs classes in an order, and the scale of '{dataset.name}' is nominal; "
+            f"{what} needs classes in an order, but the scale of '{dataset.name}' is nominal; "
             "leave it out, or list the classes from lowest to highest"
         )
 
@@ -305,7 +305,7 @@ def _refuse_classes(study: Study, level: Level, dataset: Dataset) -> None:
     }
     for what in (name for name, is_asked in asked.items() if is_asked):
         raise Problem(
-            f"{what} needs a list of classes, and the scale of '{dataset.name}' is a range of "
+            f"{what} needs a list of classes, but the scale of '{dataset.name}' is a range of "
             "numbers; leave it out, or list the classes: scale: [0, 1, 2]"
         )
 
@@ -316,7 +316,7 @@ def refuse_words(rater: Rater) -> None:
     if is_callable(rater.model) and (rater.style.prompt or paradigm != "pointwise"):
         what = "a prompt file" if rater.style.prompt else f"the pipeline '{rater.pipeline}'"
         raise Problem(
-            f"{rater.model.address} is given questions, not prompts, and {what} is for prompts; "
+            f"{rater.model.address} is given questions, not prompts, but {what} is for prompts; "
             "leave it out, or use another model"
         )
 

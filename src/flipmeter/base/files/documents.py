@@ -170,9 +170,9 @@ def check_values(content: object, where: str, *, is_plain: bool = False) -> None
 def _trouble(value: object) -> str:
     """The error of a single value, "" if there is none."""
     if isinstance(value, float) and not math.isfinite(value):
-        return f"is {value}; give it a finite number, or leave it out"
+        return f"is {value}; use a finite number, or leave it out"
     if isinstance(value, int) and abs(value) >= LARGEST_INT:
-        return "is a whole number of more than 63 bits; give it a smaller one"
+        return "is a whole number of more than 63 bits; use a smaller one"
     if isinstance(value, str) and not is_unicode(value):
         return "contains half a character (a lone surrogate, as in \\ud800); remove it"
     return ""

@@ -65,7 +65,7 @@ def _footer(file: IO[bytes], size: int) -> dict[int, Any]:
     file.seek(max(0, size - 8))
     length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
     if magic != _MAGIC or length + 12 > size:
-        raise ValueError("it does not end like one")
+        raise ValueError("its last bytes are not those of one")
     if length > FOOTER_BYTES:
         raise ValueError(f"a footer of {length:,} bytes")
     file.seek(size - 8 - length)

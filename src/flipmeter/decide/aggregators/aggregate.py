@@ -40,7 +40,7 @@ class Aggregator:
 aggregators: Registry[Aggregator] = Registry("aggregator")
 aggregators.add(
     "majority_vote",
-    Aggregator(most_voted, "the class with most votes", order_dependent=PAPER),
+    Aggregator(most_voted, "the class with the most votes", order_dependent=PAPER),
 )
 aggregators.add("mean_score", Aggregator(mean_voted, "the mean vote, rounded", imperfect=BOTH))
 aggregators.add(

@@ -110,7 +110,7 @@ def _kind(thresholds: Thresholds | None, mode: Mode) -> Thresholds:
 
 def _blended(expected: Ints, learned: Floats, lam: float) -> Floats:
     if not 0 <= lam <= 1:
-        raise Problem(f"lam is the part of the expected thresholds, from 0 to 1; got {lam}")
+        raise Problem(f"lam is the weight of the expected thresholds, from 0 to 1; got {lam}")
     return lam * expected + (1 - lam) * learned
 
 

@@ -72,7 +72,7 @@ def _rankings(rankings: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if table.ndim != 2 or not table.size:
         raise Problem(f"rankings must be rankings x things; got an array of shape {table.shape}")
     if (np.sort(table, axis=1) != np.arange(table.shape[1])).any():
-        raise Problem(f"each ranking names the things 0 to {table.shape[1] - 1} once")
+        raise Problem(f"each ranking must list the things 0 to {table.shape[1] - 1} once")
     if table.shape[1] > MOST_THINGS:
         raise Problem(f"rankings of {table.shape[1]} things; at most {MOST_THINGS} can be searched")
     return table

@@ -54,7 +54,7 @@ def _tied(places: Places) -> Decision:
 
 
 def most_said(ranks: Sequence[Rank], places: Places) -> Decision:
-    """The class of most draws; where several have as many it is what these agree on."""
+    """The most frequent class; of several that are equally frequent, what they agree on."""
     counts = Counter(ranks)
     most = max(counts.values())
     return agreed([rank for rank, n in counts.items() if n == most], places)
@@ -110,7 +110,7 @@ pipelines.add(
 
 
 def _vote(n_draws: int) -> BothOrders:
-    about = "a pair in both orders, the class of most draws; 2 calls a draw"
+    about = "a pair in both orders, the most frequent class; 2 calls per draw"
     return BothOrders(Traits(about, turns=_BOTH, moves="pair"), n_draws)
 
 

@@ -61,12 +61,12 @@ def random_orders(n_draws: int) -> Orbit:
             for order in dict.fromkeys(orders)
         )
 
-    about = "probabilities over label orders drawn at random, geometric mean; 1 call a draw"
+    about = "probabilities over label orders drawn at random, geometric mean; 1 call per draw"
     return Orbit(Traits(about, needs_scores=True), views)
 
 
 _VOTES = Traits(
-    f"the same prompt several times, the class of most draws; 1 call a draw, at temperature "
+    f"the same prompt several times, the most frequent class; 1 call per draw, at temperature "
     f"{TEMPERATURE} where the study is greedy",
     temperature=TEMPERATURE,
 )

@@ -94,7 +94,7 @@ _add(
 _add("worst", "What does the worst position cost?", worst_rows, "gold labels", takes_costs=True)
 _add(
     "confidence",
-    "Can agreement over positions be relied on?",
+    "Is agreement over positions reliable?",
     confidence_rows,
     "gold labels and a scale of classes",
 )

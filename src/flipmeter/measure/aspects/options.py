@@ -19,7 +19,7 @@ from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.statistics.lengths import Length, length_of
 from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Span
 
-EXPECTED = "against the same answers dealt to all orders"
+EXPECTED = "against the same answers under all orders"
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _recalls(choices: Choices) -> Found:
         found[f"recall:{number}"] = plain(as_estimate(f"recall:{number}", bounded, failed))
     sums = trials.sum(axis=0)
     if (sums == 0).any():
-        note = "undefined: the right option never stands in some place"
+        note = "undefined: the right option is never in some place"
         found["recall_sd"] = plain(Estimate(np.nan, metric="recall_sd", note=note))
         return found
     recall = hits.sum(axis=0) / sums

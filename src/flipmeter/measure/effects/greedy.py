@@ -30,7 +30,7 @@ SHORT = {
 NEEDED = ("factor", "level", "metric", "value")
 WARNING = (
     "every level was chosen alone: interactions are ignored, and the best of many is partly luck; "
-    "ask the config itself, on other items, before you rely on it"
+    "run the config itself, on other items, before you rely on it"
 )
 
 Residuals = pl.DataFrame | Mapping[str, Mapping[str, float | None]]

@@ -171,7 +171,7 @@ def _strata(row: Row, n: int) -> Strata:
     gold = _whole(row.gold, "gold")
     if gold.shape != (n,) or gold.max(initial=0) > len(weights):
         raise Problem(
-            f"gold must hold one class from 1 to {len(weights)} per row of pairs ({n}); "
+            f"gold must contain one class from 1 to {len(weights)} per row of pairs ({n}); "
             f"got shape {gold.shape}, largest {gold.max(initial=0)}"
         )
     return Strata(np.maximum(gold, 0), weights / weights.sum())

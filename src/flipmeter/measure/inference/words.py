@@ -119,7 +119,7 @@ def overall(words: Iterable[Word]) -> Word:
 
 def little_label_mass(share: float) -> Finding:
     """Finding that labels hold little of a rater's probability."""
-    return Finding("little label mass", f"labels hold only {percent(share)} of the probability")
+    return Finding("little label mass", f"labels have only {percent(share)} of the probability")
 
 
 def not_reproducible(n_differ: int, n: int) -> Finding:

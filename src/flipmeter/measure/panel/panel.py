@@ -205,7 +205,7 @@ class Compared:
 def compared(panel: Panel, contrast: Contrast) -> Compared:
     """Find the items asked under all views of a contrast, whose prompts are not all one prompt."""
     if len(contrast.views) < 2:
-        raise Problem(f"contrast '{contrast.name}' names {len(contrast.views)} view; it needs two")
+        raise Problem(f"contrast '{contrast.name}' lists {len(contrast.views)} view; it needs two")
     runs = [(view, 0) for view in contrast.views]
     asked, equal = panel.asked(*runs), _equal(panel.prompts, runs, len(panel.gold))
     declared = asked & _equal(panel.orbits, runs, len(panel.gold))

@@ -198,4 +198,4 @@ def _culprit(direction: Floats | None, games: Games) -> str:
     strengths = direction[: games.n_systems]
     if np.ptp(strengths) < 1e-6:
         return "position decides every comparison"
-    return "some systems never lose to the others, so no strength is large enough"
+    return "some systems never lose to the others, so their strength is infinite"

@@ -136,7 +136,7 @@ class Channel:
                 variable = self.endpoint.key_variable
                 raise Problem(
                     f"the key in {variable} contains a line break or another character that a "
-                    "header cannot hold; set it again"
+                    "header cannot contain; set it again"
                 )
             self._session = aiohttp.ClientSession(
                 headers=self._auth(self._key) if self._key else {},
@@ -169,7 +169,7 @@ class Channel:
         if self.endpoint.is_withheld:
             host = urlsplit(self.endpoint.base_url).hostname
             return (
-                f"the variable {variable} is set, and {host} does not receive it, because the "
+                f"the variable {variable} is set but not sent to {host}, because the "
                 f"study chose that host; if you trust it: --trust-host {host}"
             )
         state = "is set but not accepted" if self._key else "is not set"

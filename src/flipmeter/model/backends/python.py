@@ -84,7 +84,9 @@ def _read(
     if question.span is not None and shares is not None:
         raise ValueError("it returned probabilities, but a range of numbers has no labels")
     if told:
-        raise ValueError(f"it returned {sorted(map(str, told))} beside label and probabilities")
+        raise ValueError(
+            f"it returned {sorted(map(str, told))} in addition to label and probabilities"
+        )
     if shares is None:
         return _text(label, question), None
     by_text = _shares(shares, question)

@@ -351,7 +351,7 @@ class RayBackend(Fleet):
             held = Problem(f"{self._title} cannot be opened by an actor: {error}")
         except self._ray.exceptions.RayError as error:
             held = Problem(
-                f"an actor dies while it opens {self._title} ({_reason(error)}); does its node "
+                f"an actor died while opening {self._title} ({_reason(error)}); does its node "
                 f"have enough memory for the model?"
             )
         except Exception as error:

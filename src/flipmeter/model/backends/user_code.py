@@ -82,7 +82,7 @@ def permitted(place: str) -> bytes | None:
         if is_code_trusted() or place in registered_modules():
             return None
         raise Problem(
-            f"the module '{place}' would be imported, and nothing declares it as a rater; if you "
+            f"the module '{place}' would be imported, but nothing declares it as a rater; if you "
             f"trust it: --trust, {TRUST_VARIABLE}=1, or trust=True in Python"
         )
     source = _read(Path(place))

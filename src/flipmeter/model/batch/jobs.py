@@ -89,7 +89,7 @@ async def _alone(folder: Path) -> AsyncIterator[None]:
     """Be the only one who submits or fetches: two would pay twice."""
     handle = lock(folder)
     if handle is None:
-        raise Problem(f"another process submits or fetches {folder}; wait until it is done")
+        raise Problem(f"another process is submitting or fetching {folder}; wait until it is done")
     try:
         yield
     finally:
@@ -131,7 +131,7 @@ async def _submitted(file: BatchFile, folder: Path, journal: Journal, is_forced:
             job = await vendor.create(file, journal.of(file.name).upload, content)
         except AnswerLost as lost:
             raise Problem(
-                f"{lost}: whether {file.name} was submitted is not known; run this command again "
+                f"{lost}: it is unknown whether {file.name} was submitted; run this command again "
                 "in a minute, it looks for the batch before it submits"
             ) from None
         except Problem:

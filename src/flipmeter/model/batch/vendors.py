@@ -143,7 +143,7 @@ class JobVendor(ABC):
         if (told or 0.0) > PATIENCE:
             raise Problem(
                 f"{self._channel.said(trouble)}; it requests a pause of {told:g} s: try again "
-                "after it, all is kept"
+                "after that, nothing is lost"
             )
         return told
 

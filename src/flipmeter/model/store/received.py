@@ -29,7 +29,9 @@ def refuse_journal(path: Path) -> None:
     with journal.open("rb") as file:
         file.seek(max(0, journal.stat().st_size - len(JOURNAL_MAGIC)))
         if file.read() == JOURNAL_MAGIC:
-            raise sqlite3.DatabaseError(f"{journal.name} next to it names another file; remove it")
+            raise sqlite3.DatabaseError(
+                f"{journal.name} next to it belongs to another file; remove it"
+            )
 
 
 def refuse_programs(db: sqlite3.Connection) -> None:
@@ -37,4 +39,4 @@ def refuse_programs(db: sqlite3.Connection) -> None:
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     db.execute("PRAGMA trusted_schema=OFF")
     if db.execute(PROGRAMS).fetchone()[0] or db.execute(HIDDEN).fetchone()[0]:
-        raise sqlite3.DatabaseError("it holds views, triggers or computed columns")
+        raise sqlite3.DatabaseError("it contains views, triggers or computed columns")

@@ -100,7 +100,7 @@ class Room:
         free = shutil.disk_usage(self._folder).free
         if free < n_bytes:
             need = f"{what} need about {_size(n_bytes)}"
-            raise self._short(f"has {_size(free)} free, and {need}", kind)
+            raise self._short(f"has {_size(free)} free, but {need}", kind)
 
     def _short(self, what: str, kind: type[Problem] = Problem) -> Problem:
         """The error message about the disk, with the files of the store on it."""

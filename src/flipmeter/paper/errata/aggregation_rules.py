@@ -98,7 +98,7 @@ def bradley_terry_star(bench: Bench) -> Rows:
     where="Phase 2 pipeline table: P2a and P2b of majority vote against weighted sum",
     rule="Where two classes have the most votes, the one whose vote came first wins, so the "
     "order of the demonstrations decides although every comparison is the same.",
-    remedy="Take the tied class nearest the mean of all votes: no order, no flip.",
+    remedy="Use the tied class nearest the mean of all votes: no order, no flip.",
 )
 def first_seen_majority(bench: Bench) -> Rows:
     """Comparisons without a preference for a position, aggregated in two orders."""

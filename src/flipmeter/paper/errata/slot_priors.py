@@ -18,7 +18,7 @@ FORMS = ("pointwise+pride@paper", "pointwise+pride@recommended")
     rule="The prior is the mean probability of each slot over ten items in the natural and the "
     "reversed order. Two orders only mirror the classes: the content of the ten items stays in "
     "the estimate, and dividing by it moves answers that were right and stable.",
-    remedy="From two orders take the odd part only (a slot against its mirror image), which is "
+    remedy="From two orders use the odd part only (a slot against its mirror image), which is "
     "all "
     "that they identify; for the whole prior, rotate the labels through every slot.",
 )

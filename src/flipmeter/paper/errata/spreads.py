@@ -18,7 +18,7 @@ N_CELL = 600
     where="Statistical tests section; Phase 1 and Phase 2 tables",
     rule="The text speaks of mean and SD over three demonstration seeds. The printed SDs are the "
     "population SD over datasets of means over seeds: how different the datasets are, which "
-    "more items or seeds do not reduce, and no uncertainty of the mean.",
+    "more items or seeds do not reduce, and not the uncertainty of the mean.",
     remedy="A paired interval over items for the mean; the SDs over seeds and over datasets apart, "
     "with their names.",
 )

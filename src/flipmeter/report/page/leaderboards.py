@@ -40,7 +40,7 @@ def pairs_grid(found: Findings) -> Grid | None:
         for part in rows.partition_by("rater", "dataset", "seed", maintain_order=True)[:MOST_ROWS]
     ]
     notes = [
-        "The line at 50 % is a judge without a preference for a place. 95 % intervals over "
+        "The line at 50 % marks a judge without a preference for a place. 95 % intervals over "
         "clusters; accuracy counts unreadable answers as wrong."
     ]
     heads = ["", scale(axis), "share [95 %]", "clusters"]

@@ -155,7 +155,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not name.startswith("g-") or not name.removeprefix("g-").isalnum():
         raise damaged(path, ValueError(f"{name!r} is not a generation"))
     if strangers := sorted(set(manifest.files) - set(FILES)):
-        raise damaged(path, ValueError(f"it names {strangers[0]!r}, which is not a file of a run"))
+        raise damaged(path, ValueError(f"it lists {strangers[0]!r}, which is not a file of a run"))
     refuse_link(folder / name)
     if manifest.seal != _seal(found):
         raise damaged(path, ValueError("its content has changed since the run wrote it"))
@@ -211,7 +211,7 @@ def checked(folder: Path, manifest: Manifest, name: str, *, is_whole: bool = Tru
     path = folder / manifest.generation / name
     record = manifest.files.get(name)
     if record is None:
-        raise damaged(folder / MANIFEST, ValueError(f"it does not name {name}"))
+        raise damaged(folder / MANIFEST, ValueError(f"it does not list {name}"))
     refuse_link(path)
     try:
         stat = path.stat(follow_symlinks=False)

@@ -363,7 +363,7 @@ class PredictionRows:
         text = str(raw).removesuffix(".0")
         if not text.isdecimal() or len(text) > MOST_DIGITS:
             raise self._wrong(
-                record, f"{column} is {shorten(raw)}; it is a whole number, 0 or more"
+                record, f"{column} is {shorten(raw)}; it must be a whole number, 0 or more"
             )
         return int(text)
 

@@ -64,7 +64,7 @@ class Wording:
         """The tokens of a text; a chat template writes its special tokens itself."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=not is_chat)["input_ids"]
         if not ids:
-            raise Problem(f"the prompt is empty: {self._name} reads no token from it")
+            raise Problem(f"the prompt is empty: {self._name} has no token to read")
         return ids
 
     def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:

@@ -75,7 +75,7 @@ class HfEngine:
         """Refuse a prompt that does not fit, and answer those that stood beside it."""
         if len(requests) > 1:
             return [self.answer([request])[0] for request in requests]
-        said = f"the prompt has {longest} tokens, but the model takes {self._limit}"
+        said = f"the prompt has {longest} tokens, but the limit of the model is {self._limit}"
         return [Reply(error=f"transformers: {said}")]
 
     def _replies(
