@@ -25,9 +25,9 @@ from flipmeter import Run
 from flipmeter.measure import residuals
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
-from flipmeter.paper.claims import Decided, paper_claims
+from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.claims.paper_claim import UNMEASURED
-from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
+from flipmeter.paper.evidence import PHASES, PhaseRuns
 from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
 
@@ -35,42 +35,58 @@ PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)
 WORDS = {"": "words", "pipeline=pointwise+batch": "words, batch calibration"}
 RULED_OUT = "by construction"
-IN_PART = "asked in part"
+IN_PART = "measured in part"
 Record = dict[str, Any]
 
 
 # --- the paper's claims -------------------------------------------------------------------------
 
 
-def claims_table(named: Sequence[str]) -> str:
-    """Every claim that a run can decide, with its result, and the names of the others."""
-    rows = [["claim of the paper", "data", "here", "because"]]
-    open_ones: dict[str, None] = {}
+@dataclass(frozen=True)
+class Answered:
+    """A claim of the paper with a rater's word for it on some data."""
+
+    claim: str
+    rater: str
+    about: str
+    word: str
+    reason: str
+    is_whole_phase: bool
+
+
+def answered_claims(named: Sequence[str]) -> Iterator[Answered]:
+    """Every claim of every phase that was named, for every rater of its runs."""
     for text in named:
-        where, _, folder = text.partition("=")
+        where, _, folders = text.partition("=")
         phase, _, only = where.partition(":")
         if phase not in PHASES:
             raise Problem(f"--claims {text}: write PHASE=RUN; phases are {', '.join(PHASES)}")
-        run = Run(*folder.split(","))
-        for name, rater, decided in _decided(phase, run, only):
-            if decided.word == UNMEASURED and not decided.measured:
-                open_ones[name] = None
-            else:
-                word = IN_PART if decided.word == UNMEASURED else decided.word
-                says = f"{name}: {paper_claims[name].says}"
-                rows.append([says, _about(run, rater), word, decided.reason])
-    decided_ones = {row[0].partition(":")[0] for row in rows[1:]}
-    missing = [name for name in open_ones if name not in decided_ones]
-    told = f"\n\nNot measured in these runs: {', '.join(missing)}." if missing else ""
-    return markdown_table(rows) + told
+        run = Run(*folders.split(","))
+        names = [
+            name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
+        ]
+        for name, rater, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
+            is_part = decided.word == UNMEASURED and decided.measured
+            word = IN_PART if is_part else decided.word
+            yield Answered(name, rater, _about(run, rater), word, decided.reason, not only)
 
 
-def _decided(phase: Phase, run: Run, only: str) -> Sequence[tuple[str, str, Decided]]:
-    """The claims of a phase, or one of them, with every rater and what a run says of it."""
-    names = [
-        name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
-    ]
-    return PaperAnswer(PhaseRuns({phase: run}), names).decided
+def words_table(found: Sequence[Answered]) -> str:
+    """A claim in each row and a rater in each column."""
+    words = {(one.claim, one.rater): one.word for one in found if one.is_whole_phase}
+    raters = list(dict.fromkeys(rater for _, rater in words))
+    rows = [["claim of the paper", *raters]]
+    for claim in dict.fromkeys(claim for claim, _ in words):
+        told = [words.get((claim, rater), "") for rater in raters]
+        rows.append([f"{claim}: {paper_claims[claim].says}", *told])
+    return markdown_table(rows)
+
+
+def reasons_table(found: Sequence[Answered]) -> str:
+    """The data and the numbers behind every word."""
+    heads = ["claim", "data", "here", "because"]
+    told = [[one.claim, one.about, one.word, one.reason] for one in found]
+    return markdown_table([heads, *told])
 
 
 # --- what levels change -------------------------------------------------------------------------
@@ -281,7 +297,9 @@ def put(page: str, name: str, text: str) -> str:
 
 def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     if asked.claims:
-        yield "claims", claims_table(asked.claims)
+        found = list(answered_claims(asked.claims))
+        yield "claims", words_table(found)
+        yield "reasons", reasons_table(found)
     for folder in asked.levels:
         run = Run(folder)
         yield Path(folder).name, f"{_about(run)}\n\n{levels_table(run)}"
