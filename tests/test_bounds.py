@@ -29,6 +29,7 @@ from flipmeter.model.prices import read_prices
 from flipmeter.parse import extraction
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
+from flipmeter.prompt.metered import Allowance, TooMuch, size_of
 from flipmeter.prompt.template import Listed, Template
 from flipmeter.run.record.received import check_table
 from flipmeter.run.tables.predictions import read_predictions
@@ -459,3 +460,24 @@ def test_a_store_with_programs_in_it_is_refused(script: str, tmp_path: Path) -> 
         db.executescript(script)
     with bounded(), pytest.raises(Problem, match=r"s\.sqlite"):
         Store(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "given"),
+    [("indent", "a\n" * 9, ("x" * 200,)), ("wordwrap", "a" * 100, (1, True, "x" * 9))],
+)
+def test_a_filter_is_charged_for_all_that_it_can_make(
+    name: str, text: str, given: tuple[Any, ...]
+) -> None:
+    with pytest.raises(TooMuch):
+        Allowance(1000).before(name, text, given)
+
+
+def test_a_value_larger_than_what_is_left_is_seen_to_be() -> None:
+    assert size_of(["a"] * 9, 5) > 5
+
+
+def test_a_variable_may_be_called_random_and_a_filter_may_not() -> None:
+    Template("{% set random = 'x' %}{{ random }} {{ text }}", "p.txt").check(ITEM, TASK)
+    with pytest.raises(Problem, match="picks another value every time"):
+        Template("{{ [1, 2]|random }} {{ text }}", "p.txt").check(ITEM, TASK)

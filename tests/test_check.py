@@ -426,3 +426,20 @@ def test_the_verb_says_it_in_every_way(cli: Cli, write: Write, run: Run) -> None
     assert cli("check", str(run.folder), "--gate", "none.yaml")[0] == 2
     code, _, _ = cli("check", str(run.folder), "--against", str(run.folder))
     assert code == 1  # nothing got worse, and P1 of one rater is as bad as it was
+
+
+def test_the_items_that_settle_a_mean_do_not_depend_on_its_unit() -> None:
+    values = np.repeat([0.0, 1.0, 2.0], [30, 8, 2])
+    whole, tenths = hold_mean(values, (0, 4), 0.45), hold_mean(values / 10, (0, 0.4), 0.045)
+    assert whole.word == "inconclusive"
+    assert whole.n_more is not None
+    assert tenths.n_more == whole.n_more
+
+
+def test_a_mean_distance_may_be_as_long_as_the_scale() -> None:
+    ranks = [5] * 4 + [1] * 36
+    (row,) = held(group(ranks, gold=[1] * 40), Limit("mae", "base", 0.5))
+    away = np.array(ranks, dtype=float) - 1
+    assert (row["low"], row["high"]) == pytest.approx(
+        (hold_mean(away, (0, 4), 0.5).low, hold_mean(away, (0, 4), 0.5).high)
+    )

@@ -162,3 +162,31 @@ def test_counts_that_are_no_looks_are_refused(k: list[int], n: list[int], said: 
 def test_a_rate_at_the_margin_cannot_be_planned_for() -> None:
     with pytest.raises(Problem, match="cannot be shown"):
         needed_most(0.10, 0.10)
+
+
+def test_the_mean_number_of_items_is_that_of_listing_every_sequence() -> None:
+    looks, margin, rate = (3, 6, 9), 0.4, 0.3
+    mean = 0.0
+    for flips in product((0, 1), repeat=looks[-1]):
+        chance = rate ** sum(flips) * (1 - rate) ** (looks[-1] - sum(flips))
+        mean += chance * ended(flips, looks, margin).n
+    found = operating(looks, margin, rate)
+    assert found.futile > 0
+    assert found.mean_n == pytest.approx(mean)
+
+
+def test_at_the_last_look_nothing_is_futile() -> None:
+    assert watch([0], [5], looks=(5,), margin=0.1).word == "undecided"
+    found = operating((5,), 0.1, 0.0)
+    assert (found.futile, found.undecided) == (0.0, 1.0)
+
+
+def test_an_interval_ends_at_one() -> None:
+    found = watch([20], [20], looks=(20, 40), margin=0.1)
+    assert (found.word, found.high) == ("above", 1.0)
+
+
+def test_before_a_stop_the_interval_lies_around_what_was_seen() -> None:
+    found = watch([3], [20], looks=(20, 40, 60), margin=0.2)
+    assert found.word == "undecided"
+    assert 0 < found.low < 3 / 20 < found.high < 0.6

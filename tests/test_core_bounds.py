@@ -273,3 +273,11 @@ def test_the_items_that_a_mean_needs_are_those_with_which_its_bound_is_below() -
 def test_as_many_unreadable_pairs_as_allowed_are_allowed() -> None:
     shares = np.array([0.05, 0.05 + 1e-12, 0.06, np.nan])
     assert is_unreadable(shares, 0.05).tolist() == [False, False, True, False]
+
+
+def test_the_p_of_clustered_shares_is_no_smaller_than_its_bound_allows() -> None:
+    """The effective number of items shrinks with the level, and the p-value allows for that."""
+    hits, trials = np.repeat([0.0, 1.0, 2.0], [14, 8, 2]), np.full(24, 4.0)
+    p = share_p(hits / trials, 0.3, 0.05, 4.0)
+    assert p < 0.05
+    assert bounded_share(hits, trials, p).upper <= 0.3

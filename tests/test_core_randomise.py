@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from flipmeter.measure.inference import Row, verdict
 from flipmeter.measure.inference.blocks import Ints, read_blocks
@@ -243,3 +244,15 @@ def test_sums_of_many_units_are_those_of_one_after_the_other(n_ways: int) -> Non
     for outcomes, units in zip(bundles, picked.reshape(-1, size, 7), strict=True):
         alone += outcomes[np.ravel_multi_index(tuple(units), (n_ways,) * size)]
     assert (_looked_up(bundles, picked, n_ways) == alone).all()
+
+
+def test_the_tail_of_many_coins_is_binomial() -> None:
+    """300 coins of -1 or +1: long enough for the ends of their sum to be cut."""
+    coins = np.tile([-1.0, 1.0], (300, 1))
+    found = exact_tail([coins], 40.0, two_sided=False)
+    assert found == pytest.approx(binom.sf(169, 300, 0.5), rel=1e-9)
+
+
+def test_a_direction_at_the_floor_counts_both_sides() -> None:
+    found = evidence_of([(1, -1, 2, -1)] * 40, list(range(40)), draws=99)
+    assert found.p_direction == pytest.approx(2 * 0.5**40, rel=1e-6)

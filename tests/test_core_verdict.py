@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from flipmeter.measure.inference import Finding, Row, Verdict, not_identified, verdict, verdicts
-from flipmeter.measure.inference.blocks import Ints
+from flipmeter.measure.inference.blocks import Ints, as_ranks, placed, read_blocks, shown_alike
+from flipmeter.measure.inference.sizes import excess_p
+from flipmeter.measure.inference.words import percent
 from flipmeter.types import Problem
 from planted_replies import flips, pairs_of, replies
 
@@ -502,3 +504,58 @@ def test_too_few_repeats_of_many_flips_ask_for_repeats_not_for_items() -> None:
     assert found.word == "inconclusive"
     assert found.n_needed is None
     assert "repeat all of them" in found.reason
+
+
+def test_a_clean_stable_rater_has_no_finding() -> None:
+    table = np.array([[1, 1], [2, 2], [3, 3]] * 60)
+    found = verdict(table, reproducible=True)
+    assert (found.word, found.findings) == ("stable", ())
+
+
+def test_repeats_that_cannot_be_read_do_not_count_as_different() -> None:
+    found = verdict([[1, 1]] * 60, repeats=[[2, 0], *[[1, 1]] * 59], reproducible=True)
+    (told,) = (one.text for one in found.findings if one.name == "reproducibility failed")
+    assert told.startswith("1 of 119 repeats differ")
+
+
+def test_an_item_that_was_never_asked_changes_no_bound() -> None:
+    asked = verdict([[1, 2], [1, 1], [2, 2]])
+    more = verdict([[1, 2], [1, 1], [2, 2], [-1, -1]])
+    assert (more.if_same, more.if_different) == (asked.if_same, asked.if_different)
+
+
+def test_a_share_in_a_sentence_is_in_percent() -> None:
+    assert [percent(x) for x in (0.125, 0.5, 1.0)] == ["12.5 %", "50 %", "100 %"]
+
+
+# Scores and places
+
+
+def test_the_lowest_of_decimal_scores_has_rank_1_and_a_missing_one_0() -> None:
+    (ranks, repeats), span = as_ranks([[2.0, 7.0], [np.nan, 12.0]], None, 0.5)
+    assert repeats is None
+    assert ranks.tolist() == [[1, span.rank(7.0)], [0, span.rank(12.0)]]
+
+
+def test_places_of_classes_follow_from_items_that_were_shown_alike() -> None:
+    classes, places = np.array([[1, 3], [2, 1]]), np.array([[1, 1], [2, 3]])
+    found = shown_alike(classes, places, 3)
+    assert found is not None
+    assert found.tolist() == [[1, 2, 3], [3, 2, 1]]
+    assert shown_alike(np.array([[1, 1], [1, 2]]), np.array([[1, 1], [2, 2]]), 2) is None
+
+
+def test_a_class_with_two_places_keeps_that_of_each_item() -> None:
+    first = np.array([[1, 2], [1, 3]])
+    table = placed(np.array([[1, 2], [3, 2]]), first, first)
+    assert table[:, 0, 0].tolist() == [1, 3]
+
+
+def test_the_p_of_a_refuted_claim_beyond_noise_is_that_of_the_excess() -> None:
+    moved, noisy = [[1, 2]] * 40, [[1, 1], [1, 2], [2, 1]] * 20
+    pairs, repeats = np.array(moved + noisy), np.array(moved + [[2, 1], [1, 1], [1, 2]] * 20)
+    found = verdict(pairs, repeats=repeats, on="excess")
+    assert found.word == "flips"
+    of_excess = excess_p(read_blocks(Row(pairs, repeats)), 0.10, above=True)
+    assert found.p_flips == pytest.approx(of_excess, rel=1e-9)
+    assert verdict(pairs, repeats=repeats, on="rate").p_flips < of_excess

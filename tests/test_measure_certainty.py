@@ -140,3 +140,10 @@ def test_a_run_with_scores_prints_flips_by_margin(
     assert code == 0
     assert "smallest margins first, 5" in out
     assert ", n = 16" in out
+
+
+def test_one_item_has_rows_for_a_trend_that_say_why_there_is_none() -> None:
+    rows = rows_of(sure(60, 3).filter(pl.col("item") == pl.col("item").first()))
+    told = rows.filter(pl.col("metric").str.contains("_rho|_trend")).select("metric", "n", "note")
+    assert sorted(told["metric"]) == ["entropy_rho", "entropy_trend", "margin_rho", "margin_trend"]
+    assert set(told["n"]) == {1}

@@ -13,9 +13,10 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import bowker, direction, stuart_maxwell, wilcoxon
+from flipmeter.measure import bowker, direction, measure_aspects, stuart_maxwell, wilcoxon
 from flipmeter.measure.aspects.direction import flip_matrix
-from flipmeter.types import Problem
+from flipmeter.types import Contrast, Problem
+from hand_made import group
 
 EXAMPLE = [[20, 5, 1], [2, 30, 6], [0, 3, 33]]
 few = settings(max_examples=25)  # every example draws its intervals
@@ -120,3 +121,15 @@ def test_the_semantic_bias_is_that_of_both_views() -> None:
 def test_a_wrong_question_gets_a_clear_answer(ask: Callable[[], object], says: str) -> None:
     with pytest.raises(Problem, match=says):
         ask()
+
+
+@pytest.mark.parametrize(
+    ("labels", "metrics"),
+    [("identifiers", {"primacy", "recency", "slot_bias"}), ("passages", {"up", "down", "shift"})],
+)
+def test_only_a_list_of_labels_has_slots_to_lean_to(labels: str, metrics: set[str]) -> None:
+    table = group([1, 2, 3, 4], [2, 3, 4, 5], gold=[1, 2, 3, 4], labels=labels)
+    contrast = Contrast("P1", ("base", "reversed"), probe="label_order")
+    found = set(measure_aspects(table, [contrast], ["direction"])["direction"]["metric"])
+    assert metrics <= found
+    assert not ({"primacy", "recency", "slot_bias", "up", "down", "shift"} - metrics) & found

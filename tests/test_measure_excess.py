@@ -132,3 +132,16 @@ def test_replies_that_are_all_cut_off_say_nothing_of_the_temperature(
         for k in range(2)
     ]
     assert ("r" in noise_warnings(pl.DataFrame(rows), greedy=[])) == is_told
+
+
+@pytest.mark.parametrize(("n", "is_told"), [(19, False), (20, True)])
+def test_without_noise_twenty_items_are_enough_to_doubt_the_temperature(
+    n: int, is_told: bool
+) -> None:
+    key = {"rater": "r", "dataset": "d", "level": "", "seed": 0, "n_classes": 3, "view": "base"}
+    rows = [
+        key | {"item": f"{i}", "repeat": k, "rank": 2, "fault": ""}
+        for i in range(n)
+        for k in range(2)
+    ]
+    assert ("r" in noise_warnings(pl.DataFrame(rows), greedy=[])) == is_told

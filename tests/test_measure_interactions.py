@@ -430,3 +430,12 @@ def test_the_slope_of_a_fit_is_the_derivative_of_its_mean(link: Link) -> None:
             Fit(start + sign * step * np.eye(2)[at], np.eye(2), link, 9) for sign in (1, -1)
         )
         assert (up.mean(rows) - down.mean(rows)) / (2 * step) == pytest.approx(found[:, at])
+
+
+def test_as_many_degrees_of_freedom_as_columns_are_enough_for_a_test() -> None:
+    cells, _, _ = drawn(5)
+    hits = np.random.default_rng(3).random((5, len(cells)))
+    columns = coded(cells)
+    outcomes = Outcomes(hits, np.ones_like(hits), np.zeros(5, dtype=np.int64))
+    found = score_test(outcomes, columns[:, :-4], columns[:, -4:], "identity")
+    assert found.p == pytest.approx(stats.f(4, 1).sf(found.statistic))

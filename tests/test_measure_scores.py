@@ -13,6 +13,8 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, cohen_kappa_score, f1_score, mean_absolute_error
 
 from flipmeter.measure import wilson
+from flipmeter.measure.estimates.moments import moments, moved_by_one
+from flipmeter.measure.estimates.one_more import one_more
 from flipmeter.measure.estimates.scored import score_estimates
 from flipmeter.measure.estimates.scores import performance, scores
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
@@ -200,3 +202,24 @@ def test_all_groups_are_scored_as_each_alone() -> None:
 def test_a_wrong_question_gets_a_clear_answer(ask: Any, says: str) -> None:
     with pytest.raises(Problem, match=says):
         ask()
+
+
+def test_one_more_item_moves_accuracy_by_what_it_is() -> None:
+    right = np.array([True, True, False])
+    sums = moments(np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.5, 0.0]), right).sum(axis=0)
+    added, slip = moved_by_one(sums[None], np.array([[2 / 3]]), ("accuracy",))
+    assert (added.item(), slip.item()) == pytest.approx((1 / 3, -1.0))
+
+
+def test_an_error_not_seen_yet_is_three_quarters_of_the_scale_large() -> None:
+    tables = np.zeros((1, 5, 6))
+    tables[0, range(5), range(1, 6)] = 8.0
+
+    def moved(gold: int, given: int) -> float:
+        more = tables.copy()
+        more[0, gold, given + 1] += 1
+        return float(41 * (scores(more, "complete", names=("spearman",))["spearman"][0] - 1.0))
+
+    away = [moved(g, c) - moved(g, g) for g in range(5) for c in range(5) if abs(g - c) == 3]
+    _, slip = one_more(tables, np.ones((1, 1)), ("spearman",), 40)
+    assert slip.item() == pytest.approx(-np.sqrt(np.mean(np.square(away))))

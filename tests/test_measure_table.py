@@ -391,6 +391,11 @@ def test_what_varies_becomes_a_column() -> None:
     assert table.height == 3
 
 
+def test_what_varies_in_one_of_two_runs_is_a_column_too() -> None:
+    first, second = measure(groups(), [P1, P3]), measure(decisions(FULL, GOLD), [P1])
+    assert phase0_table(first, second).columns[:3] == ["model", "level", "seed"]
+
+
 def test_significance_is_corrected_except_in_the_papers_mode() -> None:
     frame = pl.concat([stochastic(model) for model in KNOWN])
     paper, ours = (

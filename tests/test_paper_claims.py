@@ -395,3 +395,9 @@ def test_the_sd_of_absolute_numbers_is_over_datasets() -> None:
     table = absolutes(pl.concat(frames), CONTRASTS, mode="paper")
     row = table.filter(dataset="", metric="accuracy").row(0, named=True)
     assert (row["value"], row["dataset_sd"]) == (pytest.approx(0.6), pytest.approx(0.2))
+
+
+def test_unreadable_answers_are_counted_beside_absolute_numbers() -> None:
+    table = absolutes(group([1, 0, 2, 2], gold=[1, 1, 2, 2]), CONTRASTS)
+    (row,) = table.filter(metric="accuracy", dataset="d").select("n", "failed").unique().rows()
+    assert row[1] == 1

@@ -204,3 +204,8 @@ def test_a_view_that_only_another_dataset_has_counts_among_all_views() -> None:
     wanted = measure_aspects(frame, contrasts, ["worst"])["worst"]
     assert wanted.filter(view="all")["dataset"].unique().to_list() == ["d2"]
     assert measure_aspects(panels, contrasts, ["worst"])["worst"].equals(wanted)
+
+
+def test_raters_that_fit_together_are_one_part() -> None:
+    rows = pl.DataFrame({"rater": ["a"] * 3 + ["b"] * 3, "dataset": "d"}).lazy()
+    assert [Parts(rows, together=n).is_one for n in (5, 6)] == [False, True]

@@ -10,6 +10,7 @@ import pytest
 
 from flipmeter.decide import Asked, open_pipeline
 from flipmeter.decide.pipelines import comparison
+from flipmeter.decide.pipelines.choosing import is_ordered
 from flipmeter.decide.pipelines.comparison import mean_gap, mean_place, vote
 from flipmeter.decide.pipelines.pipeline import DRAWN_APART, pipelines
 from flipmeter.registry import OURS
@@ -331,3 +332,33 @@ def test_a_preferred_class_is_taken_out_of_an_orbit(name: str) -> None:
 
 def test_a_passage_is_chosen_only_if_it_is_likelier() -> None:
     assert comparison._chosen(np.array([0.6, 0.5, 0.4, np.nan])).tolist() == [1, 0, 2, 0]
+
+
+@pytest.mark.parametrize("name", ["listwise", "listwise_compare", "pointwise_vote"])
+def test_one_group_that_cannot_be_read_does_not_cost_the_item(name: str) -> None:
+    some = panel()
+    pipeline = open_pipeline(name)
+    asks = [ask for ask in pipeline.asks(some, {}) if ask.item.id == "i3"]
+    heard = {
+        ask: Answer(0, 0, "unparsed") if ask == asks[0] else oracle(some)(ask)
+        for ask in pipeline.asks(some, {})
+    }
+    assert pipeline.settle(some, heard)[2].rank
+
+
+def test_a_comparison_read_in_one_order_only_is_known() -> None:
+    some = panel(n_classes=2, shots=1)
+    pipeline = open_pipeline("pairwise+copeland")
+    heard = {
+        ask: Answer(1, 1) if ask.part.endswith(FORWARD) else Answer(0, 0, "unparsed")
+        for ask in pipeline.asks(some, {})
+    }
+    assert all(decision.rank for decision in pipeline.settle(some, heard))
+
+
+def test_grades_of_a_pair_are_ordered_and_a_list_of_winners_is_not() -> None:
+    graded = panel(name="pair+agree")
+    assert graded.places is not None
+    assert is_ordered(graded)
+    winners = replace(graded.places, forms=("{0}", "{1}", "tie", "{0}>{1}", "{1}>{0}"))
+    assert not is_ordered(replace(graded, places=winners))

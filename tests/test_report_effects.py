@@ -128,3 +128,13 @@ def test_the_command_line_shows_effects_and_says_what_they_cannot_see(
     assert {row["metric"] for row in told} == {"accuracy", "P1"}
     _, out, _ = cli("residuals", "run")
     assert "cannot see interactions" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "p_bh", "found"),
+    [(0.01, 0.01, "holm"), (0.2, 0.01, "bh"), (0.2, 0.2, ""), (None, None, ""), (None, 0.01, "bh")],
+)
+def test_an_effect_is_found_by_the_strictest_correction_that_it_passes(
+    p_holm: float | None, p_bh: float | None, found: str
+) -> None:
+    assert found_by(p_holm, p_bh) == found

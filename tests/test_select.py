@@ -759,3 +759,19 @@ def test_a_card_may_be_written_into_a_pipe(run: Run, tmp_path: Path) -> None:
     writer.join(10)
     assert os.read(pipe, 100).startswith(b"#")
     os.close(pipe)
+
+
+def test_by_mae_a_candidate_is_as_good_as_its_answers_are_near() -> None:
+    found = read_field(group([5, 1, 2], gold=[1, 1, 4]), (), by="mae", cost="none")
+    assert found.good.tolist() == [pytest.approx([0.0, 1.0, 0.5])]
+
+
+def test_flips_of_one_of_two_choices_are_flips() -> None:
+    """Each half chooses another candidate, and one of the two cannot flip."""
+    n = 40
+    first = halves(np.ones(n, dtype=np.int64), 0)
+    one = field([first, ~first], [np.zeros(n), np.full(n, np.nan)])
+    found = held_out(one, seed=0)
+    assert found is not None
+    assert {name for _, name in found.chosen} == {"0", "1"}
+    assert found.flips["P1"].n == n // 2

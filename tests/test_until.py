@@ -302,3 +302,9 @@ def test_a_claim_about_no_dataset_is_refused(tmp_path: Path) -> None:
         study(until="P2c<0.10", probes=["label_order", "demo_order"], base={"shots": 0}).run(
             tmp_path / "r", store=store, is_quiet=True
         )
+
+
+def test_a_rater_without_flips_is_shown_and_one_that_always_flips_is_refuted() -> None:
+    never, always = (bet_operating((200,), 0.1, rate, 0.05) for rate in (0.0, 1.0))
+    assert (never.below, never.above) == pytest.approx((1.0, 0.0))
+    assert (always.below, always.above) == pytest.approx((0.0, 1.0))

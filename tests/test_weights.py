@@ -47,6 +47,8 @@ def test_the_word_is_that_of_the_test_set_and_a_finding_says_where_production_di
     often, gold = pairs({1: 0, 2: 30, 3: 30, 4: 0, 5: 0})
     found = verdict(often, reproducible=True, gold=gold, weights=[0.99, 0.01, 0, 0, 0])
     assert (found.word, found.has("fewer flips in production")) == ("flips", True)
+    (told,) = (one.text for one in found.findings if one.name == "fewer flips in production")
+    assert told.startswith("weighted to production, 0.8 % of pairs differ, at most")
     without = verdict(often, reproducible=True)
     assert (without.word, without.weighted) == ("flips", None)
 
