@@ -254,5 +254,5 @@ def test_the_tail_of_many_coins_is_binomial() -> None:
 
 
 def test_a_direction_at_the_floor_counts_both_sides() -> None:
-    found = evidence_of([(1, -1, 2, -1)] * 40, list(range(40)), draws=99)
-    assert found.p_direction == pytest.approx(2 * 0.5**40, rel=1e-6)
+    found = evidence_of([(1, 1, 2, 2)] * 20, list(range(20)), draws=99)
+    assert found.p_direction == pytest.approx(2 * (1 / 6) ** 20, rel=1e-6)

@@ -599,3 +599,20 @@ def test_scores_that_drift_within_the_tolerance_have_no_flips_to_count() -> None
     assert lean_text(row, contrast) == "drifts towards the lower scores, within the tolerance"
     flipped = lean_text({**row, "moved_down": 3}, contrast)
     assert flipped == "mostly towards the lower scores (3 of 3)"
+
+
+def test_one_item_with_the_lowest_gold_is_enough_for_an_accuracy(write: Write) -> None:
+    rows = [f"i{k},{view},{k}.5,{'0' if not k else ''}" for k in range(4) for view in ("x", "y")]
+    path = write("few.csv", "item,condition,label,gold\n" + "\n".join(rows) + "\n")
+    found = fm.Run(path, scale={"from": 0, "to": 10, "within": 1}).estimates
+    accuracy = found.filter(metric="accuracy", policy="complete").select("view", "n", "value")
+    assert sorted(accuracy.rows()) == [("x", 1, 1.0), ("y", 1, 1.0)]
+
+
+def test_scores_that_are_all_right_leave_room_for_an_error_not_seen_yet(write: Write) -> None:
+    rows = [f"i{k},{view},{k % 10},{k % 10}" for k in range(30) for view in ("x", "y")]
+    path = write("right.csv", "item,condition,label,gold\n" + "\n".join(rows) + "\n")
+    found = fm.Run(path, scale={"from": 0, "to": 10, "within": 0.5}).estimates
+    row = found.filter(metric="pearson", view="x").row(0, named=True)
+    assert row["value"] == pytest.approx(1.0)
+    assert row["low"] < 0.99 < row["high"]

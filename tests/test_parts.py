@@ -207,5 +207,5 @@ def test_a_view_that_only_another_dataset_has_counts_among_all_views() -> None:
 
 
 def test_raters_that_fit_together_are_one_part() -> None:
-    rows = pl.DataFrame({"rater": ["a"] * 3 + ["b"] * 3, "dataset": "d"}).lazy()
-    assert [Parts(rows, together=n).is_one for n in (5, 6)] == [False, True]
+    rows = pl.DataFrame({"rater": list("aaaaaabbbccc"), "dataset": "d"}).lazy()
+    assert [len(Parts(rows, together=n).filters) for n in (5, 6, 11, 12)] == [3, 2, 2, 1]
