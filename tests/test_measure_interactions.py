@@ -439,3 +439,13 @@ def test_as_many_degrees_of_freedom_as_columns_are_enough_for_a_test() -> None:
     outcomes = Outcomes(hits, np.ones_like(hits), np.zeros(5, dtype=np.int64))
     found = score_test(outcomes, columns[:, :-4], columns[:, -4:], "identity")
     assert found.p == pytest.approx(stats.f(4, 1).sf(found.statistic))
+
+
+def test_the_interval_of_a_linear_change_is_that_of_a_paired_t_test() -> None:
+    levels = {"clarity": ["explicit", "minimal"]}
+    hits = answers(np.array([0.7, 0.4]), 30, np.random.default_rng(12))
+    found = Analysis(response(levels, factorial(levels), hits), "identity").model([(0,)])
+    value, low, high = found.change([(1, np.array([[1], [1]])), (-1, np.array([[0], [0]]))])
+    theirs = stats.ttest_rel(hits[:, 1], hits[:, 0]).confidence_interval()
+    assert value == pytest.approx(100 * (hits[:, 1] - hits[:, 0]).mean())
+    assert (low, high) == pytest.approx((100 * theirs.low, 100 * theirs.high))

@@ -156,8 +156,11 @@ def test_the_slot_of_a_swapped_verdict_is_not_guessed(write: Write) -> None:
     assert set(decisions.filter(view="base")["slot"]) == {1, 2}
 
 
-def test_a_judge_that_never_changes_its_verdict_still_has_a_first_answer(write: Write) -> None:
-    rows = [f"i{k},{order},a,a" for k in range(12) for order in ("as given", "swapped")]
+@pytest.mark.parametrize("winner", ["a", "b"])
+def test_a_judge_that_never_changes_its_verdict_still_has_a_first_answer(
+    write: Write, winner: str
+) -> None:
+    rows = [f"i{k},{order},{winner},a" for k in range(12) for order in ("as given", "swapped")]
     path = write("same.csv", "item,condition,label,gold\n" + "\n".join(rows) + "\n")
     run = fm.Run(path, scale=["b", "tie", "a"])
     assert run.verdicts["up_is_first"].to_list() == [False]
