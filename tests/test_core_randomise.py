@@ -235,14 +235,21 @@ def _six_times(replies: Ints, order: Ints) -> list[int]:
 
 
 @pytest.mark.parametrize("n_ways", [2, 6])
-def test_sums_of_many_units_are_those_of_one_after_the_other(n_ways: int) -> None:
+@pytest.mark.parametrize("n_kinds", [3, 960])
+def test_sums_of_many_units_are_those_of_one_after_the_other(n_ways: int, n_kinds: int) -> None:
     rng = np.random.default_rng(n_ways)
-    bundles, _ = _bundled(rng.normal(size=(960, n_ways, 3)) / 3)
-    size = 960 // len(bundles)
+    kinds = rng.normal(size=(n_kinds, n_ways, 3)) / 3
+    table = kinds[np.sort(rng.permutation(960) % n_kinds)]
+    bundles = _bundled(table)
+    size = 960 // len(bundles.of)
+    assert len(bundles.outcomes) <= min(2 * n_kinds, 960 // size)
     picked = rng.integers(0, n_ways, (960, 7), dtype=np.uint16)
     alone = np.zeros((7, 3))
-    for outcomes, units in zip(bundles, picked.reshape(-1, size, 7), strict=True):
-        alone += outcomes[np.ravel_multi_index(tuple(units), (n_ways,) * size)]
+    for start in range(0, 960, size):
+        of_bundle = table[start][picked[start]]
+        for unit in range(start + 1, start + size):
+            of_bundle = of_bundle + table[unit][picked[unit]]
+        alone += of_bundle
     assert (_looked_up(bundles, picked, n_ways) == alone).all()
 
 

@@ -220,15 +220,16 @@ def _record(
     """Write a run folder, all at once: a run that fails leaves the results of the last alone."""
     found.items.add_grid(grid)
     recipe = yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
-    tables = {
-        ITEMS: found.items.table().lazy(),
-        CONDITIONS: condition_table(grid).lazy(),
-        PROMPTS: found.prompts.rows(),
-        CALLS: found.calls.rows(),
-        DECISIONS: found.decisions.rows(),
+    tables: dict[str, Callable[[], pl.LazyFrame]] = {
+        ITEMS: lambda: found.items.table().lazy(),
+        CONDITIONS: lambda: condition_table(grid).lazy(),
+        PROMPTS: found.prompts.rows,
+        CALLS: found.calls.rows,
+        DECISIONS: found.decisions.rows,
     }
+    # A table is made when it is written, so that none is held beside another.
     writers = {STUDY: lambda path: write_text(path, recipe)} | {
-        name: partial(_write_table, table) for name, table in tables.items()
+        name: partial(_write_made, make) for name, make in tables.items()
     }
     with room_for(folder):
         commit(folder, spills, writers, study=study.name, state=found.state, facts=facts)
@@ -447,6 +448,10 @@ def _claim(folder: Path) -> None:
         raise Problem(
             f"cannot write to the run folder {folder} ({error.strerror}); use another with --out"
         ) from error
+
+
+def _write_made(make: Callable[[], pl.LazyFrame], path: Path) -> None:
+    _write_table(make(), path)
 
 
 def _write_table(table: pl.LazyFrame, path: Path) -> None:

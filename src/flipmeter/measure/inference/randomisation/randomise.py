@@ -202,13 +202,14 @@ def _sampled(units: Units, draws: int, seed: int, step: int = 0) -> Floats:
     totals = np.zeros((draws, len(units.observed)))
     for table in units.tables:
         rng = np.random.default_rng([seed, units.key, step, table.shape[1]])
-        bundles, rest = _bundled(table)
-        whole = len(table) - len(rest)
+        bundles = _bundled(table)
+        whole = len(table) - len(table) % _bundle(table.shape[1])
+        rest = Bundles(table[whole:], np.arange(len(table) - whole))
         for chunk in _chunks(draws, len(table)):
             size = (len(table), chunk.stop - chunk.start)
             picked = rng.integers(0, table.shape[1], size=size, dtype=np.uint16)
             for part, own in ((bundles, picked[:whole]), (rest, picked[whole:])):
-                if len(part):
+                if len(part.of):
                     totals[chunk] += _looked_up(part, own, table.shape[1])
     for place, group in enumerate(units.drawn):
         rng = np.random.default_rng([seed, units.key, step, place])
@@ -217,20 +218,31 @@ def _sampled(units: Units, draws: int, seed: int, step: int = 0) -> Floats:
     return totals
 
 
-def _bundled(table: Floats) -> tuple[Floats, Floats]:
-    """Outcomes of bundles of units (bundles x joint ways x columns), and those of the last units.
+@dataclass(frozen=True)
+class Bundles:
+    """Outcomes of kinds of bundles (kinds x joint ways x columns), and the kind of each bundle."""
 
-    One look-up serves a whole bundle.
+    outcomes: Floats
+    of: Ints
+
+
+def _bundled(table: Floats) -> Bundles:
+    """Put units together, all but the last few: one look-up serves a whole bundle.
+
+    Units are sorted, so that bundles of the same units follow each other; most are the same.
     """
     n_units, n_ways, n_columns = table.shape
     size = _bundle(n_ways)
     whole = n_units - n_units % size
     units = table[:whole].reshape(-1, size, n_ways, n_columns)
+    is_new = np.ones(len(units), dtype=np.bool_)
+    is_new[1:] = (units[1:] != units[:-1]).any(axis=(1, 2, 3))
+    units = units[is_new]
     sums = units[:, 0]
     for place in range(1, size):
         sums = sums[:, :, None] + units[:, place, None]
         sums = sums.reshape(len(units), n_ways ** (place + 1), n_columns)
-    return sums, table[whole:]
+    return Bundles(sums, np.cumsum(is_new) - 1)
 
 
 def _bundle(n_ways: int) -> int:
@@ -238,20 +250,21 @@ def _bundle(n_ways: int) -> int:
     return max(size for size in range(1, 9) if size == 1 or n_ways**size <= MOST_WAYS)
 
 
-def _looked_up(bundles: Floats, picked: Picks, n_ways: int) -> Floats:
+def _looked_up(bundles: Bundles, picked: Picks, n_ways: int) -> Floats:
     """Sums of the outcomes of bundles whose units picked these of their ways (units x draws)."""
-    n_bundles, n_joint, n_columns = bundles.shape
+    _, n_joint, n_columns = bundles.outcomes.shape
+    n_bundles = len(bundles.of)
     ways = picked.reshape(n_bundles, -1, picked.shape[1])
     joint = ways[:, 0]
     for place in range(1, ways.shape[1]):
         joint = joint * np.uint16(n_ways) + ways[:, place]
     if picked.shape[1] < n_bundles:  # added up one after the other, as below, to the last bit
-        first = n_joint * np.arange(n_bundles)
-        each = bundles.reshape(-1, n_columns).take(joint + first[:, None], axis=0)
+        first = n_joint * bundles.of
+        each = bundles.outcomes.reshape(-1, n_columns).take(joint + first[:, None], axis=0)
         return np.asarray(np.add.reduce(each, axis=0))
     totals = np.zeros((picked.shape[1], n_columns))
-    for outcomes, picks in zip(bundles, joint, strict=True):
-        totals += outcomes.take(picks, axis=0)
+    for kind, picks in zip(bundles.of, joint, strict=True):
+        totals += bundles.outcomes[kind].take(picks, axis=0)
     return totals
 
 
