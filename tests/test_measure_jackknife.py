@@ -121,3 +121,27 @@ def test_intervals_cover_a_planted_value_at_least_93_times_in_100(
         given = ~np.isnan(found[name].low)
         assert given.mean() > 0.99, name
         assert inside.sum() / given.sum() > 0.915, name  # 93 % less two standard errors
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_items_that_add_the_same_are_left_out_once_for_all(
+    monkeypatch: pytest.MonkeyPatch, is_mixed: bool
+) -> None:
+    rng = np.random.default_rng(4)
+    sizes, values = (1100, 1300), rng.integers(0, 4, 2400) / 3
+    of = np.repeat([0, 1], sizes)
+    groups = Groups(rng.permutation(of) if is_mixed else of, 2, np.arange(2400))
+    n_left_out = []
+
+    def mean(sums: np.ndarray) -> np.ndarray:
+        n_left_out.append(sums[..., 0].size)
+        return sums[..., :1] / sums[..., 1:]
+
+    found = []
+    for many in (1000, 10**9):
+        monkeypatch.setattr("flipmeter.measure.statistics.jackknife.MANY", many)
+        columns = [values, np.ones(2400)]
+        found += jackknife(["mean"], columns, groups, mean, reach=UNIT, n=groups.count()).values()
+    assert max(n_left_out[:4]) == 4 < max(n_left_out)
+    assert (found[0].low == found[1].low).all()
+    assert (found[0].high == found[1].high).all()

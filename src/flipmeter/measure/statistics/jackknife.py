@@ -21,6 +21,8 @@ BLOCK = 4_000_000
 """Number of values in memory at once."""
 HELD = 500_000
 """Number of values that a statistic is computed from at once: it makes several copies."""
+MANY = 1000
+"""Items of a group among which it is worth while to look for those that add the same."""
 
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
@@ -87,11 +89,28 @@ def jackknife(
 
 
 def _left_out(statistic: Statistic, total: Floats, block: Floats) -> Floats:
-    """The statistic without each item in turn, some items at a time."""
+    """The statistic without each item in turn, once for items that add the same, or in parts."""
+    if block.shape[1] >= MANY and (kinds := _kinds(block)) is not None:
+        rows, of = kinds
+        return np.take_along_axis(statistic(total[:, None] - rows), of[..., None], axis=1)
     at_once = max(1, HELD // (block.shape[0] * block.shape[2]))
     starts = range(0, block.shape[1], at_once)
     found = [statistic(total[:, None] - block[:, one : one + at_once]) for one in starts]
     return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+
+def _kinds(block: Floats) -> tuple[Floats, Ints] | None:
+    """Distinct rows of a block, and the place of each item's among them; None if they are many."""
+    rows = np.ascontiguousarray(block).reshape(-1, block.shape[2])
+    weights = np.random.default_rng(0).integers(1 << 63, size=rows.shape[1], dtype=np.uint64)
+    _, first, of = np.unique(
+        rows.view(np.uint64) @ (2 * weights + 1), return_index=True, return_inverse=True
+    )
+    kinds = rows[first]
+    # Columns are compared one by one: all at once would be another copy of them.
+    is_same = all((kinds[of, at] == rows[:, at]).all() for at in range(rows.shape[1]))
+    few = 2 * len(kinds) <= block.shape[1]
+    return (kinds, of.reshape(block.shape[:2])) if few and is_same else None
 
 
 def any_of(rows: Floats, statistic: Statistic) -> Unseen:
@@ -107,7 +126,8 @@ def any_of(rows: Floats, statistic: Statistic) -> Unseen:
 def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
     """Mean of the items of each cluster; those that add nothing do not count."""
     counted = (adds != 0).any(axis=1)
-    adds, groups = adds[counted], groups.among(counted)
+    if not counted.all():
+        adds, groups = adds[counted], groups.among(counted)
     if groups.cluster is None or not len(adds):
         return adds, groups
     width = int(groups.cluster.max()) + 1
@@ -128,7 +148,15 @@ def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Int
         at_once = max(1, BLOCK // (size * (table.shape[1] + n_metrics)))
         for places in np.array_split(same, -(-len(same) // at_once)):
             rows = in_order[starts[places][:, None] + np.arange(size)]
-            yield places, table[rows]
+            yield places, _taken(table, rows)
+
+
+def _taken(table: Floats, rows: Ints) -> Floats:
+    """Some rows of a table, not copied where they follow each other."""
+    flat = rows.ravel()
+    if (np.diff(flat) == 1).all():
+        return table[flat[0] : flat[-1] + 1].reshape(*rows.shape, table.shape[1])
+    return np.asarray(table[rows])
 
 
 def _named(
