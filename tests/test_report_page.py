@@ -22,6 +22,7 @@ from changed_runs import changed
 from conftest import Cli
 from flipmeter.measure import headlines
 from flipmeter.model import Store
+from flipmeter.report.estimate_tables import shared_warnings
 from flipmeter.report.findings import GAP, Findings
 from flipmeter.report.page import render_page
 from flipmeter.report.page.draw import Point, axis_for, scatter
@@ -298,6 +299,16 @@ def test_only_what_differs_is_marked() -> None:
         ("same", "\nsame\n"),
     ]
     assert [p.text for p in right if p.kind == "differs"] == ["5"]
+
+
+def test_a_warning_that_raters_share_is_said_once_with_the_count_of_each() -> None:
+    why = "repeats differ although decoding is greedy"
+    told = {"ann": f"53 of 300 {why}", "ben": "no price", "cai": f"1,040 of 3,000 {why}"}
+    assert shared_warnings(told) == {
+        "ann (53 of 300), cai (1,040 of 3,000)": why,
+        "ben": "no price",
+    }
+    assert shared_warnings({"ann": told["ann"]}) == {"ann": told["ann"]}
 
 
 def test_labels_are_marked_where_they_stand_and_texts_that_did_not_move_are_not() -> None:

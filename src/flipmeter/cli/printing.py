@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flipmeter.api import Run
+from flipmeter.report.estimate_tables import shared_warnings
 
 
 def heading(done: Run) -> dict[str, Any]:
@@ -13,5 +14,5 @@ def heading(done: Run) -> dict[str, Any]:
 
 
 def warning_lines(done: Run) -> list[str]:
-    """The warnings of a run, a line for each rater."""
-    return [f"! {rater}: {warning}" for rater, warning in done.warnings.items()]
+    """The warnings of a run, each once, with its raters."""
+    return [f"! {names}: {text}" for names, text in shared_warnings(done.warnings).items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ WORD_STYLE = {
 }
 KEYS = ("rater", "dataset", "level", "seed")
 Record = Mapping[str, Any]
+COUNTED = re.compile(r"([\d,]+ of [\d,]+ |)(.*)", re.DOTALL)
+"""A text, with the count that it begins with."""
 
 
 def intervals_of(mode: str) -> str:
@@ -258,9 +261,30 @@ def calls_table(estimates: pl.DataFrame) -> Table | None:
     return table
 
 
+def shared_warnings(warnings: Mapping[str, str]) -> dict[str, str]:
+    """Warnings by rater, with raters that have the same one, or the same but for a count, together.
+
+    "53 of 300 repeats differ" of a and "4 of 300 repeats differ" of b are said once: "a (53 of
+    300), b (4 of 300)".
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for rater, text in warnings.items():
+        count, said = COUNTED.fullmatch(text).groups()  # type: ignore[union-attr]
+        found.setdefault(said, []).append((rater, count))
+    return dict(_shared(said, raters) for said, raters in found.items())
+
+
+def _shared(said: str, raters: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    if len(raters) == 1:
+        ((rater, count),) = raters
+        return rater, count + said
+    named = (f"{rater} ({count.strip()})" if count else rater for rater, count in raters)
+    return ", ".join(named), said
+
+
 def warned(table: Table, warnings: Mapping[str, str]) -> Table:
     """Put under a table what a reader of its numbers must know, by rater."""
-    lines = [f"! {rater}: {warning}" for rater, warning in warnings.items()]
+    lines = [f"! {names}: {text}" for names, text in shared_warnings(warnings).items()]
     if lines:
         table.caption, table.caption_justify = Text("\n".join(lines), style="yellow"), "left"
     return table

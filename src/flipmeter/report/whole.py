@@ -12,6 +12,7 @@ from flipmeter.report.estimate_tables import (
     intervals_of,
     p_value,
     rate_text,
+    shared_warnings,
     weighted_interval,
 )
 from flipmeter.report.findings import Findings
@@ -80,8 +81,8 @@ def _markdown(found: Findings) -> Iterator[str]:
     yield ""
     for line in found.beside:
         yield f"> {escape_markdown(line)}\n"
-    for rater, warning in found.warnings.items():
-        yield f"> {escape_markdown(rater)}: {escape_markdown(warning)}\n"
+    for names, warning in shared_warnings(found.warnings).items():
+        yield f"> {escape_markdown(names)}: {escape_markdown(warning)}\n"
     for line in (*found.notes, *reading_lines(found.estimates.filter(level=""))):
         yield f"- {escape_markdown(line)}"
     yield ""

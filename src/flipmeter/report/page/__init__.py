@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from flipmeter.report.estimate_tables import shared_warnings
 from flipmeter.report.findings import Findings, Frame
 from flipmeter.report.page.configurations import configuration_views
 from flipmeter.report.page.filters import choices
@@ -174,7 +175,7 @@ def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
     known = f"incomplete, not all items were rated: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
-    return {rater: text.rstrip("; ") for rater, text in told.items() if text}
+    return shared_warnings({rater: text.rstrip("; ") for rater, text in told.items() if text})
 
 
 def _facts(found: Findings) -> str:

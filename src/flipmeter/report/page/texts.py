@@ -80,7 +80,7 @@ def compare(first: str, second: str, labels: Sequence[str] = ()) -> tuple[list[P
     return _joined(left), _joined(right)
 
 
-def _stretches(a: Sequence[str], b: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+def _stretches(a: Sequence[str], b: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
     """The lines that answer each other: each in its place, unless less differs if some moved.
 
     Otherwise "Label: 2" of one demonstration would be matched with that of the next, and mark the

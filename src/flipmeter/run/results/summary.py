@@ -23,7 +23,7 @@ from flipmeter.report import (
     verdict_table,
 )
 from flipmeter.report.configurations import Choice
-from flipmeter.report.estimate_tables import interval, score_titles
+from flipmeter.report.estimate_tables import interval, score_titles, shared_warnings
 from flipmeter.report.headline import Headline, plain, whose
 from flipmeter.report.section import added_sections, has_added
 from flipmeter.run.record.folder import Run
@@ -47,7 +47,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
     elif _is_unlabelled(run):
         yield f"accuracy: {NO_LABELS}"
     yield from unmeasured_lines(verdicts)
-    yield from (f"! {rater}: {warning}" for rater, warning in run.warnings.items())
+    yield from (f"! {names}: {text}" for names, text in shared_warnings(run.warnings).items())
     yield from (f"! {note}" for note in notes(run))
     for section in added_sections(gather_numbers(run)) if has_added() else ():
         yield ""
