@@ -16,11 +16,13 @@ import pytest
 from rich.console import Console
 
 from flipmeter.data import load_file
+from flipmeter.measure import residuals
 from flipmeter.model import Store
 from flipmeter.parse import parse
 from flipmeter.probe import expand, show
 from flipmeter.prompt.pointwise import render
 from flipmeter.report.page import render_page
+from flipmeter.report.residuals import lay_out
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import writer
 from flipmeter.run.results.aspects import aspects_of
@@ -358,6 +360,18 @@ def test_the_report_of_options_shows_the_flips_it_speaks_of(flipping: Any) -> No
     flips = flips_of(flipping)
     assert not flips.is_empty()
     assert flips["distance"].null_count() == len(flips)
+
+
+def test_changes_by_level_have_a_column_for_every_rotation_and_none_that_applies_to_nothing(
+    write: Write, tmp_path: Path
+) -> None:
+    models = ["sim/honest", "sim/first-answer?place=3"]
+    found = done(choosing(write, models=models, probes=["option_order", "label_order"]), tmp_path)
+    table = residuals(found.parts.decisions, found.contrasts)
+    assert "P1" in table["metric"].to_list()
+    shown = lay_out(table)
+    assert shown.metrics[-3:] == ("P7:rotated_1", "P7:rotated_2", "P7:rotated_3")
+    assert not {"P1", "n/a"} & {*shown.metrics, *" ".join(shown.notes).split()}
 
 
 def test_options_are_compared_between_runs_and_looked_at_one_by_one(flipping: Any) -> None:

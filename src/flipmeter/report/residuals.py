@@ -47,8 +47,8 @@ GAPS = {
 IN_MODE = {
     "paper": "mode: paper; {what}, x 100, mean ± population SD over datasets (a spread, not an "
     "uncertainty)",
-    "recommended": "mode: recommended; {what}, x 100 [95 % over items, given these "
-    "datasets and seeds]",
+    "recommended": "mode: recommended; {what}, x 100 with 95 % intervals over items, given these "
+    "datasets and seeds; flip rates include noise",
 }
 
 SPREADS = {"seed_sd": "SD over seeds", "dataset_sd": "SD over datasets"}
@@ -95,6 +95,7 @@ class ResidualTable:
 
 def lay_out(residuals: pl.DataFrame) -> ResidualTable:
     """Arrange residuals in lines; datasets get lines of their own unless the paper is followed."""
+    residuals = _applicable(residuals)
     metrics = tuple(residuals["metric"].unique(maintain_order=True))
     mode = str(residuals["mode"][0])
     lines = tuple(_lines(residuals, metrics))
@@ -105,6 +106,13 @@ def lay_out(residuals: pl.DataFrame) -> ResidualTable:
         return ResidualTable(title, ("model", "config"), metrics, lines, notes, mode)
     title = "What a level changes: level minus base, in points"
     return ResidualTable(title, ("factor", "level"), metrics, lines, notes, mode)
+
+
+def _applicable(residuals: pl.DataFrame) -> pl.DataFrame:
+    """The rows without metrics that apply to no level: a question's options have no label order."""
+    has_none = pl.col("value").is_null() & pl.col("note").str.contains("not applicable")
+    kept = residuals.filter(~has_none.all().over("metric"))
+    return kept if len(kept) else residuals
 
 
 def _is_transfer(residuals: pl.DataFrame) -> bool:

@@ -62,10 +62,13 @@ def paper_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
 
 
 def contrasts_shown(contrasts: Sequence[Contrast], mode: Mode) -> list[Contrast]:
-    """The contrasts of a table of residuals: every pair of views, in paper mode the paper's."""
+    """The contrasts of a table of residuals: every pair of views, in paper mode the paper's.
+
+    Of rotated options, each rotation with the options as they are: P7:rotated_1 and so on.
+    """
     if mode == "paper":
         return paper_contrasts(contrasts)
-    return [contrast for contrast in contrasts if contrast.is_pair]
+    return [pair for contrast in contrasts for pair in contrast.pairs]
 
 
 def split_level(level: str) -> tuple[str, str]:
