@@ -103,7 +103,7 @@ def test_what_to_use_is_what_select_chooses(several: Run, found: Findings) -> No
 
 def test_intervals_of_what_to_use_say_over_how_many_they_hold(found: Findings) -> None:
     assert answer(found)[-1].endswith("(intervals over all 4 compared).")
-    assert "flips under every contrast 0.0 % [0.0, " in answer(found)[-1]
+    assert "no flips under any contrast: 0.0 % [0.0, " in answer(found)[-1]
 
 
 def test_where_nothing_could_be_read_flips_are_not_the_reason(tmp_path: Path) -> None:
@@ -245,17 +245,12 @@ def commands(found: Findings) -> list[list[str]]:
 def test_every_command_can_be_copied_and_run(
     cli: Cli, tmp_path: Path, several: Run, found: Findings
 ) -> None:
-    study: dict[str, Any] = several.study.model_dump(mode="json")
-    (tmp_path / "STUDY.yaml").write_text(str(study).replace("None", "null"), encoding="utf-8")
     told = commands(found)
     assert [words[0] for words in told] == ["run", "select", "check"]
     for words in told:
-        code, out, err = cli(
-            *(
-                f"{tmp_path}/new" if words[0] == "run" and w == str(several.folder) else w
-                for w in words
-            )
-        )
+        if words[0] == "run":
+            words[words.index("--out") + 1] = f"{tmp_path}/new"
+        code, out, err = cli(*words)
         assert code in (0, 1, 3), err
         assert out
     assert (tmp_path / "rater.yaml").is_file()
@@ -294,6 +289,13 @@ def test_no_more_items_are_suggested_than_the_data_has(tmp_path: Path) -> None:
     assert f"Add rows to the data: {told} (power 80 %)." in findings(run).next_steps[0].text
     (reason,) = run.verdicts["reason"]
     assert reason.endswith(f"about {needed} items would settle it (small has 40)")
+
+
+def test_a_run_stands_for_its_study_where_its_data_is_found(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run", **small_data(tmp_path, 40))
+    assert commands(findings(run))[0][:2] == ["run", str(run.folder)]
+    (tmp_path / "small.csv").unlink()
+    assert commands(findings(run))[0][:2] == ["run", "STUDY.yaml"]
 
 
 def test_items_are_counted_where_several_are_one_cluster(tmp_path: Path) -> None:
@@ -343,7 +345,7 @@ def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
 
 def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path) -> None:
     bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
-    assert commands(findings(bad))[0] == ["try", "STUDY.yaml"]
+    assert commands(findings(bad))[0] == ["try", str(bad.folder)]
     once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
     assert "repeats=2" in commands(findings(once))[0]
 

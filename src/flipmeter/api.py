@@ -181,13 +181,24 @@ def read_study(
     *,
     data_dir: StrPath | None = None,
 ) -> Study:
-    """Read a study file, a bundled study by its name, or the content of one.
+    """Read a study file, a bundled study by its name, the study of a run, or the content of one.
 
-    `changes` are keys with other values; `base.shots` reaches inside.
+    `changes` are keys with other values; `base.shots` reaches inside. Data files of a run's study
+    count from the current folder.
     """
-    found = source if isinstance(source, Mapping) else find_study(os.fspath(source))
+    found = source if isinstance(source, Mapping) else _study_at(os.fspath(source))
     read = read_study_file(found, changes, data_dir=None if data_dir is None else Path(data_dir))
     return Study.model_construct(set(read.model_fields_set), **dict(read))
+
+
+def _study_at(name: str) -> Path | Mapping[str, Any]:
+    """A study file, or the study that a run folder holds."""
+    from flipmeter.run.record.folder import Run
+    from flipmeter.run.record.generation import MANIFEST
+
+    if (Path(name) / MANIFEST).is_file():
+        return Run(Path(name)).study.model_dump(mode="json")
+    return find_study(name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -426,9 +437,9 @@ class Run(Printed):
 
         `study` is the study file, with options, for the commands that run it again.
         """
-        from flipmeter.ship.next_steps import STUDY, next_steps
+        from flipmeter.ship.next_steps import next_steps
 
-        return next_steps(self.source, self._choices, study or STUDY)
+        return next_steps(self.source, self._choices, study)
 
     @cached_property
     def _choices(self) -> list[Choice]:

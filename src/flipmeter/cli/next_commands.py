@@ -88,12 +88,9 @@ def after_confirm(path: Path, run: Path, word: str) -> list[NextStep]:
 def on_run(run: Run, study: str | None = None) -> list[NextStep]:
     """Suggested next steps for the verdicts of a run, most urgent first.
 
-    Without its `study`, only steps that need none.
+    Without `study` the run itself stands for it: it holds its study.
     """
-    from flipmeter.ship.next_steps import STUDY
-
-    steps = run.next_steps(join([study, *carried()]) if study else "")
-    return [step for step in steps if study or STUDY not in step.command][:MOST_STEPS]
+    return run.next_steps(join([study, *carried()]) if study else "")[:MOST_STEPS]
 
 
 def _command(*words: str) -> NextStep:

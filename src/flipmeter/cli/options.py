@@ -16,7 +16,10 @@ from flipmeter.data.number_scales import WITHIN, parse_span
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.types import Problem
 
-StudyName = Annotated[str, typer.Argument(help="A study file, or the name of a bundled study.")]
+StudyName = Annotated[
+    str,
+    typer.Argument(help="A study file, a run folder (its study), or the name of a bundled study."),
+]
 RunOrTable = Annotated[
     Path,
     typer.Argument(

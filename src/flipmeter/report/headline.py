@@ -235,7 +235,7 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
     flips = [found for one, _ in used if (found := worst_flips(one.flips))]
     if flips:
         contrast, worst = max(flips, key=lambda found: found[1].value)
-        named = f"worst contrast {contrast}" if worst.value else "flips under every contrast"
+        named = f"worst contrast {contrast}" if worst.value else "no flips under any contrast:"
         yield Phrase(f", {named} {shown(worst)}")
     yield Phrase(f" (intervals over all {len(first.configurations)} compared).")
 

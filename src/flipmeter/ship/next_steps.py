@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from shlex import quote
 
 import polars as pl
@@ -13,7 +14,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.tables.predictions import Predictions
 
 STUDY = "STUDY.yaml"
-"""Stands for the study file in a command: a run does not know where it lies."""
+"""Stands for the study file in a command, where the run itself will not do."""
 FORMATS = {
     "numeric": "numbers",
     "letter": "letters",
@@ -40,14 +41,23 @@ IN_ALL_ORDERS = {
 """Pipelines that do not depend on what a probe moves, and how they work."""
 
 
-def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = STUDY) -> list[NextStep]:
+def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = "") -> list[NextStep]:
     """Suggested next steps for a run; `choices` are the selections among its configurations.
 
     `study` is the study in commands, with the options of the run.
     """
-    steps = _steps(run, choices, study)
+    named = study or _held(run)
+    steps = _steps(run, choices, named)
     is_table = isinstance(run, Predictions)  # answers that exist: no study asks for more
-    return [step for step in steps if not (is_table and study in step.command)]
+    return [step for step in steps if not (is_table and named in step.command)]
+
+
+def _held(run: Run) -> str:
+    """The study of a run in commands: the run, which holds it, where its data files are found."""
+    files = [one["file"] for one in run.study.datasets if isinstance(one, dict) and "file" in one]
+    files += [run.study.demos.file] if run.study.demos else []
+    is_one = type(run) is Run
+    return run.where if is_one and all(Path(file).is_file() for file in files) else STUDY
 
 
 def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
@@ -61,7 +71,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
         *(_use(run, same) for same in together(_compared(choices))),
         *_compare(run, measured, study),
         NextStep(
-            "Use it as a gate in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
+            "Gate the run in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
             f"flipmeter check {run.where} --junit flipmeter.xml",
         ),
     ]
