@@ -185,6 +185,13 @@ const boxed = (svg, element) => {
   return { x: own.x - outer.x, y: own.y - outer.y, w: own.width, h: own.height };
 };
 
+// "label_format=letter,mood=indicative" is cut before it says anything: its levels are enough.
+const levels = (point) => {
+  if (point.isBase) return point.name;
+  const at = point.name.lastIndexOf(" · ") + 1;
+  return point.name.slice(0, at) + point.name.slice(at).replace(/[\w]+=/g, "").replaceAll(",", ", ");
+};
+
 // --- names of the choice, the front and the base, where one fits without touching another
 const name = (svg, points) => {
   const all = dots(svg).map(([at, dot]) => ({ point: points[at], box: boxed(svg, dot) }));
@@ -196,7 +203,8 @@ const name = (svg, points) => {
   let n = 0;
   for (const { point, box } of wanted) {
     const hidden = all.filter((other) => other.point !== point && near(other.box, box)).length;
-    const short = point.name.length > 34 ? `${point.name.slice(0, 33)}…` : point.name;
+    const plain = levels(point);
+    const short = plain.length > 44 ? `${plain.slice(0, 43)}…` : plain;
     const text = hidden ? `${short} and ${hidden} more` : short;
     if (named.some((other) => near(other, box))) continue; // one name for what lies in one place
     const label = inSvg("text", { class: "name" }, text);
@@ -207,6 +215,7 @@ const name = (svg, points) => {
     const spots = [
       [cx + aside, cy - 7, "start"], [cx - aside - w, cy - 7, "end"],
       [cx - w / 2, box.y - LABEL.height - 2, "middle"], [cx - w / 2, box.y + box.h + 2, "middle"],
+      [cx, box.y - LABEL.height - 2, "start"], [cx, box.y + box.h + 2, "start"],
     ];
     const haloed = (x, y) => ({
       x: x - LABEL.halo, y: y - LABEL.halo, w: w + 2 * LABEL.halo, h: LABEL.height + 2 * LABEL.halo,

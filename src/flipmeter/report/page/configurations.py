@@ -49,8 +49,9 @@ HOW = (
     "The Pareto front is that of `flipmeter select`: full dots are not beaten on {by}, flips under "
     "every contrast and {cost} together, so a full dot may look beaten on two axes alone. Lines "
     "are 95 % intervals that hold for all configurations together; those of worst-case accuracy "
-    "hold each by itself. 'Chosen' is the share of resamples of the items in which the selection "
-    "picks that configuration: the larger the dot, the larger the share."
+    "hold each by itself. 'On it' and 'chosen' are the shares of resamples of the items in which a "
+    "configuration is on the front, and in which it is the choice: the larger the dot, the larger "
+    "that share."
 )
 
 
@@ -174,10 +175,10 @@ def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
     first = choice.configurations[0]
     heads = [
         "configuration",
+        Markup("Pareto front <small>on it, chosen</small>"),
         *(SHORT.get(name, name) for name in (choice.by, *first.others)),
         *(f"{name} flips" for name in first.flips),
-        *(f"{unit} per item" for unit in first.costs),
-        *("Pareto front", "on the front", "chosen"),
+        *([f"{', '.join(first.costs)} per item"] if first.costs else []),
     ]
     rows = [
         list(_row(choice, choice.configurations[place], names[place], place)) for place in order
@@ -195,13 +196,24 @@ def _grid(choice: Choice, names: Sequence[str], order: Sequence[int]) -> Grid:
 def _row(choice: Choice, one: Configuration, name: str, place: int) -> Iterator[Cell]:
     query = {"rater": one.rater, "level": one.level or "base", "dataset": choice.dataset}
     yield Cell(breakable(name), name, "", urlencode(query))
+    yield _standing(one, is_chosen=place == choice.chosen)
     yield _number(one.score, choice.by)
     yield from (_number(found, metric) for metric, found in one.others.items())
     yield from (_number(found, FLIPS) for found in one.flips.values())
-    yield from (Cell(f"{cost:.3g}", cost, "num") for cost in one.costs.values())
-    is_chosen = place == choice.chosen
-    yield Cell("chosen" if is_chosen else "yes" if one.is_on_front else "", one.is_on_front)
-    yield from (Cell(f"{100 * x:.0f} %", x, "num") for x in (one.on_front, one.chosen))
+    if one.costs:
+        first, *others = one.costs.values()
+        yield _two_lines(f"{first:.3g}", ", ".join(f"{cost:.3g}" for cost in others), first)
+
+
+def _standing(one: Configuration, *, is_chosen: bool) -> Cell:
+    """Its place in the selection, and in how many resamples it is on the front and chosen."""
+    word = "chosen" if is_chosen else "yes" if one.is_on_front else "no"
+    shares = f"{100 * one.on_front:.0f} %, {100 * one.chosen:.0f} %"
+    return _two_lines(word, shares, 4 * is_chosen + 2 * one.is_on_front + one.on_front)
+
+
+def _two_lines(text: str, under: str, sort: float) -> Cell:
+    return Cell(Markup('{} <small class="ends">{}</small>').format(text, under), sort, "num")
 
 
 def _number(one: Estimate, metric: str) -> Cell:

@@ -93,7 +93,8 @@ def _cell(row: Record | None, contrast: Contrast) -> Cell:
         return Cell(Markup("<small>not applicable</small>"), None, "why")
     if row["status"] not in JUDGED:
         return Cell(Markup("<small>{}</small>").format(row["reason"]), None, "why")
-    numbers = "" if row["value"] is None else rate_text(row)
+    rate, bracket, ends = ("" if row["value"] is None else rate_text(row)).partition("[")
+    numbers = Markup('{}<span class="said">{}{}</span>').format(rate, bracket, ends)
     content = Markup('<span class="said">{}{}</span> <small>{}</small>{}{}').format(
         row["word"], _arrow(row, contrast), numbers, _noise(row), _unread(row)
     )
@@ -109,9 +110,10 @@ def _arrow(row: Record, contrast: Contrast) -> Markup:
 
 
 def _noise(row: Record) -> Markup:
-    if row["is_reproducible"] or not row["noise"]:
+    if row["is_reproducible"] or row["noise"] == 0 or not row["value"]:
         return Markup("")
-    return Markup(' <small class="ends">noise {}</small>').format(f"{100 * row['noise']:.1f} %")
+    said = "not measured" if row["noise"] is None else f"{100 * row['noise']:.1f} %"
+    return Markup(' <small class="ends">noise {}</small>').format(said)
 
 
 def _unread(row: Record) -> Markup:
