@@ -222,7 +222,8 @@ def test_a_damaged_part_is_named(runs: Path, tmp_path: Path, name: str) -> None:
     west = tmp_path / "west"
     (west / MANIFEST if name == MANIFEST else Run(west).path(name)).write_bytes(b"{")
     status, html = served(tmp_path, "/run/east,west")[0]
-    assert (status, f"{tmp_path / 'west'}: " in Page(html).text) == (400, True)
+    assert status == 400
+    assert Page(html).text.count(str(tmp_path / "west")) == 1
     assert served(tmp_path, "/run/east,west/flips")[0][0] in (400, 500)
 
 

@@ -342,7 +342,7 @@ def test_notes_stay_in_the_browser_and_leave_as_csv(browser: Browser, address: s
         page.get_by_role("link", name="Back to the items").click()
         expect(page.locator(".told")).to_contain_text("sarcasm, short")
         page.get_by_role("link", name="Notes").click()
-        expect(page.get_by_role("status")).to_have_text("1 items with notes or tags")
+        expect(page.get_by_role("status")).to_have_text("1 item with notes or tags")
         with page.expect_download() as started:
             page.get_by_role("button", name="Save as CSV").click()
         rows = list(csv.DictReader(started.value.path().read_text().splitlines(keepends=True)))

@@ -50,6 +50,12 @@ class Wanted:
         order = one_of("order", query.get("order", ""), ORDERS)
         return cls(filters, order, read_page(query), query.get("q", "").strip())
 
+    @property
+    def unread(self) -> str:
+        """The query of the items that cannot be read under the conditions of this selection."""
+        named = ("rater", "dataset", "level", "contrast")
+        return urlencode({n: v for n, v in self.filters.items() if n in named} | {"show": "unread"})
+
     def at(self, page: int) -> str:
         """The query string of another page of the same list."""
         return urlencode(self.asked | ({"page": page} if page > 1 else {}))

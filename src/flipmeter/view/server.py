@@ -340,7 +340,8 @@ def _check_results(chosen: ChosenRuns) -> None:
     """Refuse runs that left nothing to look at, or something damaged."""
     for entry in chosen.entries:
         if entry.summary.trouble:
-            raise Problem(f"{entry.folder}: {entry.summary.trouble}")
+            trouble = entry.summary.trouble
+            raise Problem(trouble if str(entry.folder) in trouble else f"{entry.folder}: {trouble}")
 
 
 def _are_small(*runs: ChosenRuns) -> bool:

@@ -189,7 +189,7 @@ for (const place of document.querySelectorAll("[data-notes]")) {
     }),
   );
   place.querySelector("[role=status]").textContent = rows.length
-    ? `${rows.length} items with notes or tags`
+    ? `${rows.length} item${rows.length === 1 ? "" : "s"} with notes or tags`
     : "No item has a note or a tag yet.";
   const save = button("Save as CSV", () => {
     const text = csvOf([["dataset", "item", "tags", "note"], ...rows]);
@@ -197,6 +197,6 @@ for (const place of document.querySelectorAll("[data-notes]")) {
     made("a", { href: address, download: `notes-${run}.csv` }).click();
     setTimeout(() => URL.revokeObjectURL(address), SECOND);
   });
-  save.disabled = rows.length === 0;
+  save.disabled = place.querySelector(".scroll").hidden = rows.length === 0;
   place.querySelector(".scroll").after(save);
 }

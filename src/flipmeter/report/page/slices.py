@@ -36,8 +36,8 @@ def slices_grid(found: pl.DataFrame, column: str, contrast: str, items_at: str =
     how = (
         "Flip rates on readable pairs, seeds pooled, with the intervals of the verdicts. Each "
         "slice is compared with all others of its rater, dataset and level by exchanging items "
-        f"between them, two-sided; p by Holm over all {len(known):,} rows. A full dot is higher "
-        "than the rest, a ring lower."
+        f"between them, two-sided; p by Holm over all {len(known):,} rows. A red dot is higher "
+        "than the rest, a ring lower, a grey dot not distinguishable."
     )
     return Grid(
         f"{contrast} by {column}",
