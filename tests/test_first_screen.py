@@ -15,6 +15,7 @@ import pytest
 
 from conftest import Cli
 from flipmeter.measure import headlines, worst_first
+from flipmeter.report.estimate_tables import items_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
@@ -300,6 +301,7 @@ def test_a_run_stands_for_its_study_where_its_data_is_found(tmp_path: Path) -> N
 
 def test_items_are_counted_where_several_are_one_cluster(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", **small_data(tmp_path, 40, cluster="ticket"))
+    assert items_text(run.verdicts.row(0, named=True)) == "40 in 10 clusters"
     (row,) = run.verdicts.filter(word="inconclusive").to_dicts()
     assert row["n_clusters"] == 10
     assert row["reason"].endswith("would settle it (small has 10)")

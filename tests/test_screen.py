@@ -272,6 +272,9 @@ def test_an_unreadable_row_keeps_its_share_and_a_name_stands_once_where_rows_are
 ) -> None:
     run = runs["many raters, one with a long name"]
     row = run.verdicts.filter(word="unreadable").row(0, named=True)
+    share = f"{100 * row['unreadable']:.1f} %"
+    wide = next(line for line in printed(run.tables(), 300).splitlines() if share in line)
+    assert wide.count(share) == 1
     text = printed(run.tables(), 60)
     assert f"unreadable  {row['contrast']}  {100 * row['unreadable']:.1f} % unreadable" in text
     lines = [line.strip() for line in text.splitlines()]

@@ -101,7 +101,7 @@ def _verdict_cells(own: pl.DataFrame, contrast: Contrast, row: Record) -> list[s
         about,
         rate_text(row),
         noise_text(row),
-        str(row["n_clusters"]),
+        items_text(row),
         f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
         p_value(row["p"]),
         Text(row["word"], style=WORD_STYLE[row["word"]]),
@@ -127,6 +127,13 @@ def _reading(own: pl.DataFrame, contrast: Contrast) -> str:
     notes = own.filter(metric=contrast.name, policy="complete")["note"]
     note = str(notes[0]) if len(notes) else ""
     return f" {note.partition(':')[0]}" if note.startswith("by ") else ""
+
+
+def items_text(row: Record) -> str:
+    """The items of a verdict, which pools their seeds: "120", or "150 in 104 clusters"."""
+    items = row["n_pairs"] // max(len(row["seeds"]), 1)
+    clusters = row["n_clusters"]
+    return f"{clusters:,}" if items <= clusters else f"{items:,} in {clusters:,} clusters"
 
 
 def noise_text(row: Record) -> str:

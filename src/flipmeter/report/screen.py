@@ -14,6 +14,7 @@ from flipmeter.report.estimate_tables import (
     WEIGHTED,
     WORD_STYLE,
     Record,
+    items_text,
     noise_text,
     p_value,
     rate_text,
@@ -144,8 +145,8 @@ def _cells(row: Record, keys: Sequence[str]) -> Cells:
         RATE: _rate(row),
         WEIGHTED: weighted_interval(row),
         "noise": noise_text(row),
-        "items": f"{row['n_clusters']:,}",
-        "unreadable": f"{100 * row['unreadable']:.1f} %" if row["unreadable"] else "",
+        "items": items_text(row),
+        "unreadable": _unreadable(row),
         "p": p_value(row["p"]),
         "note": ", ".join(row["findings"]),
     }
@@ -158,6 +159,12 @@ def _rate(row: Record) -> str:
     if row["value"] is None:
         return f"no {'answered' if row['unreadable'] is None else 'readable'} pair"
     return rate_text(row)
+
+
+def _unreadable(row: Record) -> str:
+    """The unreadable share, "" where the row says it in place of its rate."""
+    is_said = row["word"] == "unreadable" or not row["unreadable"]
+    return "" if is_said else f"{100 * row['unreadable']:.1f} %"
 
 
 def unmeasured_lines(verdicts: pl.DataFrame) -> list[str]:

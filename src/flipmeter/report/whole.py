@@ -10,6 +10,7 @@ from flipmeter.base.files.atomic import write_output
 from flipmeter.report.estimate_tables import (
     WEIGHTED,
     intervals_of,
+    items_text,
     p_value,
     rate_text,
     shared_warnings,
@@ -114,7 +115,7 @@ def _contrast_rows(found: Findings) -> list[list[str]]:
                 *(row["rater"], row["dataset"]),
                 f"{row['contrast']} {abouts.get(row['contrast'], '')}",
                 rate_text(row) if row["value"] is not None else row["reason"],
-                str(row["n_clusters"]) if is_measured else "",
+                items_text(row) if is_measured else "",
                 f"{100 * (row['unreadable'] or 0):.1f} %" if is_measured else "",
                 p_value(row["p"]),
                 row["word"] if is_measured else "",

@@ -12,6 +12,7 @@ from flipmeter.report.estimate_tables import (
     WEIGHTED,
     interval,
     intervals_of,
+    items_text,
     p_value,
     rate_text,
     varying,
@@ -124,7 +125,8 @@ def forest_grid(found: Findings) -> Grid:
 
 def _whose(row: Record) -> str:
     parts = (row["rater"], row["level"], row["dataset"])
-    counted = f"{row['n_clusters']:,} items" if row["n_clusters"] else ""
+    n, is_in, clusters = items_text(row).partition(" in ")
+    counted = f"{n} items{is_in}{clusters}" if row["n_clusters"] else ""
     return " · ".join(part for part in (*parts, counted) if part)
 
 
