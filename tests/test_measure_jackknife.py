@@ -11,7 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 from flipmeter.measure import severity
 from flipmeter.measure.aspects.direction import flip_matrix
 from flipmeter.measure.aspects.severity import severity_estimates
-from flipmeter.measure.panel.groups import Groups, one_group
+from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import exact_ends, share_ends
 
@@ -135,9 +135,9 @@ def test_items_that_add_the_same_are_left_out_once_for_all(
 
     def mean(sums: np.ndarray) -> np.ndarray:
         n_left_out.append(sums[..., 0].size)
-        return sums[..., :1] / sums[..., 1:]
+        return np.asarray(sums[..., :1] / sums[..., 1:])
 
-    found = []
+    found: list[Estimates] = []
     for many in (1000, 10**9):
         monkeypatch.setattr("flipmeter.measure.statistics.jackknife.MANY", many)
         columns = [values, np.ones(2400)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -272,7 +272,7 @@ def _places(texts: list[str], first: list[str]) -> list[str]:
     return [str(whole.index(text) + 1) for text in texts]
 
 
-def _records(path: Path) -> tuple[Record, ...]:
+def _records(path: Path) -> Collection[Record]:
     return read_table(path, needs="a sample of lm-eval").records
 
 

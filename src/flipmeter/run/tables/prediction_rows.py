@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from shlex import quote
@@ -198,7 +198,7 @@ class PredictionRows:
         return {view_of(name, self._conditions) for name in self._conditions}
 
     @cached_property
-    def _records(self) -> tuple[Record, ...]:
+    def _records(self) -> Collection[Record]:
         for record in self.table.records:
             if record.fault:
                 raise self._wrong(record, record.fault)
