@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Reread(Collection[Record]):
-    """The rows of a file, read anew whenever they are asked for, so that they are not held."""
+    """The rows of a file, read again whenever they are requested, so that they are not held."""
 
     path: Path
     quotes: bool | None
