@@ -66,7 +66,9 @@ def test_the_front_of_the_page_is_that_of_select(found: Findings, selection: Sel
     drawn = {(p["factors"]["rater"], p["query"]) for p in points if p["isFront"]}
     assert len(drawn) == len(front) < len(points)
     (view,), _ = configuration_views(found)
-    marked = [row for group in view.grid.groups for row in group.rows if "no " not in str(row[1].text)]
+    marked = [
+        row for group in view.grid.groups for row in group.rows if "no " not in str(row[1].text)
+    ]
     assert len(marked) == len(front)
     assert view.title.endswith(f"{len(points)} configurations, {len(front)} on the Pareto front")
 
