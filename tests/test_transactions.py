@@ -225,7 +225,7 @@ def test_nothing_is_sent_that_there_is_no_room_for(
     monkeypatch.setattr(room, "RESERVE", 10**18)
     with (
         Store(tmp_path / "r.sqlite") as store,
-        pytest.raises(Problem, match=r"free, and 3 replies need about .*r\.sqlite-wal \("),
+        pytest.raises(Problem, match=r"free, but 3 replies need about .*r\.sqlite-wal \("),
     ):
         run_at_once(Engine({"acme": backend}, store).ask([question(f"{k}") for k in range(3)]))
     assert backend.asked == []
