@@ -325,7 +325,7 @@ def _places(column: pl.Series, known: pl.Series | None = None) -> tuple[pl.Serie
     names = used.cast(pl.String)
     every = names.sort() if known is None else known
     codes = used.to_physical().to_numpy()
-    places = np.zeros(codes.max() + 1, dtype=np.int64)
+    places = np.zeros(codes.max() + 1, dtype=np.min_scalar_type(len(every)))
     places[codes] = every.search_sorted(names).to_numpy()
     return every, places[column.to_physical().to_numpy()]
 
@@ -344,6 +344,7 @@ def _groups(rows: Scanned) -> tuple[pl.DataFrame, Ints]:
         distinct, places = _places(_told(rows, name))
         values.append(distinct)
         cell = cell * len(distinct) + places
+        del places  # of a large table it counts beside the next
     cells, group = _places(pl.Series(cell))
     used = np.unravel_index(cells.to_numpy(), [len(distinct) for distinct in values])
     return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group

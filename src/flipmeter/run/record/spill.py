@@ -22,9 +22,10 @@ from flipmeter.types import Problem
 MANY = 10000
 """Rows that are held in memory; a small run never waits for a disk."""
 
-GROUP = 4096
-"""Rows of a file that are read together. Of smaller groups a stretch is read at less cost, but what
-a file says of each group is held for all files at once while they are merged."""
+GROUP = 128
+"""Rows of a file that are read together, for each of its columns. Of smaller groups a stretch is
+read at less cost, but what a file says of each column of a group is held for all files at once
+while they are merged."""
 BIN = "bin "
 """The column that sorts rows; no table of ours has one of that name."""
 
@@ -86,7 +87,7 @@ class Spill:
         self._bins = bins
         self._distinct = distinct
         self._near = [self._binned(empty)]
-        self._far: list[_Sorted] = []
+        self._far: list[tuple[Path, pl.Series]] = []
         self._n_files = 0
         self.n_rows = 0
 
@@ -100,7 +101,9 @@ class Spill:
     def rows(self) -> pl.LazyFrame:
         """All rows in their order, those in files unread."""
         near = self._in_order(pl.concat(self._near))
-        sources = [*self._far, _Sorted(near.lazy(), near[BIN].rle())]
+        # Files are opened here: what is known of one that is open takes room.
+        far = [_Sorted(scan_file(path), runs) for path, runs in self._far]
+        sources = [*far, _Sorted(near.lazy(), near[BIN].rle())]
         sources = [one for one in sources if one.n_rows]
         if len(sources) < 2:
             return (sources[0].rows if sources else near.lazy()).drop(BIN)
@@ -123,15 +126,17 @@ class Spill:
         slices = [rows for one in sources if (rows := one.between(first, last)) is not None]
         if first == last and not self._distinct:
             return pl.concat(slices)
-        return self._put_away(self._in_order(pl.concat(slices).collect())).rows
+        path, _ = self._put_away(self._in_order(pl.concat(slices).collect()))
+        return scan_file(path)
 
-    def _put_away(self, rows: pl.DataFrame) -> _Sorted:
+    def _put_away(self, rows: pl.DataFrame) -> tuple[Path, pl.Series]:
+        """Write sorted rows; the file, and how many rows there are of each bin."""
         path = self._folder / f"{self._name}-{self._n_files}.parquet"
         self._n_files += 1
         with room_for(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            rows.write_parquet(path.absolute(), row_group_size=GROUP, statistics=False)
-        return _Sorted(scan_file(path), rows[BIN].rle())
+            rows.write_parquet(path.absolute(), row_group_size=GROUP * rows.width, statistics=False)
+        return path, rows[BIN].rle()
 
 
 @dataclass(frozen=True)
