@@ -11,6 +11,8 @@ import pytest
 
 import flipmeter as fm
 from conftest import ROOT, Cli
+from flipmeter.report.page import render_page
+from flipmeter.ship.choices import findings
 
 Write = Callable[[str, str], Path]
 
@@ -48,6 +50,18 @@ def test_verdicts_side_by_side_are_read_as_two_orders(write: Write) -> None:
     assert row["up_is_first"]
     assert row["leans"] == "up"
     assert {*run.flips["towards"]} <= {"answer shown first", "answer shown second"}
+
+
+def test_recorded_verdicts_that_flip_have_a_next_step_and_nothing_to_compare(
+    write: Write,
+) -> None:
+    run = fm.Run(write("verdicts.csv", WIDE))
+    commands = [step.command for step in run.next_steps()]
+    assert [words.split()[1] for words in commands] == ["measure", "check"]
+    assert commands[0].endswith("--show pairs")
+    html = render_page(findings(run.source))
+    assert "there is nothing to compare it with" in html
+    assert "--cost" not in html
 
 
 @pytest.mark.parametrize("labels", [("1", "2"), ("a", "b"), ("A", "B"), ("output_1", "output_2")])

@@ -70,6 +70,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
         *_items(run, measured, study),
         *(_use(run, same) for same in together(_compared(choices))),
         *_compare(run, measured, study),
+        *_both_orders(run, measured),
         NextStep(
             "Gate the run in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
             f"flipmeter check {run.where} --junit flipmeter.xml",
@@ -224,6 +225,18 @@ def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
         *first, last = others.values()
         about = f"Try other label formats: {', '.join(first)} or {last}."
         yield _vary(run, study, "label_format", others, about)
+
+
+def _both_orders(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
+    """What recorded verdicts of a judge that flips are still good for."""
+    swapping = [one.name for one in run.contrasts if one.swaps_answers]
+    flips = measured.filter(pl.col("contrast").is_in(swapping), word="flips")
+    if isinstance(run, Predictions) and len(flips):
+        yield NextStep(
+            "Take a verdict only where both orders agree: see how many remain, and how many of all "
+            "pairs are right in both orders.",
+            f"flipmeter measure {run.where} --show pairs",
+        )
 
 
 def _vary(run: Run, study: str, factor: str, levels: Iterable[str], about: str) -> NextStep:

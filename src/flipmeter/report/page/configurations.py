@@ -73,7 +73,8 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     troubles = [f"{one.dataset}: {one.trouble}." for one in found.choices if one.trouble]
     if not compared:
         nothing = "One rater at one level: there is nothing to compare it with."
-        return [], troubles or [nothing]
+        is_one = found.tally.select("rater", "level").n_unique() == 1
+        return [], [nothing] if is_one else troubles or [nothing]
     known = {contrast.name: contrast for contrast in found.contrasts}
     drawn = [_view(choice, known) for choice in compared[:MOST_PANELS]]
     first = compared[0]
