@@ -17,6 +17,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.joined import joined
 from flipmeter.run.results.gather import gather
+from flipmeter.ship.next_steps import next_steps
 from flipmeter.study.file import read_study
 from flipmeter.types import Problem
 
@@ -153,6 +154,13 @@ def test_a_run_that_was_stopped_is_named(do: Do) -> None:
     one = joined([do("first"), limited])
     assert "limited: the budget is used up" in one.stopped
     assert not one.is_settled
+
+
+def test_no_next_step_of_several_runs_writes_to_two_folders(do: Do) -> None:
+    one = joined([do("a", models=[NOISY], repeats=2), do("b", models=[TILTED])])
+    commands = [step.command for step in next_steps(one)]
+    assert any(command.startswith("flipmeter run STUDY.yaml --set") for command in commands)
+    assert not [command for command in commands if f"--out {one.where}" in command]
 
 
 def test_a_report_of_several_runs_shows_their_prompts(do: Do) -> None:

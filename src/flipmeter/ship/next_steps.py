@@ -14,7 +14,7 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.tables.predictions import Predictions
 
 STUDY = "STUDY.yaml"
-"""Stands for the study file in a command, where the run itself will not do."""
+"""Stands for the study file in a command, where a run cannot stand for its study."""
 FORMATS = {
     "numeric": "numbers",
     "letter": "letters",
@@ -78,11 +78,16 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     ]
 
 
+def _out(run: Run) -> str:
+    """The option that resumes a run; several runs have no one folder to write to."""
+    return f" --out {run.where}" if type(run) is Run else ""
+
+
 def _rest(run: Run, study: str) -> Iterator[NextStep]:
     if run.stopped and not run.is_settled:
         yield NextStep(
             f"Finish the run, which stopped early ({run.stopped}): only missing requests are sent.",
-            f"flipmeter run {study} --out {run.where}",
+            f"flipmeter run {study}{_out(run)}",
         )
 
 
@@ -92,7 +97,7 @@ def _unanswered(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextSt
     if n:
         yield NextStep(
             f"{n} of {len(measured)} verdicts have no answered pair: retry the failed requests.",
-            f"flipmeter run {study} --out {run.where}",
+            f"flipmeter run {study}{_out(run)}",
         )
 
 
@@ -140,7 +145,7 @@ def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     else:
         text = f"Rate more items: {settled} (power 80 %){_all_of(smallest, most, needed[-1])}."
         text += " Stored replies are reused."
-    yield NextStep(text, f"flipmeter run {study} --set test_size={half} --out {run.where}")
+    yield NextStep(text, f"flipmeter run {study} --set test_size={half}{_out(run)}")
 
 
 def _how_many(needed: Sequence[int], n_items: int, n_open: int) -> str:
@@ -228,7 +233,7 @@ def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
 
 
 def _both_orders(run: Run, measured: pl.DataFrame) -> Iterator[NextStep]:
-    """What recorded verdicts of a judge that flips are still good for."""
+    """The use of recorded verdicts of a judge that flips."""
     swapping = [one.name for one in run.contrasts if one.swaps_answers]
     flips = measured.filter(pl.col("contrast").is_in(swapping), word="flips")
     if isinstance(run, Predictions) and len(flips):
