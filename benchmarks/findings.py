@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +179,17 @@ def advice_table(runs: Sequence[Run]) -> str:
     rows = [["data", "calls at most", "most accurate", "minus words", "of those that cannot flip"]]
     for run in runs:
         found = list(contenders(run))
-        for budget in BUDGETS:
-            within = [one for one in found if one.calls <= budget]
-            best = max(within, key=_rank)
-            proof = max((one for one in within if one.is_ruled_out), key=_rank, default=None)
-            told = "" if proof is None else f"{proof.name}: {proof.change}, {proof.side}"
-            plain = f"{best.change}, {best.side}" if best.side else "is words"
-            rows.append([_about(run), str(budget), best.name, plain, told or "none"])
+        for told, budgets in groupby(BUDGETS, partial(_advice, found)):
+            rows.append([_about(run), ", ".join(map(str, budgets)), *told])
     return markdown_table(rows)
+
+
+def _advice(found: Sequence[Contender], budget: int) -> tuple[str, str, str]:
+    within = [one for one in found if one.calls <= budget]
+    best = max(within, key=_rank)
+    proof = max((one for one in within if one.is_ruled_out), key=_rank, default=None)
+    plain = f"{best.change}, {best.side}" if best.side else "is words"
+    return best.name, plain, f"{proof.name}: {proof.change}, {proof.side}" if proof else "none"
 
 
 def unseen_table(run: Run, seen: Run) -> str:

@@ -78,6 +78,16 @@ def test_the_items_that_would_settle_a_case_mostly_do() -> None:
     assert np.mean([verdict(pairs, reproducible=True).word == "stable" for pairs in more]) > 0.6
 
 
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_no_number_of_items_settles_an_effect_of_the_size_of_the_margin(is_repeated: bool) -> None:
+    pairs = flipped(100, 10)
+    repeats = pairs if is_repeated else None
+    found = verdict(pairs, repeats=repeats, reproducible=not is_repeated)
+    assert found.word == "inconclusive"
+    assert found.n_needed is None
+    assert "would settle" not in found.reason
+
+
 def test_nothing_to_compare_is_inconclusive() -> None:
     assert verdict(np.zeros((0, 2), dtype=int)).word == "inconclusive"
 

@@ -381,9 +381,9 @@ def _lacks_repeats(case: Case) -> bool:
 
 
 def _needed(case: Case) -> int | None:
-    """Clusters that would settle an open case if its estimates are true."""
+    """Clusters that would settle an open case if its estimates are true; at the margin, none do."""
     limits, sizes = case.limits, case.sizes
-    if _lacks_repeats(case):
+    if _lacks_repeats(case) or math.isclose(case.size, limits.margin):
         return None
     if case.upper < limits.margin:
         needed = needed_above(sizes.unreadable.value, limits.unreadable, limits.alpha)
