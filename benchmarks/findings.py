@@ -28,7 +28,6 @@ from flipmeter.measure import residuals
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
 from flipmeter.paper.claims import paper_claims
-from flipmeter.paper.claims.paper_claim import UNMEASURED
 from flipmeter.paper.evidence import PHASES, PhaseRuns
 from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
@@ -37,7 +36,6 @@ PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 BUDGETS = (1, 4, 8, 16)
 WORDS = {"": "words", "pipeline=pointwise+batch": "words, batch calibration"}
 RULED_OUT = "by construction"
-IN_PART = "measured in part"
 Record = dict[str, Any]
 
 
@@ -68,9 +66,8 @@ def answered_claims(named: Sequence[str]) -> Iterator[Answered]:
             name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
         ]
         for name, rater, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
-            is_part = decided.word == UNMEASURED and decided.measured
-            word = IN_PART if is_part else decided.word
-            yield Answered(name, rater, _about(run, rater), word, decided.reason, not only)
+            about = _about(run, rater)
+            yield Answered(name, rater, about, decided.told, decided.reason, not only)
 
 
 def words_table(found: Sequence[Answered]) -> str:

@@ -276,6 +276,19 @@ def test_the_page_is_one_file_that_says_what_stands_in(answered: Path) -> None:
     assert page.count("<table") >= 10
 
 
+def test_the_page_begins_with_a_word_for_every_claim_and_rater(answered: Path) -> None:
+    page = (answered / "paper.html").read_text(encoding="utf-8")
+    records = json.loads((answered / "claims.json").read_text(encoding="utf-8"))
+    first = page[page.index("<tbody") : page.index("</tbody")]
+    assert first.count("<tr") == len(list(paper_claims))
+    assert first.count('class="word ') == len(records)
+    before = page[: page.index("<table")]
+    for rater in ("sim/noisy", "sim/first-slot"):
+        held = sum(one["rater"] == rater and one["word"] == "holds" for one in records)
+        sentence = before[before.index(f"{rater}: of {len(list(paper_claims))} claims ") :]
+        assert (f" {held} hold" in sentence.partition(".")[0]) == bool(held)
+
+
 def test_runs_that_exist_are_answered_without_asking(
     answered: Path, cli: Cli, tmp_path: Path
 ) -> None:

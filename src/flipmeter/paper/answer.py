@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from flipmeter.api import Run
 from flipmeter.base.problem import Incomplete
 from flipmeter.paper.claims import Decided, decide_claim, paper_claims
+from flipmeter.paper.claims.paper_claim import IN_PART, UNMEASURED
 from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
 from flipmeter.paper.phases import SMALL_SHOTS, STAND_IN, Needed, PaperRequest, PhaseStudy
 from flipmeter.paper.sheets import Sheet, all_sheets
@@ -21,6 +23,20 @@ SMALL_NOTE = (
     f"small size: few items, one seed, {SMALL_SHOTS} demonstrations of each class in the base (the "
     "paper: 5; Phase 2a: 1); --size full is the paper's"
 )
+
+
+COUNTED = {
+    "holds": "hold",
+    "fails": "fail",
+    "not settled": "not settled",
+    IN_PART: IN_PART,
+    UNMEASURED: UNMEASURED,
+}
+"""The words for claims with their plurals, those that decide first."""
+
+
+def _counted(word: str, n: int) -> str:
+    return word if n == 1 else COUNTED[word]
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,24 @@ class PaperAnswer:
             for name in self.claims
             for rater in self.evidence.raters
         ]
+
+    @cached_property
+    def words(self) -> dict[str, list[str]]:
+        """Every claim with its word for each rater, as a reader sees it."""
+        found: dict[str, list[str]] = {}
+        for name, _, decided in self.decided:
+            found.setdefault(name, []).append(decided.told)
+        return found
+
+    @property
+    def summaries(self) -> Iterator[str]:
+        """A sentence for each rater: how many claims hold, fail, and are open."""
+        for place, rater in enumerate(self.evidence.raters):
+            counts = Counter(words[place] for words in self.words.values())
+            told = [
+                f"{counts[word]} {_counted(word, counts[word])}" for word in COUNTED if counts[word]
+            ]
+            yield f"{rater}: of {len(self.words)} claims {', '.join(told)}."
 
     @cached_property
     def sheets(self) -> list[Sheet]:

@@ -18,7 +18,7 @@ from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.sheets.sheet_files import sheet_grid, write_sheets
 from flipmeter.report.page import asset, content_policy, environment
 from flipmeter.report.page.markup import Cell, Grid, RowGroup, word
-from flipmeter.report.table_files import escape_markdown
+from flipmeter.report.table_files import escape_markdown, markdown_table
 
 STYLES = {"holds": "bold green", "fails": "bold red"}
 HEADS = ("claim", "rater", "here", "why")
@@ -29,49 +29,64 @@ def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
     table = Table(*HEADS, title="The paper's claims, and the findings here")
     table.title_justify = "left"
     for name, rater, decided in answer.decided:
-        shown = Text(decided.word, style=STYLES.get(decided.word, "yellow"))
+        shown = Text(decided.told, style=STYLES.get(decided.word, "yellow"))
         says = Text(f"{name}\n{paper_claims[name].says}")
         table.add_row(says, Text(rater), shown, Text(decided.reason))
         table.add_section()
     yield table
+    yield from map(Text, answer.summaries)
     yield from (Text(f"! {note}") for note in answer.notes)
 
 
 def claims_markdown(answer: PaperAnswer) -> str:
-    """The claims as a table in Markdown."""
-    rows = [HEADS, ("---",) * len(HEADS)]
-    for name, rater, decided in answer.decided:
-        cells = (f"{name}: {paper_claims[name].says}", rater, decided.word, decided.reason)
-        rows.append(tuple(escape_markdown(cell) for cell in cells))
+    """The claims as tables in Markdown: the words, and the reasons."""
+    words = [["claim", *answer.evidence.raters]]
+    words += [[f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items()]
+    reasons = [list(HEADS)]
+    reasons += [[name, rater, one.told, one.reason] for name, rater, one in answer.decided]
     notes = "".join(f"- {escape_markdown(note)}\n" for note in answer.notes)
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + f"\n\n{notes}"
+    return "\n\n".join([markdown_table(words), markdown_table(reasons), notes])
 
 
 def claims_grid(answer: PaperAnswer) -> Grid:
-    """The claims for a page."""
+    """A claim in each row and a rater in each column, for a page."""
     rows = [
         [
             Cell(f"{paper_claims[name].says} ({name}; {paper_claims[name].where})", name),
+            *map(word, told),
+        ]
+        for name, told in answer.words.items()
+    ]
+    return Grid("Claims", ["claim", *answer.evidence.raters], [RowGroup(rows)])
+
+
+def reasons_grid(answer: PaperAnswer) -> Grid:
+    """The numbers behind every word, for a page."""
+    rows = [
+        [
+            Cell(name, name),
             Cell(rater, rater),
-            word(decided.word),
+            word(decided.told),
             Cell(decided.reason, kind="why"),
         ]
         for name, rater, decided in answer.decided
     ]
     notes = ["5 points are the least that counts as a change; intervals are 95 %"]
-    return Grid("Claims", HEADS, [RowGroup(rows)], notes)
+    return Grid("Reasons", HEADS, [RowGroup(rows)], notes, is_detail=True)
 
 
 def answer_page(answer: PaperAnswer) -> str:
     """One self-contained page: claims, every table, and what is missing."""
     style, script = asset("page.css"), asset("page.js")
-    grids = [claims_grid(answer), *(sheet_grid(sheet) for sheet in answer.sheets)]
+    tables = (sheet_grid(sheet) for sheet in answer.sheets)
+    grids = [claims_grid(answer), reasons_grid(answer), *tables]
     filled = environment(__package__).get_template("answer.html")
     return filled.render(
         policy=content_policy([style], [script]),
         style=Markup(style),
         script=Markup(script),
         raters=", ".join(answer.evidence.raters) or "no rater",
+        summaries=list(answer.summaries),
         notes=answer.notes,
         grids=grids,
         version=__version__,

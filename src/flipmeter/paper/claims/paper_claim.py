@@ -18,6 +18,7 @@ SIGNS: dict[Relation, str] = {
 }
 MOST_TOLD = 3
 UNMEASURED: Asserted = "not measurable"
+IN_PART = "measured in part"
 TITLES = {"accuracy": "accuracy", "macro_f1": "macro-F1", "spearman": "Spearman's ρ"}
 
 
@@ -57,12 +58,17 @@ class Decided:
         return tuple(part for part in self.parts if part.word != UNMEASURED)
 
     @property
+    def told(self) -> str:
+        """The word for a reader, who wants to know whether any part was measured."""
+        return IN_PART if self.word == UNMEASURED and self.measured else self.word
+
+    @property
     def reason(self) -> str:
         """The parts that decide, the first of them if they are many.
 
         Of a claim that could be measured in part, the parts that were.
         """
-        if self.word == UNMEASURED and self.measured:
+        if self.told == IN_PART:
             listed = [f"{part.text}: {part.number} ({part.word})" for part in self.measured]
             n_left = len(self.parts) - len(listed)
             return "; ".join([*listed, f"not measured: {n_left} of {len(self.parts)} parts"])
