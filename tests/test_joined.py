@@ -177,6 +177,8 @@ def test_measure_and_report_take_several_folders(do: Do, cli: Cli, tmp_path: Pat
     code, out, _ = cli("measure", "a", "b", "--json")
     assert code == 0
     assert {row["seed"] for row in json.loads(out)["estimates"]} == {0, 7}
-    assert cli("report", "a", "b")[1] == "report: report.html\n"
+    out = cli("report", "a", "b")[1]
+    assert out.startswith("report: report.html\n")
+    assert "flipmeter check a b" in out
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "a" / "report.html").exists()
