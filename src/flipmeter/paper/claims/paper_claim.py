@@ -59,7 +59,7 @@ class Decided:
 
     @property
     def told(self) -> str:
-        """The word for a reader, who wants to know whether any part was measured."""
+        """The word as shown: tells apart what was measured in part from what was not at all."""
         return IN_PART if self.word == UNMEASURED and self.measured else self.word
 
     @property
