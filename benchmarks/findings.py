@@ -27,8 +27,9 @@ from flipmeter import Run
 from flipmeter.measure import residuals
 from flipmeter.measure.inference.significance import side_of_zero
 from flipmeter.paper.answer import PaperAnswer, chosen_claims
+from flipmeter.paper.answer_page import words_markdown
 from flipmeter.paper.claims import paper_claims
-from flipmeter.paper.evidence import PHASES, PhaseRuns
+from flipmeter.paper.evidence import PHASES, Phase, PhaseRuns
 from flipmeter.report.table_files import markdown_table
 from flipmeter.types import Problem
 
@@ -42,50 +43,38 @@ Record = dict[str, Any]
 # --- the paper's claims -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Answered:
-    """A claim of the paper with a rater's word for it on some data."""
+def claims_tables(named: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The word of every claim by rater, and the data and numbers behind each word.
 
-    claim: str
-    rater: str
-    about: str
-    word: str
-    reason: str
-    is_whole_phase: bool
-
-
-def answered_claims(named: Sequence[str]) -> Iterator[Answered]:
-    """Every claim of every phase that was named, for every rater of its runs."""
+    PHASE:CLAIM=RUN asks one claim on other data, for the second table alone.
+    """
+    whole: dict[Phase, Run] = {}
+    others: list[PaperAnswer] = []
     for text in named:
         where, _, folders = text.partition("=")
-        phase, _, only = where.partition(":")
+        phase, _, claim = where.partition(":")
         if phase not in PHASES:
             raise Problem(f"--claims {text}: write PHASE=RUN; phases are {', '.join(PHASES)}")
         run = Run(*folders.split(","))
-        names = [
-            name for name in chosen_claims([only] * bool(only)) if paper_claims[name].phase == phase
-        ]
-        for name, rater, decided in PaperAnswer(PhaseRuns({phase: run}), names).decided:
-            about = _about(run, rater)
-            yield Answered(name, rater, about, decided.told, decided.reason, not only)
+        if claim:
+            others.append(PaperAnswer(PhaseRuns({phase: run}), chosen_claims([claim])))
+        else:
+            whole[phase] = run
+    first = PaperAnswer(PhaseRuns(whole), chosen_claims([]))
+    yield "claims", words_markdown(first)
+    yield "reasons", reasons_table([first, *others])
 
 
-def words_table(found: Sequence[Answered]) -> str:
-    """A claim in each row and a rater in each column."""
-    words = {(one.claim, one.rater): one.word for one in found if one.is_whole_phase}
-    raters = list(dict.fromkeys(rater for _, rater in words))
-    rows = [["claim of the paper", *raters]]
-    for claim in dict.fromkeys(claim for claim, _ in words):
-        told = [words.get((claim, rater), "") for rater in raters]
-        rows.append([f"{claim}: {paper_claims[claim].says}", *told])
-    return markdown_table(rows)
-
-
-def reasons_table(found: Sequence[Answered]) -> str:
+def reasons_table(answers: Sequence[PaperAnswer]) -> str:
     """The data and the numbers behind every word."""
-    heads = ["claim", "data", "here", "because"]
-    told = [[one.claim, one.about, one.word, one.reason] for one in found]
-    return markdown_table([heads, *told])
+    rows = [["claim", "data", "here", "because"]]
+    for answer in answers:
+        runs = answer.evidence.runs
+        for name, rater, decided in answer.decided:
+            run = runs.get(paper_claims[name].phase)
+            about = _about(run, rater) if isinstance(run, Run) else ""
+            rows.append([name, about, decided.told, decided.reason])
+    return markdown_table(rows)
 
 
 # --- what levels change -------------------------------------------------------------------------
@@ -299,9 +288,7 @@ def put(page: str, name: str, text: str) -> str:
 
 def tables(asked: argparse.Namespace) -> Iterator[tuple[str, str]]:
     if asked.claims:
-        found = list(answered_claims(asked.claims))
-        yield "claims", words_table(found)
-        yield "reasons", reasons_table(found)
+        yield from claims_tables(asked.claims)
     for folder in asked.levels:
         run = Run(folder)
         yield Path(folder).name, f"{_about(run)}\n\n{levels_table(run)}"

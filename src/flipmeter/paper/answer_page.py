@@ -38,14 +38,19 @@ def claims_tables(answer: PaperAnswer) -> Iterator[RenderableType]:
     yield from (Text(f"! {note}") for note in answer.notes)
 
 
+def words_markdown(answer: PaperAnswer) -> str:
+    """A claim in each row and a rater in each column, in Markdown."""
+    rows = [["claim", *answer.evidence.raters]]
+    rows += [[f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items()]
+    return markdown_table(rows)
+
+
 def claims_markdown(answer: PaperAnswer) -> str:
     """The claims as tables in Markdown: the words, and the reasons."""
-    words = [["claim", *answer.evidence.raters]]
-    words += [[f"{name}: {paper_claims[name].says}", *told] for name, told in answer.words.items()]
     reasons = [list(HEADS)]
     reasons += [[name, rater, one.told, one.reason] for name, rater, one in answer.decided]
     notes = "".join(f"- {escape_markdown(note)}\n" for note in answer.notes)
-    return "\n\n".join([markdown_table(words), markdown_table(reasons), notes])
+    return "\n\n".join([words_markdown(answer), markdown_table(reasons), notes])
 
 
 def claims_grid(answer: PaperAnswer) -> Grid:
