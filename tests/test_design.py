@@ -132,6 +132,28 @@ def test_a_scale_that_has_the_number_of_classes_is_left_alone() -> None:
     assert merged_for(five, reviews, five.style) is reviews
 
 
+def test_what_a_study_draws_from_a_dataset_is_drawn_once() -> None:
+    reviews = load("reviews")
+    three = study(base={"cardinality": 3})
+    drawn = draw_sample(three, reviews, three.style, 0)
+    assert draw_sample(three, reviews, three.style, 0) is drawn
+    assert merged_for(three, reviews, three.style) is merged_for(three, reviews, three.style)
+
+
+def test_what_was_drawn_before_is_not_drawn_for_other_sizes() -> None:
+    reviews = load("reviews")
+    three = study(base={"cardinality": 3})
+    drawn = draw_sample(three, reviews, three.style, 0)
+    for other in (
+        study(base={"cardinality": 3}, test_size=6),
+        study(base={"cardinality": 2}),
+        study(base={"cardinality": 3}, merge={3: [[1], [2, 3, 4], [5]]}),
+        study(base={"cardinality": 3, "shots": 1}),
+    ):
+        assert draw_sample(other, reviews, other.style, 0) != drawn
+    assert draw_sample(three, reviews, three.style, 1).demos != drawn.demos
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal
@@ -352,6 +352,11 @@ class Dataset:
     left_out: Mapping[str, int] = field(default_factory=dict)
     demos: tuple[Item, ...] | None = None
     weights: tuple[float, ...] = ()
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What was made of it, by what was asked for; kept for as long as it lives."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
 from flipmeter.data import Sample, merge, merge_sample, sample
 from flipmeter.decide import open_pipeline
 from flipmeter.study.file import Study
 from flipmeter.types import Dataset, Style
 
+T = TypeVar("T")
+
 
 def merged_for(study: Study, dataset: Dataset, style: Style) -> Dataset:
     """The dataset with the classes of a style."""
-    return merge(dataset, _n_classes(dataset, style), study.groups(style))
+    n_classes, groups = _n_classes(dataset, style), study.groups(style)
+    if n_classes == len(dataset.task.scale):
+        return dataset
+    return _once(
+        dataset, ("merged", n_classes, repr(groups)), lambda: merge(dataset, n_classes, groups)
+    )
 
 
 def _n_classes(dataset: Dataset, style: Style) -> int:
@@ -20,19 +30,27 @@ def _n_classes(dataset: Dataset, style: Style) -> int:
 def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Sample:
     """Draw from the merged classes, or from the full scale to merge what was drawn."""
     source = dataset if study.is_remapped else merged_for(study, dataset, style)
-    drawn = sample(
-        source,
-        test_size=study.test_size,
-        shots=style.shots,
-        seed=seed,
-        balance=study.balance,
-        n_calibration=_n_calibration(study, dataset),
-        needs_pool=any(level.style.shots for level in study.levels_on(dataset.name).values()),
-    )
+    sizes: dict[str, Any] = {
+        "test_size": study.test_size,
+        "shots": style.shots,
+        "seed": seed,
+        "balance": study.balance,
+        "n_calibration": _n_calibration(study, dataset),
+        "needs_pool": any(one.style.shots for one in study.levels_on(dataset.name).values()),
+    }
+    drawn = _once(source, ("drawn", *sizes.values()), lambda: sample(source, **sizes))
     if not study.is_remapped:
         return drawn
     scale = dataset.task.scale
     return merge_sample(drawn, scale, _n_classes(dataset, style), study.groups(style))
+
+
+def _once(dataset: Dataset, what: Hashable, make: Callable[[], T]) -> T:
+    """What is made of a dataset, made the first time: sizes, grid and record ask for the same."""
+    if what not in dataset.derived:
+        dataset.derived[what] = make()
+    found: T = dataset.derived[what]
+    return found
 
 
 def _n_calibration(study: Study, dataset: Dataset) -> int:

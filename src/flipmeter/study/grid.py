@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 
 from flipmeter.base.chance import draw, shuffled
 from flipmeter.data import Sample
@@ -36,7 +35,6 @@ from flipmeter.types import (
     Places,
     Problem,
     Rater,
-    Style,
     Task,
 )
 
@@ -68,7 +66,6 @@ def conditions(
     # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
     n_places = max((len(d.task.places.fields) for d in datasets if d.task.places), default=1)
     for dataset in datasets:
-        draw = _drawer(study, dataset)
         for name, level in study.levels_on(dataset.name).items():
             _refuse_without_demos(name, level)
             _refuse_in_blocks(study, level)
@@ -78,7 +75,8 @@ def conditions(
             _refuse_places(level, dataset)
             _refuse_unlisted(level, dataset)
             for seed in study.seeds:
-                merged, drawn = draw(level.style.cardinality, level.style.shots, seed)
+                merged = merged_for(study, dataset, level.style)
+                drawn = draw_sample(study, dataset, level.style, seed)
                 for rater in _raters(study, level, name):
                     refuse_words(rater)
                     settled = is_settled(rater, shown)
@@ -337,19 +335,6 @@ def _refuse_unknown(study: Study, known: Sequence[str]) -> None:
     for name in (name for names in study.only_on.values() for name in names):
         if name not in known:
             raise Problem(f"only_on: no dataset named '{name}'{suggestion(name, list(known))}")
-
-
-def _drawer(
-    study: Study, dataset: Dataset
-) -> Callable[[int | None, int, int], tuple[Dataset, Sample]]:
-    """A function that merges and samples a dataset, once for all levels with the same items."""
-
-    @cache
-    def draw(cardinality: int | None, shots: int, seed: int) -> tuple[Dataset, Sample]:
-        style = Style(cardinality=cardinality, shots=shots)
-        return merged_for(study, dataset, style), draw_sample(study, dataset, style, seed)
-
-    return draw
 
 
 def _views(

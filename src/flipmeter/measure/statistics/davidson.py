@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize
 
 from flipmeter.measure.panel.checked import Floats, Ints
 
@@ -150,6 +149,8 @@ def _without_maximum(games: Games, table: Floats, counts: Floats) -> str:
     There is none if some direction never makes a result that happened less likely than another
     (a linear programme finds it), and several if one changes nothing at all.
     """
+    from scipy import optimize  # slow to import, and only needed here
+
     if not len(counts):
         return "no games"
     if _n_parts(games) > 1:
