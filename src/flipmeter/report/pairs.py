@@ -221,6 +221,14 @@ AT_ONCE = 5
 MOST = 4_000
 """More flips than a page ever has room for."""
 CONTRAST = "nth"
+COUNTED = (
+    *(*WHOSE, CONTRAST, PLACE, "gold", "n_classes", "scale_from"),
+    *("rank", "rank_b", "slot", "slot_b"),
+)
+"""The columns of a pair that are counted."""
+AT = (CONTRAST, PLACE)
+"""The columns that tell a pair from all others of a run."""
+TURNS = (*WHOSE, *AT)
 
 
 def numbered_pairs(
@@ -237,25 +245,44 @@ def count_pairs(parts: Iterable[pl.LazyFrame], contrasts: Sequence[Contrast]) ->
     shown = [pair for contrast in contrasts for pair in contrast.pairs]
     squares: dict[tuple[int, int], Matrix] = {}
     slots: dict[tuple[int, int], SlotShares] = {}
-    flips: list[pl.DataFrame] = []
-    n_flips = 0
+    flips = _ShownFlips()
     for part in parts:
         turned = []
         for pair, found_pairs in numbered_pairs(part, contrasts):
-            pairs = found_pairs.pipe(collected, "streaming").sort(PLACE)
+            narrow = found_pairs.select(*COUNTED, is_flip=IS_FLIP)
+            pairs = narrow.pipe(collected, "streaming").sort(PLACE)
             base = pairs.filter(level="")
             found = matrices(base), _starts(_in_classes(base), WHOSE)
             squares |= {start: one for one, start in zip(*found, strict=True)}
             turned += [base] if pair.reverses_labels else []
-            mine = flipped(pairs)
-            n_flips += len(mine)
-            flips = [_first_turns(pl.concat([*flips, mine], how="vertical_relaxed"))]
+            flips.add(pairs.filter("is_flip").select(TURNS), found_pairs)
         if turned:
             whole = pl.concat(turned)
             shares = slot_shares(whole, shown), _starts(_in_slots(whole, shown), WHOSE[:2])
             slots |= {start: one for one, start in zip(*shares, strict=True)}
-    kept = pl.concat(flips).sort(CONTRAST, PLACE)
-    return PairTables(_sorted(squares), _sorted(slots), kept, n_flips)
+    return PairTables(_sorted(squares), _sorted(slots), flips.rows(), flips.n)
+
+
+class _ShownFlips:
+    """The flips to show first among those added so far: their places, and all their columns."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._first: list[pl.DataFrame] = []
+        self._rows: list[pl.DataFrame] = []
+
+    def add(self, flips: pl.DataFrame, pairs: pl.LazyFrame) -> None:
+        """Add the flips of some pairs, of which only those are read whole that are shown."""
+        self.n += len(flips)
+        self._first = [_first_turns(pl.concat([*self._first, flips]))]
+        mine = self._first[0].join(flips, on=AT, how="semi")[PLACE]
+        self._rows.append(
+            pairs.filter(pl.col(PLACE).is_in(mine.implode())).pipe(collected, "streaming")
+        )
+
+    def rows(self) -> pl.DataFrame:
+        rows = pl.concat(self._rows, how="vertical_relaxed")
+        return rows.join(self._first[0], on=AT, how="semi").sort(AT)
 
 
 def _starts(pairs: pl.DataFrame, whose: Sequence[str]) -> list[tuple[int, int]]:
@@ -265,7 +292,7 @@ def _starts(pairs: pl.DataFrame, whose: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _first_turns(flips: pl.DataFrame) -> pl.DataFrame:
-    """Leave out flips whose turn comes after `MOST` others, whoever begins."""
+    """Leave out flips (`TURNS`) whose turn comes after `MOST` others, whoever begins."""
     turns = flips.with_columns((pl.int_range(pl.len()).over(WHOSE) // AT_ONCE).alias("turn"))
     by_turn = turns.group_by("turn").len().sort("turn").with_columns(pl.col("len").cum_sum())
     enough = by_turn.filter(pl.col("len") >= MOST)["turn"]

@@ -53,7 +53,7 @@ def score_estimates(
     told: dict[str, Any] = {"n": groups.count(counted), "failed": failed}
     right = gold == predicted
     accuracy = share_estimates("accuracy", right, counted, whose, failed=failed, mode=mode)
-    cells = np.zeros((len(gold), n_classes * (n_classes + 1)))
+    cells = np.zeros((len(gold), n_classes * (n_classes + 1)), dtype=np.bool_)
     cells[np.arange(len(gold)), (gold - 1) * (n_classes + 1) + predicted] = counted
     found = {"accuracy": accuracy, **_coefficients(cells, n_classes, whose, policy, told)}
     rare = _rarest(gold[counted], n_classes, whose.among(counted)) < FEWEST_OF_CLASS
@@ -77,7 +77,7 @@ def _added(read: Floats, told: dict[str, Any]) -> dict[str, Estimates]:
 
 
 def _coefficients(
-    cells: Floats, n_classes: int, groups: Groups, policy: ScorePolicy, told: dict[str, Any]
+    cells: Booleans, n_classes: int, groups: Groups, policy: ScorePolicy, told: dict[str, Any]
 ) -> dict[str, Estimates]:
     """Estimate the scores that are not means over items from the cell that each item is in."""
     names = COEFFICIENTS if policy == "complete" else STRICT_SCORES[1:]

@@ -271,7 +271,9 @@ class _Standing:
     @cached_property
     def cell(self) -> Ints:
         """Index of every decision in a table of runs x units."""
-        return self.run * len(self.units) + self.unit
+        kind = _small(len(self.runs) * len(self.units))
+        found: Ints = self.run.astype(kind) * kind.type(len(self.units)) + self.unit.astype(kind)
+        return found
 
     def laid(
         self,
@@ -290,6 +292,11 @@ class _Standing:
         return Laid(self.runs, len(self.units), kind, blank, table)
 
 
+def _small(highest: int) -> np.dtype[Any]:
+    """The smallest whole numbers that count so far; those of a large table count themselves."""
+    return np.min_scalar_type(-highest - 1)
+
+
 def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
     """The smallest whole numbers that hold some; others are kept as they are."""
     if kind is not np.int64:
@@ -302,7 +309,7 @@ def _lay_out(rows: Scanned, whole: Whole | None) -> _Standing:
     """Find groups, units and runs; a decision that appears twice is refused."""
     keys, group = _groups(rows)
     items, item = _places(_told(rows, "item"), None if whole is None else whole.items)
-    units, unit = _places(pl.Series(group * len(items) + item))
+    units, unit = _places(pl.Series(group.astype(np.int64) * len(items) + item))
     del item  # of a large table each of these counts
     shown = _told(rows, "view")
     views, view = _places(shown)
@@ -320,12 +327,13 @@ def _places(column: pl.Series, known: pl.Series | None = None) -> tuple[pl.Serie
     """The distinct values in order, or those that are `known`, and the place of each among them."""
     if column.dtype != pl.Categorical:
         distinct = column.unique().sort()
-        return distinct, np.searchsorted(distinct.to_numpy(), column.to_numpy())
+        places = np.searchsorted(distinct.to_numpy(), column.to_numpy())
+        return distinct, places.astype(_small(len(distinct)))
     used = column.unique()
     names = used.cast(pl.String)
     every = names.sort() if known is None else known
     codes = used.to_physical().to_numpy()
-    places = np.zeros(codes.max() + 1, dtype=np.min_scalar_type(len(every)))
+    places = np.zeros(codes.max() + 1, dtype=_small(len(every)))
     places[codes] = every.search_sorted(names).to_numpy()
     return every, places[column.to_physical().to_numpy()]
 
@@ -434,7 +442,7 @@ def _calls(rows: Scanned, on: _Standing) -> Floats:
     own = _numbers(rows, "n_calls", pl.col("n_calls"))
     if "shared_calls" not in rows.told:
         return own
-    condition = on.group * len(on.runs) + on.run
+    condition = on.group.astype(np.int64) * len(on.runs) + on.run
     n_items = np.bincount(condition)[condition]
     return np.asarray(own + rows.column(pl.col("shared_calls").fill_null(0)).to_numpy() / n_items)
 

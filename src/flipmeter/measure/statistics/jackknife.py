@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ HELD = 500_000
 """Number of values that a statistic is computed from at once: it makes several copies."""
 MANY = 1000
 """Items of a group among which it is worth while to look for those that add the same."""
+
+Adds = npt.NDArray[Any]
+"""What items add to sums: items x columns of numbers of any kind."""
 
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
@@ -60,18 +64,17 @@ def jackknife(
 ) -> dict[str, Estimates]:
     """Estimate metrics that are functions of sums over items, with intervals for small samples.
 
-    `adds` are columns of numbers by item. A cluster counts once, as the mean of its items, and is
-    left out in turn. With `unseen` the interval holds although rare items may not be in the sample;
-    by default one more item may have any value within reach.
+    `adds` are columns of numbers by item, kept as small as they come. A cluster counts once, as
+    the mean of its items, and is left out in turn. With `unseen` the interval holds although
+    rare items may not be in the sample; by default one more item may have any value within
+    reach.
     """
-    rows, within = _by_cluster(
-        np.stack([np.asarray(one, dtype=np.float64) for one in adds], 1), groups
-    )
+    rows, within = _by_cluster(np.stack([np.asarray(one) for one in adds], 1), groups)
     shape = groups.n, len(metrics)
     value, low, high = (np.full(shape, np.nan) for _ in range(3))
     limits = np.broadcast_to(np.asarray(reach, dtype=np.float64), (*shape, 2))
     for places, block in _blocks(rows, within, len(metrics)):
-        total = block.sum(axis=1)
+        total = block.sum(axis=1, dtype=np.float64)
         value[places] = statistic(total)
         # Contiguous, so that a group adds up to the last bit as it would alone.
         without = np.ascontiguousarray(np.moveaxis(_left_out(statistic, total, block), 1, -1))
@@ -88,7 +91,7 @@ def jackknife(
     return _named(metrics, value, (low, high), within.count(), n, failed)
 
 
-def _left_out(statistic: Statistic, total: Floats, block: Floats) -> Floats:
+def _left_out(statistic: Statistic, total: Floats, block: Adds) -> Floats:
     """The statistic without each item in turn, once for items that add the same, or in parts."""
     if block.shape[1] >= MANY and (kinds := _kinds(block)) is not None:
         rows, of = kinds
@@ -99,18 +102,24 @@ def _left_out(statistic: Statistic, total: Floats, block: Floats) -> Floats:
     return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
 
 
-def _kinds(block: Floats) -> tuple[Floats, Ints] | None:
+def _kinds(block: Adds) -> tuple[Adds, Ints] | None:
     """Distinct rows of a block, and the place of each item's among them; None if they are many."""
     rows = np.ascontiguousarray(block).reshape(-1, block.shape[2])
     weights = np.random.default_rng(0).integers(1 << 63, size=rows.shape[1], dtype=np.uint64)
-    _, first, of = np.unique(
-        rows.view(np.uint64) @ (2 * weights + 1), return_index=True, return_inverse=True
-    )
+    codes = np.zeros(len(rows), dtype=np.uint64)
+    # Columns are taken one by one, here and below: all at once would be another copy of them.
+    for at, weight in enumerate(2 * weights + 1):
+        codes += _bits(rows[:, at]) * weight
+    _, first, of = np.unique(codes, return_index=True, return_inverse=True)
     kinds = rows[first]
-    # Columns are compared one by one: all at once would be another copy of them.
     is_same = all((kinds[of, at] == rows[:, at]).all() for at in range(rows.shape[1]))
     few = 2 * len(kinds) <= block.shape[1]
     return (kinds, of.reshape(block.shape[:2])) if few and is_same else None
+
+
+def _bits(column: Adds) -> npt.NDArray[np.uint64]:
+    """Numbers that are equal where those of a column are."""
+    return column.view(np.uint64) if column.itemsize == 8 else column.astype(np.uint64)
 
 
 def any_of(rows: Floats, statistic: Statistic) -> Unseen:
@@ -123,7 +132,7 @@ def any_of(rows: Floats, statistic: Statistic) -> Unseen:
     return away
 
 
-def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
+def _by_cluster(adds: Adds, groups: Groups) -> tuple[Adds, Groups]:
     """Mean of the items of each cluster; those that add nothing do not count."""
     counted = (adds != 0).any(axis=1)
     if not counted.all():
@@ -132,6 +141,8 @@ def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
         return adds, groups
     width = int(groups.cluster.max()) + 1
     pairs = groups.of * width + groups.cluster
+    if (np.diff(pairs) > 0).all():  # every item is a cluster of its own, and in their order
+        return adds, Groups(groups.of, groups.n)
     kept, of, size = np.unique(pairs, return_inverse=True, return_counts=True)
     sums = np.zeros((len(kept), adds.shape[1]))
     np.add.at(sums, of, adds)
@@ -139,7 +150,7 @@ def _by_cluster(adds: Floats, groups: Groups) -> tuple[Floats, Groups]:
     return sums, Groups(kept // width, groups.n)
 
 
-def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Floats]]:
+def _blocks(table: Adds, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Adds]]:
     """Yield groups of one size, some at a time: their places, and groups x items x columns."""
     sizes = groups.count()
     starts, in_order = np.cumsum(sizes) - sizes, np.argsort(groups.of, kind="stable")
@@ -151,7 +162,7 @@ def _blocks(table: Floats, groups: Groups, n_metrics: int) -> Iterator[tuple[Int
             yield places, _taken(table, rows)
 
 
-def _taken(table: Floats, rows: Ints) -> Floats:
+def _taken(table: Adds, rows: Ints) -> Adds:
     """Some rows of a table, not copied where they follow each other."""
     flat = rows.ravel()
     if (np.diff(flat) == 1).all():
