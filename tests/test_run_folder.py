@@ -17,6 +17,7 @@ from changed_runs import changed
 from flipmeter.base.consent import trusting
 from flipmeter.base.files.parquet import collected, scan_file
 from flipmeter.model import Store
+from flipmeter.model.backends.family import backends
 from flipmeter.report import write_report
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
@@ -104,6 +105,16 @@ def test_a_report_needs_nothing_but_the_folder(tmp_path: Path, kind: str) -> Non
     shutil.move(work / "run", tmp_path / "run")
     shutil.rmtree(work)
     assert page_of(tmp_path / "run") == before
+
+
+def test_a_run_of_a_family_that_is_not_installed_here_is_measured_and_reported(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = simulated(tmp_path / "run", test_size=10, probes=["label_order"])
+    verbs = (("measure",), ("report", "--out", str(tmp_path / "page.html")), ("check",))
+    before = [cli(verb, str(run.folder), *options) for verb, *options in verbs]
+    monkeypatch.delitem(backends._parts, "sim")
+    assert [cli(verb, str(run.folder), *options) for verb, *options in verbs] == before
 
 
 def test_a_data_file_edited_after_the_run_does_not_reach_its_report(tmp_path: Path) -> None:

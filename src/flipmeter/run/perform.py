@@ -382,6 +382,7 @@ def describe(
             for dataset, spec in zip(datasets, study.datasets, strict=True)
             for name, about in _described(sized, dataset, fit_note(study, sized, dataset))
         },
+        "greedy": study.greedy_raters(),
         "asked": ledger.counts,
         "stopped": stopped,
     }

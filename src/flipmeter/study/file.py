@@ -440,6 +440,10 @@ class Study(BaseModel):
             for model in models
         ]
 
+    def greedy_raters(self) -> list[str]:
+        """The names of raters at the base that are asked for their likeliest reply."""
+        return [rater.name for rater in self.raters() if rater.decoding.is_greedy]
+
     def limited(self, n_items: int) -> Self:
         """The study on at most this many test items."""
         limited = self.model_copy(update={"test_size": min(self.test_size, n_items)})

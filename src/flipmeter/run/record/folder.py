@@ -265,7 +265,8 @@ class Run:
 
     @property
     def _greedy(self) -> list[str]:
-        greedy = [rater.name for rater in self.study.raters() if rater.decoding.is_greedy]
+        told = self.environment.get("greedy")  # of a model that is perhaps not known here
+        greedy = self.study.greedy_raters() if told is None else told
         juries = [one.name for one in self.study.juries if {*one.members} <= {*greedy}]
         return [*greedy, *juries]
 
