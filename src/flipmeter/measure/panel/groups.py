@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +29,22 @@ class Groups:
         """The same groups with only these items."""
         cluster = None if self.cluster is None else self.cluster[items]
         return Groups(self.of[items], self.n, cluster)
+
+    @cached_property
+    def n_clusters(self) -> int:
+        """Numbers that clusters have, used or not."""
+        return 0 if self.cluster is None else int(self.cluster.max(initial=0)) + 1
+
+    @cached_property
+    def by_cluster(self) -> Ints:
+        """A number for each item's group and cluster: `n_clusters` times the group, and more."""
+        of = self.of.astype(np.int64, copy=False)
+        return of if self.cluster is None else of * self.n_clusters + self.cluster
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether every item is a cluster of its own, and they stand in that order."""
+        return self.cluster is None or bool((np.diff(self.by_cluster) > 0).all())
 
     def count(self, items: Booleans | None = None) -> Ints:
         """Count the items of each group, or only the marked ones."""

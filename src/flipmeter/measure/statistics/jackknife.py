@@ -137,17 +137,13 @@ def _by_cluster(adds: Adds, groups: Groups) -> tuple[Adds, Groups]:
     counted = (adds != 0).any(axis=1)
     if not counted.all():
         adds, groups = adds[counted], groups.among(counted)
-    if groups.cluster is None or not len(adds):
-        return adds, groups
-    width = int(groups.cluster.max()) + 1
-    pairs = groups.of * width + groups.cluster
-    if (np.diff(pairs) > 0).all():  # every item is a cluster of its own, and in their order
+    if groups.is_apart:
         return adds, Groups(groups.of, groups.n)
-    kept, of, size = np.unique(pairs, return_inverse=True, return_counts=True)
+    kept, of, size = np.unique(groups.by_cluster, return_inverse=True, return_counts=True)
     sums = np.zeros((len(kept), adds.shape[1]))
     np.add.at(sums, of, adds)
     sums /= size[:, None]
-    return sums, Groups(kept // width, groups.n)
+    return sums, Groups(kept // groups.n_clusters, groups.n)
 
 
 def _blocks(table: Adds, groups: Groups, n_metrics: int) -> Iterator[tuple[Ints, Adds]]:

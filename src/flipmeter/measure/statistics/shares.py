@@ -86,9 +86,7 @@ def exact_ends(k: Ints, n: Ints, alpha: float = ALPHA) -> Ends:
 def _with_several(groups: Groups, trials: Ints) -> Ints:
     """Groups in which a cluster has several trials."""
     many = np.unique(groups.of[trials > 1])
-    if groups.cluster is None or not len(groups.of):
+    if groups.is_apart:
         return many
-    pairs, times = np.unique(
-        np.stack([groups.of, groups.cluster], axis=1), axis=0, return_counts=True
-    )
-    return np.union1d(many, pairs[times > 1, 0])
+    pairs, times = np.unique(groups.by_cluster, return_counts=True)
+    return np.union1d(many, pairs[times > 1] // groups.n_clusters)
