@@ -139,7 +139,7 @@ def test_items_that_add_the_same_are_left_out_once_for_all(
 
     found: list[Estimates] = []
     for many in (1000, 10**9):
-        monkeypatch.setattr("flipmeter.measure.statistics.jackknife.MANY", many)
+        monkeypatch.setattr("flipmeter.measure.statistics.kinds.MANY", many)
         columns = [values, np.ones(2400)]
         found += jackknife(["mean"], columns, groups, mean, reach=UNIT, n=groups.count()).values()
     assert max(n_left_out[:4]) == 4 < max(n_left_out)

@@ -29,6 +29,7 @@ from flipmeter.measure.effects.pareto import NOBODY
 from flipmeter.measure.inference.bounds import bounded_share
 from flipmeter.measure.inference.chosen import PairCounts, bounds_of, limit_levels, within_limits
 from flipmeter.measure.statistics import resample
+from flipmeter.measure.statistics.kinds import find_kinds
 from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.run.rate import writer
 from flipmeter.run.record.folder import Run
@@ -391,6 +392,21 @@ def test_resamples_that_are_drawn_a_few_at_a_time_are_the_same(
     assert wanted[0] is not None
     assert held_out(one, {"P1": 0.5}, dataset="d") == wanted[0]
     assert standings(one, {"P1": 0.5}, dataset="d") == wanted[1]
+
+
+def test_clusters_that_are_alike_are_resampled_as_if_they_were_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    good = rng.integers(0, 4, (3, 1200)) / 3
+    one = field(good, [rng.random(1200) < share for share in (0.05, 0.06, 0.5)])
+    found = find_kinds(one.columns, one.n_clusters)
+    assert found is not None
+    assert len(found) < 600
+    wanted = standings(one, {"P1": 0.1}, dataset="d")
+    monkeypatch.setattr("flipmeter.measure.statistics.kinds.MANY", 10**9)
+    assert standings(one, {"P1": 0.1}, dataset="d") == wanted
+    assert 0 < wanted[0].chance_chosen < 1
 
 
 def test_items_that_were_held_out_tell_how_lucky_the_best_of_many_is() -> None:

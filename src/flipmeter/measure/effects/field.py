@@ -58,7 +58,13 @@ class Field:
     def n_clusters(self) -> int:
         return len(self.gold)
 
-    def on(self, clusters: Booleans) -> Field:
+    @property
+    def columns(self) -> list[Floats]:
+        """Numbers of every cluster that tell how good candidates are and where they flip."""
+        parts = self.good, self.pairs.asked, self.pairs.read, self.pairs.differ
+        return [column for part in parts for column in part.reshape(-1, self.n_clusters)]
+
+    def on(self, clusters: Booleans | Ints) -> Field:
         """The field with only these clusters."""
         return replace(
             self,

@@ -27,6 +27,7 @@ from flipmeter.measure.inference.chosen import (
 )
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
+from flipmeter.measure.statistics.kinds import Kinds, find_kinds
 from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.registry import suggestion
 from flipmeter.types import Estimate, Problem
@@ -41,7 +42,7 @@ EXACT = 9
 HELD = 4_000_000
 """Number of values in memory at once while resamples are compared."""
 
-Samples = npt.NDArray[np.float32]
+Samples = npt.NDArray[np.floating]
 """Count of each cluster (column) in each sample (row)."""
 
 
@@ -234,12 +235,22 @@ def by_contrast(field: Field, values: Sequence[T]) -> dict[str, T]:
 def _resampled(field: Field, limits: CandidateLimits, dataset: str) -> tuple[Floats, Ints]:
     """Share of resamples with each candidate on the front, and as the choice."""
     fronts, chosen = [], []
+    kinds = find_kinds(field.columns, field.n_clusters)
+    seen = field if kinds is None else field.on(kinds.first)
     for at, drawn in enumerate(resamples(field.n_clusters, dataset)):
-        for samples in in_parts(field, drawn if at else drawn[1:]):
-            found = _measured(field, samples, limits)
+        counts = drawn if kinds is None else _by_kind(drawn, kinds)
+        for samples in in_parts(seen, counts if at else counts[1:]):
+            found = _measured(seen, samples, limits)
             fronts.append(non_dominated(found.losses))
             chosen.append(_chosen(found))
     return np.concatenate(fronts).mean(axis=0), np.concatenate(chosen)
+
+
+def _by_kind(samples: Samples, kinds: Kinds) -> Samples:
+    """Count the clusters of every kind in each sample: those of a kind count alike."""
+    cells = np.arange(len(samples))[:, None] * len(kinds) + kinds.of
+    found = np.bincount(cells.ravel(), samples.ravel(), len(samples) * len(kinds))
+    return found.reshape(len(samples), len(kinds)).astype(np.float64)
 
 
 def in_parts(field: Field, samples: Samples) -> Iterator[Samples]:

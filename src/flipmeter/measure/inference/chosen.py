@@ -116,7 +116,7 @@ class PairCounts:
     differ: Floats
     varies: Booleans
 
-    def on(self, clusters: Booleans) -> PairCounts:
+    def on(self, clusters: Booleans | npt.NDArray[np.int64]) -> PairCounts:
         """The counts of only these clusters."""
         return replace(
             self,

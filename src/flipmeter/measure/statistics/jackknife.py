@@ -16,15 +16,13 @@ from flipmeter.measure.inference.differences import (
 )
 from flipmeter.measure.panel.checked import Floats, Ints
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
+from flipmeter.measure.statistics.kinds import find_kinds
 from flipmeter.types import ALPHA
 
 BLOCK = 4_000_000
 """Number of values in memory at once."""
 HELD = 500_000
 """Number of values that a statistic is computed from at once: it makes several copies."""
-MANY = 1000
-"""Items of a group among which it is worth while to look for those that add the same."""
-
 Adds = npt.NDArray[Any]
 """What items add to sums: items x columns of numbers of any kind."""
 
@@ -93,33 +91,14 @@ def jackknife(
 
 def _left_out(statistic: Statistic, total: Floats, block: Adds) -> Floats:
     """The statistic without each item in turn, once for items that add the same, or in parts."""
-    if block.shape[1] >= MANY and (kinds := _kinds(block)) is not None:
-        rows, of = kinds
-        return np.take_along_axis(statistic(total[:, None] - rows), of[..., None], axis=1)
+    rows = block.reshape(-1, block.shape[2])
+    if (kinds := find_kinds([*rows.T], block.shape[1])) is not None:
+        without = statistic(total[:, None] - rows[kinds.first])
+        return np.take_along_axis(without, kinds.of.reshape(*block.shape[:2], 1), axis=1)
     at_once = max(1, HELD // (block.shape[0] * block.shape[2]))
     starts = range(0, block.shape[1], at_once)
     found = [statistic(total[:, None] - block[:, one : one + at_once]) for one in starts]
     return found[0] if len(found) == 1 else np.concatenate(found, axis=1)
-
-
-def _kinds(block: Adds) -> tuple[Adds, Ints] | None:
-    """Distinct rows of a block, and the place of each item's among them; None if they are many."""
-    rows = np.ascontiguousarray(block).reshape(-1, block.shape[2])
-    weights = np.random.default_rng(0).integers(1 << 63, size=rows.shape[1], dtype=np.uint64)
-    codes = np.zeros(len(rows), dtype=np.uint64)
-    # Columns are taken one by one, here and below: all at once would be another copy of them.
-    for at, weight in enumerate(2 * weights + 1):
-        codes += _bits(rows[:, at]) * weight
-    _, first, of = np.unique(codes, return_index=True, return_inverse=True)
-    kinds = rows[first]
-    is_same = all((kinds[of, at] == rows[:, at]).all() for at in range(rows.shape[1]))
-    few = 2 * len(kinds) <= block.shape[1]
-    return (kinds, of.reshape(block.shape[:2])) if few and is_same else None
-
-
-def _bits(column: Adds) -> npt.NDArray[np.uint64]:
-    """Numbers that are equal where those of a column are."""
-    return column.view(np.uint64) if column.itemsize == 8 else column.astype(np.uint64)
 
 
 def any_of(rows: Floats, statistic: Statistic) -> Unseen:
