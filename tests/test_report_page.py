@@ -450,7 +450,7 @@ def test_the_verdict_is_one_sentence_with_noise_and_direction(plain: Run) -> Non
     assert sentence.text.startswith(told)
     assert "when the label list is reversed; its replies are reproducible; " in sentence.text
     n = row["moved_up"]
-    assert f"mostly towards the first label ({n} of {n})" in sentence.text
+    assert f"all {n} towards the first label" in sentence.text
 
 
 MEASURED: dict[str, Any] = {
