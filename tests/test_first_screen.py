@@ -349,7 +349,9 @@ def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path)
     bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
     assert commands(findings(bad))[0] == ["try", str(bad.folder)]
     once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
-    assert "repeats=2" in commands(findings(once))[0]
+    assert commands(findings(once))[0] == [
+        *("run", str(once.folder), "--set", "repeats=2", "--out", str(once.folder))
+    ]
 
 
 def test_a_run_that_was_stopped_is_to_be_finished_first(tmp_path: Path) -> None:
