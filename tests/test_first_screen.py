@@ -128,6 +128,11 @@ def test_that_nothing_can_be_chosen_is_said(levels: Findings) -> None:
     assert [line for line in answer(levels) if line.startswith(nothing) and f"all {n} " in line]
 
 
+def test_raters_are_not_called_configurations(found: Findings) -> None:
+    choices = [replace(one, chosen=None) for one in found.choices]
+    assert answer(replace(found, choices=choices))[-1].startswith("No rater is shown to flip less")
+
+
 def test_one_rater_gets_its_sentence_with_its_word(tmp_path: Path) -> None:
     run = simulated(tmp_path, models=["sim/honest"], probes=["label_order"])
     (line,) = answer(findings(run))
