@@ -223,6 +223,14 @@ def test_colour_means_better_or_worse_and_no_effect_is_faint(
     assert cell.kind.split()[1] == kind
 
 
+def test_levels_break_behind_their_signs(levels: Findings) -> None:
+    assert levels.residuals is not None
+    one = levels.residuals.filter(metric="P1", factor="mood", dataset="")[:1]
+    told = one.with_columns(level=pl.lit("mood=indicative,shots=0"))
+    (grid, *_) = residual_grids(replace(levels, residuals=told))
+    assert grid.groups[0].rows[0][0].text == "mood=<wbr>indicative,<wbr>shots=<wbr>0"
+
+
 def test_what_is_stable_by_itself_and_not_counted_is_named(several: Run) -> None:
     words = pl.DataFrame(
         {

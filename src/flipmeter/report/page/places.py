@@ -9,7 +9,16 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
-from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, left_out, shade
+from flipmeter.report.page.markup import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    Record,
+    RowGroup,
+    breakable,
+    left_out,
+    shade,
+)
 from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
@@ -55,7 +64,7 @@ def _heat_groups(lines: Sequence[ResidualLine], largest: float) -> list[RowGroup
             continue
         cells = zip(line.texts(), line.cells, strict=True)
         shown = [_heat(text, row, largest, line.shows == "value") for text, row in cells]
-        groups[-1][1].append([Cell(line.title, None, f"line-{line.kind}"), *shown])
+        groups[-1][1].append([Cell(breakable(line.title), None, f"line-{line.kind}"), *shown])
     return [RowGroup(rows, title) for title, rows in groups]
 
 
