@@ -21,7 +21,7 @@ from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
 from flipmeter.report.page.markup import MOST_ROWS
 from flipmeter.report.page.matrix import matrix_grid
-from flipmeter.report.page.places import residual_grids
+from flipmeter.report.page.places import residual_grids, squares
 from flipmeter.report.page.rates import forest_grid
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.choices import findings
@@ -229,6 +229,15 @@ def test_levels_break_behind_their_signs(levels: Findings) -> None:
     told = one.with_columns(level=pl.lit("mood=indicative,shots=0"))
     (grid, *_) = residual_grids(replace(levels, residuals=told))
     assert grid.groups[0].rows[0][0].text == "mood=<wbr>indicative,<wbr>shots=<wbr>0"
+
+
+def test_colours_of_moves_compare_over_tables(found: Findings) -> None:
+    (few, *_) = found.pairs.matrices
+    matrices = [replace(few, counts={(1, 1): 10, (2, 1): n}) for n in (10, 1)]
+    pairs = replace(found.pairs, matrices=matrices)
+    ((_, _, (first, second)), *_), _ = squares(replace(found, pairs=pairs))
+    kinds = [one.rows[1][2][0].kind for one in (first, second)]
+    assert kinds == ["mass s9", "mass s2"]
 
 
 def test_what_is_stable_by_itself_and_not_counted_is_named(several: Run) -> None:
