@@ -370,6 +370,9 @@ def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
 def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path) -> None:
     bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
     assert commands(findings(bad))[0] == ["try", str(bad.folder)]
+    page = render_page(findings(bad))
+    assert page.count("No pair of answers could be read.") == 2
+    assert "No item flipped" not in page
     once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
     assert commands(findings(once))[0] == [
         *("run", str(once.folder), "--set", "repeats=2", "--out", str(once.folder))

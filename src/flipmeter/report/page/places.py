@@ -128,10 +128,16 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
     return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
 
 
+def no_flips(found: Findings) -> str:
+    """The sentence of a page without flips; what was not read may have flipped."""
+    is_read = found.verdicts["value"].is_not_null().any()
+    return "No item flipped." if is_read else "No pair of answers could be read."
+
+
 def no_matrix(found: Findings) -> str:
     """The sentence of a page without matrices; decimal scores flip, but have no classes."""
     if not found.pairs.n_flips:
-        return "No item flipped."
+        return no_flips(found)
     if any(scale.span is not None for scale in found.scales.values()):
         more = "flipmeter measure RUN --show direction"
         return (
