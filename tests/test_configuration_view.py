@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from flipmeter.report.findings import Findings
@@ -149,6 +150,14 @@ def test_datasets_without_a_selection_say_why(found: Findings, run: Run) -> None
     assert views == []
     assert notes == ["reviews: no gold class."]
     assert configuration_views(gather(run))[0] == []
+
+
+def test_accuracy_says_how_it_counts_what_is_unreadable(found: Findings) -> None:
+    _, notes = configuration_views(found)
+    assert configurations.UNREAD not in notes
+    unread = found.verdicts.with_columns(unreadable=pl.lit(0.1))
+    _, notes = configuration_views(replace(found, verdicts=unread))
+    assert configurations.UNREAD in notes
 
 
 def test_pictures_without_scripts_name_points_that_do_not_touch(found: Findings) -> None:

@@ -598,7 +598,9 @@ def test_scores_that_drift_within_the_tolerance_have_no_flips_to_count() -> None
     row = {"leans": "down", "moved_up": 0, "moved_down": 0, "reason": "", "decimal": True}
     assert lean_text(row, contrast) == "drifts towards the lower scores, within the tolerance"
     flipped = lean_text({**row, "moved_down": 3}, contrast)
-    assert flipped == "mostly towards the lower scores (3 of 3)"
+    assert flipped == "all 3 towards the lower scores"
+    some = lean_text({**row, "moved_down": 1_200, "moved_up": 3}, contrast)
+    assert some == "mostly towards the lower scores (1,200 of 1,203)"
 
 
 def test_one_item_with_the_lowest_gold_is_enough_for_an_accuracy(write: Write) -> None:

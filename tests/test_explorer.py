@@ -152,6 +152,13 @@ def test_one_rater_is_laid_out_by_level(look: Look) -> None:
     assert re.search(r'<th scope="col">base</th><th scope="col">label_format=letter</th>', html)
 
 
+def test_raters_and_levels_of_an_item_break_behind_their_signs(look: Look) -> None:
+    (item, *_) = shown_items(look("/run/several/items")[1])
+    _, html = look(f"/run/several/item?dataset=reviews&item={item}")
+    assert "<strong>sim/first-slot?<wbr>strength=<wbr>5</strong>" in html
+    assert "<small>label_format=<wbr>letter · seed 0</small>" in html
+
+
 def test_a_contrast_leaves_its_views_alone(look: Look) -> None:
     page = Page(look("/run/several/items?contrast=P1")[1])
     assert "Inside a cell: 2 views from left to right" in page.text

@@ -21,7 +21,7 @@ from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
 from flipmeter.report.page.markup import MOST_ROWS
 from flipmeter.report.page.matrix import matrix_grid
-from flipmeter.report.page.places import residual_grids
+from flipmeter.report.page.places import residual_grids, squares
 from flipmeter.report.page.rates import forest_grid
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.choices import findings
@@ -128,6 +128,11 @@ def test_that_nothing_can_be_chosen_is_said(levels: Findings) -> None:
     assert [line for line in answer(levels) if line.startswith(nothing) and f"all {n} " in line]
 
 
+def test_raters_are_not_called_configurations(found: Findings) -> None:
+    choices = [replace(one, chosen=None) for one in found.choices]
+    assert answer(replace(found, choices=choices))[-1].startswith("No rater is shown to flip less")
+
+
 def test_one_rater_gets_its_sentence_with_its_word(tmp_path: Path) -> None:
     run = simulated(tmp_path, models=["sim/honest"], probes=["label_order"])
     (line,) = answer(findings(run))
@@ -216,6 +221,23 @@ def test_colour_means_better_or_worse_and_no_effect_is_faint(
     ((_, cell),) = grid.groups[0].rows
     assert cell.sort == value
     assert cell.kind.split()[1] == kind
+
+
+def test_levels_break_behind_their_signs(levels: Findings) -> None:
+    assert levels.residuals is not None
+    one = levels.residuals.filter(metric="P1", factor="mood", dataset="")[:1]
+    told = one.with_columns(level=pl.lit("mood=indicative,shots=0"))
+    (grid, *_) = residual_grids(replace(levels, residuals=told))
+    assert grid.groups[0].rows[0][0].text == "mood=<wbr>indicative,<wbr>shots=<wbr>0"
+
+
+def test_colours_of_moves_compare_over_tables(found: Findings) -> None:
+    (few, *_) = found.pairs.matrices
+    matrices = [replace(few, counts={(1, 1): 10, (2, 1): n}) for n in (10, 1)]
+    pairs = replace(found.pairs, matrices=matrices)
+    ((_, _, (first, second)), *_), _ = squares(replace(found, pairs=pairs))
+    kinds = [one.rows[1][2][0].kind for one in (first, second)]
+    assert kinds == ["mass s9", "mass s2"]
 
 
 def test_what_is_stable_by_itself_and_not_counted_is_named(several: Run) -> None:
@@ -348,8 +370,13 @@ def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
 def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path) -> None:
     bad = simulated(tmp_path / "bad", models=["sim/refusing?strength=1"], probes=["label_order"])
     assert commands(findings(bad))[0] == ["try", str(bad.folder)]
+    page = render_page(findings(bad))
+    assert page.count("No pair of answers could be read.") == 2
+    assert "No item flipped" not in page
     once = simulated(tmp_path / "once", models=["sim/noisy"], probes=["label_order"], repeats=1)
-    assert "repeats=2" in commands(findings(once))[0]
+    assert commands(findings(once))[0] == [
+        *("run", str(once.folder), "--set", "repeats=2", "--out", str(once.folder))
+    ]
 
 
 def test_a_run_that_was_stopped_is_to_be_finished_first(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import flipmeter as fm
 from conftest import ROOT, Cli
 from flipmeter.report.page import render_page
+from flipmeter.report.page.leaderboards import _effect
 from flipmeter.ship.choices import findings
 
 Write = Callable[[str, str], Path]
@@ -178,3 +179,8 @@ def test_a_judge_that_never_changes_its_verdict_still_has_a_first_answer(
     path = write("same.csv", "item,condition,label,gold\n" + "\n".join(rows) + "\n")
     run = fm.Run(path, scale=["b", "tie", "a"])
     assert run.verdicts["up_is_first"].to_list() == [False]
+
+
+def test_an_order_effect_is_never_minus_nothing() -> None:
+    row = {"metric": "order_effect", "value": -0.001, "low": -0.06, "high": 0.06}
+    assert _effect(pl.DataFrame([row])) == " · order effect +0.00 [-0.06, +0.06]"

@@ -201,7 +201,7 @@ def test_flips_lean_to_the_slot_that_is_preferred(tmp_path: Path, end: str, word
         test_size=60,
         models=[{"name": "rater", "model": f"sim/{end}-slot?strength=4"}],
     )
-    assert f"mostly towards the {word}" in str(sentences(run)[0])
+    assert f"towards the {word}" in str(sentences(run)[0])
 
 
 def test_a_pairwise_rater_is_not_said_to_see_a_list_reversed(tmp_path: Path) -> None:

@@ -450,7 +450,7 @@ def test_the_verdict_is_one_sentence_with_noise_and_direction(plain: Run) -> Non
     assert sentence.text.startswith(told)
     assert "when the label list is reversed; its replies are reproducible; " in sentence.text
     n = row["moved_up"]
-    assert f"mostly towards the first label ({n} of {n})" in sentence.text
+    assert f"all {n} towards the first label" in sentence.text
 
 
 MEASURED: dict[str, Any] = {
@@ -525,7 +525,7 @@ def test_the_worst_contrast_is_one_that_was_read() -> None:
 
 def test_the_direction_follows_the_planted_tilt(tmp_path: Path) -> None:
     run = simulated(tmp_path, models=["sim/last-slot?strength=4"], probes=["label_order"])
-    assert "mostly towards the last label" in sentences(run)[0].text
+    assert "towards the last label" in sentences(run)[0].text
 
 
 def test_noise_that_is_measured_is_a_number(tmp_path: Path) -> None:

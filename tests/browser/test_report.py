@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl
@@ -102,6 +103,20 @@ def test_verdicts_and_rates_need_no_scrolling_on_a_phone(
             word = table.locator(".flips").first.bounding_box()
             assert word is not None
             assert word["x"] + word["width"] <= 320
+
+
+def test_the_mark_of_a_verdict_stands_beside_its_word(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("plain")) as page:
+        gap = page.locator(".verdict a").first.evaluate(
+            """one => {
+                one.style.width = "4rem";
+                const top = (part) => part.getBoundingClientRect().top;
+                return top(one.firstElementChild) - top(one);
+            }"""
+        )
+        assert gap < 12
 
 
 def test_only_long_tables_scroll_in_frames(
@@ -355,6 +370,42 @@ def test_configurations_can_be_drawn_on_any_axes_and_split(
         snap(page, "configurations-split")
 
 
+@pytest.mark.parametrize("width", [320, 1280])
+def test_parts_of_a_split_picture_keep_their_titles_and_names_apart(
+    browser: Browser, reports: Callable[[str], Path], width: int
+) -> None:
+    with opened(browser, reports("many"), width=width) as page:
+        figure = page.locator("figure.configurations").first
+        figure.get_by_label("Up").select_option("mae")
+        figure.get_by_label("Split by").select_option("rater")
+        plot = "figure.configurations:first-of-type svg.plot"
+        parts = boxes(page, f"{plot} g > rect")
+        assert len(parts) == 3
+        titles = [one for one in boxes(page, f"{plot} text") if one["y"] < parts[0]["y"] - 10]
+        assert len(titles) == 4  # the axis and three raters
+        assert not any(touch(a, b) for a, b in combinations(titles, 2))
+        for name in boxes(page, f"{plot} .name"):
+            assert sum(touch(name, part) for part in parts) == 1
+
+
+def touch(a: dict[str, float], b: dict[str, float]) -> bool:
+    return (
+        a["x"] < b["x"] + b["width"]
+        and b["x"] < a["x"] + a["width"]
+        and a["y"] < b["y"] + b["height"]
+        and b["y"] < a["y"] + a["height"]
+    )
+
+
+def test_a_name_says_of_what_its_number_is(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("many")) as page:
+        names = page.locator("svg.plot .name").all_text_contents()
+        assert "sim/biased-noisy · shots=0" in names
+        assert "sim/biased-noisy · neutral_id" in names
+
+
 def test_names_of_configurations_do_not_touch(
     browser: Browser, reports: Callable[[str], Path]
 ) -> None:
@@ -410,6 +461,10 @@ def test_the_keyboard_picks_a_configuration(
         name = focused.rsplit(", ", 1)[0].split(", ")[0]
         assert figure.locator(".picked li").count() == 1
         expect(figure.locator(".picked li")).to_contain_text(name)
+        page.keyboard.press("ArrowRight")
+        outline = "one => getComputedStyle(one).outlineStyle"
+        assert figure.locator("circle:focus").evaluate(outline) == "solid"
+        assert figure.locator("circle.is-picked:not(:focus)").evaluate(outline) == "none"
 
 
 def test_without_scripts_there_is_a_picture_and_a_table(

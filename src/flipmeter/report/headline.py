@@ -243,8 +243,9 @@ def used_parts(same: Sequence[Choice], n_datasets: int) -> Iterator[Phrase]:
 def none_shown(choice: Choice, where: str = "") -> str:
     """The sentence for a selection without a choice."""
     least = ", ".join(dict.fromkeys(f"{100 * x:g} %" for x in choice.limits.values()))
+    noun = "configuration" if any(one.level for one in choice.configurations) else "rater"
     return (
-        f"No configuration is shown to flip less than {least} under every contrast{where}, noise "
+        f"No {noun} is shown to flip less than {least} under every contrast{where}, noise "
         f"included (95 %, over all {len(choice.configurations)} compared)."
     )
 

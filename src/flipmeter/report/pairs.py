@@ -136,6 +136,10 @@ class Matrix:
     counts: Mapping[tuple[int, int], int]
 
     @property
+    def n_pairs(self) -> int:
+        return sum(self.counts.values())
+
+    @property
     def n_flipped(self) -> int:
         return sum(n for (a, b), n in self.counts.items() if a != b)
 

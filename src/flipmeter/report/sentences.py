@@ -156,7 +156,9 @@ def lean_text(row: Record, contrast: Contrast) -> str:
     k = up if row["leans"] == "up" else down
     if not up + down:  # decimal scores that move, none of them by enough to be a flip
         return f"drifts towards the {towards}, within the tolerance"
-    return f"mostly towards the {towards} ({k} of {up + down})"
+    if k == up + down:
+        return f"all {k:,} towards the {towards}" if k > 1 else f"towards the {towards}"
+    return f"mostly towards the {towards} ({k:,} of {up + down:,})"
 
 
 def lean(row: Record, contrast: Contrast) -> str:

@@ -66,7 +66,7 @@ def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
         *_rest(run, study),
         *_unanswered(run, measured, study),
         *_read(measured, study),
-        *_repeats(measured, study),
+        *_repeats(run, measured, study),
         *_items(run, measured, study),
         *(_use(run, same) for same in together(_compared(choices))),
         *_compare(run, measured, study),
@@ -110,13 +110,13 @@ def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
         )
 
 
-def _repeats(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+def _repeats(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     compared = measured.filter(pl.col("value").is_not_null())
     n = len(compared.filter(pl.col("noise").is_null(), ~pl.col("is_reproducible")))
     if n:
         yield NextStep(
             "Measure noise, to tell it from flips: ask every view twice.",
-            f"flipmeter run {study} --set repeats=2",
+            f"flipmeter run {study} --set repeats=2{_out(run)}",
         )
 
 

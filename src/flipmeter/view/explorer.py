@@ -12,7 +12,7 @@ import polars as pl
 from markupsafe import Markup
 
 from flipmeter.report.page.filters import NAMELESS, choice
-from flipmeter.report.page.markup import Cell, Grid, RowGroup
+from flipmeter.report.page.markup import Cell, Grid, RowGroup, breakable
 from flipmeter.report.page.strips import NOT_ASKED, DrawnClasses
 from flipmeter.report.page.texts import visible
 from flipmeter.report.pairs import SAME
@@ -144,7 +144,7 @@ def _answers(
         ]
         flips = [_turn(run, compared.get((*lane, name)), classes, sought) for name in names]
         head = Markup("<strong>{}</strong><small>{} · seed {}</small>").format(
-            visible(rater), visible(level or NAMELESS["level"]), seed
+            breakable(rater), breakable(level or NAMELESS["level"]), seed
         )
         rows.append([Cell(head, str(rater)), *shown, *flips])
     notes = ["A flip links to its two prompts; so does a pair of answers that agree."]

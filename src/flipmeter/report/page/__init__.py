@@ -22,7 +22,7 @@ from flipmeter.report.page.leaderboards import options_grid, pairs_grid, systems
 from flipmeter.report.page.markup import Cell, Grid, RowGroup
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.origin import conditions_grid, datasets_grid, models_grid
-from flipmeter.report.page.places import no_matrix, residual_grids, slots_grid, squares
+from flipmeter.report.page.places import no_flips, no_matrix, residual_grids, slots_grid, squares
 from flipmeter.report.page.rates import forest_grid, phase0_grid, seeds_grid
 from flipmeter.report.page.scores import performance_grid
 from flipmeter.report.page.slices import slices_grid
@@ -141,6 +141,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "residuals": levels[0] if levels else None,
         "spreads": levels[1] if len(levels) > 1 else None,
         "matrices": matrices,
+        "no_flips": no_flips(found),
         "matrix_notes": matrix_notes if matrices else [no_matrix(found)],
         "slots": slots_grid(found),
         "option_slots": options_grid(found),
@@ -228,7 +229,7 @@ def _method(found: Findings) -> Iterator[tuple[str, str]]:
     yield "Noise", "how often a view disagrees with its own repeat, over the views asked twice"
     yield "Against noise", f"by seed {test}; in verdicts an exact randomisation test within items"
     yield "Verdict", _words(100 * found.margin)
-    yield "Direction", "'mostly': flips go one way more often than by chance, at 5 %"
+    yield "Direction", "'mostly' or 'all': flips go one way more often than by chance, at 5 %"
     yield (
         "Residuals",
         "level minus base in points; "

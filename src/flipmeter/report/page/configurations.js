@@ -6,6 +6,7 @@ const TALL = 380;
 const LABEL = { height: 14, gap: 4, halo: 5 }; // of a name, in pixels
 const MOST_NAMES = 24;
 const NARROW = 480; // the title of an axis must fit
+const [LETTER, TICK] = [9, 60]; // room for a letter of a title, with gaps, and for a number
 
 const made = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
@@ -130,20 +131,24 @@ const plotted = (points, x, y, split, width) => {
   };
   const better = (axis) => (width < NARROW ? "" : ` (${axis.better === "up" ? "higher" : "lower"} is better)`);
   const titled = (axis) => `${axis.title}${axis.unit ? ", %" : ""}${better(axis)}`;
-  const fx = split ? (point) => point.factors[split] ?? "" : undefined;
+  const facet = (point) => point.factors[split] ?? "";
+  const fx = split ? facet : undefined;
+  const n = new Set(points.map(facet)).size;
+  const room = Math.floor(width / n / LETTER);
+  const short = (text) => (text.length > room ? `${text.slice(0, room - 1)}…` : text);
   const line = { stroke: (point) => (point.isFront ? "front" : "beaten"), strokeOpacity: (point) => (point.isFront ? 0.6 : 0.3), fx };
   return Plot.plot({
     className: "plot",
     width,
     height: TALL,
-    marginTop: 30,
+    marginTop: split ? 46 : 30, // the title of the axis is above those of the parts
     marginLeft: 48,
     marginRight: 24,
     marginBottom: 42,
     style: { color: "inherit", background: "none", fontSize: "12px", overflow: "visible" },
-    x: { label: titled(x), labelArrow: "none", nice: true, grid: true, ticks: split ? 4 : undefined },
+    x: { label: titled(x), labelArrow: "none", nice: true, grid: true, ticks: split ? Math.max(2, Math.min(4, Math.floor(width / n / TICK))) : undefined },
     y: { label: titled(y), labelArrow: "none", nice: true, grid: true },
-    fx: split ? { label: split } : undefined,
+    fx: split ? { label: null, tickFormat: short } : undefined,
     color: { type: "ordinal", domain: ["front", "beaten"], range: ["var(--accent)", "var(--soft)"] },
     r: { type: "identity" },
     opacity: { type: "identity" },
@@ -185,11 +190,12 @@ const boxed = (svg, element) => {
   return { x: own.x - outer.x, y: own.y - outer.y, w: own.width, h: own.height };
 };
 
-// "label_format=letter,mood=indicative" is cut before it says anything: its levels are enough.
+// "label_format=letter,mood=indicative" is cut before it says anything: its levels are enough,
+// unless they are numbers: "0" does not say of what.
 const levels = (point) => {
   if (point.isBase) return point.name;
   const at = point.name.lastIndexOf(" · ") + 1;
-  return point.name.slice(0, at) + point.name.slice(at).replace(/[\w]+=/g, "").replaceAll(",", ", ");
+  return point.name.slice(0, at) + point.name.slice(at).replace(/[\w]+=(?![-.\d])/g, "").replaceAll(",", ", ");
 };
 
 // --- names of the choice, the front and the base, where one fits without touching another
@@ -199,6 +205,8 @@ const name = (svg, points) => {
   const wanted = all.filter((one) => weight(one)).sort((a, b) => weight(b) - weight(a));
   const [taken, halos] = [all.map((one) => one.box), []];
   const wide = svg.getBoundingClientRect().width;
+  const parts = [...svg.querySelectorAll("rect")].map((frame) => boxed(svg, frame));
+  const partOf = (box) => parts.find((part) => overlap(part, box)) ?? { x: 0, w: wide };
   const named = [];
   let n = 0;
   for (const { point, box } of wanted) {
@@ -224,7 +232,9 @@ const name = (svg, points) => {
       const own = { x, y, w, h: LABEL.height };
       const isFree = !taken.some((other) => overlap(own, other));
       const isApart = !halos.some((other) => overlap(haloed(x, y), other));
-      return x >= 40 && x + w <= wide && y >= 0 && isFree && isApart;
+      const part = partOf(box); // a name in the next part would name a dot there
+      const isInside = parts.length < 2 || (x >= part.x && x + w <= part.x + part.w);
+      return x >= 40 && x + w <= wide && y >= 0 && isInside && isFree && isApart;
     };
     const spot = spots.find(fits);
     if (!spot) {

@@ -53,6 +53,7 @@ HOW = (
     "configuration is on the front, and in which it is the choice: the larger the dot, the larger "
     "that share."
 )
+UNREAD = "Unreadable answers count as wrong here; scores by view and changes by level omit them."
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def configuration_views(found: Findings) -> tuple[list[ConfigurationView], list[
     first = compared[0]
     costs = " and ".join(_weighed(first)) or "nothing else"
     notes = [HOW.format(by=first.by, cost=costs), *troubles]
+    if found.verdicts["unreadable"].sum():
+        notes.append(UNREAD)
     if len(compared) > MOST_PANELS:
         more = "flipmeter select RUN --dataset NAME --all"
         notes.append(left_out(len(compared) - MOST_PANELS, "datasets", more))

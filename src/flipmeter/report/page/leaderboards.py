@@ -135,7 +135,7 @@ def _system_row(part: pl.DataFrame, row: Record, axis: Axis) -> Sequence[Cell]:
         Cell(str(row["view"]), str(row["view"])),
         Cell(drawn),
         rate(row),
-        number(own["strength"]["value"], "+.2f"),
+        number(own["strength"]["value"], "+z.2f"),
         Cell(place, rank["value"], "num"),
     ]
 
@@ -145,8 +145,8 @@ def _effect(part: pl.DataFrame) -> str:
     if not rows or rows[0]["value"] is None:
         return ""
     row = rows[0]
-    ends = "" if row["low"] is None else f" [{row['low']:+.2f}, {row['high']:+.2f}]"
-    return f" · order effect {row['value']:+.2f}{ends}"
+    ends = "" if row["low"] is None else f" [{row['low']:+z.2f}, {row['high']:+z.2f}]"
+    return f" · order effect {row['value']:+z.2f}{ends}"
 
 
 def _ends(row: Record) -> tuple[float, float, float]:

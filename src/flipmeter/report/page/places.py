@@ -9,7 +9,16 @@ from markupsafe import Markup
 
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.draw import bar
-from flipmeter.report.page.markup import MOST_ROWS, Cell, Grid, Record, RowGroup, left_out, shade
+from flipmeter.report.page.markup import (
+    MOST_ROWS,
+    Cell,
+    Grid,
+    Record,
+    RowGroup,
+    breakable,
+    left_out,
+    shade,
+)
 from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
@@ -55,7 +64,7 @@ def _heat_groups(lines: Sequence[ResidualLine], largest: float) -> list[RowGroup
             continue
         cells = zip(line.texts(), line.cells, strict=True)
         shown = [_heat(text, row, largest, line.shows == "value") for text, row in cells]
-        groups[-1][1].append([Cell(line.title, None, f"line-{line.kind}"), *shown])
+        groups[-1][1].append([Cell(breakable(line.title), None, f"line-{line.kind}"), *shown])
     return [RowGroup(rows, title) for title, rows in groups]
 
 
@@ -97,6 +106,7 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
     every.sort(key=lambda one: found.severity(one.where))
     abouts = {pair.name: pair for contrast in found.contrasts for pair in contrast.pairs}
     groups: dict[tuple[str, str], list[Square]] = {}
+    largest = max((_largest_share(one) for one in every[:MOST_MATRICES]), default=1.0)
     for one in every[:MOST_MATRICES]:
         rater, dataset, _, contrast = one.where
         names = [
@@ -104,12 +114,13 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
         ]
         names += [("–", "no class")] if one.has_faults else []
         about, views = abouts[contrast].about, abouts[contrast].views
-        square = Square(contrast, about, views, names, list(_square_rows(one, names)))
+        square = Square(contrast, about, views, names, list(_square_rows(one, names, largest)))
         groups.setdefault((rater, dataset), []).append(square)
     at_base = " at the base" if found.tally["level"].n_unique() > 1 else ""
     notes = [
         f"Counts of items{at_base}, seeds together: the class under the first view down, under "
-        "the second across. Agreement lies on the diagonal; byte-equal prompts are left out."
+        "the second across. Agreement lies on the diagonal; byte-equal prompts are left out. "
+        "Colours are shares of a table's items, on one scale for all tables."
     ]
     if len(every) > MOST_MATRICES:
         more = len(every) - MOST_MATRICES
@@ -117,10 +128,16 @@ def squares(found: Findings) -> tuple[list[tuple[str, str, list[Square]]], list[
     return [(f"{r} · {d}", _legend(squares), squares) for (r, d), squares in groups.items()], notes
 
 
+def no_flips(found: Findings) -> str:
+    """The sentence of a page without flips; what was not read may have flipped."""
+    is_read = found.verdicts["value"].is_not_null().any()
+    return "No item flipped." if is_read else "No pair of answers could be read."
+
+
 def no_matrix(found: Findings) -> str:
     """The sentence of a page without matrices; decimal scores flip, but have no classes."""
     if not found.pairs.n_flips:
-        return "No item flipped."
+        return no_flips(found)
     if any(scale.span is not None for scale in found.scales.values()):
         more = "flipmeter measure RUN --show direction"
         return (
@@ -135,16 +152,22 @@ def _legend(squares: Sequence[Square]) -> str:
     return ", ".join(short if short == name else f"{short} {name}" for short, name in longest)
 
 
+def _largest_share(one: Matrix) -> float:
+    """The largest share of items that move in one way."""
+    moved = max((n for (a, b), n in one.counts.items() if a != b), default=0)
+    return moved / one.n_pairs
+
+
 def _square_rows(
-    one: Matrix, names: Sequence[tuple[str, str]]
+    one: Matrix, names: Sequence[tuple[str, str]], largest: float
 ) -> Iterator[tuple[str, str, Sequence[Cell]]]:
+    """The rows of a matrix; shades are shares of its items, so that matrices compare."""
     ranks = [*range(1, one.n_classes + 1), *([0] if one.has_faults else [])]
-    largest = max((n for (a, b), n in one.counts.items() if a != b), default=1)
     for (short, name), a in zip(names, ranks, strict=True):
         cells = []
         for b in ranks:
             n = one.counts.get((a, b), 0)
-            kind = "same" if a == b else shade("mass", n, largest)
+            kind = "same" if a == b else shade("mass", n / one.n_pairs, largest)
             cells.append(Cell(str(n) if n else "·", n, kind))
         yield short, name, cells
 
