@@ -355,7 +355,7 @@ class Dataset:
 
     @cached_property
     def derived(self) -> dict[Hashable, Any]:
-        """What was made of it, by what was asked for; kept for as long as it lives."""
+        """Results computed from it, by what was asked for; kept for as long as it lives."""
         return {}
 
 

@@ -46,7 +46,7 @@ def draw_sample(study: Study, dataset: Dataset, style: Style, seed: int) -> Samp
 
 
 def _once(dataset: Dataset, what: Hashable, make: Callable[[], T]) -> T:
-    """What is made of a dataset, made the first time: sizes, grid and record ask for the same."""
+    """A result of a dataset, computed the first time: sizes, grid and record ask for the same."""
     if what not in dataset.derived:
         dataset.derived[what] = make()
     found: T = dataset.derived[what]

@@ -24,7 +24,7 @@ BLOCK = 4_000_000
 HELD = 500_000
 """Number of values that a statistic is computed from at once: it makes several copies."""
 Adds = npt.NDArray[Any]
-"""What items add to sums: items x columns of numbers of any kind."""
+"""Contributions of items to sums: items x columns of numbers of any kind."""
 
 Statistic = Callable[[Floats], Floats]
 """From sums (..., columns) to values (..., metrics), NaN where a value is undefined."""
