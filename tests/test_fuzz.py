@@ -338,6 +338,29 @@ def test_a_manifest(run: Run, data: st.DataObject) -> None:
         holds(lambda: everything(folder))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n_items", "8"),
+        ("n_items", -1),
+        ("n_available", " "),
+        ("n_available", [10]),
+        ("weights", {"a": 1}),
+        ("weights", ["x"]),
+        ("left_out", [1]),
+        ("notes", "a note"),
+        ("digest", 5),
+    ],
+)
+def test_a_dataset_described_by_a_stranger(run: Run, tmp_path: Path, key: str, value: Any) -> None:
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    content = json.loads((folder / "run.json").read_bytes())
+    content["facts"]["datasets"]["reviews"][key] = value
+    sealed(folder, content)
+    with pytest.raises(Problem, match=rf"run\.json is damaged \(datasets\.reviews\.{key}"):
+        everything(folder)
+
+
 @fuzz
 @given(data=st.data())
 def test_a_table_of_a_run_whose_digest_is_right(run: Run, data: st.DataObject) -> None:

@@ -264,9 +264,14 @@ class Run:
         }
 
     @property
+    def greedy_models(self) -> list[str]:
+        """The models that were asked without drawing, told by the run: some may be unknown here."""
+        told = self.environment.get("greedy")
+        return self.study.greedy_raters() if told is None else told
+
+    @property
     def _greedy(self) -> list[str]:
-        told = self.environment.get("greedy")  # of a model that is perhaps not known here
-        greedy = self.study.greedy_raters() if told is None else told
+        greedy = self.greedy_models
         juries = [one.name for one in self.study.juries if {*one.members} <= {*greedy}]
         return [*greedy, *juries]
 

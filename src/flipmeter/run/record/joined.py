@@ -274,6 +274,7 @@ def _one_environment(runs: Sequence[Run]) -> dict[str, Any]:
         "capabilities": {
             name: one for each in told for name, one in each.get("capabilities", {}).items()
         },
+        "greedy": _distinct(name for run in runs for name in run.greedy_models),
         "reproducible": _reproducible(runs),
         "claim": {},
         "stopped": "; ".join(f"{run.folder}: {run.stopped}" for run in ended),

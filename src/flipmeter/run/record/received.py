@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, FiniteFloat, NonNegativeInt, ValidationError
 
 from flipmeter.base.files.footer import check_parquet
 from flipmeter.base.files.parquet import collected
@@ -44,15 +44,29 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 MOST_CLASSES = 10_000
 
 
+class _Data(BaseModel, strict=True):
+    """The keys that readers use of a dataset."""
+
+    digest: str = ""
+    source: str = ""
+    licence: str = ""
+    n_items: NonNegativeInt
+    n_available: NonNegativeInt | None = None
+    weights: list[FiniteFloat] = []
+    left_out: dict[str, int] = {}
+    notes: list[str]
+
+
 class _Facts(BaseModel):
     """The keys that readers use in a manifest; there may be more."""
 
     flipmeter: str
     models: dict[str, str]
+    greedy: list[str] | None = None
     reproducible: list[str]
     contrasts: list[Contrast]
     tasks: dict[str, TaskEntry]
-    datasets: dict[str, dict[str, Any]]
+    datasets: dict[str, _Data]
     stopped: str = ""
     fallbacks: dict[str, list[str]] = {}
 
