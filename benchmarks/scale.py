@@ -34,6 +34,7 @@ from planning import WORDS
 from rich.console import Console
 from rich.table import Table
 
+from flipmeter.__main__ import main as flipmeter  # sets the allocator of every process spawned
 from flipmeter.model.backends.family import Family, backends
 from flipmeter.study.file import read_study
 from flipmeter.study.grid import conditions
@@ -161,13 +162,11 @@ def write_texts(path: Path, n: int) -> None:
 
 def run(folder: str, name: str) -> Size:
     """Run the study of a folder by the verb, and say what this process took for it."""
-    from flipmeter.__main__ import main
-
     os.chdir(folder)
     sys.argv = ["flipmeter", "run", "study.yaml", "--anyway"]
     start, said = time.perf_counter(), StringIO()
     with redirect_stdout(StringIO()), redirect_stderr(said), suppress(SystemExit):
-        main()
+        flipmeter()
     assert Path("runs/scale/run.json").exists(), said.getvalue()
     facts = json.loads(Path("runs/scale/run.json").read_text())["facts"]["asked"]
     n = facts["asked"] + facts["stored"]

@@ -1,9 +1,14 @@
 """`flipmeter` and `python -m flipmeter`: the command line."""
 
+import os
 import sys
 
 INTERRUPTED = 130
 """As shells have it: a signal where nothing is asked, also while modules are still loaded."""
+ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
+"""The allocator of polars returns memory at once; it reads this when polars is first imported."""
+
+os.environ.setdefault(*ALLOCATOR)
 
 
 def main() -> None:
