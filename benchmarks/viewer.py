@@ -101,7 +101,7 @@ def make_run(folder: Path, n_decisions: int) -> int:
         "flipmeter": "benchmark",
         "contrasts": [asdict(contrast) for contrast in study.contrasts],
         "tasks": {"texts": TaskEntry.of(grid[0].task).model_dump()},
-        "datasets": {"texts": {"notes": []}},
+        "datasets": {"texts": {"n_items": len(grid[0].items), "notes": []}},
         "models": {},
         "reproducible": [],
     }

@@ -357,7 +357,8 @@ def test_drift_has_limits_of_its_own_and_usual_ones(run: Run) -> None:
 
 def test_other_data_under_the_same_name_is_not_paired(run: Run, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run.folder, tmp_path / "other"))
-    reference = changed(other, {"datasets": {"reviews": {"digest": "0" * 64}}})
+    about = run.environment["datasets"]["reviews"]
+    reference = changed(other, {"datasets": {"reviews": {**about, "digest": "0" * 64}}})
     with pytest.raises(Problem, match="'reviews' differs between"):
         check(run, reference=reference)
 
