@@ -1,10 +1,11 @@
 """A llama.cpp server for the peers benchmark, in a process of its own.
 
-    python benchmarks/peers_server.py FILE.gguf HOST_CACHE_MIB
+    python benchmarks/peers_server.py FILE.gguf HOST_CACHE_MIB [like-ours]
 
 It prints its address and ends with its standard input. One slot and all cores, as flipmeter's own
 engine has them; the host cache keeps the states of slots that were overwritten (8192 MiB is the
-server's default, 0 is none).
+server's default, 0 is none). `like-ours` is the engine as flipmeter starts it, without flash
+attention: only so do replies not depend on what was asked before.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from typing import Any
 
 from peers_ours import processed
 
-from flipmeter.model.backends.llama import n_cores
+from flipmeter.model.backends.llama import CONTEXT, _start, n_cores
 
 HOST_CACHE = 8192
+LIKE_OURS = "like-ours"
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,13 @@ class Server:
 
 
 @contextmanager
-def served(weights: Path, *, host_cache: int = HOST_CACHE) -> Iterator[Server]:
+def served(
+    weights: Path, *, host_cache: int = HOST_CACHE, is_like_ours: bool = False
+) -> Iterator[Server]:
     """Serve a weights file from a fresh process: nothing is cached yet."""
     start = time.perf_counter()
     command = [sys.executable, __file__, str(weights), str(host_cache)]
+    command += [LIKE_OURS] if is_like_ours else []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -101,23 +106,28 @@ def _n_shared(a: list[int], b: list[int]) -> int:
 
 
 def main() -> None:
+    path, host_cache, *like = sys.argv[1:]
+    server = _start(Path(path), CONTEXT) if like == [LIKE_OURS] else usual(path, int(host_cache))
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
+def usual(path: str, host_cache: int) -> Any:
+    """The engine with its own defaults."""
     import xllamacpp
 
-    path, host_cache = sys.argv[1:]
     params = xllamacpp.CommonParams()
     params.model.path = path
-    params.n_ctx = 8192
+    params.n_ctx = CONTEXT
     params.n_parallel = 1
     params.verbosity = 0
     params.warmup = False
     params.endpoint_metrics = True
-    params.cache_ram_mib = int(host_cache)
+    params.cache_ram_mib = host_cache
     for threads in (params.cpuparams, params.cpuparams_batch):
         threads.n_threads = n_cores()
         threads.poll = 0  # as in flipmeter's engine
-    server = xllamacpp.Server(params)
-    print(server.listening_address, flush=True)
-    sys.stdin.read()
+    return xllamacpp.Server(params)
 
 
 if __name__ == "__main__":
