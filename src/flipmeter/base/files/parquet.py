@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,11 @@ UNREADABLE: tuple[type[BaseException], ...] = (
 def scan_file(path: Path) -> pl.LazyFrame:
     """A table, not yet read; polars would take `*`, `[` and a leading `~` for more than letters."""
     return pl.scan_parquet(path.absolute(), glob=False)
+
+
+def scan_files(paths: Sequence[Path]) -> pl.LazyFrame:
+    """Tables of the same columns, one after the other, not yet read."""
+    return pl.scan_parquet([path.absolute() for path in paths], glob=False)
 
 
 def schema_of(path: Path) -> pl.Schema:

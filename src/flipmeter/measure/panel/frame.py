@@ -74,6 +74,10 @@ class Scanned:
     def column(self, column: str | pl.Expr) -> pl.Series:
         return self.read(column).to_series()
 
+    def row(self, *columns: pl.Expr) -> dict[str, Any]:
+        """Statistics of all decisions, by their names."""
+        return self.read(*columns).row(0, named=True)
+
 
 def scanned(decisions: Decisions) -> Scanned:
     """Check decisions without holding them; what is absent is null."""
@@ -82,7 +86,8 @@ def scanned(decisions: Decisions) -> Scanned:
     try:
         table = table.pipe(collected).lazy() if is_held else table
         rows = Scanned(table, frozenset(), is_held)
-        found = rows.read(*_questions()).row(0, named=True)
+        # One column after the other: all at once, polars holds most of the table.
+        found = {name: value for some in _questions() for name, value in rows.row(*some).items()}
     except pl.exceptions.PolarsError as error:
         raise Problem(f"a column of the decisions has the wrong type: {error}") from error
     if not found["n"]:
@@ -118,15 +123,14 @@ def _is_outside(column: str) -> pl.Expr:
     return (pl.col(column) < LOWEST[column]) | (pl.col(column) > pl.col("n_classes"))
 
 
-def _questions() -> Iterator[pl.Expr]:
-    """Statistics of all decisions, in one pass."""
-    yield pl.len().alias("n")
-    yield from (pl.col(name).is_null().any().alias(f"{name} empty") for name in NEEDED)
-    yield (pl.col("repeat") < 0).any().alias("before 0")
-    yield from (_is_outside(column).any().alias(f"{column} outside") for column in LOWEST)
+def _questions() -> Iterator[list[pl.Expr]]:
+    """Statistics of all decisions, those of each column together."""
+    yield [pl.len().alias("n"), (pl.col("repeat") < 0).any().alias("before 0")]
+    yield from ([_is_outside(column).any().alias(f"{column} outside")] for column in LOWEST)
     for name, kind in {**NEEDED, **OPTIONAL}.items():
         says = pl.col(name) != "" if kind == pl.String else pl.col(name).is_not_null()
-        yield says.any().alias(f"{name} told")
+        told = says.any().alias(f"{name} told")
+        yield [told, pl.col(name).is_null().any().alias(f"{name} empty")]
 
 
 def any_nominal(decisions: Decisions) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.base.files.parquet import scan_file
+from flipmeter.base.files.parquet import scan_file, scan_files
 from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 
@@ -107,7 +107,11 @@ class Spill:
         sources = [one for one in sources if one.n_rows]
         if len(sources) < 2:
             return (sources[0].rows if sources else near.lazy()).drop(BIN)
-        if self._distinct or any(one.last > other.first for one, other in pairwise(sources)):
+        if self._distinct:
+            # One scan of many files reads one after the other; many scans read ahead in each.
+            files = [self._sorted_part(sources, *ends) for ends in _shares(sources)]
+            return scan_files(files).drop(BIN)
+        if any(one.last > other.first for one, other in pairwise(sources)):
             parts = [self._part(sources, *ends) for ends in _shares(sources)]
         else:
             parts = [one.rows for one in sources]
@@ -123,11 +127,14 @@ class Spill:
 
     def _part(self, sources: Sequence[_Sorted], first: int, last: int) -> pl.LazyFrame:
         """The rows of some bins; those of a single one are in order as they stand."""
-        slices = [rows for one in sources if (rows := one.between(first, last)) is not None]
-        if first == last and not self._distinct:
-            return pl.concat(slices)
-        path, _ = self._put_away(self._in_order(pl.concat(slices).collect()))
-        return scan_file(path)
+        if first == last:
+            return pl.concat(_between(sources, first, last))
+        return scan_file(self._sorted_part(sources, first, last))
+
+    def _sorted_part(self, sources: Sequence[_Sorted], first: int, last: int) -> Path:
+        """A file with the rows of some bins."""
+        rows = pl.concat(_between(sources, first, last)).collect()
+        return self._put_away(self._in_order(rows))[0]
 
     def _put_away(self, rows: pl.DataFrame) -> tuple[Path, pl.Series]:
         """Write sorted rows; the file, and how many rows there are of each bin."""
@@ -177,6 +184,10 @@ class _Sorted:
             )
         )
         return self.rows.slice(start, end - start) if end > start else None
+
+
+def _between(sources: Sequence[_Sorted], first: int, last: int) -> list[pl.LazyFrame]:
+    return [rows for one in sources if (rows := one.between(first, last)) is not None]
 
 
 def _shares(sources: Sequence[_Sorted]) -> Iterator[tuple[int, int]]:
