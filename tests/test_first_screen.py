@@ -15,6 +15,7 @@ import pytest
 
 from conftest import Cli
 from flipmeter.measure import headlines, worst_first
+from flipmeter.model import Store
 from flipmeter.report.estimate_tables import items_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import Headline, plain
@@ -23,9 +24,11 @@ from flipmeter.report.page.markup import MOST_ROWS
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.places import residual_grids, squares
 from flipmeter.report.page.rates import forest_grid
+from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.choices import findings
 from flipmeter.ship.select import select
+from flipmeter.study.file import read_study
 from read_html import Page
 from report_runs import many, simulated
 
@@ -381,7 +384,37 @@ def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path)
 
 def test_a_run_that_was_stopped_is_to_be_finished_first(tmp_path: Path) -> None:
     run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
-    assert findings(run).next_steps[0].text.startswith("Finish the run, which stopped early (")
+    assert findings(run).next_steps[0].text == (
+        "Finish the run, which stopped early: only missing requests are sent."
+    )
+
+
+def beside_a_refuser(folder: Path) -> Run:
+    """Return a run that leaves out a rater whose first replies could not be read."""
+    models = [
+        {"model": "sim/refusing?strength=1", "name": "refuser"},
+        {"model": "sim/first-slot?strength=4", "name": "flipper"},
+    ]
+    content = {"name": "both", "models": models, "datasets": ["reviews"], "test_size": 45}
+    return perform(read_study({**content, "probes": ["label_order"]}), folder, Store())
+
+
+def test_a_run_that_stopped_at_unreadable_replies_is_finished_with_anyway(tmp_path: Path) -> None:
+    run = beside_a_refuser(tmp_path)
+    told = commands(findings(run))
+    assert told[0] == ["try", str(tmp_path)]
+    assert told[1] == ["run", str(tmp_path), "--out", str(tmp_path), "--anyway"]
+    assert not any("refuser" in step.text for step in findings(run).next_steps)
+
+
+def test_the_answer_names_the_raters_that_a_stopped_run_left_out(
+    tmp_path: Path, cli: Cli, found: Findings
+) -> None:
+    run = beside_a_refuser(tmp_path)
+    missing = "Not rated, because the run stopped early: refuser."
+    assert answer(findings(run))[1] == missing
+    assert missing in " ".join(cli("measure", str(tmp_path))[1].split())
+    assert not any("Not rated" in line for line in answer(found))
 
 
 def test_one_limit_is_for_every_contrast(several: Run, cli: Cli) -> None:

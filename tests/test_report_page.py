@@ -213,7 +213,7 @@ def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
     run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
     assert run.stopped
     html = render_page(gather(run))
-    assert html.index("Incomplete: not all items were rated.") < html.index('class="headline"')
+    assert html.index("Incomplete: not everything was rated.") < html.index('class="headline"')
 
 
 def test_levels_raters_and_datasets_get_a_heat_map(rich_page: Page) -> None:

@@ -58,6 +58,7 @@ class Headline:
     contrasts: Mapping[str, Contrast]
     sentences: Sequence[Sentence]
     choices: Sequence[Choice]
+    unrated: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -67,11 +68,12 @@ class Headline:
         contrasts: Sequence[Contrast],
         sentences: Sequence[Sentence],
         choices: Sequence[Choice] = (),
+        unrated: Sequence[str] = (),
     ) -> Headline:
         """The headline over the rows that `words` speak of: all levels, or the base alone."""
         spoken_of = verdicts if "level" in words.columns else verdicts.filter(level="")
         known = {contrast.name: contrast for contrast in contrasts}
-        return cls(words, spoken_of, known, sentences, choices)
+        return cls(words, spoken_of, known, sentences, choices, unrated)
 
     @property
     def keys(self) -> list[str]:
@@ -79,8 +81,10 @@ class Headline:
 
     @property
     def lines(self) -> list[Line]:
-        """The answer: counts with the worst, then what to use."""
-        return [*self._found(), *self._uses()]
+        """The answer: counts with the worst, who is missing from them, then what to use."""
+        names = ", ".join(self.unrated)
+        missing = [[Phrase(f"Not rated, because the run stopped early: {names}.")]] if names else []
+        return [*self._found(), *missing, *self._uses()]
 
     def _found(self) -> Iterator[Line]:
         if len(self.words) == 1:

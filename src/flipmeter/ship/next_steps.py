@@ -10,6 +10,7 @@ import polars as pl
 
 from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
 from flipmeter.report.headline import shown, together
+from flipmeter.run.first_look import AT_FIRST
 from flipmeter.run.record.folder import Run
 from flipmeter.run.tables.predictions import Predictions
 
@@ -63,9 +64,9 @@ def _held(run: Run) -> str:
 def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     measured = run.verdicts.filter(status="measured")
     return [
+        *_read(run, measured, study),
         *_rest(run, study),
         *_unanswered(run, measured, study),
-        *_read(measured, study),
         *_repeats(run, measured, study),
         *_items(run, measured, study),
         *(_use(run, same) for same in together(_compared(choices))),
@@ -84,10 +85,13 @@ def _out(run: Run) -> str:
 
 
 def _rest(run: Run, study: str) -> Iterator[NextStep]:
+    """Finish a run; why it stopped is said elsewhere, once."""
     if run.stopped and not run.is_settled:
+        is_unread = AT_FIRST in run.stopped
+        how = " in spite of unreadable replies" if is_unread else ", which stopped early"
         yield NextStep(
-            f"Finish the run, which stopped early ({run.stopped}): only missing requests are sent.",
-            f"flipmeter run {study}{_out(run)}",
+            f"Finish the run{how}: only missing requests are sent.",
+            f"flipmeter run {study}{_out(run)}{' --anyway' if is_unread else ''}",
         )
 
 
@@ -101,13 +105,14 @@ def _unanswered(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextSt
         )
 
 
-def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+def _read(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(word="unreadable"))
-    if n:
-        yield NextStep(
-            f"{n} of {len(measured)} verdicts are unreadable: see how replies are read.",
-            f"flipmeter try {study}",
-        )
+    why = f"{n} of {len(measured)} verdicts are unreadable: see how replies are read."
+    if AT_FIRST in run.stopped:
+        why = "Unreadable replies stopped the run: see how they are read."
+    elif not n:
+        return
+    yield NextStep(why, f"flipmeter try {study}")
 
 
 def _repeats(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:

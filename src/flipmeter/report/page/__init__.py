@@ -174,7 +174,7 @@ def _to_item(key: tuple[str, str]) -> Markup:
 
 def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
-    known = f"incomplete, not all items were rated: {found.stopped}"
+    known = f"incomplete, not everything was rated: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
     return shared_warnings({rater: text.rstrip("; ") for rater, text in told.items() if text})
 
