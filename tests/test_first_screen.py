@@ -272,16 +272,16 @@ def test_every_command_can_be_copied_and_run(
     cli: Cli, tmp_path: Path, several: Run, found: Findings
 ) -> None:
     told = commands(found)
-    assert [words[0] for words in told] == ["run", "select", "check"]
-    for words in told:
+    assert [words[0] for words in told] == ["run", "select", "run", "check"]
+    for place, words in enumerate(told):
         if words[0] == "run":
-            words[words.index("--out") + 1] = f"{tmp_path}/new"
+            words[words.index("--out") + 1] = f"{tmp_path}/new-{place}"
         code, out, err = cli(*words)
         assert code in (0, 1, 3), err
         assert out
     assert (tmp_path / "rater.yaml").is_file()
     n = int(next(w for w in told[0] if w.startswith("test_size")).partition("=")[2])
-    assert len(Run(tmp_path / "new").items.filter(role="test")) == n
+    assert len(Run(tmp_path / "new-0").items.filter(role="test")) == n
 
 
 def test_the_number_of_items_is_what_the_core_says_would_settle_half(
@@ -357,15 +357,42 @@ def test_a_rater_that_never_answered_is_to_be_asked_again(cli: Cli, tmp_path: Pa
 def test_a_rater_that_flips_alone_is_told_to_compare(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", models=["sim/first-slot?strength=4"], probes=["label_order"])
     told = commands(findings(run))
-    assert [words[0] for words in told] == ["run", "check"]
-    assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[0]
+    assert [words[0] for words in told] == ["run", "run", "check"]
+    assert "vary={pipeline: [orbit]}" in told[0]
+    assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[1]
+
+
+def test_the_suggested_pipeline_rules_the_flips_out_and_is_used(tmp_path: Path) -> None:
+    models = ["sim/first-slot?strength=4"]
+    vary = {"pipeline": ["orbit"]}
+    run = simulated(tmp_path, models=models, probes=["label_order"], vary=vary)
+    use = findings(run).next_steps[0].text
+    assert use.startswith("Use pipeline=orbit: accuracy ")
+    assert "P1 0 by construction instead of " in use
+    assert not any("vary=" in step.command for step in findings(run).next_steps)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"models": ["sim/refusing?strength=1", "sim/first-slot?strength=4"]},
+        {"models": ["sim/first-slot?strength=4"], "vary": {"shots": [0, 2]}},
+    ],
+    ids=["beside an unreadable rater", "at every level"],
+)
+def test_flips_of_several_have_a_next_step_where_none_can_be_used(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    run = simulated(tmp_path, probes=["label_order"], **changes)
+    told = [words for words in commands(findings(run)) if "vary={pipeline: [orbit]}" in words]
+    assert [words[-2:] for words in told] == [["--out", f"{tmp_path}-pipelines"]]
 
 
 def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
     base = {"label_format": "natural_language"}
     models = ["sim/first-slot?strength=9"]
     run = simulated(tmp_path / "run", models=models, probes=["label_order"], base=base)
-    (step,) = (step for step in findings(run).next_steps if "vary=" in step.command)
+    (step,) = (step for step in findings(run).next_steps if "vary={label" in step.command)
     assert "vary={label_format: [numeric, letter, neutral_id]}" in step.command
     assert step.text == "Try other label formats: numbers, letters or neutral names."
 
