@@ -240,6 +240,15 @@ def test_hostile_texts_make_no_element_and_no_attribute(bad: Findings, found: Fi
     assert page.open == []
 
 
+def test_commands_and_keys_in_notes_are_code(found: Findings) -> None:
+    """Backticks mark them in our own notes; what stands between them is escaped like any text."""
+    note = "set `weights:`, or `<b>` ` alone"
+    html = render_page(replace(found, notes=[note], stopped="`flipmeter try STUDY` shows why"))
+    assert 'set <code class="code">weights:</code>, or <code class="code">&lt;b&gt;</code>' in html
+    assert " ` alone</p>" in html
+    assert '<code class="code">flipmeter try STUDY</code> shows why' in html
+
+
 def test_hostile_texts_are_there_to_be_read(bad: Findings) -> None:
     text = Page(render_page(bad)).text
     assert HOSTILE["script"] in text
@@ -436,7 +445,7 @@ def test_what_does_not_fit_is_left_out_by_severity_and_said(rich: Findings, rich
         f"{some.n_flips - len(some.flips):,} of {some.n_flips:,} flips are left out"
         in some.notes[0]
     )
-    assert some.notes[0] in Page(render_page(replace(rich, browser=some))).text
+    assert some.notes[0].replace("`", "") in Page(render_page(replace(rich, browser=some))).text
 
 
 # Sentences, directions, pictures

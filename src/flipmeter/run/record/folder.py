@@ -268,7 +268,9 @@ class Run:
         table = known.agg(pl.col(PLACE).min(), k=(pl.col("label_mass") < HALF).sum(), n=pl.len())
         counts = table.sort(PLACE).drop(PLACE).pipe(collected, "streaming")
         return {
-            rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
+            rater: [
+                f"in {k:,} of {n:,} decisions the labels together have a probability below {HALF}"
+            ]
             for rater, k, n in counts.iter_rows()
             if k
         }
