@@ -16,7 +16,7 @@ import pytest
 from conftest import Cli
 from flipmeter.measure import headlines, worst_first
 from flipmeter.model import Store
-from flipmeter.report.estimate_tables import items_text
+from flipmeter.report.estimate_tables import beyond_text, items_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
@@ -199,8 +199,19 @@ def test_a_cell_has_word_rate_arrow_and_noise(found: Findings) -> None:
     text = re.sub(r"<[^>]+>", "", str(cell.text))
     assert row["leans"] == "up"
     assert text.split()[:2] == [row["word"], "←"]
-    assert f"noise {100 * row['noise']:.1f} %" in text
+    assert f"noise {100 * row['noise']:.1f} %, {100 * row['size']:.1f} % beyond" in text
     assert 'title="mostly towards the first label"' in str(cell.text)
+
+
+def test_the_worst_beyond_noise_has_the_number_that_rows_are_sorted_by(found: Findings) -> None:
+    own = found.verdicts.filter(rater="sim/biased-noisy")
+    row = own.row(0, named=True)
+    words = headlines(own, whose=["rater", "contrast"])
+    told = "".join(
+        part.text for part in replace(found, verdicts=own, words=words).headline._worst()
+    )
+    assert f"noise of {100 * row['noise']:.1f} % ({100 * row['size']:.1f} % beyond it)" in told
+    assert beyond_text({**row, "excess": None}) == ""
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,14 @@ RUNS: dict[str, Callable[[Path], Run]] = {
     "hostile": hostile,
     "none": lambda folder: simulated(folder, models=["sim/honest"]),
     "faults": lambda folder: simulated(folder, models=["sim/refusing?strength=1"]),
+    "crowded": lambda folder: simulated(
+        folder,
+        models=["sim/first-slot?strength=2"],
+        probes=["label_order"],
+        test_size=30,
+        design="factorial",
+        vary={"separator": ["tab"], "mood": ["indicative"], "shots": [0, 2]},
+    ),
     "stopped": lambda folder: simulated(folder, budget={"calls": 155}, block_size=15),
 }
 
@@ -404,6 +412,14 @@ def test_a_name_says_of_what_its_number_is(
         names = page.locator("svg.plot .name").all_text_contents()
         assert "sim/biased-noisy · shots=0" in names
         assert "sim/biased-noisy · neutral_id" in names
+
+
+def test_a_dot_that_hides_others_is_named_though_it_is_beaten(
+    browser: Browser, reports: Callable[[str], Path]
+) -> None:
+    with opened(browser, reports("crowded")) as page:
+        names = page.locator("svg.plot .name").all_text_contents()
+        assert sum(name.endswith(" more") for name in names) > 1
 
 
 def test_names_of_configurations_do_not_touch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.estimate_tables import beyond_text, interval
 from flipmeter.report.sentences import Record, Sentence, lean, when
 from flipmeter.types import JUDGED, Contrast, Estimate
 
@@ -263,4 +263,5 @@ def shown(one: Estimate, by: str = "") -> str:
 def _noise(row: Record) -> str:
     if row["is_reproducible"] or row["noise"] is None:
         return ""
-    return f", against noise of {100 * row['noise']:.1f} %"
+    beyond = beyond_text(row)
+    return f", against noise of {100 * row['noise']:.1f} %" + (f" ({beyond} it)" if beyond else "")
