@@ -31,14 +31,6 @@ RUNS: dict[str, Callable[[Path], Run]] = {
     "hostile": hostile,
     "none": lambda folder: simulated(folder, models=["sim/honest"]),
     "faults": lambda folder: simulated(folder, models=["sim/refusing?strength=1"]),
-    "crowded": lambda folder: simulated(
-        folder,
-        models=["sim/first-slot?strength=2"],
-        probes=["label_order"],
-        test_size=30,
-        design="factorial",
-        vary={"separator": ["tab"], "mood": ["indicative"], "shots": [0, 2]},
-    ),
     "stopped": lambda folder: simulated(folder, budget={"calls": 155}, block_size=15),
 }
 
@@ -415,11 +407,16 @@ def test_a_name_says_of_what_its_number_is(
 
 
 def test_a_dot_that_hides_others_is_named_though_it_is_beaten(
-    browser: Browser, reports: Callable[[str], Path]
+    browser: Browser, tmp_path: Path
 ) -> None:
-    with opened(browser, reports("crowded")) as page:
+    vary = {"separator": ["tab", "space"], "mood": ["indicative"], "shots": [0, 2]}
+    crowd: dict[str, Any] = {"design": "factorial", "vary": vary, "probes": ["label_order"]}
+    run = simulated(tmp_path / "run", models=["sim/biased-noisy"], test_size=30, **crowd)
+    write_report(findings(run), tmp_path / "crowded.html")
+    with opened(browser, tmp_path / "crowded.html") as page:
         names = page.locator("svg.plot .name").all_text_contents()
-        assert sum(name.endswith(" more") for name in names) > 1
+        n_front = page.locator('svg.plot circle[aria-label*="on the Pareto front"]').count()
+        assert len(names) > n_front + 1  # the base has a name, too
 
 
 def test_names_of_configurations_do_not_touch(
