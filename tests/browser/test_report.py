@@ -409,7 +409,7 @@ def test_a_name_says_of_what_its_number_is(
 def test_a_dot_that_hides_others_is_named_though_it_is_beaten(
     browser: Browser, tmp_path: Path
 ) -> None:
-    vary = {"separator": ["tab", "space"], "mood": ["indicative"], "shots": [0, 2]}
+    vary = {"label_format": ["letter"], "separator": ["tab", "space"], "shots": [0, 2, 3]}
     crowd: dict[str, Any] = {"design": "factorial", "vary": vary, "probes": ["label_order"]}
     run = simulated(tmp_path / "run", models=["sim/biased-noisy"], test_size=30, **crowd)
     write_report(findings(run), tmp_path / "crowded.html")
