@@ -618,3 +618,24 @@ def test_scores_that_are_all_right_leave_room_for_an_error_not_seen_yet(write: W
     row = found.filter(metric="pearson", view="x").row(0, named=True)
     assert row["value"] == pytest.approx(1.0)
     assert row["low"] < 0.99 < row["high"]
+
+
+def test_scores_that_must_be_equal_are_told_of_a_tolerance_not_of_more_items(
+    write: Write, tmp_path: Path, cli: Cli
+) -> None:
+    write("essays.csv", essays())
+    write(
+        "study.yaml",
+        "{models: [sim/biased-noisy], repeats: 2, probes: [demo_order], base: {shots: 2}, "
+        "datasets: [{file: essays.csv, text: essay, label: score, scale: {from: 0, to: 10}}]}",
+    )
+    out = " ".join(cli("run", "study.yaml", "--out", "run")[1].split())
+    assert re.search(r"any difference counts now, and (9\d|100) % of repeats differ; \d+ % ", out)
+    assert "differ by more than 0.5." in out
+    assert "Rate more items" not in out
+    assert "Add rows" not in out
+    step = "run study.yaml --set datasets.0.within=0.5 --out run"
+    assert f"flipmeter {step}" in out
+    again = " ".join(cli(*step.split())[1].split())
+    assert "any difference counts" not in again
+    assert fm.Run(tmp_path / "run").source.scales["essays"].span == TEN

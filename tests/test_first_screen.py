@@ -15,7 +15,8 @@ import pytest
 
 from conftest import Cli
 from flipmeter.measure import headlines, worst_first
-from flipmeter.report.estimate_tables import items_text
+from flipmeter.model import Store
+from flipmeter.report.estimate_tables import beyond_text, items_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.headline import Headline, plain
 from flipmeter.report.page import render_page
@@ -23,9 +24,11 @@ from flipmeter.report.page.markup import MOST_ROWS
 from flipmeter.report.page.matrix import matrix_grid
 from flipmeter.report.page.places import residual_grids, squares
 from flipmeter.report.page.rates import forest_grid
+from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.choices import findings
 from flipmeter.ship.select import select
+from flipmeter.study.file import read_study
 from read_html import Page
 from report_runs import many, simulated
 
@@ -196,8 +199,19 @@ def test_a_cell_has_word_rate_arrow_and_noise(found: Findings) -> None:
     text = re.sub(r"<[^>]+>", "", str(cell.text))
     assert row["leans"] == "up"
     assert text.split()[:2] == [row["word"], "←"]
-    assert f"noise {100 * row['noise']:.1f} %" in text
+    assert f"noise {100 * row['noise']:.1f} %, {100 * row['size']:.1f} % beyond" in text
     assert 'title="mostly towards the first label"' in str(cell.text)
+
+
+def test_the_worst_beyond_noise_has_the_number_that_rows_are_sorted_by(found: Findings) -> None:
+    own = found.verdicts.filter(rater="sim/biased-noisy")
+    row = own.row(0, named=True)
+    words = headlines(own, whose=["rater", "contrast"])
+    told = "".join(
+        part.text for part in replace(found, verdicts=own, words=words).headline._worst()
+    )
+    assert f"noise of {100 * row['noise']:.1f} % ({100 * row['size']:.1f} % beyond it)" in told
+    assert beyond_text({**row, "excess": None}) == ""
 
 
 @pytest.mark.parametrize(
@@ -269,16 +283,16 @@ def test_every_command_can_be_copied_and_run(
     cli: Cli, tmp_path: Path, several: Run, found: Findings
 ) -> None:
     told = commands(found)
-    assert [words[0] for words in told] == ["run", "select", "check"]
-    for words in told:
+    assert [words[0] for words in told] == ["run", "select", "run", "check"]
+    for place, words in enumerate(told):
         if words[0] == "run":
-            words[words.index("--out") + 1] = f"{tmp_path}/new"
+            words[words.index("--out") + 1] = f"{tmp_path}/new-{place}"
         code, out, err = cli(*words)
         assert code in (0, 1, 3), err
         assert out
     assert (tmp_path / "rater.yaml").is_file()
     n = int(next(w for w in told[0] if w.startswith("test_size")).partition("=")[2])
-    assert len(Run(tmp_path / "new").items.filter(role="test")) == n
+    assert len(Run(tmp_path / "new-0").items.filter(role="test")) == n
 
 
 def test_the_number_of_items_is_what_the_core_says_would_settle_half(
@@ -354,15 +368,42 @@ def test_a_rater_that_never_answered_is_to_be_asked_again(cli: Cli, tmp_path: Pa
 def test_a_rater_that_flips_alone_is_told_to_compare(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", models=["sim/first-slot?strength=4"], probes=["label_order"])
     told = commands(findings(run))
-    assert [words[0] for words in told] == ["run", "check"]
-    assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[0]
+    assert [words[0] for words in told] == ["run", "run", "check"]
+    assert "vary={pipeline: [orbit]}" in told[0]
+    assert "vary={label_format: [letter, natural_language, neutral_id]}" in told[1]
+
+
+def test_the_suggested_pipeline_rules_the_flips_out_and_is_used(tmp_path: Path) -> None:
+    models = ["sim/first-slot?strength=4"]
+    vary = {"pipeline": ["orbit"]}
+    run = simulated(tmp_path, models=models, probes=["label_order"], vary=vary)
+    use = findings(run).next_steps[0].text
+    assert use.startswith("Use pipeline=orbit: accuracy ")
+    assert "P1 0 by construction instead of " in use
+    assert not any("vary=" in step.command for step in findings(run).next_steps)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"models": ["sim/refusing?strength=1", "sim/first-slot?strength=4"]},
+        {"models": ["sim/first-slot?strength=4"], "vary": {"shots": [0, 2]}},
+    ],
+    ids=["beside an unreadable rater", "at every level"],
+)
+def test_flips_of_several_have_a_next_step_where_none_can_be_used(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    run = simulated(tmp_path, probes=["label_order"], **changes)
+    told = [words for words in commands(findings(run)) if "vary={pipeline: [orbit]}" in words]
+    assert [words[-2:] for words in told] == [["--out", f"{tmp_path}-pipelines"]]
 
 
 def test_the_label_format_in_use_is_not_suggested(tmp_path: Path) -> None:
     base = {"label_format": "natural_language"}
     models = ["sim/first-slot?strength=9"]
     run = simulated(tmp_path / "run", models=models, probes=["label_order"], base=base)
-    (step,) = (step for step in findings(run).next_steps if "vary=" in step.command)
+    (step,) = (step for step in findings(run).next_steps if "vary={label" in step.command)
     assert "vary={label_format: [numeric, letter, neutral_id]}" in step.command
     assert step.text == "Try other label formats: numbers, letters or neutral names."
 
@@ -381,7 +422,37 @@ def test_unreadable_replies_and_missing_repeats_have_a_next_step(tmp_path: Path)
 
 def test_a_run_that_was_stopped_is_to_be_finished_first(tmp_path: Path) -> None:
     run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
-    assert findings(run).next_steps[0].text.startswith("Finish the run, which stopped early (")
+    assert findings(run).next_steps[0].text == (
+        "Finish the run, which stopped early: only missing requests are sent."
+    )
+
+
+def beside_a_refuser(folder: Path) -> Run:
+    """Return a run that leaves out a rater whose first replies could not be read."""
+    models = [
+        {"model": "sim/refusing?strength=1", "name": "refuser"},
+        {"model": "sim/first-slot?strength=4", "name": "flipper"},
+    ]
+    content = {"name": "both", "models": models, "datasets": ["reviews"], "test_size": 45}
+    return perform(read_study({**content, "probes": ["label_order"]}), folder, Store())
+
+
+def test_a_run_that_stopped_at_unreadable_replies_is_finished_with_anyway(tmp_path: Path) -> None:
+    run = beside_a_refuser(tmp_path)
+    told = commands(findings(run))
+    assert told[0] == ["try", str(tmp_path)]
+    assert told[1] == ["run", str(tmp_path), "--out", str(tmp_path), "--anyway"]
+    assert not any("refuser" in step.text for step in findings(run).next_steps)
+
+
+def test_the_answer_names_the_raters_that_a_stopped_run_left_out(
+    tmp_path: Path, cli: Cli, found: Findings
+) -> None:
+    run = beside_a_refuser(tmp_path)
+    missing = "Not rated, because the run stopped early: refuser."
+    assert answer(findings(run))[1] == missing
+    assert missing in " ".join(cli("measure", str(tmp_path))[1].split())
+    assert not any("Not rated" in line for line in answer(found))
 
 
 def test_one_limit_is_for_every_contrast(several: Run, cli: Cli) -> None:

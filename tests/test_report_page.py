@@ -213,7 +213,7 @@ def test_a_run_that_its_budget_stopped_says_so_first(tmp_path: Path) -> None:
     run = simulated(tmp_path, budget={"calls": 155}, block_size=15)
     assert run.stopped
     html = render_page(gather(run))
-    assert html.index("Incomplete: not all items were rated.") < html.index('class="headline"')
+    assert html.index("Incomplete: not everything was rated.") < html.index('class="headline"')
 
 
 def test_levels_raters_and_datasets_get_a_heat_map(rich_page: Page) -> None:
@@ -238,6 +238,15 @@ def test_hostile_texts_make_no_element_and_no_attribute(bad: Findings, found: Fi
     assert len(page.all("script")) == 1
     assert page.texts["script"] == ours.texts["script"]
     assert page.open == []
+
+
+def test_commands_and_keys_in_notes_are_code(found: Findings) -> None:
+    """Backticks mark them in our own notes; what stands between them is escaped like any text."""
+    note = "set `weights:`, or `<b>` ` alone"
+    html = render_page(replace(found, notes=[note], stopped="`flipmeter try STUDY` shows why"))
+    assert 'set <code class="code">weights:</code>, or <code class="code">&lt;b&gt;</code>' in html
+    assert " ` alone</p>" in html
+    assert '<code class="code">flipmeter try STUDY</code> shows why' in html
 
 
 def test_hostile_texts_are_there_to_be_read(bad: Findings) -> None:
@@ -436,7 +445,7 @@ def test_what_does_not_fit_is_left_out_by_severity_and_said(rich: Findings, rich
         f"{some.n_flips - len(some.flips):,} of {some.n_flips:,} flips are left out"
         in some.notes[0]
     )
-    assert some.notes[0] in Page(render_page(replace(rich, browser=some))).text
+    assert some.notes[0].replace("`", "") in Page(render_page(replace(rich, browser=some))).text
 
 
 # Sentences, directions, pictures

@@ -91,7 +91,7 @@ def test_a_budget_leaves_complete_pairs_and_says_so(tmp_path: Path, store: Store
     assert {tuple(items) for items in counts["item"]} == {tuple(counts["item"][0])}
     assert len(counts["item"][0]) == 15
     assert "the budget is used up" in run.stopped
-    assert all("not all items were rated" in text for text in run.estimates["warning"])
+    assert all("not everything was rated" in text for text in run.estimates["warning"])
 
 
 def test_a_run_goes_on_with_a_larger_budget_and_ends_like_one_without(

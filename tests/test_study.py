@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flipmeter.prompt import factors
-from flipmeter.study.file import Study, find_study, read_study
+from flipmeter.study.file import Study, find_study, read_study, study_keys
 from flipmeter.study.grid import conditions
 from flipmeter.types import Problem
 
@@ -296,3 +296,12 @@ def test_votes_are_drawn_where_a_study_is_greedy(
     (rater,) = read_study({**SMALL, "pipeline": pipeline, "decoding": decoding}).raters()
     assert rater.decoding.temperature == temperature
     assert not rater.decoding.is_greedy or not temperature
+
+
+def test_a_number_reaches_into_a_list_of_a_study() -> None:
+    content = {"models": ["sim/honest"], "datasets": [{"file": "a.csv"}, {"file": "b.csv"}]}
+    changed = study_keys(content, {"datasets.1.file": "c.csv"}, None)
+    assert changed["datasets"] == [{"file": "a.csv"}, {"file": "c.csv"}]
+    for place in ("2", "-1", "first"):
+        with pytest.raises(Problem, match="cannot set"):
+            study_keys(content, {f"datasets.{place}.file": "c.csv"}, None)

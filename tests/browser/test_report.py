@@ -406,6 +406,19 @@ def test_a_name_says_of_what_its_number_is(
         assert "sim/biased-noisy · neutral_id" in names
 
 
+def test_a_dot_that_hides_others_is_named_though_it_is_beaten(
+    browser: Browser, tmp_path: Path
+) -> None:
+    vary = {"label_format": ["letter"], "separator": ["tab", "space"], "shots": [0, 2, 3]}
+    crowd: dict[str, Any] = {"design": "factorial", "vary": vary, "probes": ["label_order"]}
+    run = simulated(tmp_path / "run", models=["sim/biased-noisy"], test_size=30, **crowd)
+    write_report(findings(run), tmp_path / "crowded.html")
+    with opened(browser, tmp_path / "crowded.html") as page:
+        names = page.locator("svg.plot .name").all_text_contents()
+        n_front = page.locator('svg.plot circle[aria-label*="on the Pareto front"]').count()
+        assert len(names) > n_front + 1  # the base has a name, too
+
+
 def test_names_of_configurations_do_not_touch(
     browser: Browser, reports: Callable[[str], Path]
 ) -> None:

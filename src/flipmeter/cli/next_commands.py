@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 VALUES = ("--set", "--model", "-m", "--dataset", "-d", "--data-dir", "--store", "--trust-host")
 FLAGS = ("--trust",)
 """The options that say what a study asks, and with whose consent."""
-MOST_STEPS = 3
+MOST_STEPS = 4
 
 
 def carried(*more: str) -> list[str]:

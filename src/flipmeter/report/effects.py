@@ -156,7 +156,7 @@ def _standing_notes(pairs: pl.DataFrame) -> Iterator[str]:
     ):
         if n_shared:
             yield (
-                f"{metrics}: {n_shared} of {n_all} interactions are aliased with others; main "
+                f"{metrics}: {n_shared:,} of {n_all:,} interactions are aliased with others; main "
                 f"effects may be too"
             )
     for (rater, metric), rows in pairs.filter("in_model").group_by(

@@ -136,6 +136,12 @@ def items_text(row: Record) -> str:
     return f"{clusters:,}" if items <= clusters else f"{items:,} in {clusters:,} clusters"
 
 
+def beyond_text(row: Record) -> str:
+    """The size beyond noise, which rows are sorted by; it is no difference of two shown rates."""
+    is_beyond = row["noise"] and row["excess"] is not None and row["bound_on"] != "rate"
+    return f"{100 * row['size']:.1f} % beyond" if is_beyond else ""
+
+
 def noise_text(row: Record) -> str:
     """The noise of the views of a contrast with its interval, or why there is none."""
     if row["is_reproducible"]:

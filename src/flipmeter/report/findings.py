@@ -145,6 +145,7 @@ class Findings:
     preferred: Sequence[str] = ()
     choices: Sequence[Choice] = ()
     next_steps: Sequence[NextStep] = ()
+    unrated: Sequence[str] = ()
 
     @cached_property
     def decisions(self) -> pl.DataFrame:
@@ -154,7 +155,8 @@ class Findings:
     @property
     def headline(self) -> Headline:
         """The number of stable raters, the worst contrast, and the recommendation."""
-        return Headline.of(self.words, self.verdicts, self.contrasts, self.sentences, self.choices)
+        told = (self.sentences, self.choices, self.unrated)
+        return Headline.of(self.words, self.verdicts, self.contrasts, *told)
 
     @cached_property
     def _places(self) -> dict[tuple[object, ...], int]:

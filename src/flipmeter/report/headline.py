@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from flipmeter.report.configurations import Choice, shown_configuration, worst_flips
-from flipmeter.report.estimate_tables import interval
+from flipmeter.report.estimate_tables import beyond_text, interval
 from flipmeter.report.sentences import Record, Sentence, lean, when
 from flipmeter.types import JUDGED, Contrast, Estimate
 
@@ -58,6 +58,7 @@ class Headline:
     contrasts: Mapping[str, Contrast]
     sentences: Sequence[Sentence]
     choices: Sequence[Choice]
+    unrated: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -67,11 +68,12 @@ class Headline:
         contrasts: Sequence[Contrast],
         sentences: Sequence[Sentence],
         choices: Sequence[Choice] = (),
+        unrated: Sequence[str] = (),
     ) -> Headline:
         """The headline over the rows that `words` speak of: all levels, or the base alone."""
         spoken_of = verdicts if "level" in words.columns else verdicts.filter(level="")
         known = {contrast.name: contrast for contrast in contrasts}
-        return cls(words, spoken_of, known, sentences, choices)
+        return cls(words, spoken_of, known, sentences, choices, unrated)
 
     @property
     def keys(self) -> list[str]:
@@ -79,8 +81,10 @@ class Headline:
 
     @property
     def lines(self) -> list[Line]:
-        """The answer: counts with the worst, then what to use."""
-        return [*self._found(), *self._uses()]
+        """The answer: counts with the worst, who is missing from them, then what to use."""
+        names = ", ".join(self.unrated)
+        missing = [[Phrase(f"Not rated, because the run stopped early: {names}.")]] if names else []
+        return [*self._found(), *missing, *self._uses()]
 
     def _found(self) -> Iterator[Line]:
         if len(self.words) == 1:
@@ -259,4 +263,5 @@ def shown(one: Estimate, by: str = "") -> str:
 def _noise(row: Record) -> str:
     if row["is_reproducible"] or row["noise"] is None:
         return ""
-    return f", against noise of {100 * row['noise']:.1f} %"
+    beyond = beyond_text(row)
+    return f", against noise of {100 * row['noise']:.1f} %" + (f" ({beyond} it)" if beyond else "")

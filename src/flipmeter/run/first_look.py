@@ -17,6 +17,8 @@ FIRST = 10
 FEWEST = 5
 """Replies below which nothing is doubted."""
 LONGEST = 100
+AT_FIRST = "stopped after the first replies"
+"""How the reason begins for which unreadable raters are left out of a run."""
 
 Whose = tuple[str, str, str]
 """A rater on a dataset at a level."""
@@ -168,6 +170,6 @@ def told(reasons: Mapping[Whose, str], juries: Iterable[Jury] = ()) -> str:
     lost = [one.name for one in juries if {*one.members} & {rater for rater, _, _ in reasons}]
     named += [f"panel {name} lacks a member there" for name in lost]
     return (
-        f"stopped after the first replies: {'; '.join(named)}. "
+        f"{AT_FIRST}: {'; '.join(named)}. "
         "`flipmeter try STUDY` shows how replies are read; --anyway continues regardless"
     )

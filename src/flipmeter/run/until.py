@@ -62,7 +62,7 @@ class Until:
         end = "settled" if self.is_decided else "not settled"
         how = "anytime-valid" if self.claim.beyond_noise else "group-sequential"
         rows = "; ".join(map(str, self.found))
-        return f"{self.claim} was {end} after {n} of {self.n_items} items ({how}, 95 %): {rows}"
+        return f"{self.claim} was {end} after {n:,} of {self.n_items:,} items ({how}, 95 %): {rows}"
 
     def record(self) -> dict[str, Any]:
         """The outcome as the run folder keeps it."""

@@ -6,12 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
 from flipmeter.report.headline import shown, together
+from flipmeter.run.first_look import AT_FIRST
 from flipmeter.run.record.folder import Run
 from flipmeter.run.tables.predictions import Predictions
+from flipmeter.types import Span
 
 STUDY = "STUDY.yaml"
 """Stands for the study file in a command, where a run cannot stand for its study."""
@@ -24,6 +28,8 @@ FORMATS = {
 """Label formats to try, with a word for each."""
 _PER_SEED = (pl.col("n_pairs") // pl.col("seeds").list.len()).cast(pl.Int64)
 """Items behind a verdict, which pools the seeds of an item; a cluster may hold several items."""
+TOLERATED = 0.05
+"""Share of a range of scores that is suggested as a tolerance."""
 PLAIN = ("pair", "pointwise")
 """Pipelines that ask in the order of the view alone."""
 IN_ALL_ORDERS = {
@@ -37,8 +43,15 @@ IN_ALL_ORDERS = {
         "Ask every question with its options in all rotations and average the probabilities; as "
         "many calls as options.",
     ),
+    "label_order": (
+        ("orbit",),
+        "Rule out flips by label order: average label probabilities over both orders, for two "
+        "calls (orbit; the model must return log-probabilities).",
+    ),
 }
 """Pipelines that do not depend on what a probe moves, and how they work."""
+OF_PLACES = {"pair_order", "option_order"}
+"""Probes that move what is rated and leave the labels alone."""
 
 
 def next_steps(run: Run, choices: Sequence[Choice] = (), study: str = "") -> list[NextStep]:
@@ -63,13 +76,14 @@ def _held(run: Run) -> str:
 def _steps(run: Run, choices: Sequence[Choice], study: str) -> list[NextStep]:
     measured = run.verdicts.filter(status="measured")
     return [
+        *_read(run, measured, study),
         *_rest(run, study),
         *_unanswered(run, measured, study),
-        *_read(measured, study),
         *_repeats(run, measured, study),
+        *_tolerances(run, measured, study),
         *_items(run, measured, study),
         *(_use(run, same) for same in together(_compared(choices))),
-        *_compare(run, measured, study),
+        *_compare(run, choices, measured, study),
         *_both_orders(run, measured),
         NextStep(
             "Gate the run in CI: exit code 0 is stable, 1 flips or unreadable, 3 inconclusive.",
@@ -84,10 +98,13 @@ def _out(run: Run) -> str:
 
 
 def _rest(run: Run, study: str) -> Iterator[NextStep]:
+    """Finish a run; why it stopped is said elsewhere, once."""
     if run.stopped and not run.is_settled:
+        is_unread = AT_FIRST in run.stopped
+        how = " in spite of unreadable replies" if is_unread else ", which stopped early"
         yield NextStep(
-            f"Finish the run, which stopped early ({run.stopped}): only missing requests are sent.",
-            f"flipmeter run {study}{_out(run)}",
+            f"Finish the run{how}: only missing requests are sent.",
+            f"flipmeter run {study}{_out(run)}{' --anyway' if is_unread else ''}",
         )
 
 
@@ -96,18 +113,20 @@ def _unanswered(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextSt
     n = len(measured.filter(pl.col("unreadable").is_null(), pl.col("value").is_null()))
     if n:
         yield NextStep(
-            f"{n} of {len(measured)} verdicts have no answered pair: retry the failed requests.",
+            f"{n:,} of {len(measured):,} verdicts have no answered pair: retry the failed "
+            "requests.",
             f"flipmeter run {study}{_out(run)}",
         )
 
 
-def _read(measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+def _read(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     n = len(measured.filter(word="unreadable"))
-    if n:
-        yield NextStep(
-            f"{n} of {len(measured)} verdicts are unreadable: see how replies are read.",
-            f"flipmeter try {study}",
-        )
+    why = f"{n:,} of {len(measured):,} verdicts are unreadable: see how replies are read."
+    if AT_FIRST in run.stopped:
+        why = "Unreadable replies stopped the run: see how they are read."
+    elif not n:
+        return
+    yield NextStep(why, f"flipmeter try {study}")
 
 
 def _repeats(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
@@ -120,13 +139,47 @@ def _repeats(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]
         )
 
 
+def _tolerances(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
+    """A tolerance for scores of which any two that are not equal count as different."""
+    for dataset, span in _too_fine(run, measured).items():
+        spec = run.environment["datasets"][dataset]["spec"]
+        if not isinstance(spec, dict) or spec not in run.study.datasets:
+            continue
+        within = TOLERATED * (span.high - span.low)
+        apart = _apart(run, dataset)
+        yield NextStep(
+            f"Set a difference between scores of {dataset} that does not matter: any difference "
+            f"counts now, and {100 * (apart > 0).mean():.0f} % of repeats differ; "
+            f"{100 * (apart > within).mean():.0f} % differ by more than {within:g}. Stored replies "
+            "are reused.",
+            f"flipmeter run {study} --set datasets.{run.study.datasets.index(spec)}.within="
+            f"{within:g}{_out(run)}",
+        )
+
+
+def _too_fine(run: Run, measured: pl.DataFrame) -> dict[str, Span]:
+    """The datasets of scores without a tolerance whose noise is above the margin."""
+    noisy = {*measured.filter(pl.col("noise") > run.study.margin)["dataset"]}
+    spans = {name: scale.span for name, scale in run.scales.items() if name in noisy}
+    return {name: span for name, span in spans.items() if span is not None and not span.within}
+
+
+def _apart(run: Run, dataset: str) -> NDArray[np.float64]:
+    """The distances between the scores of repeats, the farthest of each prompt."""
+    score, keys = pl.col("score"), ("rater", "level", "seed", "view", "item")
+    rows = run.parts.decisions.filter(pl.col("dataset") == dataset).drop_nulls("score")
+    spread = rows.group_by(*keys).agg(apart=score.max() - score.min(), n=pl.len())
+    return spread.filter(pl.col("n") > 1).select("apart").collect()["apart"].to_numpy()
+
+
 def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     """Number of items that would settle half of the open contrasts, and all of them.
 
     Items are drawn from the data: where it has fewer than half of the contrasts need, more rows
-    are the next step.
+    are the next step. Where any difference between scores counts, a tolerance is.
     """
-    still_open = measured.filter(word="inconclusive")
+    too_fine = pl.col("dataset").is_in([*_too_fine(run, measured)])
+    still_open = measured.filter(~too_fine, word="inconclusive")
     settling = still_open.filter(pl.col("n_needed").is_not_null())
     if settling.is_empty():
         return
@@ -137,7 +190,7 @@ def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
     half = needed[(len(needed) - 1) // 2]
     settled = f"{half:,} instead of {now:,} would settle {_how_many(needed, half, len(still_open))}"
     if half < needed[-1]:
-        settled += f", {needed[-1]:,} would settle {len(needed)}"
+        settled += f", {needed[-1]:,} would settle {len(needed):,}"
     smallest, most = _smallest(run)
     if most is not None and half > most:
         settled = f"{smallest} has {most:,} items to test, and {settled}"
@@ -152,8 +205,8 @@ def _how_many(needed: Sequence[int], n_items: int, n_open: int) -> str:
     """The open verdicts that so many items would settle."""
     n_settled = sum(n <= n_items for n in needed)
     if n_settled < n_open:
-        return f"{n_settled} of the {n_open} inconclusive verdicts"
-    return "it" if n_open == 1 else f"all {n_open} inconclusive verdicts"
+        return f"{n_settled:,} of the {n_open:,} inconclusive verdicts"
+    return "it" if n_open == 1 else f"all {n_open:,} inconclusive verdicts"
 
 
 def _smallest(run: Run) -> tuple[str, int | None]:
@@ -200,7 +253,9 @@ def _better(choice: Choice) -> str:
         return ""
     told = [f"{choice.by} {shown(used.score, choice.by)} instead of {shown(base.score, choice.by)}"]
     worst = worst_flips(base.flips)
-    if worst is not None and used.flips[worst[0]].n:
+    if worst is not None and worst[0] in used.cannot_flip:
+        told.append(f"{worst[0]} 0 by construction instead of {shown(worst[1])}")
+    elif worst is not None and used.flips[worst[0]].n:
         name, before = worst
         told.append(f"{name} {shown(used.flips[name])} instead of {shown(before)}")
     return f": {', '.join(told)}"
@@ -215,17 +270,22 @@ def _held_out(choice: Choice) -> str:
     return f"; on held-out items: {choice.by} {shown(kept.score, choice.by)}{flips}"
 
 
-def _compare(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
-    """Configurations to compare raters with that flip, where nothing else was tried."""
+def _compare(
+    run: Run, choices: Sequence[Choice], measured: pl.DataFrame, study: str
+) -> Iterator[NextStep]:
+    """Configurations to compare raters with that flip, unless one of several levels will do."""
     flips = measured.filter(word="flips")
-    if flips.is_empty() or run.tally["level"].n_unique() > 1:
+    has_levels = run.tally["level"].n_unique() > 1
+    if flips.is_empty() or (has_levels and any(choice.used for choice in choices)):
         return
     moved = {one.probe for one in run.contrasts if one.name in flips["contrast"]}
+    tried = {level.pipeline for level in run.study.levels().values()}
     for probe, (pipelines, about) in IN_ALL_ORDERS.items():
-        if probe in moved and run.study.pipeline in PLAIN:
+        if probe in moved and tried <= {*PLAIN}:
             yield _vary(run, study, "pipeline", pipelines, about)
     has_labels = any(scale.span is None for scale in run.scales.values())
-    if has_labels and run.tally["rater"].n_unique() == 1 and not moved <= {*IN_ALL_ORDERS}:
+    is_alone = run.tally["rater"].n_unique() == 1 and not has_levels
+    if has_labels and is_alone and moved - OF_PLACES:
         others = {k: name for k, name in FORMATS.items() if k != run.study.style.label_format}
         *first, last = others.values()
         about = f"Try other label formats: {', '.join(first)} or {last}."

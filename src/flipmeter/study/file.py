@@ -697,9 +697,14 @@ def _content(path: Path) -> dict[str, Any]:
     )
 
 
-def _changed(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+def _changed(content: Any, path: Sequence[str], value: Any) -> Any:
+    """Content with one value changed; a number reaches into a list, as in `datasets.0.within`."""
+    if not path:
+        return value
     first, *rest = path
-    inner = content.get(first) or {}
-    if rest and not isinstance(inner, Mapping):
-        raise Problem(f"cannot set '{'.'.join(path)}': '{first}' is {inner!r}, not a mapping")
-    return {**content, first: _changed(inner, rest, value) if rest else value}
+    if isinstance(content, list) and first.isdecimal() and int(first) < len(content):
+        place = int(first)
+        return [*content[:place], _changed(content[place], rest, value), *content[place + 1 :]]
+    if not isinstance(content or {}, Mapping):
+        raise Problem(f"cannot set '{'.'.join(path)}' in {content!r}, which is not a mapping")
+    return {**(content or {}), first: _changed((content or {}).get(first), rest, value)}

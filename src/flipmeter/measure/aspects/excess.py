@@ -250,12 +250,12 @@ def noise_warnings(
         # Replies without a class may differ: that all are cut off says nothing of the temperature.
         if rater not in greedy and not n_moved and n_read >= ENOUGH_REPEATED:
             found[rater] = [
-                f"0 of {n_read} repeats differ although it samples: the temperature was ignored, "
+                f"0 of {n_read:,} repeats differ although it samples: the temperature was ignored, "
                 "or replies were cached"
             ]
         elif rater in greedy and n_moved and rater not in reproducible:
             found[rater] = [
-                f"{n_moved} of {n} repeats differ although decoding is greedy: the engine is "
+                f"{n_moved:,} of {n:,} repeats differ although decoding is greedy: the engine is "
                 f"not deterministic"
             ]
     return found

@@ -106,7 +106,7 @@ def silent_noise(n: int, n_complete: int, strict: int) -> str:
     """Warn of noise that is exactly 0: a cached reply looks like a model that never wavers."""
     if strict or not n_complete:
         return ""
-    return f"0 of {n} differ; at a temperature above 0 look for cached replies"
+    return f"0 of {n:,} differ; at a temperature above 0 look for cached replies"
 
 
 def total_vs_noise(

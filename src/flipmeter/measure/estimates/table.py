@@ -197,7 +197,7 @@ def _noise_note(called: bool, settled: bool, n: int, n_complete: int, strict: in
         return silent_noise(n, n_complete, strict)
     if settled:
         return f"0 by construction ({n} items repeated)"
-    return f"declared reproducible, but {strict} of {n} repeated items differ"
+    return f"declared reproducible, but {strict:,} of {n:,} repeated items differ"
 
 
 def _noise_test_rows(

@@ -124,7 +124,7 @@ def little_label_mass(share: float) -> Finding:
 
 def not_reproducible(n_differ: int, n: int) -> Finding:
     """Finding that repeats differ although the engine is declared reproducible."""
-    text = f"{n_differ} of {n} repeats differ although the engine is declared reproducible"
+    text = f"{n_differ:,} of {n:,} repeats differ although the engine is declared reproducible"
     return Finding("reproducibility failed", text)
 
 

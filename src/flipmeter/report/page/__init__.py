@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -31,6 +32,7 @@ from flipmeter.report.readings import reading_lines
 from flipmeter.report.section import FilledSection, added_sections, contents
 
 HERE = Path(__file__).parent
+QUOTED = re.compile(r"`([^`]+)`")
 CHART = ("plot.js", "configurations.js")
 """Scripts of the configuration view, in a page that has one: the library, then what we draw."""
 MOST_PREFERRED = 3
@@ -81,12 +83,23 @@ def environment(*packages: str) -> Environment:
         lstrip_blocks=True,
     )
     filling.filters |= {"visible": _visible, "clipped": clipped, "excerpt": excerpt}
+    filling.filters |= {"noted": _noted}
     return filling
 
 
 def _visible(text: object) -> object:
     """Show what a text hides; what is markup already was made from visible texts."""
     return text if isinstance(text, Markup) else visible(str(text))
+
+
+def _noted(text: object) -> object:
+    """Show a note of our own: what stands between backticks is code."""
+    if isinstance(text, Markup):
+        return text
+    parts = enumerate(QUOTED.split(visible(str(text))))
+    return Markup("").join(
+        Markup('<code class="code">{}</code>').format(part) if k % 2 else part for k, part in parts
+    )
 
 
 @cache
@@ -174,7 +187,7 @@ def _to_item(key: tuple[str, str]) -> Markup:
 
 def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
-    known = f"incomplete, not all items were rated: {found.stopped}"
+    known = f"incomplete, not everything was rated: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
     return shared_warnings({rater: text.rstrip("; ") for rater, text in told.items() if text})
 

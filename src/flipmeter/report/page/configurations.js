@@ -198,19 +198,22 @@ const levels = (point) => {
   return point.name.slice(0, at) + point.name.slice(at).replace(/[\w]+=(?![-.\d])/g, "").replaceAll(",", ", ");
 };
 
-// --- names of the choice, the front and the base, where one fits without touching another
+// --- names of the choice, the front and the base, then of dots with most others under them,
+// --- where one fits without touching another
 const name = (svg, points) => {
   const all = dots(svg).map(([at, dot]) => ({ point: points[at], box: boxed(svg, dot) }));
+  const under = ({ point, box }) => all.filter((other) => other.point !== point && near(other.box, box)).length;
   const weight = ({ point }) => 4 * point.isChosen + 2 * point.isFront + point.isBase;
-  const wanted = all.filter((one) => weight(one)).sort((a, b) => weight(b) - weight(a));
+  const ranked = all.map((one) => ({ ...one, hidden: under(one) }));
+  const wanted = ranked.filter((one) => weight(one) || one.hidden)
+    .sort((a, b) => weight(b) - weight(a) || b.hidden - a.hidden);
   const [taken, halos] = [all.map((one) => one.box), []];
   const wide = svg.getBoundingClientRect().width;
   const parts = [...svg.querySelectorAll("rect")].map((frame) => boxed(svg, frame));
   const partOf = (box) => parts.find((part) => overlap(part, box)) ?? { x: 0, w: wide };
   const named = [];
   let n = 0;
-  for (const { point, box } of wanted) {
-    const hidden = all.filter((other) => other.point !== point && near(other.box, box)).length;
+  for (const { point, box, hidden } of wanted) {
     const plain = levels(point);
     const short = plain.length > 44 ? `${plain.slice(0, 43)}…` : plain;
     const text = hidden ? `${short} and ${hidden} more` : short;

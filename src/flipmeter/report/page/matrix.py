@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import polars as pl
 from markupsafe import Markup
 
-from flipmeter.report.estimate_tables import rate_text
+from flipmeter.report.estimate_tables import beyond_text, rate_text
 from flipmeter.report.findings import Findings
 from flipmeter.report.page.markup import Cell, Grid, Record, RowGroup, breakable, capped
 from flipmeter.report.pairs import (
@@ -33,7 +33,9 @@ ARROWS = {
 }
 LEGEND = (
     "Worst first: by verdict, then by size beyond noise. Each cell has its own verdict, the flip "
-    "rate with its 95 % interval, and the noise of the same views where repeats differ. Stable: "
+    "rate with its 95 % interval, and where repeats differ the noise of the same views with the "
+    "size beyond it: the excess of flips over all repeats, or the shift of the classes chosen if "
+    "that is larger. Stable: "
     "the positions change less than {margin:g} % of the answers, beyond noise where there is any. "
     "Arrows show the direction of flips, if they have one: ← → to the first or last place in the "
     "list, ↑ ↓ to higher or lower classes or scores. A cell opens its items."
@@ -112,7 +114,9 @@ def _arrow(row: Record, contrast: Contrast) -> Markup:
 def _noise(row: Record) -> Markup:
     if row["is_reproducible"] or row["noise"] == 0 or not row["value"]:
         return Markup("")
-    said = "not measured" if row["noise"] is None else f"{100 * row['noise']:.1f} %"
+    said = "not measured"
+    if row["noise"] is not None:
+        said = ", ".join(filter(None, [f"{100 * row['noise']:.1f} %", beyond_text(row)]))
     return Markup(' <small class="ends">noise {}</small>').format(said)
 
 

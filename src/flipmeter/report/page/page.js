@@ -107,6 +107,7 @@ if (form && list) {
     item: (a, b) => nameOf(a).localeCompare(nameOf(b), undefined, { numeric: true }),
   };
   const nameOf = (flip) => flip.querySelector(".item").textContent;
+  const told = n => n.toLocaleString("en");
   const chosen = () => [...new FormData(form)].filter(([, value]) => value);
 
   const apply = () => {
@@ -118,9 +119,9 @@ if (form && list) {
       flip.hidden = !isFit || n > room;
       if (flip.hidden) flip.open = false;
     }
-    status.textContent = set.length ? `${n} of ${flips.length} flips fit` : all;
+    status.textContent = set.length ? `${told(n)} of ${told(flips.length)} flips fit` : all;
     more.hidden = n <= room;
-    more.textContent = `Show ${Math.min(STEP, n - room)} more of ${n}`;
+    more.textContent = `Show ${Math.min(STEP, n - room)} more of ${told(n)}`;
   };
 
   const start = () => {

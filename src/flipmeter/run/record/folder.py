@@ -202,6 +202,16 @@ class Run:
         """Say whether the run ended early because the claim it was made for was settled."""
         return self.manifest.state == "settled"
 
+    @property
+    def unrated(self) -> list[str]:
+        """The raters of the study that have no decision because the run stopped early."""
+        if not self.stopped:
+            return []
+        juries = self.study.juries
+        hidden = {name for jury in juries if not jury.shows_members for name in jury.members}
+        known = {*self.named("rater"), *hidden}
+        return [name for name in self.environment.get("models", {}) if name not in known]
+
     @cached_property
     def warnings(self) -> dict[str, str]:
         """The warnings by rater, without the raters that have none."""
@@ -220,7 +230,7 @@ class Run:
         if self.stopped:
             for rater in self.named("rater"):
                 found.setdefault(rater, []).append(
-                    f"incomplete, not all items were rated: {self.stopped}"
+                    f"incomplete, not everything was rated: {self.stopped}"
                 )
         return {rater: "; ".join(lines) for rater, lines in found.items()}
 
@@ -258,7 +268,9 @@ class Run:
         table = known.agg(pl.col(PLACE).min(), k=(pl.col("label_mass") < HALF).sum(), n=pl.len())
         counts = table.sort(PLACE).drop(PLACE).pipe(collected, "streaming")
         return {
-            rater: [f"in {k} of {n} decisions the labels together have a probability below {HALF}"]
+            rater: [
+                f"in {k:,} of {n:,} decisions the labels together have a probability below {HALF}"
+            ]
             for rater, k, n in counts.iter_rows()
             if k
         }

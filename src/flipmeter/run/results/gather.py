@@ -60,6 +60,7 @@ def gather_numbers(run: Run) -> Findings:
         warnings=run.warnings,
         notes=notes(run),
         stopped=run.stopped,
+        unrated=run.unrated,
         study=run.recipe,
         environment=run.environment,
         costs=costs(run),

@@ -74,7 +74,8 @@ def headline(run: Run, choices: Sequence[Choice] = ()) -> list[str]:
     """The summary of a run, in a few lines."""
     verdicts = run.verdicts
     words = headlines(verdicts, whose=whose(verdicts))
-    found = Headline.of(words, worst_first(verdicts), run.contrasts, sentences(run), choices)
+    told = (sentences(run), choices, run.unrated)
+    found = Headline.of(words, worst_first(verdicts), run.contrasts, *told)
     return [plain(line) for line in found.lines]
 
 
