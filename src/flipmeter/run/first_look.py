@@ -18,7 +18,7 @@ FEWEST = 5
 """Replies below which nothing is doubted."""
 LONGEST = 100
 AT_FIRST = "stopped after the first replies"
-"""How the reason begins for which unreadable raters are left out of a run."""
+"""Beginning of the reason for which unreadable raters are left out of a run."""
 
 Whose = tuple[str, str, str]
 """A rater on a dataset at a level."""
