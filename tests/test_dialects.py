@@ -15,9 +15,9 @@ from conftest import Cli
 from flipmeter.model import Store, identity_of
 from flipmeter.model.backends.response import Trouble
 from flipmeter.model.names import params_for
-from flipmeter.model.wires.corrections import corrected, correction_in
+from flipmeter.model.wires.corrections import corrected, correction_in, with_correction
 from flipmeter.types import Decoding, Model
-from strict_vendors import Answer, Vendor, openai, openai_error, vendor
+from strict_vendors import Answer, Vendor, chat, openai, openai_error, vendor
 
 KEY = "sk-openai-test-key"
 
@@ -254,6 +254,65 @@ def test_a_field_of_the_study_itself_is_not_taken_out(tmp_path: Path) -> None:
         }
         with pytest.raises(fm.Problem, match="Unknown parameter: 'provider'"):
             study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
+
+
+def test_what_one_setting_taught_is_not_held_against_another(tmp_path: Path) -> None:
+    """A model that takes a temperature only where it does not reason, asked in both ways."""
+
+    def by_effort(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        if body["reasoning_effort"] != "none" and "temperature" in body:
+            return openai_error("'temperature' is not supported", "temperature", None)
+        return 200, chat(body)
+
+    with vendor(by_effort) as server:
+        models = [
+            {
+                "model": "http/house-model",
+                "name": effort,
+                "base_url": f"{server.url}/v1",
+                "extra_body": {"reasoning_effort": effort},
+            }
+            for effort in ("low", "none")
+        ]
+        store = tmp_path / "r.sqlite"
+        study(models[0], models=models).run(tmp_path / "run", store=store, is_quiet=True)
+        quiet = [body for body in server.taken if body["reasoning_effort"] == "none"]
+        assert sum("temperature" in body for body in quiet) == 10
+        n_asked = len(server.bodies)
+        study(models[0], models=models).run(tmp_path / "again", store=store, is_quiet=True)
+        assert len(server.bodies) == n_asked
+
+
+def test_an_endpoint_that_sends_a_field_back_and_forth_is_not_asked_forever(
+    tmp_path: Path,
+) -> None:
+    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+    def refusing(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        (name,) = body.keys() & other.keys()
+        status = 400 if len(server.bodies) < 50 else 500
+        return openai_error(f"'{name}' is not supported; use '{other[name]}' instead", name, None,
+                            status)  # fmt: skip
+
+    with vendor(refusing) as server:
+        model = {"model": "http/house-model", "base_url": f"{server.url}/v1", "concurrency": 1}
+        with pytest.raises(fm.Problem, match="refused the first 3 requests"):
+            study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
+        assert len(server.bodies) == 4
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        (("temperature", None), {"max_tokens": "max_completion_tokens", "temperature": None}),
+        (("max_completion_tokens", "max_output_tokens"), {"max_tokens": "max_output_tokens"}),
+        (("max_completion_tokens", "max_tokens"), {"max_tokens": "max_completion_tokens"}),
+        (("max_tokens", "limit"), {"max_tokens": "max_completion_tokens"}),
+    ],
+)
+def test_corrections_follow_a_field_through_its_names(correction: Any, expected: Any) -> None:
+    known = (("max_tokens", "max_completion_tokens"),)
+    assert dict(with_correction(known, correction)) == expected
 
 
 BODY = {"max_tokens": 5, "temperature": 0.0, "top_k": 3, "seed": 1, "interface": "chat"}
