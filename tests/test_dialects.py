@@ -13,7 +13,7 @@ import pytest
 import flipmeter as fm
 from conftest import Cli
 from flipmeter.model import Store, identity_of
-from flipmeter.model.backends.response import Trouble
+from flipmeter.model.backends.response import Trouble, flaw_in, trouble_in
 from flipmeter.model.names import params_for
 from flipmeter.model.wires.corrections import corrected, correction_in, with_correction
 from flipmeter.types import Decoding, Model
@@ -365,3 +365,46 @@ def test_a_rerun_on_the_same_store_writes_the_same_tables(unknown: Vendor, tmp_p
         for name in ("first", "again")
     ]
     assert tables[0].equals(tables[1])
+
+
+# Errors inside errors
+
+
+def test_the_error_of_the_provider_behind_a_router_is_read(tmp_path: Path) -> None:
+    said = "Unsupported value: 'temperature' does not support 0 with this model."
+    raw = json.dumps({"error": {"message": said, "param": "temperature"}})
+    about = {"raw": raw, "provider_name": "Azure"}
+    error = {"message": "Provider returned error", "code": 400, "metadata": about}
+    trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+    assert trouble is not None
+    assert trouble.message == f"Provider returned error: {said}"
+    assert correction_in(trouble, BODY) == ("temperature", None)
+    for told in ("upstream is down", "", "{}", 3, None):
+        error["metadata"] = {"raw": told}
+        trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+        assert trouble is not None
+        assert "Provider returned error" in trouble.message
+
+
+def test_the_text_of_an_error_page_is_read_without_its_tags() -> None:
+    page = (
+        f"<!DOCTYPE html><html><head><style>{'body{margin:0}' * 30}</style></head><body><h1>Bad "
+        "Request</h1><p>&#39;max_tokens&#39; is not supported. Use &#39;max_completion_tokens&#39; "
+        "instead.</p></body></html>"
+    )
+    trouble = trouble_in(400, {}, page.encode(), flaw_in)
+    assert trouble is not None
+    assert trouble.message.startswith("Bad Request 'max_tokens' is not supported.")
+    assert correction_in(trouble, BODY) == ("max_tokens", "max_completion_tokens")
+
+
+def test_a_deployment_that_spends_its_limit_on_reasoning_is_told_of_it(tmp_path: Path) -> None:
+    def spent(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        answer = chat(body)
+        answer["choices"][0] |= {"message": {"content": ""}, "finish_reason": "length"}
+        return 200, answer
+
+    with vendor(spent) as server:
+        model = {"model": "http/house-model", "base_url": f"{server.url}/v1"}
+        with pytest.raises(fm.Problem, match="raise `max_tokens` in the model's entry"):
+            study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)

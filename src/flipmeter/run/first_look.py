@@ -17,6 +17,8 @@ FIRST = 10
 FEWEST = 5
 """Replies below which nothing is doubted."""
 LONGEST = 100
+WAYS_OUT = {"truncated": "; raise `max_tokens` in the model's entry, which includes reasoning"}
+"""Remedies by kind of fault."""
 
 Whose = tuple[str, str, str]
 """A rater on a dataset at a level."""
@@ -89,7 +91,7 @@ def doubt(heard: Sequence[Heard], fewest: int = FEWEST) -> str:
         example = next(one for one in unread if one.outcome == fault)
         return (
             f"{len(unread)} of its first {len(some)} replies have no label that can be read "
-            f"({fault}: {short(example.evidence.reply.text)!r})"
+            f"({fault}: {short(example.evidence.reply.text)!r}){WAYS_OUT.get(fault, '')}"
         )
     for one in some:
         if one.other:
