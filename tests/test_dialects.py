@@ -98,6 +98,16 @@ def test_an_effort_makes_room_for_reasoning() -> None:
     assert spoken["reasoning_effort"] == "high"
 
 
+@pytest.mark.parametrize(("model", "is_told"), [("openai/gpt-5.4", True), ("openai/o3", False)])
+def test_only_a_model_that_may_be_quiet_is_said_to_take_log_probabilities(
+    endpoint: Vendor, model: str, is_told: bool, tmp_path: Path
+) -> None:
+    made = study(model, scores=True)
+    run = made.run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
+    (note,) = [one for one in run.environment["fallbacks"][model] if "log-prob" in one]
+    assert ("`reasoning_effort: none`" in note) == is_told
+
+
 def test_null_leaves_a_field_out() -> None:
     spoken = sent("http/any", base_url="http://127.0.0.1", extra={"temperature": None, "x": None})
     assert spoken == {"interface": "chat", "max_tokens": 32}
