@@ -132,7 +132,7 @@ def openai(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answe
             return openai_error(f"Unrecognized request argument supplied: {name}", None, None)
     if refusal := _openai_refusal(body, "max_completion_tokens"):
         return refusal
-    return 200, _chat(body)
+    return 200, chat(body)
 
 
 def said_in(messages: list[dict[str, Any]]) -> str:
@@ -201,7 +201,7 @@ def _openai_refusal(body: dict[str, Any], limit: str) -> Answer | None:
     return None
 
 
-def _chat(body: dict[str, Any]) -> dict[str, Any]:
+def chat(body: dict[str, Any]) -> dict[str, Any]:
     prompt = said_in(body["messages"])
     label = first_label(prompt)
     choice: dict[str, Any] = {
@@ -466,7 +466,7 @@ def mistral(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answ
     for name in sorted(set(body) - MISTRAL):
         fault = {"type": "extra_forbidden", "loc": ["body", name]}
         return 422, {"detail": [{**fault, "msg": "Extra inputs are not permitted"}]}
-    return 200, _chat(body)
+    return 200, chat(body)
 
 
 def groq(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
@@ -478,7 +478,7 @@ def groq(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
     for name in GROQ_REFUSES:
         if name in body:
             return openai_error(f"property '{name}' is unsupported", None, None)
-    return 200, _chat(body)
+    return 200, chat(body)
 
 
 def together(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Answer:
@@ -490,7 +490,7 @@ def together(path: str, headers: Mapping[str, str], body: dict[str, Any]) -> Ans
     shown = body.get("logprobs")
     if shown is not None and (isinstance(shown, bool) or not 0 <= shown <= 20):
         return openai_error("logprobs must be an integer between 0 and 20", "logprobs", None)
-    answer = _chat({**body, "logprobs": False})
+    answer = chat({**body, "logprobs": False})
     if shown is not None:
         label = answer["choices"][0]["message"]["content"]
         answer["choices"][0]["logprobs"] = {

@@ -372,12 +372,16 @@ EXPECTED_FAILED_CHECKS = {
 }
 
 
+BARE_NUMBERS = pytest.mark.filterwarnings("ignore:labels 0 to:UserWarning")
+
+
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     with serving(nearest) as server:
         yield server.url
 
 
+@BARE_NUMBERS
 def test_it_keeps_the_conventions_as_far_as_texts_allow(endpoint: str) -> None:
     model = {"model": "http/nearest", "base_url": endpoint}
     estimator = OfNumbers(model, store=None, task={"noun": "Text"})
@@ -391,6 +395,7 @@ def test_it_keeps_the_conventions_as_far_as_texts_allow(endpoint: str) -> None:
     assert sum(one["status"] == "passed" for one in results) > 30
 
 
+@BARE_NUMBERS
 def test_numbers_are_their_own_labels_and_have_no_point(endpoint: str) -> None:
     """A rater that says what its nearest demonstration has: "1: 0, 2: 1" would turn it round."""
     texts = [f"{k} {k}" for k in range(11)]
@@ -474,7 +479,7 @@ def test_a_card_of_numbers_without_a_label_format_keeps_the_usual_one(
 ) -> None:
     texts, path = [f"{k} {k}" for k in range(3)], tmp_path / "rater.yaml"
     model = {"model": "http/nearest", "base_url": endpoint}
-    OrdinalClassifier(model, store=None).fit(texts, [0, 1, 2]).save(path)
+    OrdinalClassifier(model, scale=[0, 1, 2], store=None).fit(texts, [0, 1, 2]).save(path)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     del content["style"]["label_format"]
     path.write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -504,7 +509,8 @@ def test_a_loaded_rater_keeps_the_size_of_its_calibration(tmp_path: Path) -> Non
 def test_a_loaded_rater_takes_numbers_for_its_classes(endpoint: str, tmp_path: Path) -> None:
     texts, path = [f"{k} {k}" for k in range(3)], tmp_path / "rater.yaml"
     model = {"model": "http/nearest", "base_url": endpoint}
-    OrdinalClassifier(model, store=None, task={"noun": "Text"}).fit(texts, [0, 1, 2]).save(path)
+    known: dict[str, Any] = {"scale": [0, 1, 2], "store": None, "task": {"noun": "Text"}}
+    OrdinalClassifier(model, **known).fit(texts, [0, 1, 2]).save(path)
     assert OrdinalClassifier.load(path, store=None).predict(texts).tolist() == ["0", "1", "2"]
     again = OrdinalClassifier.load(path, store=None, scale=[0, 1, 2])
     assert again.predict(texts).tolist() == [0, 1, 2]

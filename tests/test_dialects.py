@@ -13,11 +13,11 @@ import pytest
 import flipmeter as fm
 from conftest import Cli
 from flipmeter.model import Store, identity_of
-from flipmeter.model.backends.response import Trouble
+from flipmeter.model.backends.response import Trouble, flaw_in, trouble_in
 from flipmeter.model.names import params_for
-from flipmeter.model.wires.corrections import corrected, correction_in
+from flipmeter.model.wires.corrections import corrected, correction_in, with_correction
 from flipmeter.types import Decoding, Model
-from strict_vendors import Answer, Vendor, openai, openai_error, vendor
+from strict_vendors import Answer, Vendor, chat, openai, openai_error, vendor
 
 KEY = "sk-openai-test-key"
 
@@ -96,6 +96,16 @@ def test_an_effort_makes_room_for_reasoning() -> None:
     spoken = sent("openai/gpt-5.4", extra={"reasoning_effort": "high"})
     assert spoken["max_completion_tokens"] == 32 + 4096
     assert spoken["reasoning_effort"] == "high"
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("openai/gpt-5.4", True), ("openai/o3", False)])
+def test_only_a_model_that_may_be_quiet_is_said_to_take_log_probabilities(
+    endpoint: Vendor, model: str, is_told: bool, tmp_path: Path
+) -> None:
+    made = study(model, scores=True)
+    run = made.run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
+    (note,) = [one for one in run.environment["fallbacks"][model] if "log-prob" in one]
+    assert ("`reasoning_effort: none`" in note) == is_told
 
 
 def test_null_leaves_a_field_out() -> None:
@@ -256,6 +266,65 @@ def test_a_field_of_the_study_itself_is_not_taken_out(tmp_path: Path) -> None:
             study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
 
 
+def test_what_one_setting_taught_is_not_held_against_another(tmp_path: Path) -> None:
+    """A model that takes a temperature only where it does not reason, asked in both ways."""
+
+    def by_effort(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        if body["reasoning_effort"] != "none" and "temperature" in body:
+            return openai_error("'temperature' is not supported", "temperature", None)
+        return 200, chat(body)
+
+    with vendor(by_effort) as server:
+        models = [
+            {
+                "model": "http/house-model",
+                "name": effort,
+                "base_url": f"{server.url}/v1",
+                "extra_body": {"reasoning_effort": effort},
+            }
+            for effort in ("low", "none")
+        ]
+        store = tmp_path / "r.sqlite"
+        study(models[0], models=models).run(tmp_path / "run", store=store, is_quiet=True)
+        quiet = [body for body in server.taken if body["reasoning_effort"] == "none"]
+        assert sum("temperature" in body for body in quiet) == 10
+        n_asked = len(server.bodies)
+        study(models[0], models=models).run(tmp_path / "again", store=store, is_quiet=True)
+        assert len(server.bodies) == n_asked
+
+
+def test_an_endpoint_that_sends_a_field_back_and_forth_is_not_asked_forever(
+    tmp_path: Path,
+) -> None:
+    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+    def refusing(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        (name,) = body.keys() & other.keys()
+        status = 400 if len(server.bodies) < 50 else 500
+        return openai_error(f"'{name}' is not supported; use '{other[name]}' instead", name, None,
+                            status)  # fmt: skip
+
+    with vendor(refusing) as server:
+        model = {"model": "http/house-model", "base_url": f"{server.url}/v1", "concurrency": 1}
+        with pytest.raises(fm.Problem, match="refused the first 3 requests"):
+            study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)
+        assert len(server.bodies) == 4
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        (("temperature", None), {"max_tokens": "max_completion_tokens", "temperature": None}),
+        (("max_completion_tokens", "max_output_tokens"), {"max_tokens": "max_output_tokens"}),
+        (("max_completion_tokens", "max_tokens"), {"max_tokens": "max_completion_tokens"}),
+        (("max_tokens", "limit"), {"max_tokens": "max_completion_tokens"}),
+    ],
+)
+def test_corrections_follow_a_field_through_its_names(correction: Any, expected: Any) -> None:
+    known = (("max_tokens", "max_completion_tokens"),)
+    assert dict(with_correction(known, correction)) == expected
+
+
 BODY = {"max_tokens": 5, "temperature": 0.0, "top_k": 3, "seed": 1, "interface": "chat"}
 
 
@@ -306,3 +375,46 @@ def test_a_rerun_on_the_same_store_writes_the_same_tables(unknown: Vendor, tmp_p
         for name in ("first", "again")
     ]
     assert tables[0].equals(tables[1])
+
+
+# Errors inside errors
+
+
+def test_the_error_of_the_provider_behind_a_router_is_read(tmp_path: Path) -> None:
+    said = "Unsupported value: 'temperature' does not support 0 with this model."
+    raw = json.dumps({"error": {"message": said, "param": "temperature"}})
+    about = {"raw": raw, "provider_name": "Azure"}
+    error = {"message": "Provider returned error", "code": 400, "metadata": about}
+    trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+    assert trouble is not None
+    assert trouble.message == f"Provider returned error: {said}"
+    assert correction_in(trouble, BODY) == ("temperature", None)
+    for told in ("upstream is down", "", "{}", 3, None):
+        error["metadata"] = {"raw": told}
+        trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+        assert trouble is not None
+        assert "Provider returned error" in trouble.message
+
+
+def test_the_text_of_an_error_page_is_read_without_its_tags() -> None:
+    page = (
+        f"<!DOCTYPE html><html><head><style>{'body{margin:0}' * 30}</style></head><body><h1>Bad "
+        "Request</h1><p>&#39;max_tokens&#39; is not supported. Use &#39;max_completion_tokens&#39; "
+        "instead.</p></body></html>"
+    )
+    trouble = trouble_in(400, {}, page.encode(), flaw_in)
+    assert trouble is not None
+    assert trouble.message.startswith("Bad Request 'max_tokens' is not supported.")
+    assert correction_in(trouble, BODY) == ("max_tokens", "max_completion_tokens")
+
+
+def test_a_deployment_that_spends_its_limit_on_reasoning_is_told_of_it(tmp_path: Path) -> None:
+    def spent(path: str, headers: Any, body: dict[str, Any]) -> Answer:
+        answer = chat(body)
+        answer["choices"][0] |= {"message": {"content": ""}, "finish_reason": "length"}
+        return 200, answer
+
+    with vendor(spent) as server:
+        model = {"model": "http/house-model", "base_url": f"{server.url}/v1"}
+        with pytest.raises(fm.Problem, match="raise `max_tokens` in the model's entry"):
+            study(model).run(tmp_path / "run", store=tmp_path / "r.sqlite", is_quiet=True)

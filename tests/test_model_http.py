@@ -329,7 +329,14 @@ def test_an_unknown_model_is_a_problem_that_names_it(behaviour: Behaviour) -> No
     assert f"is '{MODEL}' the name the endpoint knows?" in problem_with(behaviour)
 
 
-@pytest.mark.parametrize("behaviour", [fails(402), fails(429, code="insufficient_quota")])
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        fails(402),
+        fails(429, code="insufficient_quota"),
+        fails(400, "Your credit balance is too low to access the Anthropic API."),
+    ],
+)
 def test_an_empty_account_is_a_problem_and_not_a_pause(behaviour: Behaviour) -> None:
     assert "top up the account of the key in HTTP_API_KEY" in problem_with(behaviour)
 

@@ -201,11 +201,24 @@ def test_a_refusal_is_a_part_of_its_own() -> None:
         ({"previous_response_id": "resp_1"}, "'previous_response_id' is not supported"),
         ({"text": {"format": {"type": "json_schema"}}}, "plain text only"),
         ({"stream": True}, "'stream' is not supported"),
+        ({"include": 5}, "'include' must be a list"),
+        ({"max_output_tokens": "many"}, "whole number of 1 or more; got 'many'"),
+        ({"max_output_tokens": -5}, "whole number of 1 or more; got -5"),
+        ({"temperature": "hot"}, "'temperature' must be a number of 0 or more; got 'hot'"),
     ],
 )
 def test_what_a_response_cannot_be_asked_for_is_refused(more: dict[str, Any], message: str) -> None:
     status, answer = one(HONEST, "responses", {**ASKED, **more})
     assert (status, message in answer["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_the_limit_of_a_chat_has_two_names(name: str) -> None:
+    backend = Recorder()
+    body = {**CHAT, "model": "m", "max_tokens": None, name: 7, "stop": None, "user": "u"}
+    assert one({"m": backend}, "chat/completions", body)[0] == 200
+    told = {"interface": "chat", "max_tokens": 7, "temperature": 0}
+    assert json.loads(backend.requests[0].params) == told
 
 
 def test_any_name_goes_to_the_catch_all() -> None:

@@ -384,3 +384,48 @@ def test_without_a_size_everything_is_one_batch() -> None:
             texts()
         )
     assert len(found.predict(texts())) == N_TEXTS
+
+
+# What cannot be told, and what is missing
+
+
+@pytest.mark.filterwarnings("ignore:12 of 12 texts failed")
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        pd.Series(pd.Categorical(labels(THREE), categories=THREE, ordered=True)),
+        pl.Series(labels(THREE), dtype=pl.Enum(THREE)),
+    ],
+    ids=["pandas", "polars"],
+)
+def test_an_order_that_scikit_learn_encodes_away_is_warned_of(ordered: Any) -> None:
+    X, y = np.array(texts()), np.array(labels(THREE))  # noqa: N806
+    lost = rater(THREE).set_params(scale=None)
+    with pytest.warns(UserWarning, match="labels 0 to 2 are shown to the model as numbers"):
+        cross_val_predict(lost, X, ordered, cv=2, method="predict_proba")
+    with pytest.warns(UserWarning, match="0 is 'high'"):
+        kept = cross_val_predict(
+            rater(THREE).set_params(scale=ordered.dtype), X, ordered, cv=2, method="predict_proba"
+        )
+    known = cross_val_predict(Twin(THREE), X, y, cv=2, method="predict_proba")
+    assert kept == pytest.approx(known)
+
+
+@pytest.mark.parametrize("kind", ["string", "object", "category"])
+def test_a_label_that_pandas_calls_missing_is_named(kind: str) -> None:
+    y = pd.Series([*labels(THREE)[:-1], None], dtype=kind)
+    with pytest.raises(Problem, match=f"label {N_TEXTS - 1} is "):
+        rater(THREE).fit(texts(), y)
+
+
+def test_an_unordered_dtype_is_no_scale() -> None:
+    with pytest.raises(Problem, match=r"scale is CategoricalDtype.*; give a list"):
+        rater(THREE).set_params(scale=pd.CategoricalDtype(THREE)).fit(texts(), labels(THREE))
+
+
+@pytest.mark.parametrize(("scale", "given"), [((1, 2, 3), "123"), (("1", "2", "3"), (1, 2, 3))])
+def test_labels_and_a_scale_of_another_kind_are_told_apart(scale: Any, given: Any) -> None:
+    with pytest.raises(
+        Problem, match=f"label {given[0]!r} is not on the scale, which has {scale[0]!r}"
+    ):
+        rater(scale).fit(texts(), labels(tuple(given)))

@@ -12,6 +12,7 @@ import pytest
 
 import flipmeter as fm
 import strict_vendors
+from conftest import Cli
 from flipmeter.model import open_backend
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.names import params_for
@@ -81,6 +82,12 @@ def test_a_vendor_takes_every_setting_of_a_study(
     assert set(run.decisions["fault"]) == {""}
     if not model.startswith(("openai/", "azure/")):  # a server behind their addresses may take all
         assert set(server.statuses) == {200}
+
+
+def test_every_vendor_can_be_examined(server: Vendor, model: str, cli: Cli) -> None:
+    code, out, said = cli("examine", model, "--json")
+    assert (code, said) == (0, "")
+    assert set(json.loads(out)["capabilities"]) >= {"completions", "logprobs", "seed"}
 
 
 def test_a_wrong_key_is_said_with_the_variable(

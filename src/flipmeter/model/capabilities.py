@@ -10,6 +10,7 @@ from typing import Any
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.backends.family import family_of
 from flipmeter.model.backends.http import HttpBackend, Tried
+from flipmeter.model.dialects import refusal_by_name
 from flipmeter.model.engine.budget import Budget
 from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
@@ -236,10 +237,7 @@ class _Examiner:
     async def _logprobs(self) -> Found:
         spoken = self._spoken({**self._extra, **self._asked_logprobs})
         if not spoken.keys() & self._asked_logprobs.keys():
-            return (
-                False,
-                f"'{self._model.own_name}' takes none (with reasoning_effort: none it may)",
-            )
+            return False, refusal_by_name(self._model, "logprobs")
         tried = await self._try(self._asked_logprobs)
         if tried.refusal:
             return await self._refused(tried)

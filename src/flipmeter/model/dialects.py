@@ -9,7 +9,7 @@ from flipmeter.model.backends.family import family_of
 from flipmeter.model.endpoints import Provider
 from flipmeter.model.names import identity_of, params_for
 from flipmeter.model.store.store import Store
-from flipmeter.model.wires.dialect import dialect_of
+from flipmeter.model.wires.dialect import PLAIN, Dialect, dialect_of
 from flipmeter.model.wires.learned import DIALECT, note_corrections, spoken_as
 from flipmeter.types import Corrections, Decoding, Model
 
@@ -29,12 +29,18 @@ def note_dialect(model: Model, store: Store, corrections: Corrections) -> None:
 
 def unsent(model: Model, decoding: Decoding) -> Iterator[str]:
     """A sentence for each setting of a study that models of this name are known to refuse."""
-    family = family_of(model)
-    if not isinstance(family, Provider):
-        return
-    dialect = dialect_of(family.table, model.own_name)
     body = {**decoding.body(), **model.extra}
-    for name in (name for name in dialect.dropped(body) if body[name] is not None):
-        unless = " unless it is set not to reason (`reasoning_effort: none`)"
-        way_out = unless if name in dialect.quiet_only else ""
-        yield f"{name} is not sent: '{model.own_name}' refuses it{way_out}"
+    for name in (name for name in _dialect(model).dropped(body) if body[name] is not None):
+        yield f"{name} is not sent: {refusal_by_name(model, name)}"
+
+
+def refusal_by_name(model: Model, name: str) -> str:
+    """The reason why a field is not sent to models of this name, and when it would be."""
+    unless = " unless it is set not to reason (`reasoning_effort: none`)"
+    way_out = unless if name in _dialect(model).quiet_only else ""
+    return f"'{model.own_name}' refuses it{way_out}"
+
+
+def _dialect(model: Model) -> Dialect:
+    family = family_of(model)
+    return dialect_of(family.table, model.own_name) if isinstance(family, Provider) else PLAIN

@@ -146,6 +146,7 @@ add_provider(
     wires=AZURE_WIRES,
     table=OPENAI,
     caches=OPENAI_CACHES,
+    lacks=frozenset({"completions"}),
     about="OpenAI models of Azure, AZURE_BASE_URL=https://NAME.openai.azure.com/openai/v1",
 )
 add_provider(
@@ -169,7 +170,12 @@ add_provider(
     about="Google's Gemini API",
 )
 add_provider(
-    "mistral", "https://api.mistral.ai/v1", needs_key=True, wires=CHAT_WIRES, table=MISTRAL
+    "mistral",
+    "https://api.mistral.ai/v1",
+    needs_key=True,
+    wires=CHAT_WIRES,
+    table=MISTRAL,
+    lacks=frozenset({"completions"}),
 )
 add_provider(
     "groq",

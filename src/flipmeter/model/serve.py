@@ -15,6 +15,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from flipmeter.model.backends.backend import Backend, Retry, Spoken
+from flipmeter.model.wires.dialect import LIMITS
 from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
 
 ANY_MODEL = "*"
@@ -181,7 +182,8 @@ class Front:
         """Ask the backend that the body names, when it is this request's turn."""
         model = body.pop("model", None)
         name = self._name(model)
-        body = {field: value for field, value in body.items() if field not in NOT_ASKED}
+        body = _as_engines_read(body)
+        _check_numbers(body)
         backend = self._backends[name]
         request = Request(
             model=backend.identity,
@@ -218,7 +220,7 @@ def _decode(content: bytes) -> dict[str, Any]:
     """The body of a request for one whole answer."""
     try:
         body = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise Refused(400, "the body must be a JSON object")
@@ -276,9 +278,10 @@ def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
     kind = text.get("format", {"type": "text"}) if isinstance(text, dict) else None
     if not isinstance(kind, dict) or kind.get("type") != "text":
         raise Refused(400, "'text' may ask for plain text only")
-    if (limit := body.pop("max_output_tokens", None)) is not None:
-        body["max_tokens"] = limit
-    if SHOWN in (body.pop("include", None) or ()):
+    include = body.pop("include", None) or []
+    if not isinstance(include, list):
+        raise Refused(400, f"'include' must be a list; got {str(include)[:80]}")
+    if SHOWN in include:
         body["logprobs"] = True
     else:
         body.pop("top_logprobs", None)
@@ -294,6 +297,24 @@ def _prompt(prompt: object) -> str:
     if not isinstance(text, str):
         raise Refused(400, "the body needs 'prompt', one text")
     return text
+
+
+def _as_engines_read(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a body that change a reply; the limit has one name for every engine."""
+    told = {k: v for k, v in body.items() if v is not None and k not in NOT_ASKED}
+    limits = [told.pop(name) for name in reversed(LIMITS) if name in told]
+    return told | ({"max_tokens": limits[0]} if limits else {})
+
+
+def _check_numbers(body: Mapping[str, Any]) -> None:
+    """Refuse limits and temperatures that no engine takes."""
+    limit = body.get("max_tokens")
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise Refused(400, f"the token limit must be a whole number of 1 or more; got {limit!r}")
+    for name in ("temperature", "top_p"):
+        value = body.get(name)
+        if value is not None and (type(value) not in (int, float) or value < 0):
+            raise Refused(400, f"'{name}' must be a number of 0 or more; got {value!r}")
 
 
 def _params(body: Mapping[str, Any], interface: Interface) -> str:

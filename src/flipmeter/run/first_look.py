@@ -19,6 +19,8 @@ FEWEST = 5
 LONGEST = 100
 AT_FIRST = "stopped after the first replies"
 """Beginning of the reason for which unreadable raters are left out of a run."""
+WAYS_OUT = {"truncated": "; raise `max_tokens` in the model's entry, which includes reasoning"}
+"""Remedies by kind of fault."""
 
 Whose = tuple[str, str, str]
 """A rater on a dataset at a level."""
@@ -91,7 +93,7 @@ def doubt(heard: Sequence[Heard], fewest: int = FEWEST) -> str:
         example = next(one for one in unread if one.outcome == fault)
         return (
             f"{len(unread)} of its first {len(some)} replies have no label that can be read "
-            f"({fault}: {short(example.evidence.reply.text)!r})"
+            f"({fault}: {short(example.evidence.reply.text)!r}){WAYS_OUT.get(fault, '')}"
         )
     for one in some:
         if one.other:

@@ -80,6 +80,12 @@ class Classes:
         """The rank of a label; one that is not on the scale is refused."""
         known = self.labels.tolist()
         if label not in known:
+            if _name(label) in _names(known):
+                raise BadInput(
+                    f"the label {label!r} is not on the scale, which has "
+                    f"{known[_names(known).index(_name(label))]!r}; write both alike, as numbers "
+                    "or as text"
+                )
             near = suggestion(str(label), [str(one) for one in known])
             raise BadInput(f"the label {label!r} is not on the scale{near}")
         return int(known.index(label)) + 1
@@ -146,6 +152,15 @@ def read_classes(scale: Any, y: Any, labels: AnyArray) -> Classes:
             "first, or labels that know their order (an ordered categorical of pandas, an Enum of "
             "polars)"
         )
+    if found.dtype.kind in "iu" and found.tolist() == [*range(len(found))]:
+        warnings.warn(
+            f"labels 0 to {len(found) - 1} are shown to the model as numbers; if they stand for "
+            "names, as where scikit-learn encodes labels (cross_val_predict, VotingClassifier), "
+            "pass the scale of the names, such as the dtype of an ordered column; otherwise pass "
+            f"scale={found.tolist()}",
+            UserWarning,
+            stacklevel=3,
+        )
     return Classes.of(found.tolist())
 
 
@@ -155,18 +170,26 @@ def as_labels(y: Any) -> AnyArray:
     if labels.ndim != 1:
         raise BadInput(f"give one label for each text; got an array of shape {labels.shape}")
     for place, label in enumerate(labels.tolist()):
-        if label is None or (isinstance(label, float) and not math.isfinite(label)):
+        if _is_missing(label) or (isinstance(label, float) and math.isinf(label)):
             raise BadInput(
                 f"label {place} is {label}; give every text a label, or leave the text out"
             )
     return labels
 
 
+def _is_missing(label: Any) -> bool:
+    """Whether this stands for no label: what is missing is not equal to itself (NaN, NaT, NA)."""
+    return label is None or (label == label) is not True
+
+
 def as_list(values: Any, what: str) -> list[Any]:
     """A parameter that is a list, never a text; None is an empty one."""
     if isinstance(values, str):
         raise BadInput(f"{what} is the text {values!r}; give a list")
-    return [] if values is None else list(values)
+    try:
+        return [] if values is None else list(values)
+    except TypeError:
+        raise BadInput(f"{what} is {values!r}; give a list") from None
 
 
 def _is_coded(told: Classes, labels: AnyArray) -> bool:
@@ -184,6 +207,8 @@ def _coded(told: Classes, labels: AnyArray) -> Classes:
     ranks = ", ".join(f"{place}: {name!r}" for place, name in enumerate(told.names))
     way_out = f"if they are ranks, pass scale={{{ranks}}}"
     if labels.min() < 0 or labels.max() != len(told) - 1:
+        if {*_names(labels.tolist())} <= {*told.names}:
+            told.rank(labels.tolist()[0])
         raise BadInput(
             f"the labels are numbers from {labels.min()} to {labels.max()}, but the scale has "
             f"{len(told)} names; {way_out}; if scikit-learn encoded them, some class has no text"

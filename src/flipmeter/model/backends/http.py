@@ -14,11 +14,12 @@ from flipmeter.model.backends.channel import NO_CREDIT, NO_MODEL, Channel, Endpo
 from flipmeter.model.backends.response import Trouble, decoded, told_pause
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
-from flipmeter.model.wires.corrections import corrected_request, correction_in
+from flipmeter.model.wires.corrections import corrected_request, correction_in, with_correction
+from flipmeter.model.wires.learned import spoken_as
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.model.wires.responses_wire import ResponsesWire
 from flipmeter.model.wires.wire import Wire, interface_in
-from flipmeter.types import Caching, Problem, Reply, Request
+from flipmeter.types import Caching, Corrections, Problem, Reply, Request
 
 Wires = Mapping[str, Wire]
 """The wire of each interface."""
@@ -81,7 +82,7 @@ class HttpBackend:
         self._endpoint = endpoint
         self._wires = wires
         self.cache = None if caching is None else PrefixCache(caching)
-        self._taught: dict[str, str | None] = {}
+        self._taught: dict[str, Corrections] = {}  # by the other fields, on which they may depend
         self._channel = Channel(endpoint, wires["chat"].auth)
         self._n_refused: int | None = 0  # None once anything was answered
 
@@ -89,7 +90,7 @@ class HttpBackend:
         start = time.perf_counter()
         sent = self._as_taught(request)
         found = await self._exchange(sent)
-        while found.trouble is not None and self._learn(sent, found):
+        while found.trouble is not None and self._learn(request, sent, found):
             sent = self._as_taught(request)
             found = await self._exchange(sent)
         if found.trouble is not None:
@@ -100,16 +101,17 @@ class HttpBackend:
         seconds = time.perf_counter() - start
         reply = self._clean(self._wire(sent).reply(found.answer, seconds, request.answers))
         is_changed = sent.params != request.params
-        return replace(reply, corrections=tuple(self._taught.items())) if is_changed else reply
+        return replace(reply, corrections=self._corrections(request)) if is_changed else reply
+
+    def _corrections(self, request: Request) -> Corrections:
+        return self._taught.get(spoken_as(request.params), ())
 
     def _as_taught(self, request: Request) -> Request:
         """A request as the endpoint wants it, by what it said about others."""
-        if not self._taught:
-            return request
-        return corrected_request(request, tuple(self._taught.items()))
+        return corrected_request(request, self._corrections(request)) if self._taught else request
 
-    def _learn(self, sent: Request, found: Exchanged) -> bool:
-        """Learn from a refusal what to change, and say whether that changes the request."""
+    def _learn(self, request: Request, sent: Request, found: Exchanged) -> bool:
+        """Learn from a refusal what to change, and say whether that changes what is sent."""
         if found.trouble is None:
             return False
         if found.is_marked and self.cache is not None and self.cache.is_refused_by(found.trouble):
@@ -117,8 +119,9 @@ class HttpBackend:
         correction = correction_in(found.trouble, json.loads(sent.params))
         if correction is None:
             return False
-        self._taught.setdefault(*correction)
-        return self._as_taught(sent).params != sent.params
+        known = self._corrections(request)
+        self._taught[spoken_as(request.params)] = with_correction(known, correction)
+        return self._as_taught(request).params != sent.params
 
     def _wire(self, request: Request) -> Wire:
         return self._wires[interface_in(request.params)]

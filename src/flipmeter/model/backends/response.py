@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from html import unescape
 from typing import Any
 
 from flipmeter.model.label_scores import Step, scores_along
@@ -22,6 +24,15 @@ class Trouble:
     message: str
     kinds: frozenset[str] = frozenset()
     param: str = ""
+
+
+WORDED = {
+    "not a valid model": "model_not_found",
+    "credit balance is too low": "insufficient_quota",
+}
+"""Errors that vendors tell apart in words alone."""
+LONGEST_PAGE = 20_000
+_TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 
 
 def decoded(content: bytes) -> dict[str, Any]:
@@ -49,7 +60,7 @@ def trouble_in(
     if status // 100 == 2:
         flaw = flaw_in(answer)
         return Trouble(status, f"{flaw}: {shortened(whole)}") if flaw else None
-    error = error or answer.get("message") or answer.get("detail") or whole
+    error = error or answer.get("message") or answer.get("detail") or _without_tags(whole)
     return Trouble(status, _words(error), _kinds(error), _param(error))
 
 
@@ -74,9 +85,8 @@ def _kinds(error: object) -> frozenset[str]:
     names = {str(x) for x in (error.get("code"), error.get("type"), about.get("error_type"))}
     if about.get("flagged_input"):
         names.add("content_filter")
-    if "not a valid model" in str(error.get("message")):
-        names.add("model_not_found")
-    return frozenset(names)
+    said = str(error.get("message"))
+    return frozenset(names | {kind for words, kind in WORDED.items() if words in said})
 
 
 def _param(error: object) -> str:
@@ -86,11 +96,27 @@ def _param(error: object) -> str:
         return ""
     place = first.get("loc")
     named = place[-1] if isinstance(place, list) and place else first.get("param")
-    return named if isinstance(named, str) else ""
+    return named if isinstance(named, str) else _param(_cause(first))
 
 
 def _words(error: object) -> str:
-    return shortened(str(error.get("message") or error if isinstance(error, dict) else error))
+    said = str(error.get("message") or error if isinstance(error, dict) else error)
+    cause = _cause(error)
+    return shortened(said if cause is None else f"{said}: {_words(cause)}")
+
+
+def _cause(error: object) -> object:
+    """The error of the provider behind OpenRouter, None if there is none."""
+    about = error.get("metadata") if isinstance(error, dict) else None
+    raw = about.get("raw") if isinstance(about, dict) else None
+    if not isinstance(raw, str) or not raw.strip():
+        return None
+    return decoded(raw.encode("utf-8", "replace")).get("error") or raw
+
+
+def _without_tags(page: str) -> str:
+    """The text of an error page, as proxies show them."""
+    return unescape(_TAG.sub(" ", page[:LONGEST_PAGE])) if page.lstrip().startswith("<") else page
 
 
 def flaw_in(answer: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.model.wires.corrections import corrected_request
-from flipmeter.model.wires.learned import note_corrections, recall_corrections
+from flipmeter.model.wires.learned import note_corrections, recall_corrections, spoken_as
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Corrections, Problem, Reply, Request
 
@@ -72,7 +72,7 @@ class Engine:
         self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
         self._leases = Leases(self.store)
         self._n_sending = 0
-        self._taught: dict[str, Corrections] = {}
+        self._taught: dict[tuple[str, str], Corrections] = {}
         self._held: dict[str, Request] = {}
         self._elsewhere: dict[str, ProcessName] = {}
         self._told: set[ProcessName] = set()
@@ -91,13 +91,14 @@ class Engine:
 
     def as_sent(self, request: Request) -> Request:
         """A request with what its endpoint taught this engine: the one that is sent and stored."""
-        taught = self._taught.get(request.model)
-        return request if taught is None else corrected_request(request, taught)
+        if not self._taught:
+            return request
+        return corrected_request(request, self._taught.get(_asked_as(request), ()))
 
     def _learn(self, request: Request, corrections: Corrections) -> None:
         """Keep what an endpoint taught with a reply, for what is asked next and for other runs."""
-        if corrections and self._taught.get(request.model) != corrections:
-            self._taught[request.model] = corrections
+        if corrections and self._taught.get(_asked_as(request)) != corrections:
+            self._taught[_asked_as(request)] = corrections
             with self.store.transaction():
                 note_corrections(self.store, request.model, request.params, corrections)
                 # Who reads that asks by other keys than those under which this is leased already.
@@ -105,9 +106,9 @@ class Engine:
 
     def _as_known(self, requests: Sequence[Request]) -> list[Request]:
         """Requests as they are sent by what their endpoint taught anybody who shares the store."""
-        first = requests[0]
-        if found := recall_corrections(self.store, first.model, first.params):
-            self._taught[first.model] = found
+        for way, one in {_asked_as(request): request for request in requests}.items():
+            if found := recall_corrections(self.store, one.model, one.params):
+                self._taught[way] = found
         return [self.as_sent(request) for request in requests]
 
     async def _replies(self, distinct: Mapping[str, Request]) -> dict[str, Reply]:
@@ -343,6 +344,11 @@ def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
         if isinstance(found, Problem):
             return found
     return None
+
+
+def _asked_as(request: Request) -> tuple[str, str]:
+    """A model and the fields on which it may depend what else it takes."""
+    return request.model, spoken_as(request.params)
 
 
 def _by_model(requests: Iterable[Request]) -> dict[str, list[Request]]:

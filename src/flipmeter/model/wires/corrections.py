@@ -81,6 +81,20 @@ def corrected(body: Mapping[str, Any], corrections: Corrections) -> dict[str, An
     return {new: body[name] for name, new in named.items() if new is not None}
 
 
+def with_correction(known: Corrections, correction: tuple[str, str | None]) -> Corrections:
+    """Corrections and one more, perhaps of the name that an earlier one gave to a field.
+
+    A name that was refused already is not learned: an endpoint could send a field back and forth.
+    """
+    taught, (refused, other) = dict(known), correction
+    if other in taught:
+        return known
+    renamed = [old for old, new in known if new == refused]
+    for field in renamed or ([] if refused in taught else [refused]):
+        taught[field] = other
+    return tuple(taught.items())
+
+
 def told_corrections(corrections: Corrections) -> str:
     """The corrections in words."""
     renamed = [f"{old} is sent as {new}" for old, new in corrections if new is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from flipmeter.model.backends.backend import Capability
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 DIALECT = "dialect"
 
 
+@lru_cache(maxsize=1024)
 def spoken_as(params: str) -> str:
     """The fields of a body that are not corrected; they can affect which fields are accepted."""
     told = json.loads(params)
