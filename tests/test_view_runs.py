@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flipmeter.measure import worst_first
 from flipmeter.measure.inference.sequential.bets import share_bounds
 from flipmeter.model import Store
 from flipmeter.run.interim import Interim, InterimRate
@@ -79,15 +80,27 @@ def test_raters_of_two_names_are_paired_and_linked_by_their_own(tmp_path: Path) 
 def test_the_list_has_the_worst_rate_of_every_run_and_its_history(runs: Path) -> None:
     ((_, html),) = served(runs, "/")
     page = Page(html)
-    worst = Run(runs / "last").verdicts.filter(level="", contrast="P1").to_dicts()[0]
+    worst = worst_first(Run(runs / "last").verdicts.drop_nulls("value")).row(0, named=True)
     assert f"{100 * worst['value']:.1f} %" in page.text
     (line,) = page.classed("line")
     values = [
-        Run(runs / name).verdicts.filter(level="", contrast="P1")["value"][0]
+        Run(runs / name).verdicts.filter(level=worst["level"], contrast="P1")["value"][0]
         for name in ("early", "later", "last")
     ]
     told = ", ".join(f"{100 * value:.1f} %" for value in values)
     assert line["aria-label"] == f"P1 of ours in 3 runs of this study, oldest first: {told}"
+
+
+def test_the_worst_rate_of_a_run_is_that_of_its_report(tmp_path: Path) -> None:
+    """At a level that flips most, not at the base."""
+    model = "sim/first-slot?strength=2"
+    run = simulated(tmp_path / "levels", models=[model], vary={"cardinality": [2]})
+    worst = worst_first(run.verdicts.drop_nulls("value")).row(0, named=True)
+    ((_, html),) = served(tmp_path, "/")
+    (cell,) = re.findall(r'<td class="wrapped" data-head="worst rate".*?</td>', html)
+    assert f"{100 * worst['value']:.1f} %" in cell
+    assert f"· {worst['level']}" in cell
+    assert worst["level"] == "cardinality=2"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ TELLING = (MANIFEST, *OLD, PROGRESS)
 AND = ","
 """Separator between the names of joined runs; no name contains it."""
 
-WHERE = ("rater", "dataset", "contrast")
+WHERE = ("rater", "dataset", "level", "contrast")
 Where = tuple[str, ...]
 """Rater, dataset and contrast."""
 
@@ -105,7 +105,7 @@ class ChosenRuns:
 class Summary:
     """The row of a run in the list; `words` are verdicts, None if they take too long.
 
-    `worst` is the worst of its verdicts at the base, and `rates` the flip rates of all of them.
+    `worst` is the worst of its verdicts at any level, and `rates` the flip rates of all of them.
     """
 
     title: str
@@ -146,7 +146,7 @@ def _summary(run: Run) -> Summary:
         word: counts[word] for word in (*WORST_FIRST, "stable") if counts[word]
     }
     is_told = pl.col("value").is_not_null() | (pl.col("word") == "unreadable")
-    judged = worst_first(run.verdicts.filter(is_told, level=""))
+    judged = worst_first(run.verdicts.filter(is_told))
     known = judged.drop_nulls("value").select(*WHERE, "value")
     rates = {tuple(where): value for *where, value in known.iter_rows()}
     worst = judged.row(0, named=True) if len(judged) else None

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from flipmeter.report.page.draw import place
 from flipmeter.report.page.texts import visible
-from flipmeter.view.folders import Summary
+from flipmeter.view.folders import WHERE, Summary
 
 WIDTH, HEIGHT, EDGE = 120, 28, 4
 MOST = 40
@@ -18,12 +18,12 @@ MOST = 40
 def rates_line(summaries: Sequence[Summary]) -> Markup:
     """Draw how the worst contrast of the last run went over the runs, oldest first.
 
-    Runs without that rater, dataset and contrast are left out; one run has no line.
+    Runs without that rater, dataset, level and contrast are left out; one run has no line.
     """
     worst = summaries[-1].worst if summaries else None
     if worst is None:
         return Markup("")
-    where = (worst["rater"], worst["dataset"], worst["contrast"])
+    where = tuple(worst[name] for name in WHERE)
     values = [one.rates[where] for one in summaries if where in one.rates][-MOST:]
     if len(values) < 2:
         return Markup("")
@@ -36,7 +36,8 @@ def rates_line(summaries: Sequence[Summary]) -> Markup:
     path = " ".join(f"{place(x)},{place(y)}" for x, y in points)
     told = ", ".join(f"{100 * value:.1f} %" for value in values)
     about = visible(
-        f"{where[2]} of {where[0]} in {len(values)} runs of this study, oldest first: {told}"
+        f"{worst['contrast']} of {worst['rater']} in {len(values)} runs of this study, "
+        f"oldest first: {told}"
     )
     x, y = points[-1]
     return Markup(
