@@ -224,7 +224,7 @@ def test_the_list_of_flips_shows_texts_answers_and_where_it_is(
 
 
 def test_a_page_after_the_last_says_which_is_the_last(look: Look) -> None:
-    assert "There is no page 99999" in Page(look("/run/several/flips?page=99999")[1]).text
+    assert "There is no page 99,999" in Page(look("/run/several/flips?page=99999")[1]).text
 
 
 def test_a_filter_that_nothing_fits_leaves_nothing(look: Look) -> None:
