@@ -199,7 +199,8 @@ def test_a_cell_has_word_rate_arrow_and_noise(found: Findings) -> None:
     text = re.sub(r"<[^>]+>", "", str(cell.text))
     assert row["leans"] == "up"
     assert text.split()[:2] == [row["word"], "←"]
-    assert f"noise {100 * row['noise']:.1f} %, {100 * row['size']:.1f} % beyond" in text
+    said = f"noise {100 * row['noise']:.1f} %, {100 * row['size']:.1f} % beyond"
+    assert said in text.replace("\N{NO-BREAK SPACE}", " ")
     assert 'title="mostly towards the first label"' in str(cell.text)
 
 

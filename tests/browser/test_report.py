@@ -137,6 +137,18 @@ def test_the_change_by_level_fits_a_window_of_1280(
         assert frame.evaluate("one => one.scrollWidth - one.clientWidth") <= 1
 
 
+def test_verdicts_under_six_contrasts_with_noise_fit_a_window_of_1280(
+    browser: Browser, tmp_path: Path
+) -> None:
+    levels = {"label_format": ["natural_language"]}
+    run = simulated(tmp_path / "run", models=["sim/noisy"], test_size=30, repeats=2, vary=levels)
+    write_report(findings(run), tmp_path / "noisy.html")
+    with opened(browser, tmp_path / "noisy.html") as page:
+        assert page.locator(".matrix .verdict").filter(has_text="beyond").count()
+        frame = page.locator(".scroll:has(.matrix)").first
+        assert frame.evaluate("one => one.scrollWidth - one.clientWidth") <= 1
+
+
 def test_filters_leave_what_fits_and_say_how_many(
     browser: Browser, reports: Callable[[str], Path]
 ) -> None:

@@ -116,7 +116,9 @@ def _noise(row: Record) -> Markup:
         return Markup("")
     said = "not measured"
     if row["noise"] is not None:
-        said = ", ".join(filter(None, [f"{100 * row['noise']:.1f} %", beyond_text(row)]))
+        # Lines break behind the comma, never in a number.
+        parts = filter(None, [f"{100 * row['noise']:.1f} %", beyond_text(row)])
+        said = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     return Markup(' <small class="ends">noise {}</small>').format(said)
 
 
