@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from flipmeter.base.files.parquet import collected
 from flipmeter.report.configurations import Choice, NextStep, shown_configuration, worst_flips
 from flipmeter.report.headline import shown, together
 from flipmeter.run.first_look import AT_FIRST
@@ -158,8 +159,8 @@ def _tolerances(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextSt
 
 
 def _too_fine(run: Run, measured: pl.DataFrame) -> dict[str, Span]:
-    """The datasets of scores without a tolerance whose noise is above the margin."""
-    noisy = {*measured.filter(pl.col("noise") > run.study.margin)["dataset"]}
+    """The datasets of scores without a tolerance that a verdict calls noisy."""
+    noisy = {*measured.filter(pl.col("findings").list.contains("noisy"))["dataset"]}
     spans = {name: scale.span for name, scale in run.scales.items() if name in noisy}
     return {name: span for name, span in spans.items() if span is not None and not span.within}
 
@@ -169,7 +170,8 @@ def _apart(run: Run, dataset: str) -> NDArray[np.float64]:
     score, keys = pl.col("score"), ("rater", "level", "seed", "view", "item")
     rows = run.parts.decisions.filter(pl.col("dataset") == dataset).drop_nulls("score")
     spread = rows.group_by(*keys).agg(apart=score.max() - score.min(), n=pl.len())
-    return spread.filter(pl.col("n") > 1).select("apart").collect()["apart"].to_numpy()
+    repeated = spread.filter(pl.col("n") > 1).select("apart")
+    return repeated.pipe(collected, "streaming")["apart"].to_numpy()
 
 
 def _items(run: Run, measured: pl.DataFrame, study: str) -> Iterator[NextStep]:
