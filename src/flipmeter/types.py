@@ -36,6 +36,8 @@ LEVEL = 1 - ALPHA
 
 JUDGED = ("measured", "by construction")
 """The subject of a verdict: counted flips, and flips that a pipeline rules out."""
+UNFINISHED = "not everything was rated"
+"""Said of a run that stopped early, before its reason."""
 
 Role = Literal["test", "demo", "calibration", "null"]
 Fault = Literal["unparsed", "ambiguous", "refused", "truncated", "error"]

@@ -28,7 +28,7 @@ from flipmeter.report.table_files import (
     residuals_markdown,
     safe_csv,
 )
-from flipmeter.types import JUDGED, Problem
+from flipmeter.types import JUDGED, UNFINISHED, Problem
 
 ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
 
@@ -76,7 +76,7 @@ def report_markdown(found: Findings) -> str:
 def _markdown(found: Findings) -> Iterator[str]:
     yield f"## {escape_markdown(found.name)}\n"
     if found.stopped:
-        yield f"**Incomplete, not everything was rated:** {escape_markdown(found.stopped)}\n"
+        yield f"**Incomplete, {UNFINISHED}:** {escape_markdown(found.stopped)}\n"
     for sentence in found.sentences:
         yield f"- **{sentence.word}**: {escape_markdown(str(sentence))}"
     yield ""
@@ -135,9 +135,7 @@ def report_latex(found: Findings) -> str:
     lines += [f"% {' '.join(line.split())}" for line in found.beside]
     lines += [f"% {' '.join(f'{who}: {what}'.split())}" for who, what in found.warnings.items()]
     lines += (
-        [f"% Incomplete, not everything was rated: {' '.join(found.stopped.split())}"]
-        if found.stopped
-        else []
+        [f"% Incomplete, {UNFINISHED}: {' '.join(found.stopped.split())}"] if found.stopped else []
     )
     lines += [
         phase0_latex(found.phase0),

@@ -30,6 +30,7 @@ from flipmeter.report.page.slices import slices_grid
 from flipmeter.report.page.texts import clipped, compare, excerpt, visible
 from flipmeter.report.readings import reading_lines
 from flipmeter.report.section import FilledSection, added_sections, contents
+from flipmeter.types import UNFINISHED
 
 HERE = Path(__file__).parent
 QUOTED = re.compile(r"`([^`]+)`")
@@ -135,6 +136,7 @@ def page_content(found: Findings) -> dict[str, Any]:
         "sections": contents(found),
         "added": [(one.name, _added_grid(one)) for one in added_sections(found)],
         "stopped": found.stopped,
+        "unfinished": UNFINISHED,
         "headline": found.headline.lines,
         "preferred": found.preferred[:MOST_PREFERRED],
         "matrix": matrix_grid(found),
@@ -187,7 +189,7 @@ def _to_item(key: tuple[str, str]) -> Markup:
 
 def _warnings(found: Findings) -> dict[str, str]:
     """The warnings without the one that the page shows at its top: that the run was stopped."""
-    known = f"incomplete, not everything was rated: {found.stopped}"
+    known = f"incomplete, {UNFINISHED}: {found.stopped}"
     told = {rater: text.removesuffix(known) for rater, text in found.warnings.items()}
     return shared_warnings({rater: text.rstrip("; ") for rater, text in told.items() if text})
 

@@ -41,7 +41,7 @@ from flipmeter.run.record.rows import (
 )
 from flipmeter.study.entries import TaskEntry
 from flipmeter.study.file import Study, read_held
-from flipmeter.types import Contrast, Scale, Task
+from flipmeter.types import UNFINISHED, Contrast, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
@@ -229,9 +229,7 @@ class Run:
                 found.setdefault(rater, []).extend(lines)
         if self.stopped:
             for rater in self.named("rater"):
-                found.setdefault(rater, []).append(
-                    f"incomplete, not everything was rated: {self.stopped}"
-                )
+                found.setdefault(rater, []).append(f"incomplete, {UNFINISHED}: {self.stopped}")
         return {rater: "; ".join(lines) for rater, lines in found.items()}
 
     def _calls_of_one(self) -> pl.LazyFrame:
