@@ -154,11 +154,12 @@ torture: $(READY_DEV)  ## Disrupt runs with signals, faults, other processes, a 
 	$(BIN)/python benchmarks/torture.py
 
 .PHONY: check
-check: $(READY_DEV)  ## Check format, lint, types and the architecture
+check: $(READY_DEV)  ## Check format, lint, types and the architecture; print how large the source is
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/house.py
 
 .PHONY: fix
 fix: $(READY_DEV)  ## Format and fix automatically
