@@ -90,7 +90,7 @@ def concluded(
     rows = pl.concat([told(one, study) for study, one in enumerate(planted)])
     run = run_of(as_copies(rows) if copies else rows, SCALE[:n_classes])
     verdicts = run.verdicts.sort("dataset")
-    checked = run.check({"flips": {"P1": MARGIN}}).claims.sort("dataset")
+    checked = run.check(gate={"flips": {"P1": MARGIN}}).claims.sort("dataset")
     found: Seen = {}
     for verb, words in (("measure", verdicts["word"]), ("check", checked["word"])):
         found |= {f"{verb}: {word}": (words == word).cast(float).to_list() for word in WORDS}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -26,13 +27,16 @@ from rich.console import Console
 
 from flipmeter.data import load
 from flipmeter.measure import phase0_table
-from flipmeter.model import Backend, Ledger, Store, open_backend, run_forever
+from flipmeter.model import Backend, Ledger, Store, open_backend
 from flipmeter.report import phase0_view, tokens_table
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, find_study, read_study
 from flipmeter.study.grid import world
 from flipmeter.types import Model
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fake_endpoint import serve
 
 PLANTED = [
     "sim/first-slot?strength=1.6&noise=0.15",
@@ -67,13 +71,9 @@ def served(backends: Mapping[str, Backend]) -> Iterator[str]:
 
     async def go() -> None:
         found["loop"] = asyncio.get_running_loop()
-        task = asyncio.create_task(run_forever(backends, port=0, on_ready=ready))
-        await stopped.wait()
-        task.cancel()
-
-    def ready(url: str) -> None:
-        found["url"] = url
-        started.set()
+        async with serve(backends) as found["url"]:
+            started.set()
+            await stopped.wait()
 
     thread = threading.Thread(target=asyncio.run, args=(go(),), daemon=True)
     thread.start()

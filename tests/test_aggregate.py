@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import Cli
 from flipmeter import decide
 from flipmeter.decide import aggregate, oracle_check, weighted_sum
 from flipmeter.decide.aggregators.aggregate import aggregators
@@ -339,25 +338,6 @@ def test_an_unknown_aggregator_answers_with_the_nearest() -> None:
 def test_a_perfect_comparator_needs_demonstrations() -> None:
     with pytest.raises(Problem, match="shots is 0"):
         oracle_check("copeland", 5, 0)
-
-
-# The verb
-
-
-def test_the_verb_prints_a_row_for_each_aggregator_and_mode(cli: Cli) -> None:
-    code, out, _ = cli("oracle")
-    assert code == 0
-    rows = [line.replace("│", " ").split() for line in out.splitlines()]
-    assert ["weighted_sum", "paper", *"11235", "2", "of", "5", "mirror"] in rows
-    assert ["copeland", "recommended", *"12345", "5", "of", "5"] in rows
-
-
-def test_the_verb_speaks_to_a_machine(cli: Cli) -> None:
-    rows = json.loads(cli("oracle", "--classes", "3", "--shots", "2", "--json")[1])["aggregators"]
-    assert {(row["aggregator"], row["mode"]) for row in rows} == {
-        (name, mode) for name in aggregators for mode in MODES
-    }
-    assert {len(row["classes"]) for row in rows} == {3}
 
 
 def test_a_perfect_comparator_has_five_classes_unless_told() -> None:

@@ -46,7 +46,7 @@ def test_the_ten_lines_work(here: Path) -> None:
     run = study.run("runs/first")
     assert len(run.verdicts) == 1
     assert "accuracy" in set(run.estimates["metric"])
-    assert len(run.certify("P1 < 0.10")) == 1
+    assert len(run.check("P1 < 0.10")) == 1
     choice = run.select(max_flip={"P1": 0.50})
     found = choice.classifier().predict([_text(run)])
     assert found.shape == (1,)

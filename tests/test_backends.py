@@ -68,7 +68,7 @@ def loud(door: None, request: pytest.FixtureRequest) -> Family:
         ["plan", "study.json", "--offline"],
         ["try", "study.json"],
         ["run", "study.json"],
-        ["examine", "loud/first"],
+        ["try", "loud/first"],
         ["list", "models"],
     ],
     ids=" ".join,

@@ -340,13 +340,12 @@ def test_a_study_file_gives_a_task_its_levels(bench: Bench, tmp_path: Path) -> N
 
 @contextmanager
 def served(model: str) -> Iterator[str]:
-    """`flipmeter serve` in a process of its own, and its address."""
-    flipmeter = str(Path(sys.executable).with_name("flipmeter"))
-    command = [flipmeter, "serve", model, "--port", "0", "--json"]
+    """A model behind HTTP in a process of its own, and its address."""
+    command = [sys.executable, str(Path(__file__).with_name("fake_endpoint.py")), model]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            yield json.loads(server.stdout.readline())["address"]
+            yield server.stdout.readline().strip()
         finally:
             server.kill()
 
@@ -363,7 +362,7 @@ def served(model: str) -> Iterator[str]:
 def test_the_openai_provider_of_inspect_asks_a_served_rater(
     tmp_path: Path, model: str, options: tuple[str, ...], path: str
 ) -> None:
-    with served("*=sim/first-slot?strength=2") as url:
+    with served("sim/first-slot?strength=2") as url:
         size = ("-Ttest_size=6", "-Tshots=1")
         log = evaluated(tmp_path, url, "flipmeter/label_order", *size, *options, model=model)
         run = imported(log, tmp_path)
@@ -469,23 +468,14 @@ def test_places_are_moved_and_structured_replies_read(
 @needs_inspect
 @pytest.mark.real
 def test_both_ways_agree_on_the_embedded_model(tmp_path: Path) -> None:
-    port = "8497"
-    flipmeter = str(Path(sys.executable).with_name("flipmeter"))
-    command = [flipmeter, "serve", "rater=local/smollm2-135m", "--port", port]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stderr is not None
-            assert "serving rater" in server.stderr.readline()
-            url = f"http://127.0.0.1:{port}/v1"
-            short = ("-Ttest_size=2", "-Tshots=0", "--max-tokens", "4")
-            log = evaluated(tmp_path, url, "flipmeter/label_order", *short)
-            run = imported(log, tmp_path)
-            ours = {"probes": ["label_order"], "test_size": 2, "base": {"shots": 0}}
-            there = {"model": "http/rater", "base_url": url}
-            asked = perform(
-                study(there, **ours, decoding={"max_tokens": 4}), tmp_path / "asked", Store()
-            )
-        finally:
-            server.kill()
+    with served("local/smollm2-135m") as url:
+        short = ("-Ttest_size=2", "-Tshots=0", "--max-tokens", "4")
+        log = evaluated(tmp_path, url, "flipmeter/label_order", *short)
+        run = imported(log, tmp_path)
+        ours = {"probes": ["label_order"], "test_size": 2, "base": {"shots": 0}}
+        there = {"model": "http/rater", "base_url": url}
+        asked = perform(
+            study(there, **ours, decoding={"max_tokens": 4}), tmp_path / "asked", Store()
+        )
     told = ("view", "repeat", "item", "rank", "slot", "fault", "prompt")
     assert run.decisions.select(told).equals(asked.decisions.select(told))

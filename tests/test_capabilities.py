@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fake_endpoint import serve
 from flipmeter.data import load
 from flipmeter.model import (
     CAPABILITIES,
@@ -28,7 +29,6 @@ from flipmeter.model import (
     open_backend,
     stated,
 )
-from flipmeter.model.serve import serve
 from flipmeter.run.fallbacks import adapted, recall
 from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
@@ -510,7 +510,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def test_examine_prints_what_there_is_and_who_answered(cli: Cli) -> None:
     with serving(endpoint(seed=fails(400, "no seeds"))) as server:
-        code, out, _ = cli("examine", f"http/{MODEL}", "--base-url", server.url)
+        code, out, _ = cli("try", f"http/{MODEL}", "--base-url", server.url)
     assert code == 0
     assert "shown by a request: 3 alternatives of a token" in out
     assert "refused: HTTP 400: no seeds" in out
@@ -521,7 +521,7 @@ def test_examine_prints_what_there_is_and_who_answered(cli: Cli) -> None:
 
 def test_examine_asks_once_unless_told_to_look_again(cli: Cli) -> None:
     with serving(endpoint()) as server:
-        command = ["examine", f"http/{MODEL}", "--base-url", server.url, "--json"]
+        command = ["try", f"http/{MODEL}", "--base-url", server.url, "--json"]
         first = json.loads(cli(*command)[1])
         n_sent = len(server.bodies)
         assert json.loads(cli(*command)[1])["capabilities"] == first["capabilities"]
@@ -536,7 +536,7 @@ def test_examine_asks_once_unless_told_to_look_again(cli: Cli) -> None:
 
 def test_what_examine_found_holds_for_a_run(cli: Cli, tmp_path: Path) -> None:
     with serving(endpoint(seed=ignored)) as server:
-        cli("examine", f"http/{MODEL}", "--base-url", server.url)
+        cli("try", f"http/{MODEL}", "--base-url", server.url)
         n_sent = len(server.bodies)
         with Store(tmp_path / ".flipmeter" / "replies.sqlite") as store:
             run = perform(study_at(server.url), tmp_path / "run", store)
@@ -547,10 +547,10 @@ def test_what_examine_found_holds_for_a_run(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["examine", "opnai/gpt-9"], "did you mean 'openai'"),
-        (["examine", "openai/gpt-9"], "OPENAI_API_KEY"),
-        (["examine", "http/x"], "HTTP_BASE_URL"),
-        (["examine", "http/x", "--base-url", "nowhere"], "must be http(s)://host"),
+        (["try", "opnai/gpt-9"], "did you mean 'openai'"),
+        (["try", "openai/gpt-9"], "OPENAI_API_KEY"),
+        (["try", "http/x"], "HTTP_BASE_URL"),
+        (["try", "http/x", "--base-url", "nowhere"], "must be http(s)://host"),
     ],
 )
 def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
@@ -564,7 +564,7 @@ def test_what_is_asked_wrongly_ends_with_2_and_a_way_out(
 
 
 def test_examine_of_a_simulated_rater_sends_and_stores_nothing(cli: Cli) -> None:
-    code, out, _ = cli("examine", "sim/honest", "--json")
+    code, out, _ = cli("try", "sim/honest", "--json")
     assert code == 0
     assert json.loads(out)["capabilities"]["seed"]["is_there"] is True
     assert not Path(".flipmeter").exists()

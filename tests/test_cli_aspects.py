@@ -113,14 +113,14 @@ def test_costs_are_read_from_a_file(
 
 
 def test_a_claim_is_certified_or_not(cli: Cli, runs: list[str]) -> None:
-    code, out, _ = cli("certify", runs[0], "P1<0.05", "P2c < 30 %")
+    code, out, _ = cli("check", runs[0], "P1<0.05", "P2c < 30 %")
     assert code == 1
     assert "P1<0.05" in out
     assert "P2c<0.3" in out
     assert "refuted (all flips: " in " ".join(out.split())
 
 
-@pytest.mark.parametrize("words", [["measure", "RUN"], ["certify", "RUN", "P1<0.05"]])
+@pytest.mark.parametrize("words", [["measure", "RUN"], ["check", "RUN", "P1<0.05"]])
 def test_a_table_is_written_as_csv(cli: Cli, runs: list[str], words: list[str]) -> None:
     """Cells that are lists (findings, notes) too."""
     asked = [runs[0] if word == "RUN" else word for word in words]
@@ -148,8 +148,7 @@ def test_two_runs_are_compared_item_by_item(cli: Cli, runs: list[str]) -> None:
     ("asked", "says"),
     [
         (["measure", "--show", "severety"], "did you mean 'severity'"),
-        (["certify", "P1"], "P1<0.10"),
-        (["certify"], "no claim to certify"),
+        (["check", "P1"], "P1<0.10"),
         (["measure", "--show", "worst", "--costs", "nowhere.csv"], "cannot read costs"),
     ],
 )

@@ -231,7 +231,7 @@ def test_examine_learns_the_dialect_and_a_run_uses_it(
     unknown: Vendor, tmp_path: Path, cli: Cli
 ) -> None:
     model = {"model": "http/house-model", "base_url": f"{unknown.url}/v1", "concurrency": 1}
-    code, out, _ = cli("examine", "http/house-model", "--base-url", f"{unknown.url}/v1", "--json")
+    code, out, _ = cli("try", "http/house-model", "--base-url", f"{unknown.url}/v1", "--json")
     assert code == 0
     assert json.loads(out)["capabilities"]["dialect"]["how"] == (
         "max_tokens is sent as max_completion_tokens; temperature is not sent"

@@ -146,8 +146,8 @@ def test_a_rater_that_is_never_read_breaks_a_gate(run: fm.Run) -> None:
 
 
 def test_a_certificate_has_its_findings(run: fm.Run, cli: Cli) -> None:
-    _, out, _ = cli("certify", str(run.folder), "P1<0.10")
-    rows = run.certify("P1<0.10").to_dicts()
+    _, out, _ = cli("check", str(run.folder), "P1<0.10")
+    rows = run.check("P1<0.10").to_dicts()
     assert any(row["notes"] for row in rows)
     for row in rows:
         for note in row["notes"]:

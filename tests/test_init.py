@@ -470,14 +470,14 @@ def test_the_options_overrule_every_guess(cli: Cli, write: Write) -> None:
 def test_a_bundled_dataset_becomes_a_file_that_init_understands(cli: Cli, suffix: str) -> None:
     file = f"reviews.{suffix}"
     assert (
-        cli("data", "export", "reviews", "--out", file, "--text", "review", "--label", "mood")[0]
+        cli("list", "datasets", "reviews", "--out", file, "--text", "review", "--label", "mood")[0]
         == 0
     )
     assert cli("init", file)[0] == 0
     (found,) = yaml.safe_load(Path("reviews.yaml").read_text())["datasets"]
     assert found["text"] == "review"
     assert found["scale"][0] == "very negative"
-    assert cli("data", "export", "reviews", "--out", "reviews.txt")[0] == 2
+    assert cli("list", "datasets", "reviews", "--out", "reviews.txt")[0] == 2
 
 
 def test_a_json_file_with_other_things_in_it_is_no_trouble(write: Write) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from flipmeter.model import Store, explain, export, open_stored, plan_prune, prune
+from flipmeter.model import Store, export, open_stored, plan_prune, prune
 from flipmeter.types import Message, Problem, Reply, Request, Script, Usage, canonical_json
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -31,102 +31,6 @@ def stored(*requests: Request) -> Store:
     for one in requests:
         store.put(one, REPLY)
     return store
-
-
-def why(new: Request, *old: Request) -> str:
-    with stored(*old) as store:
-        (reason,) = explain([new], store).reasons
-    return reason.why
-
-
-# --- why a request is new ---------------------------------------------------------------------
-
-
-def test_an_empty_store_says_that_nothing_is_stored() -> None:
-    with Store() as store:
-        (line,) = explain([request("a"), request("b")], store).lines()
-    assert line == "nothing stored: all 2 requests are new"
-
-
-def test_a_complete_store_says_that_everything_is_stored() -> None:
-    with stored(request("a"), request("b")) as store:
-        (line,) = explain([request("b")], store).lines()
-    assert line == "everything is stored: 1 request"
-
-
-@pytest.mark.parametrize(
-    ("new", "reason"),
-    [
-        (request(max_tokens=8), "params.max_tokens is 8, stored: 32"),
-        (request(seed=3), "params.seed is 3, stored: not set"),
-        (request(model="m@2"), "model is m@2, stored: m@1"),
-        (request(repeat=2), "repeat is 2, stored: 0"),
-        (request(head=f"Please. {HEAD}"), "the prompt differs in the shared part"),
-        (request("Fine."), "the prompt differs after the shared part"),
-        (request("Fine.", head="Hm. "), "the prompt differs"),
-        (request("Fine.", "Hm. ", "m@2"), "the prompt differs and model is m@2, stored: m@1"),
-        (
-            request(max_tokens=8, repeat=1),
-            "params.max_tokens is 8, stored: 32 and repeat is 1, stored: 0",
-        ),
-    ],
-)
-def test_the_reason_names_the_field_that_differs(new: Request, reason: str) -> None:
-    assert why(new, request()) == reason
-
-
-def test_another_anchor_in_the_same_prompt_is_named() -> None:
-    new = Request("m@1", Script.of(request().script.messages, 3), request().params)
-    assert why(new, request()) == f"anchor is 3, stored: {len(HEAD)}"
-
-
-def test_other_wanted_answers_are_named() -> None:
-    new = Request("m@1", request().script, request().params, ("A", "B"))
-    assert why(new, request()) == 'answers is ["A", "B"], stored: []'
-
-
-def test_another_role_is_the_last_explanation() -> None:
-    new = Request(
-        "m@1",
-        Script.of([Message("system", request().script.messages[0].content)], len(HEAD)),
-        request().params,
-    )
-    assert why(new, request()) == "the role of a message differs"
-
-
-def test_the_same_prompt_is_nearer_than_the_same_model() -> None:
-    old = [request(model="m@2"), request("Fine."), request(head="Hm. ")]
-    assert why(request(), *old) == "model is m@1, stored: m@2"
-
-
-def test_the_same_query_is_nearer_than_the_same_demonstrations() -> None:
-    old = [request("Fine."), request(head="Hm. ")]
-    assert why(request(), *old) == "the prompt differs in the shared part"
-
-
-def test_the_nearest_has_the_fewest_differences_and_the_closest_repeat() -> None:
-    old = [request(repeat=0), request(repeat=4), request(repeat=5, max_tokens=8)]
-    assert why(request(repeat=5), *old) == "params.max_tokens is 32, stored: 8"
-    assert why(request(repeat=5), *old[:2]) == "repeat is 5, stored: 4"
-
-
-def test_reasons_are_counted_and_the_most_frequent_comes_first() -> None:
-    queries = [f"Number {k}." for k in range(30)]
-    new = [request("Number 0.", repeat=1), *(request(query, max_tokens=8) for query in queries)]
-    with stored(*(request(query) for query in queries)) as store:
-        lines = list(explain([*new, request("Number 3.")], store).lines())
-    assert lines[0] == "1 of 32 requests are stored"
-    assert lines[1] == "30 requests are new because params.max_tokens is 8, stored: 32"
-    assert lines[3] == "1 request is new because repeat is 1, stored: 0"
-
-
-def test_an_example_shows_the_first_difference_of_the_prompts() -> None:
-    with stored(request("Dull and long.")) as store:
-        (reason,) = explain([request("Dull but short.")], store).reasons
-    start = len(f"{HEAD}Sentence: Dull ") + 1
-    assert reason.example.startswith(
-        f'from character {start} on: "but short.\\nLabel:", stored: "a'
-    )
 
 
 # --- export -----------------------------------------------------------------------------------
@@ -261,14 +165,6 @@ SMALL = ["demo", "-m", "sim/first-slot", "--limit", "9", "--set", "probes=[label
 SMALL += ["--set", "repeats=1", "--set", "base.shots=1"]
 
 
-def test_explain_goes_from_nothing_to_everything_to_a_reason(cli: Cli) -> None:
-    assert cli("cache", "explain", *SMALL)[1] == "nothing stored: all 18 requests are new\n"
-    cli("run", *SMALL)
-    assert cli("cache", "explain", *SMALL)[1] == "everything is stored: 18 requests\n"
-    _, out, _ = cli("cache", "explain", *SMALL, "--set", "decoding.max_tokens=5")
-    assert "18 requests are new because params.max_tokens is 5, stored: 8" in out
-
-
 def test_a_run_is_exported_without_the_other_replies_of_its_store(cli: Cli) -> None:
     cli("run", *SMALL)
     cli("run", *SMALL, "--set", "decoding.max_tokens=5", "-o", "runs/other")
@@ -285,7 +181,7 @@ def test_prune_removes_nothing_without_yes(cli: Cli) -> None:
     assert "would remove 18 replies" in cli(*command)[1]
     assert "removed 18 replies" in cli(*command, "--yes")[1]
     assert "would remove 0 replies" in cli(*command)[1]
-    assert cli("cache", "explain", *SMALL)[1].startswith("0 of 18 requests are stored")
+    assert json.loads(cli("plan", *SMALL, "--offline", "--json")[1])["stored"] == 0
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from random import Random
 
 import pytest
 
+from fake_endpoint import serve
 from flipmeter.data import load, merge, sample
 from flipmeter.model import Backend, Store, open_backend
 from flipmeter.model.backends.llama import LlamaBackend
 from flipmeter.model.names import identity_of, request_for
-from flipmeter.model.serve import serve
 from flipmeter.parse import parse
 from flipmeter.probe import expand
 from flipmeter.prompt.pointwise import render

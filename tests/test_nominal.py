@@ -121,10 +121,10 @@ def test_reports_show_neither_spearman_nor_mae_nor_distances(
 
 def test_gates_and_selection_by_mae_are_refused(run: Run) -> None:
     with pytest.raises(Problem, match=r"'colours' have no order, so there is no MAE"):
-        fm.Run(run.folder).check({"mae": 0.5})
+        fm.Run(run.folder).check(gate={"mae": 0.5})
     with pytest.raises(Problem, match=r"have no order, so there is no MAE"):
         fm.Run(run.folder).select(by="mae")
-    assert fm.Run(run.folder).check({"accuracy": 0.01}).word
+    assert fm.Run(run.folder).check(gate={"accuracy": 0.01}).word
 
 
 def test_comparisons_and_residuals_leave_ordinal_scores_out(write: Write, tmp_path: Path) -> None:

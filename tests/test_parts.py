@@ -92,7 +92,7 @@ READERS: dict[str, Callable[[fm.Run, fm.Run], pl.DataFrame]] = {
     "forecasts": lambda run, _: run.forecasts(),
     "effects": lambda run, _: run.effects(),
     "flips": lambda run, _: run.flips,
-    "check": lambda run, other: run.check(GATE, other).claims,
+    "check": lambda run, other: run.check(gate=GATE, against=other).claims,
     "compare": lambda run, other: run.compare(other),
     "changed items": lambda run, other: changed_items(run.source, other.source),
     "select": lambda run, _: pl.DataFrame(

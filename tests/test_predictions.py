@@ -265,7 +265,7 @@ def test_a_table_is_checked_and_compared_like_a_run(run: Run, tmp_path: Path, cl
     words = [[(claim["word"], claim["value"]) for claim in some] for some in claims]
     assert words[0] == words[1]
     assert ["next" in json.loads(out) for _, out, _ in told] == [False, False]
-    open_ = json.loads(cli("certify", str(path), "P1<0.001", *scale, "--json")[1])
+    open_ = json.loads(cli("check", str(path), "P1<0.001", *scale, "--json")[1])
     assert open_["next"] == [shlex.join(["flipmeter", "report", str(path), *scale])]
     _, same, _ = cli("compare", str(path), str(path), *scale, "--json")
     values = {row["value"] for row in json.loads(same)["differences"]}

@@ -354,7 +354,7 @@ def test_examine_shows_the_outcome_of_the_self_test(tmp_path: Path, cli: Cli) ->
     with Store(tmp_path / "r.sqlite") as store:
         plant(store, True)
     where = ("--store", str(tmp_path / "r.sqlite"))
-    code, out, _ = cli("examine", "local/smollm2-135m", "--json", *where)
+    code, out, _ = cli("try", "local/smollm2-135m", "--json", *where)
     assert code == 0
     known = json.loads(out)["capabilities"]
     assert known["seed"]["is_there"]

@@ -77,12 +77,10 @@ def has_run(folder: Path) -> bool:
 ASKING = {
     "run": ["run", "study.yaml"],
     "plan": ["plan", "study.yaml", "--offline"],
-    "show": ["show", "study.yaml"],
+    "try --dry": ["try", "study.yaml", "--dry"],
     "try": ["try", "study.yaml"],
-    "cache explain": ["cache", "explain", "study.yaml"],
     "classify": ["classify", "card.yaml", "texts.csv"],
     "confirm": ["confirm", "card.yaml", "--items", "5"],
-    "serve": ["serve", "x=python/evil.py:rate"],
     "paper": ["paper", "--model", "python/evil.py:rate", "--limit", "2", "--plan"],
     "--model": ["run", "study.yaml", "--model", "python/evil.py:rate"],
 }
@@ -101,7 +99,7 @@ def test_a_verb_that_asks_runs_no_code_without_consent(
         assert way in told
 
 
-@pytest.mark.parametrize("words", [["batch", "export", "study.yaml", "-o", "b"], ["examine", "X"]])
+@pytest.mark.parametrize("words", [["batch", "export", "study.yaml", "-o", "b"], ["try", "X"]])
 def test_verbs_for_endpoints_do_not_run_code_either(
     received: Path, cli: Cli, words: list[str]
 ) -> None:
@@ -221,8 +219,7 @@ def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
 READING = {
     *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
     *("batch import", "import", "cache export", "cache merge", "cache prune"),
-    *("cache convert", "data export"),
-    *("trust", "oracle", "certify", "residuals", "effects", "transfer", "phase0"),
+    *("cache convert", "trust", "residuals", "effects", "transfer"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
 SENDING = {"batch submit", "batch status", "batch fetch"}

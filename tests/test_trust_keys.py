@@ -102,7 +102,6 @@ VERBS: list[list[str]] = [
     ["plan"],
     ["run"],
     ["run", "--set", "scores=true"],
-    ["cache", "explain"],
 ]
 
 
@@ -112,10 +111,9 @@ def test_no_verb_sends_a_key_to_a_host_that_a_study_names(
     stranger: Ledger, cli: Cli, tmp_path: Path, words: list[str], family: str
 ) -> None:
     file = written(tmp_path / "study.yaml", study_at(stranger, f"{family}/x"))
-    verb, options = (words[:2], words[2:]) if words[0] == "cache" else (words[:1], words[1:])
-    code, _, err = cli(*verb, file, *options)
+    code, _, err = cli(words[0], file, *words[1:])
     assert not stranger.has_key()
-    if providers()[family].needs_key and words[0] != "cache":
+    if providers()[family].needs_key:
         told = " ".join(err.split())
         assert code == 2
         assert stranger.seen == []
@@ -129,7 +127,7 @@ def test_no_verb_sends_a_key_to_a_host_that_a_study_names(
 def test_examine_sends_no_key_to_another_host(
     stranger: Ledger, cli: Cli, family: str, options: list[str]
 ) -> None:
-    cli("examine", f"{family}/x", "--base-url", stranger.url, *options)
+    cli("try", f"{family}/x", "--base-url", stranger.url, *options)
     assert not stranger.has_key()
 
 
@@ -254,7 +252,7 @@ def test_no_redirect_takes_the_key_along(
         file = written(tmp_path / "study.yaml", STUDY | {"models": ["openai/x"]})
         for verb in ("plan", "run"):
             cli(verb, file)
-        cli("examine", "openai/x")
+        cli("try", "openai/x")
         assert own.has_key()
     assert stranger.seen == []
 

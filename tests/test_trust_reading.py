@@ -96,10 +96,8 @@ READING: dict[str, list[str]] = {
     "cache prune": ["cache", "prune", "--keep", "run", "--store", "replies.sqlite", "--yes"],
     "cache merge": ["cache", "merge", "replies.sqlite", "--into", "merged.sqlite"],
     "cache convert": ["cache", "convert", "--store", "replies.sqlite"],
-    "certify": ["certify", "run", "P1<0.3"],
     "residuals": ["residuals", "run"],
     "effects": ["effects", "run"],
-    "phase0": ["phase0", "run"],
 }
 
 
@@ -150,10 +148,9 @@ OUTPUTS: dict[str, tuple[str, list[str]]] = {
     **{
         f"{verb} {ending}": (f"out{ending}", [verb, "run", *claim, "--out", f"out{ending}"])
         for verb, claim, endings in (
-            ("certify", ["P1<0.3"], (".csv", ".parquet")),
+            ("check", ["P1<0.3"], (".csv", ".parquet")),
             ("residuals", [], (".csv", ".md", ".tex")),
             ("effects", [], (".csv", ".md")),
-            ("phase0", [], (".csv",)),
         )
         for ending in endings
     },
@@ -169,7 +166,7 @@ OUTPUTS: dict[str, tuple[str, list[str]]] = {
         "out.parquet.lines.new",
         ["cache", "export", "run", "--out", "out.parquet", "--store", "replies.sqlite"],
     ),
-    "data export": ("out.csv", ["data", "export", "reviews", "--out", "out.csv"]),
+    "list": ("out.csv", ["list", "datasets", "reviews", "--out", "out.csv"]),
 }
 
 

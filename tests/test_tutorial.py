@@ -44,7 +44,7 @@ def steps(page: Path = PAGE) -> Iterator[Step]:
 def test_the_tutorial_goes_the_whole_way() -> None:
     verbs = [command[1] for step in steps() if not step.file for command in step.commands]
     assert verbs == [
-        *("data", "init", "plan", "run", "report"),
+        *("list", "init", "plan", "run", "report"),
         *("select", "classify", "check", "check"),
     ]
 

@@ -288,7 +288,7 @@ def test_a_certificate_ends_by_its_outcome(
 ) -> None:
     path = str(answers(tmp_path / "a.csv", 200, k, n_unread))
     (name,) = (contrast.name for contrast in fm.Run(path, scale=["1", "2", "3"]).contrasts)
-    asked = ("certify", path, f"{name}<0.10", "--scale", "1,2,3")
+    asked = ("check", path, f"{name}<0.10", "--scale", "1,2,3")
     found, out, _ = cli(*asked)
     assert (found, outcome in out) == (code, True)
     found, out, _ = cli(*asked, "--json")

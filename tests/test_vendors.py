@@ -85,7 +85,7 @@ def test_a_vendor_takes_every_setting_of_a_study(
 
 
 def test_every_vendor_can_be_examined(server: Vendor, model: str, cli: Cli) -> None:
-    code, out, said = cli("examine", model, "--json")
+    code, out, said = cli("try", model, "--json")
     assert (code, said) == (0, "")
     assert set(json.loads(out)["capabilities"]) >= {"completions", "logprobs", "seed"}
 

@@ -214,7 +214,7 @@ def test_every_surface_says_the_same_word(run: fm.Run, cli: Cli) -> None:
 
 def test_a_claim_at_the_margin_of_the_study_agrees_with_the_gate(run: fm.Run) -> None:
     margin = run.study.margin
-    found = run.certify(f"P1<{margin}")
+    found = run.check(f"P1<{margin}")
     rows = run.verdicts.filter(contrast="P1").to_dicts()
     for claim, row in zip(found.to_dicts(), rows, strict=True):
         assert claim["rater"] == row["rater"]

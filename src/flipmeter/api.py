@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from flipmeter.base.consent import trusting
 from flipmeter.base.drain import Drained, Stopped, draining
@@ -354,12 +354,6 @@ class Run(Printed):
 
         return effects(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
-    def certify(self, *claims: str) -> pl.DataFrame:
-        """Whether claims such as "P1 < 0.10" or "P1-noise < 0.05" hold, row by row."""
-        from flipmeter.run.results.aspects import certificates_of
-
-        return certificates_of(self.source, claims)
-
     def phase0(self, greedy: Run | StrPath | None = None) -> pl.DataFrame:
         """The paper's first table; P1, P2 and P3 come from the `greedy` run if one is given."""
         from flipmeter.measure import phase0_table
@@ -383,10 +377,31 @@ class Run(Printed):
 
         return select_by_factor(self.source, by, rater=rater)
 
+    @overload
+    def check(self, claim: str, /, *claims: str) -> pl.DataFrame: ...
+
+    @overload
     def check(
-        self, gate: StrPath | Mapping[str, Any] | None = None, against: Run | None = None
-    ) -> Checked:
-        """Test the run against a gate file or its content; by default, the margin of the study."""
+        self, *, gate: StrPath | Mapping[str, Any] | None = None, against: Run | None = None
+    ) -> Checked: ...
+
+    def check(
+        self,
+        *claims: str,
+        gate: StrPath | Mapping[str, Any] | None = None,
+        against: Run | None = None,
+    ) -> pl.DataFrame | Checked:
+        """Test claims such as "P1 < 0.10", row by row; without one, a gate.
+
+        `gate` is a file or its content, by default the margin of the study; `against` is a run
+        that this one must not be worse than.
+        """
+        if claims:
+            from flipmeter.run.results.aspects import certificates_of
+
+            if gate is not None or against is not None:
+                raise Problem("check either claims or a gate, not both in one call")
+            return certificates_of(self.source, claims)
         from flipmeter.ship.gate import check, read_gate
 
         limits = gate if gate is None or isinstance(gate, Mapping) else Path(gate)

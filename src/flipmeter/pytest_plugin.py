@@ -93,7 +93,7 @@ class GateItem(pytest.Item):
         with _failing():
             if isinstance(gate, Problem):
                 raise gate
-            done = self._run(gate).check(self.file)
+            done = self._run(gate).check(gate=self.file)
         _conclude(done, self.config.getoption("--flip-inconclusive"))
 
     def _run(self, gate: Gate) -> Run:
@@ -189,7 +189,9 @@ def flip_gate(pytestconfig: pytest.Config) -> HoldToGate:
         __tracebackhide__ = True
         limits = pytestconfig.getoption("--flip-gate") if gate is None else gate
         with _failing():
-            done = _opened(run).check(limits, None if against is None else _opened(against))
+            done = _opened(run).check(
+                gate=limits, against=None if against is None else _opened(against)
+            )
         _conclude(done, pytestconfig.getoption("--flip-inconclusive"))
         return done
 

@@ -21,13 +21,24 @@ from flipmeter.cli.exits import EXIT_CODES, INCOMPLETE, USAGE
 
 __all__ = ["main"]
 
+FIRST = ("init", "try", "plan", "run", "report", "view", "check", "select", "classify")
+"""The verbs of the first help screen, in the order in which a new user needs them."""
 VERBS = (
-    *("demo", "list", "init", "show", "try", "plan", "run", "measure", "report", "view", "compare"),
-    *("certify", "residuals", "effects", "transfer", "phase0"),
-    *("select", "confirm", "check", "classify", "paper"),
-    *("batch", "import", "serve", "examine", "cache", "data", "trust", "oracle"),
+    *FIRST,
+    *("confirm", "measure", "compare", "residuals", "effects", "transfer"),
+    *("import", "batch", "cache", "trust", "list", "demo", "paper"),
 )
-"""In the order in which a new user needs them."""
+REPLACED = {
+    "cache explain": "plan STUDY, which says how many replies are stored",
+    "certify": "check RUN 'P1<0.10'",
+    "data": "list datasets NAME --out FILE",
+    "examine": "try MODEL",
+    "oracle": "paper --errata",
+    "phase0": "paper --phase0 --run phase0b=RUN",
+    "serve": "http/NAME with base_url, behind llama-server or vLLM",
+    "show": "try STUDY --dry",
+}
+"""Removed verbs and their replacements."""
 
 
 class Verbs(TyperGroup):
@@ -36,7 +47,7 @@ class Verbs(TyperGroup):
     is_listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*VERBS]  # `list` names a module here once that verb was called
+        return [*(FIRST if self.is_listing else VERBS)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in VERBS:
@@ -71,8 +82,8 @@ def about(verb: str) -> str:
 app = typer.Typer(
     cls=Verbs,
     help="Does your LLM rater change its mind when nothing but positions change?",
-    epilog="Exit codes:\n\n"
-    + "\n\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items()),
+    epilog=f"More verbs: {', '.join(VERBS[len(FIRST) :])} (flipmeter VERB --help).\n\n"
+    "Exit codes:\n\n" + "\n\n".join(f"{code:>3}  {text}" for code, text in EXIT_CODES.items()),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -96,6 +107,7 @@ def main() -> None:
     try:
         if sys.argv[1:] == ["--version"]:  # reading options would take three times as long
             _version(version=True)
+        _refuse_replaced(sys.argv[1:])
         app()
     except Problem as problem:
         _end(problem)
@@ -110,6 +122,12 @@ def main() -> None:
         if type(error).__name__ == "PanicException":  # of polars, which is not imported here
             fail(f"a table is damaged ({error}); make it again, or fetch another copy")
         raise
+
+
+def _refuse_replaced(words: list[str]) -> None:
+    for verb in (" ".join(words[:n]) for n in (1, 2)):
+        if verb in REPLACED:
+            raise Problem(f"there is no verb '{verb}' any more; use: {REPLACED[verb]}")
 
 
 def _end(problem: Problem) -> NoReturn:

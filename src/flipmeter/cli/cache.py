@@ -1,4 +1,4 @@
-"""The verbs of the reply store: explain, export, merge, prune."""
+"""The verbs of the reply store: export, merge, convert, prune."""
 
 from __future__ import annotations
 
@@ -15,30 +15,18 @@ from flipmeter.cli.consoles import errors, warn
 from flipmeter.cli.next_commands import this_again
 from flipmeter.cli.options import (
     AsJson,
-    Changes,
-    Data,
-    DataDir,
-    Limit,
-    Models,
     StorePath,
-    StudyName,
-    TrustCode,
-    TrustHosts,
-    study_of,
     verb,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import (
-    Store,
     convert,
-    explain,
     export,
     merge,
     open_stored,
     plan_prune,
     prune,
 )
-from flipmeter.run.preview import plan_first_round
 from flipmeter.run.record.folder import Run
 from flipmeter.types import Problem
 
@@ -47,28 +35,7 @@ app = verb()
 
 @app.callback(no_args_is_help=True)
 def cache() -> None:
-    """Explain, export, merge or prune the reply store."""
-
-
-@app.command("explain")
-def cache_explain(
-    study: StudyName,
-    changes: Changes = None,
-    model: Models = None,
-    dataset: Data = None,
-    limit: Limit = None,
-    data_dir: DataDir = None,
-    store: StorePath = STORE,
-    as_json: AsJson = False,
-    trust: TrustCode = False,
-    trust_host: TrustHosts = None,
-) -> None:
-    """Explain why requests of a study are not stored: how they differ from the nearest ones."""
-    chosen = study_of(study, changes, model, dataset, limit, data_dir)
-    with Store(store if store.exists() else ":memory:") as replies:
-        found = explain(plan_first_round(chosen, replies).plan.requests, replies)
-        lines = list(found.lines())
-    finish({"study": chosen.name, "lines": lines}, *lines, as_json=as_json)
+    """Export, merge, convert or prune the reply store."""
 
 
 @app.command("export")

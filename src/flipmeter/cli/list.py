@@ -1,17 +1,20 @@
-"""The verb list: the names that a study may use."""
+"""The verb list: the names that a study may use, and a dataset as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
+import polars as pl
 import typer
 from rich.table import Table
 
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import AsJson, verb
-from flipmeter.cli.output import print_json
-from flipmeter.data import datasets
+from flipmeter.cli.next_commands import on_file
+from flipmeter.cli.options import AsJson, DataDir, verb
+from flipmeter.cli.output import finish, print_json, write_rows
+from flipmeter.data import datasets, load
 from flipmeter.decide import aggregators, debiasers, open_pipeline, pipelines
 from flipmeter.measure import ASPECTS, gate_limits
 from flipmeter.metrics import metrics
@@ -45,12 +48,33 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 @app.command("list")
 def list_(
     kind: Annotated[str | None, typer.Argument(help="datasets, models, probes, ...")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="With `datasets` and --out: the one to write.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="PATH", help="Write its test items: .csv, .jsonl or .parquet."
+        ),
+    ] = None,
+    text: Annotated[
+        str, typer.Option(metavar="COLUMN", help="With --out: the column with the texts.")
+    ] = "text",
+    label: Annotated[
+        str, typer.Option(metavar="COLUMN", help="With --out: the column with the labels.")
+    ] = "label",
+    data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the names that a study may use."""
+    """Print the names that a study may use; write a dataset of the catalog to a file."""
     kinds = _kinds()
     if kind is not None and kind not in kinds:
         raise Problem(f"no kind named '{kind}'{suggestion(kind, list(kinds))}")
+    if name is not None or out is not None:
+        if kind != "datasets" or name is None or out is None:
+            raise Problem("to write a dataset: flipmeter list datasets NAME --out FILE")
+        _write_dataset(name, out, (text, label), data_dir, as_json=as_json)
+        return
     if as_json:
         print_json({kind: kinds[kind]} if kind else kinds)
         return
@@ -59,6 +83,28 @@ def list_(
         for part, line in kinds[name].items():
             table.add_row(f"  {part}", line)
         say(table)
+
+
+def _write_dataset(
+    name: str, out: Path, columns: tuple[str, str], data_dir: Path | None, *, as_json: bool
+) -> None:
+    """Write the test items of a dataset as if they were a file of one's own."""
+    text, label = columns
+    if len({"id", text, label}) < 3:
+        raise Problem(f"the columns 'id', '{text}' and '{label}' need three different names")
+    dataset = load(name, data_dir=data_dir)
+    rows = [
+        {"id": item.id, text: item.text, label: dataset.task.scale.name(item.gold)}
+        for item in dataset.test
+        if item.gold
+    ]
+    write_rows(pl.DataFrame(rows), out)
+    finish(
+        {"dataset": name, "items": len(rows), "out": str(out)},
+        f"{len(rows):,} items of {name}: {out}",
+        as_json=as_json,
+        steps=[on_file("init", out)],
+    )
 
 
 def _kinds() -> dict[str, dict[str, str]]:

@@ -25,9 +25,11 @@ from flipmeter.cli.options import (
     TokensPerSecond,
     TrustCode,
     TrustHosts,
+    spare,
     verb,
 )
-from flipmeter.cli.output import finish, print_json
+from flipmeter.cli.output import Output, finish, print_json
+from flipmeter.cli.printing import heading
 from flipmeter.model import Ledger, read_prices
 from flipmeter.paper.answer import PaperAnswer, answer, chosen_claims, from_runs, needed_for
 from flipmeter.paper.answer_page import claims_tables, write_answer
@@ -36,6 +38,7 @@ from flipmeter.paper.errata.errata_page import errata_markdown, errata_tables
 from flipmeter.paper.evidence import PHASES, Phase
 from flipmeter.paper.phases import EMBEDDED, PaperRequest, PhaseStudy, Size, plan_of
 from flipmeter.registry import suggestion
+from flipmeter.report import phase0_view, warned, write_phase0
 from flipmeter.study.forecast import Speed
 from flipmeter.types import Problem
 
@@ -66,6 +69,14 @@ OnlyNames = Annotated[
 ShowErrata = Annotated[
     bool, typer.Option("--errata", help="Show each error of the paper on honest raters.")
 ]
+ShowPhase0 = Annotated[
+    bool,
+    typer.Option(
+        "--phase0",
+        help="Print the paper's first table of --run phase0b=RUN instead; P1, P2 and P3 come from "
+        "--run phase0a=RUN if given.",
+    ),
+]
 PlanOnly = Annotated[
     bool, typer.Option("--plan", help="Print requests, prices and hours; call no model.")
 ]
@@ -83,7 +94,8 @@ PaperOut = Annotated[
         "--out",
         "-o",
         metavar="PATH",
-        help="The folder; default: runs/paper. With --errata a .md file.",
+        help="The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
+        ".parquet, .md, .tex).",
     ),
 ]
 
@@ -94,6 +106,7 @@ def paper(
     size: PaperSize = "small",
     only: OnlyNames = None,
     is_errata: ShowErrata = False,
+    is_phase0: ShowPhase0 = False,
     is_plan: PlanOnly = False,
     runs: NamedRuns = None,
     dataset: Data = None,
@@ -112,6 +125,9 @@ def paper(
     """Answer the paper: run its phases, decide its claims, lay its tables beside ours."""
     if is_errata:
         _show_errata(only or [], out, as_json=as_json)
+        return
+    if is_phase0:
+        _show_phase0(_named_runs(runs or []), out, as_json=as_json)
         return
     claims = chosen_claims(only or [])
     request = PaperRequest(
@@ -138,6 +154,27 @@ def paper(
         return
     say(*claims_tables(found))
     say(f"\npage: {page}", f"tables: {folder / 'tables'}")
+
+
+def _show_phase0(runs: dict[Phase, list[Path]], out: Path | None, *, as_json: bool) -> None:
+    if "phase0b" not in runs:
+        raise Problem("--phase0 needs a run with repeats; add --run phase0b=RUN")
+    spare(out, *(folder for folders in runs.values() for folder in folders))
+    done = Run(*runs["phase0b"])
+    greedy = Run(*runs["phase0a"]) if "phase0a" in runs else None
+    table = done.phase0(greedy)
+    named = {"": done} if greedy is None else {" (greedy)": greedy, " (stochastic)": done}
+    warnings = {
+        f"{rater}{which}": text
+        for which, run in named.items()
+        for rater, text in run.warnings.items()
+    }
+    Output(out, as_json=as_json).show(
+        heading(done) | {"warnings": warnings},
+        {"phase0": table},
+        lambda: say("", warned(phase0_view(table, done.study.mode), warnings)),
+        write=write_phase0,
+    )
 
 
 def _size(name: str) -> Size:

@@ -41,9 +41,7 @@ from flipmeter.model.names import (
 )
 from flipmeter.model.prices import PriceList, Quote, find_prices, read_prices
 from flipmeter.model.self_test import learn_reproducible, recall_reproducible
-from flipmeter.model.serve import run_forever
 from flipmeter.model.store.convert import convert
-from flipmeter.model.store.explain import explain
 from flipmeter.model.store.export import export, open_stored, plan_prune, prune
 from flipmeter.model.store.merge import merge
 from flipmeter.model.store.observed import Observed, observe
@@ -78,7 +76,6 @@ __all__ = [
     "check_scored",
     "convert",
     "examine",
-    "explain",
     "export",
     "find_prices",
     "fleet_of",
@@ -107,7 +104,6 @@ __all__ = [
     "recall_dialect",
     "recall_reproducible",
     "requests_for",
-    "run_forever",
     "stated",
     "unsent",
     "without_logprobs",

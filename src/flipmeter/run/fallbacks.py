@@ -186,7 +186,7 @@ def _refusal(model: Model, known: Capability) -> str:
         )
     url = model.base_url[0] if isinstance(model.base_url, tuple) else model.base_url
     where = f" --base-url {quote(url)}" if url else ""
-    hint = f"; to examine it again: flipmeter examine {quote(model.address)}{where} --anew"
+    hint = f"; to examine it again: flipmeter try {quote(model.address)}{where} --anew"
     return (
         f"'{model.title}' {said[0]} ({known.how}); {said[1]}{hint if stated(model) is None else ''}"
     )

@@ -57,7 +57,7 @@ def phase0_grid(found: Findings) -> Grid:
         ]
         for row in table.to_dicts()
     ]
-    rows_shown, more = capped(rows, "flipmeter phase0 RUN")
+    rows_shown, more = capped(rows, "flipmeter paper --phase0 --run phase0b=RUN")
     is_paper = found.mode == "paper"
     decided = "the p-value" if is_paper else "p after Holm over the rows"
     method = "corrected chi-square" if is_paper else "mid-p"

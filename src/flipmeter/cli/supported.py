@@ -1,26 +1,18 @@
-"""The verb examine: what an endpoint supports, before a study relies on it."""
+"""Capabilities of an endpoint, before a study relies on it: `try MODEL`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.api import STORE
 from flipmeter.base.run_sync import wait_for
 from flipmeter.cli.consoles import say
-from flipmeter.cli.options import (
-    AsJson,
-    StorePath,
-    TrustCode,
-    TrustHosts,
-    verb,
-)
 from flipmeter.cli.output import print_json
 from flipmeter.model import (
     CAPABILITIES,
@@ -37,9 +29,7 @@ from flipmeter.model import (
 from flipmeter.model.wires.corrections import told_corrections
 from flipmeter.model.wires.learned import DIALECT, corrections_of
 from flipmeter.run.fallbacks import look
-from flipmeter.types import Decoding, Interface, Model, Reply
-
-app = verb()
+from flipmeter.types import Decoding, Model, Reply
 
 WORDS = {True: "yes", False: "no", None: "unknown"}
 STYLES = {True: "green", False: "red", None: "yellow"}
@@ -53,31 +43,8 @@ ABOUT = {
 }
 
 
-@app.command()
-def examine(
-    model: Annotated[str, typer.Argument(help="A model: openrouter/..., http/NAME, local/....")],
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            "--base-url", metavar="URL", help="The endpoint; default: that of the provider."
-        ),
-    ] = None,
-    key: Annotated[
-        str, typer.Option(metavar="NAME", help="The environment variable with its API key.")
-    ] = "",
-    interface: Annotated[
-        Interface | None, typer.Option(help="Chat or completions; default: by model.")
-    ] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Start over; recorded findings are replaced.")
-    ] = False,
-    store: StorePath = STORE,
-    as_json: AsJson = False,
-    trust: TrustCode = False,
-    trust_host: TrustHosts = None,
-) -> None:
-    """Find out what a model supports, with a few small requests, and record it."""
-    chosen = Model(model, base_url=base_url, key=key, interface=interface)
+def say_supported(chosen: Model, store: Path, *, anew: bool, as_json: bool) -> None:
+    """Find out what a model supports, with a few small requests, record it and print it."""
     found, reply = stated(chosen), Reply()
     if found is None or is_tested(chosen):
         with Store(store) as replies:

@@ -1,12 +1,15 @@
-"""HTTP -> Request, Reply -> HTTP: any backend behind an OpenAI-compatible address."""
+"""Any backend behind an OpenAI-compatible address on loopback: chat, completions and responses.
+
+python tests/fake_endpoint.py MODEL    serve a model until killed; prints the base URL
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import itertools
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -14,9 +17,21 @@ from typing import Any, Literal
 
 from aiohttp import web
 
+from flipmeter.data import load
+from flipmeter.model import open_backend
 from flipmeter.model.backends.backend import Backend, Retry, Spoken
 from flipmeter.model.wires.dialect import LIMITS
-from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
+from flipmeter.study.grid import world
+from flipmeter.types import (
+    Interface,
+    Message,
+    Model,
+    Problem,
+    Reply,
+    Request,
+    Script,
+    canonical_json,
+)
 
 ANY_MODEL = "*"
 PREFIXES = ("", "/v1", "/api/v1")
@@ -49,73 +64,39 @@ class Refused(Exception):
 async def serve(
     backends: Mapping[str, Backend],
     *,
-    host: str = "127.0.0.1",
-    port: int = 0,
     delay: float = 0.0,
-    api_key: str | None = None,
 ) -> AsyncIterator[str]:
     """Serve backends by model name ("*" is any other name) and give the base URL.
 
-    Port 0 takes a free one. Every answer is held back for `delay` seconds, as a far endpoint would.
+    Every answer is held back for `delay` seconds, as a far endpoint would.
     The backends stay open: who made them closes them.
     """
-    front = Front(backends, delay=delay, api_key=api_key)
+    front = Front(backends, delay=delay)
     runner = web.AppRunner(front.application(), access_log=None, handler_cancellation=True)
     await runner.setup()
     try:
-        await _listen(runner, host, port)
-        yield f"http://{_bracketed(host)}:{runner.addresses[0][1]}/v1"
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
         await runner.cleanup()
-
-
-async def run_forever(
-    backends: Mapping[str, Backend],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    delay: float = 0.0,
-    api_key: str | None = None,
-    on_ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve until cancelled; `on_ready` gets the base URL."""
-    async with serve(backends, host=host, port=port, delay=delay, api_key=api_key) as base_url:
-        if on_ready is not None:
-            on_ready(base_url)
-        await asyncio.Event().wait()
-
-
-async def _listen(runner: web.AppRunner, host: str, port: int) -> None:
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError as error:
-        raise Problem(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class Front:
     """The routes, with one queue per backend."""
 
-    def __init__(
-        self, backends: Mapping[str, Backend], *, delay: float = 0.0, api_key: str | None = None
-    ) -> None:
+    def __init__(self, backends: Mapping[str, Backend], *, delay: float = 0.0) -> None:
         self._backends = dict(backends)
         self._turns = {
             name: asyncio.Semaphore(max(1, backend.concurrency))
             for name, backend in self._backends.items()
         }
         self._delay = delay
-        self._api_key = api_key
         # A body has no repeat index: every request counts as another repeat, also after a restart.
         self._repeats = itertools.count(int.from_bytes(os.urandom(6), "big"))
 
     def application(self) -> web.Application:
         """The server's routes, with and without a version before them."""
         app = web.Application(client_max_size=LARGEST_BODY, middlewares=[self._guard])
-        app.router.add_get("/health", self._health)
         for prefix in PREFIXES:
             app.router.add_post(f"{prefix}/chat/completions", self._chat)
             app.router.add_post(f"{prefix}/completions", self._completions)
@@ -127,10 +108,8 @@ class Front:
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Any]
     ) -> web.StreamResponse:
-        """Check the key, and put whatever goes wrong into the form that clients expect."""
+        """Put whatever goes wrong into the form that clients expect."""
         try:
-            if request.path != "/health":
-                self._check_key(request.headers.get("Authorization", ""))
             response: web.StreamResponse = await handler(request)
         except Refused as refused:
             return _error(refused.status, str(refused))
@@ -143,14 +122,6 @@ class Front:
         except Exception as error:
             return _error(500, f"{type(error).__name__}: {error}")
         return response
-
-    def _check_key(self, header: str) -> None:
-        wanted = f"Bearer {self._api_key}"
-        if self._api_key and not hmac.compare_digest(header.encode(), wanted.encode()):
-            raise Refused(401, "missing or wrong API key; send it as 'Authorization: Bearer KEY'")
-
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
 
     async def _models(self, _: web.Request) -> web.Response:
         named = {name: b for name, b in self._backends.items() if name != ANY_MODEL}
@@ -427,3 +398,14 @@ def _error(status: int, message: str, after: float | None = None) -> web.Respons
     headers = {} if after is None else {"Retry-After": f"{after:g}"}
     error = {"message": message, "type": kind, "param": None, "code": status}
     return web.json_response({"error": error}, status=status, headers=headers)
+
+
+async def _serve_alone(address: str) -> None:
+    known = world(load("reviews")) if address.startswith("sim/") else None
+    async with serve({ANY_MODEL: open_backend(Model(address), known)}) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_alone(sys.argv[1]))
