@@ -17,7 +17,7 @@ VENV_VENDORS := .venv-vendors
 READY_VENDORS := $(VENV_VENDORS)/.ready
 
 OPTIONAL := tests/browser tests/test_bridge.py tests/test_data_hub.py tests/test_model_hf.py tests/test_ray.py tests/test_ray_serve.py \
-	tests/test_vendor_types.py tests/test_litellm.py tests/test_paper_small.py
+	tests/test_vendor_types.py tests/test_paper_small.py
 
 .DEFAULT_GOAL := help
 
@@ -100,7 +100,7 @@ test-inspect: $(READY_INSPECT)  ## Run the tests that need Inspect, in a separat
 
 .PHONY: test-vendors
 test-vendors: $(READY_VENDORS)  ## Validate bodies with the types of the vendors' SDKs, in a separate environment
-	$(VENV_VENDORS)/bin/python -m pytest tests/test_vendor_types.py tests/test_litellm.py
+	$(VENV_VENDORS)/bin/python -m pytest tests/test_vendor_types.py
 
 .PHONY: test-ray
 test-ray: $(READY_RAY)  ## Run the tests that need Ray, on clusters of several nodes on this machine

@@ -45,7 +45,7 @@ def test_importing_the_package_loads_a_few_modules_of_the_standard_library() -> 
     [
         ("import flipmeter.pytest_plugin", 330, {"polars", "scipy", "sklearn", "aiohttp"}),
         ("from flipmeter import Question", 80, {"polars", "scipy", "sklearn", "aiohttp"}),
-        ("from flipmeter import Study", 1000, {"sklearn", "torch", "ray", "inspect_ai", "litellm"}),
+        ("from flipmeter import Study", 1000, {"sklearn", "torch", "ray", "inspect_ai"}),
     ],
 )
 def test_a_public_name_loads_no_more_than_it_needs(

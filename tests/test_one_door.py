@@ -67,7 +67,6 @@ SORTED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("openrouter", "openai", "anthropic", "gemini"), "vendor"),
         **dict.fromkeys(("mistral", "groq", "together"), "vendor"),
         "azure": "vendor without an address",
-        "litellm": "router",
         "ray": "held by a cluster",
         **dict.fromkeys(("vllm", "ollama", "http"), "server"),
         "sim": "simulated",

@@ -222,8 +222,6 @@ READING = {
     *("cache convert", "trust", "residuals", "effects", "transfer"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
-SENDING = {"batch submit", "batch status", "batch fetch"}
-"""Verbs that run no code and send files to their vendor: they take --trust-host alone."""
 
 
 def test_every_verb_that_may_run_code_takes_consent() -> None:
@@ -231,7 +229,7 @@ def test_every_verb_that_may_run_code_takes_consent() -> None:
     for verb in VERBS:
         for name, command in commands(Verbs().get_command(None, verb), verb):
             options = {option for param in command.params for option in param.opts}
-            asked = {"--trust-host"} if name in SENDING else {"--trust", "--trust-host"}
+            asked = {"--trust", "--trust-host"}
             told = options & {"--trust", "--trust-host"}
             if name not in ("trust",):
                 assert told == (set() if name in READING else asked), name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ import pytest
 import flipmeter as fm
 import strict_vendors
 from conftest import Cli
-from flipmeter.model import open_backend
-from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.names import params_for
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
 from flipmeter.model.wires.gemini_wire import GeminiWire
 from flipmeter.model.wires.responses_wire import ResponsesWire
-from flipmeter.types import Decoding, Message, Model, Problem, Reply, Request, Script
+from flipmeter.types import Decoding, Message, Model, Request, Script
 from strict_vendors import Vendor, vendor
 
 FAMILIES = {
@@ -324,47 +321,6 @@ def test_azure_has_no_address_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
         ran(study("azure/gpt-4o"), tmp_path)
 
 
-# LiteLLM: what needs no library; `tests/test_litellm.py` has the rest
-
-
-@pytest.mark.parametrize("field", ["api_base", "base_url", "api_key", "headers", "extra_body"])
-def test_a_study_cannot_send_a_key_elsewhere_by_a_field_of_litellm(field: str) -> None:
-    model = Model("litellm/openai/gpt-4o", extra={field: "http://127.0.0.1:1"})
-    with pytest.raises(fm.Problem, match=f"does not support the field '{field}'"):
-        params_for(model, Decoding(), 0)
-
-
-@pytest.mark.parametrize("name", ["huggingface/https://127.0.0.1/x", "gpt-4o"])
-def test_a_litellm_model_is_a_provider_and_a_name(name: str) -> None:
-    with pytest.raises(fm.Problem, match="write a provider and its model"):
-        params_for(Model(f"litellm/{name}"), Decoding(), 0)
-
-
-def test_an_echo_of_any_key_is_taken_out_of_a_reply_of_litellm(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Which of the user's keys LiteLLM sends is its own choice."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai+test/key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-test-secret")
-    backend = open_backend(Model("litellm/openai/gpt-4o"))
-    assert isinstance(backend, HttpBackend)
-    said = Reply("2 sk-openai\\u002btest/key", model="aws-test-secret", provider="acme")
-    kept = backend._clean(said)
-    assert (kept.text, kept.model, kept.provider) == ("2 [key]", "[key]", "acme")
-
-
-def test_a_missing_litellm_is_said_with_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "litellm", None)
-    with pytest.raises(fm.Problem, match=r"pip install 'flipmeter\[litellm\]'"):
-        ran(study("litellm/openai/gpt-4o"), tmp_path)
-
-
-def test_a_library_that_is_not_installed_is_said_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "litellm", None)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    with pytest.raises(Problem, match=r"^litellm/… models need LiteLLM .*flipmeter\[litellm\]'$"):
-        ran(study("litellm/openai/gpt-4o"), tmp_path)
+def test_litellm_is_asked_through_its_proxy() -> None:
+    with pytest.raises(fm.Problem, match="http/openai/gpt-4o with its base_url"):
+        params_for(Model("litellm/openai/gpt-4o"), Decoding(), 0)

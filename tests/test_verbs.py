@@ -19,7 +19,6 @@ import pytest
 from conftest import ROOT, Cli
 from flipmeter.cli import REPLACED, VERBS, main, open_verb
 from flipmeter.cli.exits import EXIT_CODES
-from strict_batches import batches
 
 CLI = ROOT / "src" / "flipmeter" / "cli"
 
@@ -185,8 +184,6 @@ LAST = {
 }
 """The verbs that end without a next step in these calls."""
 SERVERS = {"view": ["view", RUN]}
-JOBS = {f"batch {word}": ["batch", word, "my jobs"] for word in ("submit", "status", "fetch")}
-"""What needs a vendor."""
 SLOW = {"demo"}
 """The demo is `run` on a study of its own; the tutorial and the real tests run it."""
 
@@ -223,7 +220,7 @@ def call(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 def test_every_verb_is_called_below() -> None:
     called = {name.partition(" -")[0].removesuffix(" MODEL") for name in CALLS}
-    assert {*called, *SERVERS, *JOBS, *SLOW} - {"check claims"} == set(COMMANDS)
+    assert {*called, *SERVERS, *SLOW} - {"check claims"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("verb", REPLACED)
@@ -231,8 +228,7 @@ def test_a_verb_that_is_gone_names_what_does_its_work(call: Cli, verb: str) -> N
     code, out, err = call(*verb.split(), "x", "--json")
     assert (code, out) == (2, "")
     assert f"no verb '{verb}'" in err
-    words = REPLACED[verb].split()
-    assert words[0] in VERBS or words[0] == "http/NAME"
+    assert REPLACED[verb].split()[0] in {*VERBS, "http/NAME", "the"}
 
 
 def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) -> None:
@@ -257,24 +253,6 @@ def test_stdout_is_one_json_document_with_next_commands_that_parse(call: Cli) ->
         if not said:
             last.add(name)
     assert last == LAST
-
-
-def test_the_verbs_of_a_batch_at_a_vendor_write_one_json_document(
-    call: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with batches("openai", "sk-openai-test-key") as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        monkeypatch.setenv("OPENAI_API_KEY", server.key)
-        export = ("batch", "export", "my study.yaml", "-m", "openai/gpt-4o", "--out", "my jobs")
-        assert call(*export)[0] == 0
-        for name, arguments in JOBS.items():
-            code, out, err = call(*arguments, "--json")
-            assert code == 0, f"{name}: {err}"
-            content = json.loads(out)
-            assert [row["job"] for row in content["files"]] == ["batch_1"]
-            for command in content.get("next", []):
-                assert_parses(command)
-            assert call(*arguments)[0] == 0
 
 
 def answer_batch(folder: Path) -> None:

@@ -29,6 +29,9 @@ VERBS = (
     *("import", "batch", "cache", "trust", "list", "demo", "paper"),
 )
 REPLACED = {
+    "batch fetch": "batch import FOLDER, with the results that the vendor's client downloads",
+    "batch status": "the vendor's client",
+    "batch submit": "the vendor's client",
     "cache explain": "plan STUDY, which says how many replies are stored",
     "certify": "check RUN 'P1<0.10'",
     "data": "list datasets NAME --out FILE",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
-from flipmeter.model import endpoints, in_process, via_litellm, via_ray  # noqa: F401 - register
+from flipmeter.model import endpoints, in_process, via_ray  # noqa: F401 - register
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World, backends, family_of
 from flipmeter.model.backends.weights import Fetched

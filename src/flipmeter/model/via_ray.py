@@ -6,26 +6,31 @@ mapping or an object with `model_dump`. The run joins the cluster with --on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+from flipmeter.base.listening import listening
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.channel import Endpoint
-from flipmeter.model.backends.family import World, backends
-from flipmeter.model.backends.http import Exchanged
+from flipmeter.model.backends.family import Family, World, backends
+from flipmeter.model.backends.http import Exchanged, HttpBackend
 from flipmeter.model.backends.response import Trouble, shortened
-from flipmeter.model.forwarding import ForwardedBackend, Forwarding
-from flipmeter.types import Model, Problem
+from flipmeter.model.backends.weights import Fetched
+from flipmeter.model.endpoints import ALTERNATIVES
+from flipmeter.model.wires.chat_wire import ChatWire
+from flipmeter.types import Interface, Model, Problem, Request
 
+CONCURRENCY = 64
 KINDS = ("serve", "actor")
 METHOD = "chat"
 FAILED = 400
 Call = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 
-class HandleBackend(ForwardedBackend):
+class HandleBackend(HttpBackend):
     """A client of an engine by its handle.
 
     A reply that arrived is stored by the driver and never asked for again; one that was under way
@@ -37,8 +42,23 @@ class HandleBackend(ForwardedBackend):
         where, _, method = self.identity.partition(" by ")
         return _found(where.partition("/")[2], method or METHOD)
 
-    async def _send(self, body: dict[str, Any]) -> object:
-        return await self._call(body)
+    async def _exchange(self, request: Request) -> Exchanged:
+        asked = json.loads(ChatWire().body(self._endpoint.model, request))
+        where, timeout = self._endpoint.base_url, self._endpoint.timeout
+        try:
+            async with listening(timeout):
+                found = _plain(await self._call(asked))
+        except TimeoutError:
+            raise Retry(f"no answer from {where} within {timeout:g} s") from None
+        except Problem:
+            raise
+        except Exception as error:
+            return self._failed(error)
+        trouble = self._wire(request).trouble(200, found, json.dumps(found).encode())
+        return Exchanged(found, trouble, {})
+
+    async def listing(self) -> dict[str, Any]:
+        return {}
 
     def _failed(self, error: Exception) -> Exchanged:
         """The engine's own error is a refusal; what befalls its process or the cluster may pass."""
@@ -49,17 +69,42 @@ class HandleBackend(ForwardedBackend):
         return Exchanged({}, Trouble(int(getattr(cause, "status_code", FAILED)), said), {})
 
 
-class NamedOnRay(Forwarding):
-    """Engines that a Ray cluster holds already, by the names that Ray has for them."""
+def _plain(answer: object) -> dict[str, Any]:
+    """A response as a mapping; anything else holds no reply, which its trouble says."""
+    dump = getattr(answer, "model_dump", None)
+    found = dump() if dump is not None else answer
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+class NamedOnRay(Family):
+    """Engines that a Ray cluster holds already, by the names that Ray has for them.
+
+    They take chats only, and give label probabilities where the response has them.
+    """
 
     about = "a Ray Serve application or a named actor with your engine; run with --on ray…"
     pattern = "serve/APP, ray/serve/APP/DEPLOYMENT, ray/actor/NAME or ray/actor/NAMESPACE/NAME"
+    is_in_process = False
     is_on_cluster = True
     takes_options = True
-    client = HandleBackend
+    capabilities = None
+    lacks = frozenset({"completions"})
 
-    def endpoint_of(self, model: Model) -> Endpoint:
-        return Endpoint(self.identity_of(model), model.own_name, timeout=model.timeout)
+    def open(self, model: Model, world: World | None, progress: Fetched | None) -> HandleBackend:
+        identity = self.identity_of(model)
+        return HandleBackend(
+            Endpoint(identity, model.own_name, timeout=model.timeout),
+            identity,
+            wires={"chat": ChatWire()},
+            concurrency=model.concurrency or CONCURRENCY,
+            is_adaptive=model.concurrency is None,
+        )
+
+    def concurrency_of(self, model: Model) -> int:
+        return CONCURRENCY
+
+    def logprob_fields_of(self, model: Model, interface: Interface) -> dict[str, Any]:
+        return {"logprobs": True, "top_logprobs": ALTERNATIVES}
 
     def identity_of(self, model: Model, world: World | None = None) -> str:
         _names(model.own_name)

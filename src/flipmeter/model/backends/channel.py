@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,62 +56,35 @@ class Channel:
         self,
         method: str,
         path: str,
-        body: bytes | aiohttp.FormData | None = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        *,
-        is_long: bool = False,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Send a body and return the whole answer, without the key wherever it is echoed.
-
-        What `is_long` may take any time as long as something moves.
-        """
-        async with self._answer(method, path, body, headers, is_long) as response:
+        """Send a body and return the whole answer, without the key wherever it is echoed."""
+        async with self._answer(method, path, body, headers) as response:
             content = await _read(response)
             return response.status, response.headers, masked_bytes(content, self._key)
-
-    @asynccontextmanager
-    async def lines(
-        self, path: str, headers: Mapping[str, str]
-    ) -> AsyncIterator[tuple[int, Mapping[str, str], AsyncIterator[bytes]]]:
-        """Get an answer line by line, each without the key; one that breaks off is a Retry."""
-        async with self._answer("GET", path, None, headers, True) as response:
-            yield response.status, response.headers, self._lines(response)
-
-    async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        rest = b""
-        while chunk := await response.content.readany():
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
-                yield masked_bytes(line, self._key)
-            if len(rest) > LARGEST_ANSWER:
-                raise Retry(f"a line of the answer is longer than {LARGEST_ANSWER} bytes")
-        if rest:
-            yield masked_bytes(rest, self._key)
 
     @asynccontextmanager
     async def _answer(
         self,
         method: str,
         path: str,
-        body: bytes | aiohttp.FormData | None,
+        body: bytes | None,
         headers: Mapping[str, str] | None,
-        is_long: bool,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         base_url, timeout = self.endpoint.base_url, self.endpoint.timeout
-        kind = {} if isinstance(body, aiohttp.FormData) else {"Content-Type": "application/json"}
-        limit = aiohttp.ClientTimeout(sock_read=timeout if is_long else None)
         failure: Exception
         session = self._open()
         try:
             # A redirect would turn the POST into a GET, or take the prompts to another host.
             async with (
-                nullcontext() if is_long else listening(timeout),
+                listening(timeout),
                 session.request(
                     *(method, base_url.rstrip("/") + path),
                     data=body,
-                    headers={**kind, **(headers or {})},
+                    headers={"Content-Type": "application/json", **(headers or {})},
                     allow_redirects=False,
-                    timeout=limit,
+                    timeout=aiohttp.ClientTimeout(),
                 ) as response,
             ):
                 yield response

@@ -104,6 +104,11 @@ backends: Registry[Family] = Registry("backend")
 
 def family_of(model: Model) -> Family:
     """The registered family of a model; refuses an address or settings that it cannot take."""
+    if model.family == "litellm":
+        raise Problem(
+            f"no model '{model.address}': LiteLLM is asked through its proxy; use http/"
+            f"{model.own_name} with its base_url"
+        )
     if model.family not in backends or not model.own_name:
         near = suggestion(model.family, [*backends])
         raise Problem(f"no model '{model.address}': an address is family/name{near}")
