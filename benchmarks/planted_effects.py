@@ -22,7 +22,7 @@ import polars as pl
 from flipmeter.design import cell_name, factorial
 from flipmeter.measure import (
     certify,
-    effects,
+    interactions,
     measure,
     measure_aspects,
     read_claim,
@@ -71,7 +71,7 @@ TESTS = {
 EXCESSES = {"excess": "excess", "excess, ordinal": "excess_ordinal"}
 NOISE, SLOT_BIAS, SLOT_TEST = "noise floor", "slot bias", "slot test"
 NOT_CERTIFIED = "no certificate P1 < 10 %"
-INTERACTION, OTHERS, MAINS = "planted interaction", "another interaction", "a main effect"
+INTERACTION, OTHERS = "planted interaction", "another interaction"
 
 
 def on(axis: str, *names: str) -> frozenset[str]:
@@ -227,14 +227,14 @@ def _uncertified(base: pl.DataFrame) -> Reported:
 
 
 def _crossed(decisions: pl.DataFrame) -> Reported:
-    """Read the factorial of each study by GEE: what it does to accuracy and to flips."""
+    """Read the factorial of each study: what two factors do to accuracy and to flips."""
     label_order: list[Contrast] = [c for c in PAIRS if c.probe == "label_order"]
-    found: Reported = {INTERACTION: set(), OTHERS: set(), MAINS: set()}
+    found: Reported = {INTERACTION: set(), OTHERS: set()}
     for seed in decisions["seed"].unique().sort():
-        table = effects(decisions.filter(seed=seed), label_order)
+        table = interactions(decisions.filter(seed=seed), label_order)
         sure = table.filter(pl.col("level") == "", pl.col("p_holm") < 0.05)["term"].to_list()
         for term in sure:
-            kind = INTERACTION if term == JOINT else OTHERS if ":" in term else MAINS
+            kind = INTERACTION if term == JOINT else OTHERS
             found[kind].add(int(seed))
     return found
 

@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flipmeter.data import load, merge
 from flipmeter.data.cardinality import merging_of
+from flipmeter.design import cell_name, factorial, levels_of, parse_cell
 from flipmeter.model import Store
 from flipmeter.run.perform import perform
 from flipmeter.run.results.single_items import flipped_pair, views_of_item
 from flipmeter.study.draws import draw_sample, merged_for
 from flipmeter.study.file import Study, read_study
 from flipmeter.study.grid import conditions
-from flipmeter.types import Condition, Problem, Scale
+from flipmeter.types import Condition, Problem, Scale, Style
 
 SMALL: dict[str, Any] = {"models": ["sim/honest"], "datasets": ["reviews"], "test_size": 50}
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
@@ -238,3 +241,74 @@ def test_the_aggregate_of_orders_can_leave_the_base_out() -> None:
     assert views["P3"] == ("base", "after", "split")
     assert views["P2c"] == ("base", "random")
     assert next(c.views[0] for c in study().contrasts if c.name == "P2") == "base"
+
+
+# Cells and their names
+
+VALUES = st.one_of(st.integers(0, 99), st.from_regex(r"[a-z_]{1,8}", fullmatch=True))
+
+
+def grid(*sizes: int) -> dict[str, list[int]]:
+    return {f"f{place}": list(range(size)) for place, size in enumerate(sizes)}
+
+
+def test_a_factorial_has_every_allowed_cell_once_the_base_first() -> None:
+    cells = factorial(grid(3, 2), allowed=lambda cell: cell != {"f0": 2, "f1": 1})
+    assert cells[0] == {"f0": 0, "f1": 0}
+    assert len({tuple(cell.values()) for cell in cells}) == len(cells) == 5
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"),
+    [
+        ({}, "needs a factor"),
+        ({"mood": []}, "has no levels"),
+        ({"mood": ["a", "a"]}, "more than once"),
+        (grid(*[4] * 10), "vary fewer factors"),
+    ],
+)
+def test_a_factorial_that_cannot_be_is_refused(levels: dict[str, list[Any]], words: str) -> None:
+    with pytest.raises(Problem, match=words):
+        factorial(levels)
+
+
+def test_a_base_that_is_not_allowed_is_refused() -> None:
+    with pytest.raises(Problem, match=r"the base .* is not allowed"):
+        factorial(grid(3, 3), allowed=lambda cell: cell["f0"] != 0)
+
+
+@given(st.dictionaries(st.sampled_from(["mood", "shots", "clarity", "own"]), VALUES))
+def test_a_name_says_what_differs_and_is_read_back(cell: dict[str, Any]) -> None:
+    base = {"mood": "imperative", "shots": 5, "clarity": "explicit", "own": "x"}
+    changed = {name: str(value) for name, value in cell.items() if value != base[name]}
+    assert parse_cell(cell_name(base, cell)) == changed
+
+
+def test_names_stand_in_the_order_of_style_and_one_change_is_named_as_ever() -> None:
+    base = vars(Style())
+    assert cell_name(base, {"shots": 1, "label_format": "letter"}) == "label_format=letter,shots=1"
+    assert cell_name(base, {"shots": 1, "label_format": "numeric"}) == "shots=1"
+    assert cell_name(base, vars(Style())) == ""
+
+
+@pytest.mark.parametrize("name", ["P1", "mood=a,mood=b", "=a", "mood=a=b", "mood=a,"])
+def test_a_name_that_is_no_cell_is_refused(name: str) -> None:
+    with pytest.raises(Problem, match="is not a cell of a design"):
+        parse_cell(name)
+
+
+def test_a_level_with_a_comma_has_no_name() -> None:
+    with pytest.raises(Problem, match="comma"):
+        cell_name({"mood": "a"}, {"mood": "b,c"})
+
+
+def test_levels_begin_with_the_base_and_leave_out_what_does_not_vary() -> None:
+    vary: dict[str, list[Any]] = {
+        "shots": [0, 5, 1],
+        "mood": ["imperative"],
+        "clarity": ["minimal"],
+    }
+    assert levels_of(vars(Style()), vary) == {
+        "clarity": ("explicit", "minimal"),
+        "shots": (5, 0, 1),
+    }

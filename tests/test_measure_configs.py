@@ -11,25 +11,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.measure import (
     PROMPT_FACTORS,
-    forecasts,
     objectives,
     residuals,
     select_greedy,
     transfer,
 )
-from flipmeter.measure.effects.additive import additive
 from flipmeter.study.configs import configs
 from flipmeter.types import Contrast, Mode, Problem, Style
 from hand_made import group, one
 
 CASES = json.loads((Path(__file__).parent / "cases" / "measure_configs.json").read_text("utf-8"))
 CHOSEN = [case for case in CASES if case["function"] == "select_greedy"]
-ADDED = [case for case in CASES if case["function"] == "additive"]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 P2A = Contrast("P2a", ("random", "ascending"), probe="demo_order")
 MOOD, SHOTS = "mood=indicative", "shots=1"
@@ -82,14 +79,6 @@ def test_the_catalogue_holds_what_the_paper_chose_and_names_no_base(case: dict[s
     assert asdict(replace(Style(), **config)) == asdict(Style()) | case["expected"]
     assert all(value != getattr(Style(), factor) for factor, value in config.items())
     assert config.about
-
-
-@pytest.mark.parametrize("case", ADDED, ids=by_name)
-def test_levels_add_up_to_the_forecasts_of_the_reference(case: dict[str, Any]) -> None:
-    (source,) = (other for other in CHOSEN if other["config"] == case["config"])
-    chosen = select_greedy(source["residuals"], baseline=Style(), metric=source["metric"])
-    forecast = additive(case["baseline"], list(chosen.residuals.values()))
-    assert forecast == pytest.approx(case["expected"], abs=5e-4)
 
 
 def test_an_unknown_config_answers_with_what_there_is() -> None:
@@ -159,121 +148,7 @@ def test_what_cannot_be_chosen_from_is_refused() -> None:
         select_greedy(table.drop("value"), baseline=Style(), metric="accuracy")
 
 
-# What levels add up to
-
-
-def joint(answers: dict[str, Sequence[int]], **key: Any) -> pl.DataFrame:
-    """Write the decisions of a config and of its parts, all on the same four items."""
-    gold = {"gold": [1, 2, 3, 4]} | key
-    return pl.concat(group(own, level=level, **gold) for level, own in answers.items())
-
-
 BASE, RIGHT = [1, 2, 4, 5], [1, 2, 3, 4]
-TOGETHER: dict[str, Sequence[int]] = {
-    "": BASE,  # 0.5
-    MOOD: [1, 2, 3, 5],  # 0.75
-    SHOTS: [1, 3, 4, 5],  # 0.25
-    "config=A": RIGHT,  # 1, and 0.5 were forecast
-}
-
-
-@pytest.mark.parametrize("mode", ["paper", "recommended"])
-def test_the_interaction_is_what_was_measured_minus_what_the_levels_add_up_to(mode: Mode) -> None:
-    row = one(forecasts(joint(TOGETHER), [], MINE, mode=mode), "accuracy")
-    found = [row[name] for name in ("baseline", "forecast", "measured", "interaction")]
-    assert found == pytest.approx([0.5, 0.5, 1.0, 0.5])
-    assert (row["config"], row["levels"], row["n"]) == ("A", "mood=indicative, shots=1", 4)
-    assert ("at least 5 are needed" in row["note"]) == (mode == "recommended")
-
-
-def test_seeds_are_averaged_first_and_then_datasets() -> None:
-    none = TOGETHER | {"config=A": [2, 3, 4, 5]}
-    frame = pl.concat(
-        [
-            joint(TOGETHER, dataset="a", seed=0),
-            joint(none, dataset="a", seed=1),
-            joint(TOGETHER, dataset="b", seed=0),
-        ]
-    )
-    table = forecasts(frame, [], MINE, mode="paper")
-    assert one(table, "accuracy", "a")["measured"] == pytest.approx(0.5)
-    row = one(table, "accuracy")
-    assert (row["measured"], row["interaction"]) == (pytest.approx(0.75), pytest.approx(0.25))
-    assert (row["n_datasets"], row["n_seeds"]) == (2, 1)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=4, max_size=4))
-def test_forecasts_agree_with_residuals(answers: list[list[int]]) -> None:
-    levels = ["", MOOD, SHOTS, "config=A"]
-    gold = [1, 2, 3, 4, 5, 1]
-    frame = pl.concat(
-        group(own, own[::-1], gold=gold, level=level)
-        for level, own in zip(levels, answers, strict=True)
-    )
-    table, points = (make(frame, [P1], mode="paper") for make in (_forecast_mine, residuals))
-    for metric in ("accuracy", "mae", "P1"):
-        row = one(table, metric)
-        alone = [one(points, metric, factor=of)["value"] for of in ("mood", "shots", "config")]
-        if None in alone:
-            assert row["forecast"] is None
-            assert row["note"]
-        else:
-            assert 100 * (row["forecast"] - row["baseline"]) == pytest.approx(sum(alone[:2]))
-            assert 100 * (row["measured"] - row["baseline"]) == pytest.approx(alone[2])
-
-
-def _forecast_mine(
-    frame: pl.DataFrame, contrasts: Sequence[Contrast], *, mode: Mode
-) -> pl.DataFrame:
-    return forecasts(frame, contrasts, MINE, mode=mode)
-
-
-def test_intervals_cover_a_planted_interaction_about_95_times_in_100() -> None:
-    chance = np.random.default_rng(5)
-    n_items, n_datasets = 80, 60
-    right = {"": 0.5, MOOD: 0.6, SHOTS: 0.7, "config=A": 0.9}  # 0.8 if nothing interacts
-    frame = pl.concat(
-        group(
-            np.where(chance.random(n_items) < share, 1, 2).tolist(),
-            gold=[1] * n_items,
-            dataset=f"d{dataset}",
-            level=level,
-        )
-        for dataset in range(n_datasets)
-        for level, share in right.items()
-    )
-    rows = forecasts(frame, [], MINE).filter(pl.col("dataset") != "", metric="accuracy")
-    covers = (rows["interaction_low"] <= 0.1) & (rows["interaction_high"] >= 0.1)
-    assert 0.88 <= covers.mean() <= 1  # type: ignore[operator]
-    measured = (rows["measured_low"] <= 0.9) & (rows["measured_high"] >= 0.9)
-    assert 0.85 <= measured.mean() <= 1  # type: ignore[operator]
-
-
-def test_a_level_that_was_not_asked_alone_is_named() -> None:
-    more = MINE | {"P1": {"mood": "indicative", "clarity": "minimal"}}
-    frame = joint(TOGETHER | {"config=P1": RIGHT})
-    row = one(forecasts(frame, [], more), "accuracy", config="P1")
-    assert (row["forecast"], row["note"]) == (None, "not asked alone: clarity=minimal")
-    with pytest.raises(Problem, match="clarity=minimal was not varied alone; add it"):
-        forecasts(frame.filter(pl.col("level") != "config=A"), [], more)
-
-
-def test_all_numbers_are_about_the_items_that_all_parts_have() -> None:
-    frame = joint(TOGETHER)
-    fewer = frame.filter(~((pl.col("level") == MOOD) & (pl.col("item") == "i0")))
-    row = one(forecasts(fewer, [], MINE), "accuracy")
-    assert (row["measured"], row["baseline"]) == (1.0, pytest.approx(1 / 3))
-    assert row["note"].startswith("on the 3 items in common; no interval: 3 items")
-
-
-def test_what_a_part_cannot_show_is_not_forecast() -> None:
-    views = {"random": RIGHT, "ascending": BASE}
-    with_views = {level: own for level, own in TOGETHER.items() if level != SHOTS}
-    frame = pl.concat([joint(with_views, views=views), joint({SHOTS: BASE})])
-    row = one(forecasts(frame, [P2A], MINE), "P2a")
-    assert (row["forecast"], row["measured"]) == (None, None)
-    assert row["note"].startswith("shots=1: not applicable")
 
 
 # How configs transfer
@@ -364,5 +239,3 @@ def test_what_has_no_transfer_is_refused() -> None:
     bare = frame.filter(pl.col("level") != "config=A")
     with pytest.raises(Problem, match="no config was asked in this run"):
         transfer(bare, [], "ref")
-    with pytest.raises(Problem, match="no config was asked in this run"):
-        forecasts(bare, [], MINE)

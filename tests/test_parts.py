@@ -53,6 +53,7 @@ STUDY = {
     "seeds": [0, 1],
     "base": {"shots": 1},
     "vary": {"label_format": ["letter"], "mood": ["indicative"]},
+    "design": "factorial",
     "configs": {"both": {"label_format": "letter", "mood": "indicative"}},
 }
 GATE = {
@@ -89,7 +90,6 @@ def other(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 READERS: dict[str, Callable[[fm.Run, fm.Run], pl.DataFrame]] = {
     "residuals": lambda run, _: run.residuals(),
     "transfer": lambda run, _: run.transfer("b"),
-    "forecasts": lambda run, _: run.forecasts(),
     "effects": lambda run, _: run.effects(),
     "flips": lambda run, _: run.flips,
     "check": lambda run, other: run.check(gate=GATE, against=other).claims,
@@ -104,7 +104,7 @@ READERS: dict[str, Callable[[fm.Run, fm.Run], pl.DataFrame]] = {
 }
 
 
-@pytest.fixture(params=[1, 3000])
+@pytest.fixture(params=[1, 4000])
 def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr(reading, "TOGETHER", request.param)
     return int(request.param)

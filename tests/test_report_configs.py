@@ -1,4 +1,4 @@
-"""Transfer, forecasts and choices as the verb measure shows them, on simulated raters."""
+"""Transfer and choices as the verb measure shows them, on simulated raters."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from rich.console import Console
 
 from changed_runs import changed
 from conftest import Cli
-from flipmeter.measure.effects.additive import SCHEMA
 from flipmeter.model import Store
-from flipmeter.report import forecast_notes, forecast_table
-from flipmeter.report.additive import number_text
 from flipmeter.run.perform import perform
 from flipmeter.study.configs import configs
 from flipmeter.study.file import read_study
@@ -61,7 +57,7 @@ Called = Callable[..., tuple[int, str]]
 
 
 def test_the_verb_subtracts_a_model_from_the_others_config_by_config(called: Called) -> None:
-    code, text = called("transfer", "--reference", "sim/first-slot")
+    code, text = called("effects", "--reference", "sim/first-slot")
     assert code == 0
     assert "differ from sim/first-slot under the same config" in text
     lines = [line.split() for line in text.splitlines()]
@@ -81,34 +77,22 @@ def test_transfer_is_written_in_every_format(
     called: Called, tmp_path: Path, ending: str, wanted: str
 ) -> None:
     out = tmp_path / f"t.{ending}"
-    assert called("transfer", "--reference", "sim/first-slot", "--out", str(out))[0] == 0
+    assert called("effects", "--reference", "sim/first-slot", "--out", str(out))[0] == 0
     assert wanted in out.read_text(encoding="utf-8")
 
 
 def test_transfer_as_parquet_holds_who_was_subtracted(called: Called, tmp_path: Path) -> None:
     out = tmp_path / "t.parquet"
-    called("transfer", "--reference", "sim/noisy", "--out", str(out))
-    found = pl.read_parquet(out)
+    called("effects", "--reference", "sim/noisy", "--out", str(out))
+    found = pl.read_parquet(out).filter(table="transfer")
     assert found["against"].unique().to_list() == ["sim/noisy"]
     assert found["rater"].unique().to_list() == ["sim/first-slot"]
 
 
 def test_an_unknown_reference_answers_with_the_nearest_model(called: Called) -> None:
-    code, text = called("transfer", "--reference", "sim/nosy")
+    code, text = called("effects", "--reference", "sim/nosy")
     assert code == 2
     assert "did you mean 'sim/noisy'?" in text
-
-
-def test_the_verb_forecasts_a_config_from_its_levels(called: Called, tmp_path: Path) -> None:
-    out = tmp_path / "f.csv"
-    code, text = called("residuals", "--forecast", "--out", str(out))
-    assert code == 0
-    assert "P1: mood=indicative, shots=3" in text
-    assert "P1 · sim/first-slot: not asked alone: mood=indicative, shots=3" in text
-    rows = pl.read_csv(out).filter(rater="sim/noisy", metric="accuracy").to_dicts()
-    assert rows[0]["interaction"] == pytest.approx(rows[0]["measured"] - rows[0]["forecast"])
-    code, text = called("residuals", "--forecast", "--json")
-    assert json.loads(text)["forecasts"][0]["config"] == "P1"
 
 
 def test_a_choice_is_yaml_for_a_study(called: Called) -> None:
@@ -116,7 +100,7 @@ def test_a_choice_is_yaml_for_a_study(called: Called) -> None:
     assert code == 0
     assert "interactions are ignored" in text
     (document,) = yaml.safe_load_all(text)
-    table = json.loads(called("residuals", "--json")[1])["residuals"]
+    table = json.loads(called("effects", "--json")[1])["residuals"]
     of = {
         (row["factor"], row["level"]): row["value"]
         for row in table
@@ -146,7 +130,6 @@ def test_a_choice_by_factor_is_the_same_for_a_machine_and_in_a_file(
     [
         (["select", "--by-factor", "--by", "P9"], "no metric named 'P9'"),
         (["select", "--by-factor", "--max-flip", "P1=0.1"], "does not apply to --by-factor"),
-        (["residuals", "--forecast", "--out", "f.tex"], "must end in .csv or .parquet"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(called: Called, options: list[str], wanted: str) -> None:
@@ -159,38 +142,9 @@ def test_a_run_without_configs_says_what_is_missing(cli: Cli, tmp_path: Path) ->
     plain = STUDY | {"vary": {}, "vary_models": [], "test_size": 5}
     with Store(tmp_path / "replies.sqlite") as store:
         perform(read_study(plain), tmp_path / "run", store)
-    for verb, *options in (["transfer", "--reference", "sim/noisy"], ["residuals", "--forecast"]):
-        code, _, err = cli(verb, str(tmp_path / "run"), *options)
-        assert code == 2
-        assert "no config was asked in this run" in err
+    code, _, err = cli("effects", str(tmp_path / "run"), "--reference", "sim/noisy")
+    assert code == 2
+    assert "no config was asked in this run" in err
     code, _, err = cli("select", str(tmp_path / "run"), "--by-factor")
     assert code == 2
     assert "add levels under `vary:`" in " ".join(err.split())
-
-
-# The table of forecasts
-
-
-def row(**changes: Any) -> dict[str, Any]:
-    numbers = {"baseline": 0.556, "forecast": 0.74, "measured": 0.604, "interaction": -0.136}
-    plain = {"config": "A", "rater": "[r]", "dataset": "", "metric": "accuracy", **numbers}
-    plain |= {"measured_low": 0.55, "measured_high": 0.65, "levels": "shots=0", "note": ""}
-    return plain | {"mode": "recommended"} | changes
-
-
-def test_a_forecast_stands_beside_what_was_measured() -> None:
-    console = Console(width=160, record=True)
-    console.print(forecast_table(pl.DataFrame([row(), row(dataset="d")], schema=SCHEMA)))
-    shown = [line.split() for line in console.export_text().splitlines() if line.strip()]
-    assert ["A", "·", "[r]"] in shown
-    assert ["Acc.↑", "0.556", "0.740", "0.604", "[0.550,", "0.650]", "-0.136"] in shown
-    assert len(shown) == 5  # title, head, rule, config, metric: no line for the dataset
-
-
-def test_a_forecast_without_a_number_says_why() -> None:
-    nothing = row(metric="P2a", note="not applicable: no view", forecast=None)
-    table = pl.DataFrame([row(interaction=-0.0001), nothing], schema=SCHEMA)
-    known, unknown = table.to_dicts()
-    assert number_text(known, "interaction") == "+0.000"
-    assert number_text(unknown, "forecast") == "n/a"
-    assert forecast_notes(table)[-1] == "A · [r] (P2a): not applicable: no view"

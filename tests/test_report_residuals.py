@@ -22,7 +22,6 @@ from flipmeter.report import (
     residual_table,
     safe_csv,
     write_effects,
-    write_residuals,
     write_table,
 )
 from flipmeter.report.residuals import cell_text
@@ -235,8 +234,12 @@ def test_no_text_in_a_csv_can_steer_a_terminal() -> None:
     assert found["level"] == "\ufffd[2J\ufffdboo\ufffdx\ny\tz"
 
 
+def write_alone(residuals: pl.DataFrame, path: Path) -> None:
+    write_effects({"residuals": residuals}, residuals, path)
+
+
 def test_a_table_that_is_written_as_csv_starts_no_formula_either(tmp_path: Path) -> None:
-    for write in (write_residuals, write_effects, write_table):
+    for write in (write_alone, write_table):
         write(table(row(factor="model", level="=cmd()")), tmp_path / "r.csv")
         (found,) = csv.DictReader((tmp_path / "r.csv").read_text(encoding="utf-8").splitlines())
         assert found["level"] == "'=cmd()"
@@ -245,13 +248,13 @@ def test_a_table_that_is_written_as_csv_starts_no_formula_either(tmp_path: Path)
 def test_the_ending_of_a_file_decides_its_format(tmp_path: Path) -> None:
     residuals = table(row())
     for ending in ("md", "tex", "csv", "parquet"):
-        write_residuals(residuals, tmp_path / f"r.{ending}")
+        write_alone(residuals, tmp_path / f"r.{ending}")
     assert pl.read_parquet(tmp_path / "r.parquet").equals(residuals)
     assert pl.read_csv(tmp_path / "r.csv")["value"].to_list() == [2.2]
     assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("| factor | level |")
     assert r"\begin{tabular}" in (tmp_path / "r.tex").read_text(encoding="utf-8")
     with pytest.raises(Problem, match=r"\.md"):
-        write_residuals(residuals, tmp_path / "r.docx")
+        write_alone(residuals, tmp_path / "r.docx")
 
 
 # The verb
@@ -291,7 +294,7 @@ Called = Callable[..., tuple[int, str]]
 
 def test_the_verb_prints_and_writes_what_each_level_changes(called: Called, tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
-    code, text = called("residuals", "--out", str(out))
+    code, text = called("effects", "--out", str(out))
     assert code == 0
     assert "3-way by merging" in text
     assert "n/a: not applicable" in text
@@ -300,13 +303,13 @@ def test_the_verb_prints_and_writes_what_each_level_changes(called: Called, tmp_
 
 
 def test_the_verb_gives_residuals_to_a_machine(called: Called) -> None:
-    code, text = called("residuals", "--json")
+    code, text = called("effects", "--json")
     assert code == 0
     assert {row["dataset"] for row in json.loads(text)["residuals"]} == {"", "reviews"}
-    assert called("residuals", "--csv")[1].startswith("factor,level,rater,dataset,metric,value")
+    assert called("effects", "--csv")[1].startswith("factor,level,rater,dataset,metric,value")
 
 
 def test_a_run_with_levels_says_that_there_are_residuals(called: Called) -> None:
     code, text = called("measure")
     assert code == 0
-    assert "changes by factor level: flipmeter residuals" in text
+    assert "changes by factor level: flipmeter effects" in text

@@ -170,7 +170,7 @@ def test_the_screen_says_where_the_rest_is(runs: dict[str, fm.Run], cli: Cli) ->
         arguments = command[1].split()
         code, _, err = cli(*arguments)
         assert code == 0, err
-    assert f"flipmeter residuals {runs['levels'].source.where}" in flat(
+    assert f"flipmeter effects {runs['levels'].source.where}" in flat(
         printed(runs["levels"].tables(), 160)
     )
 

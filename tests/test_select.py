@@ -18,11 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from changed_runs import changed
 from conftest import ROOT, Cli
 from flipmeter.base import pareto
 from flipmeter.base.pareto import non_dominated
-from flipmeter.measure import choose, held_out, propose, read_field, standings
+from flipmeter.measure import choose, held_out, read_field, standings
 from flipmeter.measure.effects.field import Field
 from flipmeter.measure.effects.held_out import halves
 from flipmeter.measure.effects.pareto import NOBODY
@@ -34,7 +33,7 @@ from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.run.rate import writer
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.select import card_of, propose_next, select
+from flipmeter.ship.select import card_of, select
 from flipmeter.study.grid import conditions
 from flipmeter.types import Ask, Contrast, Problem
 from hand_made import group
@@ -460,19 +459,6 @@ def test_without_a_limit_the_decoy_that_flips_is_taken() -> None:
 # What to try next
 
 
-def test_factors_that_add_up_propose_the_best_cell() -> None:
-    levels = {"a": ("x", "y"), "b": ("u", "v", "w")}
-    cells = [{"a": a, "b": b} for a, b in (("x", "u"), ("y", "u"), ("x", "v"), ("x", "w"))]
-    scores = np.array([0.5, 0.6, 0.55, 0.4])
-    flips = {"P1": np.array([0.1, 0.1, 0.3, 0.1])}
-    (best,) = propose(levels, cells, scores, flips)
-    assert best.cell == {"a": "y", "b": "v"}
-    assert best.score == pytest.approx(0.65)
-    assert best.flips["P1"] == pytest.approx(0.3)
-    assert propose(levels, cells, scores, flips, limits={"P1": 0.2}) == []
-    assert propose(levels, cells[:2], scores[:2], {}) == []  # b was never varied
-
-
 # A run, and its card
 
 
@@ -629,15 +615,6 @@ def test_a_card_never_takes_the_place_of_another_kind_of_file(run: Run, cli: Cli
     assert cli("select", str(run.folder), "--out", "empty.yaml")[0] == 0
 
 
-def test_proposals_were_not_asked(run: Run) -> None:
-    found = select(run)
-    asked = [{"label_format": "letter"}, {"shots": 0}]
-    for rater in ("sim/honest", "sim/first-slot?strength=3"):
-        tries = propose_next(run, found, rater)
-        assert set(tries.why) == set(tries.configs)
-        assert not any(config in asked for config in tries.configs.values())
-
-
 # The verb
 
 
@@ -748,22 +725,6 @@ def test_positions_that_a_prompt_has_no_place_for_are_not_averaged(tmp_path: Pat
     run = judged(tmp_path)
     card = card_of(run, select(run)).model_copy(update={"average": ["placement", "label_order"]})
     assert [view.name for view in card.views()] == ["base", "reversed"]
-
-
-def test_what_to_try_next_calls_a_prompt_file_by_its_name(tmp_path: Path) -> None:
-    run = simulated(
-        tmp_path,
-        prompts={"own.md": "{{ text }} [{{ labels }}]"},
-        base={"prompt": "own.md", "shots": 0},
-        vary={"prompt": ["built-in"], "label_format": ["natural_language"]},
-        test_size=10,
-        probes=["label_order"],
-    )
-    better = pl.col("level") != ""
-    altered = run.decisions.with_columns(rank=pl.when(better).then("gold").otherwise("rank"))
-    run = changed(run.folder, decisions=altered)
-    tried = propose_next(run, select(run), "sim/first-slot").configs.values()
-    assert {"prompt": "built-in", "label_format": "natural_language"} in tried
 
 
 def test_a_card_may_be_written_into_a_pipe(run: Run, tmp_path: Path) -> None:

@@ -200,11 +200,10 @@ def test_a_factorial_design_asks_every_cell_once() -> None:
     assert levels["label_format=letter,mood=indicative,shots=1"].style.shots == 1
 
 
-def test_a_fraction_has_the_base_and_as_many_cells_as_asked_for() -> None:
-    levels = crossed(design="fractional", cells=9).levels()
-    assert len(levels) == 9
-    assert "" in levels
-    assert crossed(design="fractional", cells=9).levels() == levels
+@pytest.mark.parametrize("keys", [{"design": "fractional"}, {"cells": 9}])
+def test_what_was_removed_of_designs_names_what_replaces_it(keys: dict[str, Any]) -> None:
+    with pytest.raises(Problem, match=r"removed; .*`design: factorial`"):
+        crossed(**keys)
 
 
 def test_a_crossed_design_leaves_out_prompts_that_mean_nothing() -> None:

@@ -219,7 +219,7 @@ def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
 READING = {
     *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
     *("batch import", "import", "cache export", "cache merge", "cache prune"),
-    *("cache convert", "trust", "residuals", "effects", "transfer"),
+    *("cache convert", "trust", "effects"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
 

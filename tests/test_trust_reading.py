@@ -24,7 +24,6 @@ from conftest import Cli
 from flipmeter import Problem, Run, Study, read_predictions
 from flipmeter.base.consent import trusting
 from flipmeter.model import Store
-from flipmeter.report.effects import effects_markdown
 from flipmeter.report.table_files import residuals_markdown
 from flipmeter.run.record.generation import MANIFEST, _sweep
 from flipmeter.run.record.heartbeat import PROGRESS, read_beat
@@ -96,7 +95,6 @@ READING: dict[str, list[str]] = {
     "cache prune": ["cache", "prune", "--keep", "run", "--store", "replies.sqlite", "--yes"],
     "cache merge": ["cache", "merge", "replies.sqlite", "--into", "merged.sqlite"],
     "cache convert": ["cache", "convert", "--store", "replies.sqlite"],
-    "residuals": ["residuals", "run"],
     "effects": ["effects", "run"],
 }
 
@@ -149,8 +147,7 @@ OUTPUTS: dict[str, tuple[str, list[str]]] = {
         f"{verb} {ending}": (f"out{ending}", [verb, "run", *claim, "--out", f"out{ending}"])
         for verb, claim, endings in (
             ("check", ["P1<0.3"], (".csv", ".parquet")),
-            ("residuals", [], (".csv", ".md", ".tex")),
-            ("effects", [], (".csv", ".md")),
+            ("effects", [], (".csv", ".md", ".tex")),
         )
         for ending in endings
     },
@@ -398,7 +395,6 @@ def test_no_table_in_markdown_calls_anybody(
     run.report("report.md")
     texts = [Path("report.md").read_text(), residuals_markdown(run.residuals())]
     texts.append(residuals_markdown(run.transfer("@torvalds")))
-    texts.append(effects_markdown(run.effects()))
     for text in texts:
         assert "@" not in text
     assert "&#64;torvalds" in texts[0]

@@ -158,9 +158,8 @@ CALLS = {
     "report": ["report", RUN],
     "compare": ["compare", RUN, RUN],
     "check claims": ["check", RUN, "P1<0.10"],
-    "residuals": ["residuals", RUN],
     "effects": ["effects", RUN],
-    "transfer": ["transfer", "two", "--reference", "sim/honest"],
+    "effects --reference": ["effects", "two", "--reference", "sim/honest"],
     "paper --phase0": ["paper", "--phase0", "--run", f"phase0b={RUN}"],
     "select": ["select", RUN, "--out", "my rater.yaml"],
     "confirm": ["confirm", "my rater.yaml", "--items", "12"],
@@ -179,7 +178,7 @@ CALLS = {
     "paper": ["paper", "--errata", "--only", "first-seen-majority"],
 }
 LAST = {
-    *("list", "compare", "transfer", "paper --phase0", "try MODEL", "trust", "paper"),
+    *("list", "compare", "paper --phase0", "try MODEL", "trust", "paper"),
     *("batch import", "cache export", "cache merge", "cache convert"),
 }
 """The verbs that end without a next step in these calls."""

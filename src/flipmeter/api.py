@@ -334,12 +334,6 @@ class Run(Printed):
 
         return residuals(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
-    def forecasts(self) -> pl.DataFrame:
-        """The additive forecast of each config from its levels, beside what was measured."""
-        from flipmeter.run.results.aspects import forecasts_of
-
-        return forecasts_of(self.source)
-
     def transfer(self, reference: str) -> pl.DataFrame:
         """Each model minus the `reference` model, under the same config."""
         from flipmeter.measure import transfer
@@ -349,10 +343,10 @@ class Run(Printed):
         )
 
     def effects(self) -> pl.DataFrame:
-        """Main effects of the varied factors and their two-way interactions."""
-        from flipmeter.measure import effects
+        """Two-way interactions of the factors that the study crosses; needs statsmodels."""
+        from flipmeter.measure import interactions
 
-        return effects(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
+        return interactions(self.source.parts.decisions, self.contrasts, mode=self.study.mode)
 
     def phase0(self, greedy: Run | StrPath | None = None) -> pl.DataFrame:
         """The paper's first table; P1, P2 and P3 come from the `greedy` run if one is given."""

@@ -25,7 +25,7 @@ FIRST = ("init", "try", "plan", "run", "report", "view", "check", "select", "cla
 """The verbs of the first help screen, in the order in which a new user needs them."""
 VERBS = (
     *FIRST,
-    *("confirm", "measure", "compare", "residuals", "effects", "transfer"),
+    *("confirm", "measure", "compare", "effects"),
     *("import", "batch", "cache", "trust", "list", "demo", "paper"),
 )
 REPLACED = {
@@ -38,8 +38,10 @@ REPLACED = {
     "examine": "try MODEL",
     "oracle": "paper --errata",
     "phase0": "paper --phase0 --run phase0b=RUN",
+    "residuals": "effects RUN",
     "serve": "http/NAME with base_url, behind llama-server or vLLM",
     "show": "try STUDY --dry",
+    "transfer": "effects RUN --reference MODEL",
 }
 """Removed verbs and their replacements."""
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-import yaml
 from rich.console import RenderableType
 
 from flipmeter.api import Run
@@ -21,7 +20,7 @@ from flipmeter.measure.effects.field import By, Cost
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.ship.by_factor import configs_of, configs_yaml
 from flipmeter.ship.card import write_card
-from flipmeter.ship.select import ALL, Next, Selection, propose_next
+from flipmeter.ship.select import ALL, Selection
 from flipmeter.ship.selection_tables import selection_tables
 from flipmeter.types import Problem
 
@@ -135,16 +134,14 @@ def select_(
         level=level,
         seed=seed,
     )
-    raters = list(dict.fromkeys(who for who, _ in found.field.candidates))
-    tries = {who: propose_next(run.source, found, who) for who in raters}
     if out is not None:
         write_card(found.card(), out)
     lines: list[RenderableType] = []
     if not as_json:
         tables = selection_tables(found, show_all=show_all)
-        lines = ["", *tables, *_proposal_lines(tries), *warning_lines(run)]
+        lines = ["", *tables, *warning_lines(run)]
         lines += [f"rater card: {out}"] if out else []
-    content = heading(run) | _plain(found, tries) | {"card": str(out) if out else None}
+    content = heading(run) | _plain(found) | {"card": str(out) if out else None}
     finish(content, *lines, as_json=as_json, steps=_steps(found, folder, out))
 
 
@@ -201,18 +198,7 @@ def _limit(text: str) -> tuple[str, float]:
     return name, limit
 
 
-def _proposal_lines(tries: dict[str, Next]) -> Iterator[str]:
-    """Configurations that were not measured yet, as YAML for a study."""
-    for rater, found in tries.items():
-        if found.configs:
-            yield ""
-            yield f"# untested configurations for {rater}; add them to the study:"
-            for name, why in found.why.items():
-                yield f"# {name}: {why}"
-            yield yaml.safe_dump({"configs": found.configs}, sort_keys=False).rstrip()
-
-
-def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
+def _plain(found: Selection) -> dict[str, Any]:
     return {
         "dataset": found.dataset,
         "by": found.by,
@@ -228,5 +214,4 @@ def _plain(found: Selection, tries: dict[str, Next]) -> dict[str, Any]:
         "held_out": asdict(found.held_out) if found.held_out else None,
         "left_out": found.left_out,
         "can_flip": found.can_flip,
-        "proposals": {rater: asdict(one) for rater, one in tries.items()},
     }

@@ -19,14 +19,12 @@ from flipmeter.measure.aspects.slots import chi_square, slot_preference
 from flipmeter.measure.aspects.systems import rank_systems
 from flipmeter.measure.aspects.worst import worst_case
 from flipmeter.measure.effects.absolutes import absolutes
-from flipmeter.measure.effects.additive import forecasts
 from flipmeter.measure.effects.compare import compare
 from flipmeter.measure.effects.field import Field, read_field
 from flipmeter.measure.effects.greedy import PROMPT_FACTORS, LevelChoice, objectives, select_greedy
 from flipmeter.measure.effects.held_out import HeldOut, held_out
-from flipmeter.measure.effects.interactions import effects
+from flipmeter.measure.effects.interactions import interactions
 from flipmeter.measure.effects.pareto import Standing, choose, standings
-from flipmeter.measure.effects.propose import Proposal, propose
 from flipmeter.measure.effects.residuals import residuals, transfer
 from flipmeter.measure.estimates.flips import flip_rate
 from flipmeter.measure.estimates.long_table import rows_of
@@ -63,7 +61,6 @@ __all__ = [
     "Panels",
     "Parts",
     "PowerPlan",
-    "Proposal",
     "Standing",
     "Verdict",
     "Watch",
@@ -81,16 +78,15 @@ __all__ = [
     "confidence_trend",
     "conformal_sets",
     "direction",
-    "effects",
     "entropies",
     "excess_over_noise",
     "flip_rate",
     "flips_by_confidence",
-    "forecasts",
     "gate_limits",
     "headlines",
     "held_out",
     "hold_limits",
+    "interactions",
     "judge",
     "looks_of",
     "margins",
@@ -104,7 +100,6 @@ __all__ = [
     "paper_round",
     "phase0_table",
     "plan_power",
-    "propose",
     "rank_systems",
     "read_claim",
     "read_field",

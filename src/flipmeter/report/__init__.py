@@ -1,6 +1,5 @@
 """Estimate -> page, tables: numbers for people, never without their interval."""
 
-from flipmeter.report.additive import forecast_notes, forecast_table
 from flipmeter.report.aspects import (
     aspect_notes,
     aspect_table,
@@ -8,7 +7,7 @@ from flipmeter.report.aspects import (
     comparison_table,
 )
 from flipmeter.report.differ import side_by_side
-from flipmeter.report.effects import CANNOT_SEE, effect_notes, effect_table, write_effects
+from flipmeter.report.effects import write_effects
 from flipmeter.report.estimate_tables import (
     accuracy_tests_table,
     calls_table,
@@ -26,11 +25,10 @@ from flipmeter.report.residuals import residual_notes, residual_table
 from flipmeter.report.screen import unmeasured_lines, verdict_table
 from flipmeter.report.section import Section, sections
 from flipmeter.report.sentences import finding_lines
-from flipmeter.report.table_files import safe_csv, write_residuals, write_table
+from flipmeter.report.table_files import safe_csv, write_table
 from flipmeter.report.whole import check_ending, write_report
 
 __all__ = [
-    "CANNOT_SEE",
     "Findings",
     "Section",
     "accuracy_tests_table",
@@ -40,13 +38,9 @@ __all__ = [
     "certificate_table",
     "check_ending",
     "comparison_table",
-    "effect_notes",
-    "effect_table",
     "failures_line",
     "finding_lines",
     "flip_table",
-    "forecast_notes",
-    "forecast_table",
     "performance_table",
     "phase0_view",
     "reading_lines",
@@ -63,6 +57,5 @@ __all__ = [
     "write_effects",
     "write_phase0",
     "write_report",
-    "write_residuals",
     "write_table",
 ]

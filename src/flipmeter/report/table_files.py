@@ -35,11 +35,6 @@ FAINTEST, STRONGEST = 8, 80
 """The paper's shades: from 8 % for no difference to 80 % for the largest of the table."""
 
 
-def write_residuals(residuals: pl.DataFrame, path: Path) -> None:
-    """Write residuals to a file: all rows as .csv or .parquet, the table as .md or .tex."""
-    write_table(residuals, path, {".md": residuals_markdown, ".tex": residuals_latex})
-
-
 def write_table(
     table: pl.DataFrame,
     path: Path,

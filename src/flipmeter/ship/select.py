@@ -9,22 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import polars as pl
 
 from flipmeter.base.checks import share
 from flipmeter.base.consent import trusting
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
-from flipmeter.design import cell_name, levels_of
 from flipmeter.measure import (
     Field,
     HeldOut,
-    Proposal,
     Standing,
     choose,
     held_out,
-    propose,
     read_field,
     standings,
 )
@@ -37,7 +33,6 @@ from flipmeter.registry import suggestion
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.run.record.rows import read_item
-from flipmeter.ship.by_factor import configs_of, levels_of_rater
 from flipmeter.ship.card import (
     BESIDE,
     Card,
@@ -48,7 +43,6 @@ from flipmeter.ship.card import (
     style_entry,
 )
 from flipmeter.study.entries import DecodingEntry, ModelEntry, TaskEntry
-from flipmeter.study.file import CONFIG, has_meaning
 from flipmeter.types import Contrast, Item, Problem, Role
 
 if TYPE_CHECKING:
@@ -389,37 +383,6 @@ def shown_limits(limits: Mapping[str, float]) -> str:
     return ", ".join(f"{name} below {limit:g}" for name, limit in limits.items())
 
 
-# --- what to try next -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Next:
-    """Untested configurations by name, each with the reason to try it."""
-
-    configs: Mapping[str, Mapping[str, Any]]
-    why: Mapping[str, str]
-
-
-def propose_next(run: Run, selection: Selection, rater: str) -> Next:
-    """Untested configurations: the best levels alone, and those of an additive model."""
-    configs: dict[str, dict[str, Any]] = {}
-    why: dict[str, str] = {}
-    at_base = _settings(run, "")
-    asked = [_settings(run, name) for name in run.study.levels()]
-    for name, levels in configs_of(levels_of_rater(run, rater)).items():
-        if {**at_base, **levels} not in asked:
-            configs[name] = levels
-            metric = name.removeprefix("greedy-")
-            why[name] = f"the best level of each factor alone, for {metric}"
-    for one in _factorial(run, selection, rater, at_base):
-        changed = {name: value for name, value in one.cell.items() if value != at_base[name]}
-        name = f"additive-{cell_name(at_base, one.cell)}".replace("=", "-").replace(",", "+")
-        if changed not in configs.values():
-            configs[name] = changed
-            why[name] = f"{selection.by} {_expected(selection, one):.3f} expected; {one.note}"
-    return Next(configs, why)
-
-
 def _settings(run: Run, name: str) -> dict[str, Any]:
     """The level of every factor as the study names it, a prompt file by its name."""
     return {**run.study.at_base, **run.study.changes()[name]}
@@ -428,36 +391,3 @@ def _settings(run: Run, name: str) -> dict[str, Any]:
 def factors_of(run: Run, level: str) -> dict[str, Any]:
     """The level of every factor under a level of a run, none where the study does not say."""
     return _settings(run, level) if level in run.study.changes() else {}
-
-
-def _factorial(
-    run: Run, selection: Selection, rater: str, at_base: Mapping[str, Any]
-) -> list[Proposal]:
-    """Fit the compared cells of the design; configs and other scales are left out."""
-    places = [
-        place
-        for place, (who, level) in enumerate(selection.field.candidates)
-        if who == rater and not level.startswith(CONFIG) and level in run.study.levels()
-    ]
-    cells = [_settings(run, selection.field.candidates[place][1]) for place in places]
-    values = {name: list(dict.fromkeys(cell[name] for cell in cells)) for name in at_base if cells}
-    levels = levels_of(at_base, {name: some for name, some in values.items() if len(some) > 1})
-    good = selection.field.good[places].mean(axis=1)
-    flips = {
-        name: np.array([selection.standings[place].flips[name].value for place in places])
-        for name in selection.field.contrasts
-    }
-    return propose(
-        levels,
-        cells,
-        good,
-        {name: np.nan_to_num(rates) for name, rates in flips.items()},
-        limits=selection.limits,
-        allowed=lambda cell: has_meaning({**at_base, **cell}),
-    )
-
-
-def _expected(selection: Selection, one: Proposal) -> float:
-    if selection.by == "accuracy":
-        return one.score
-    return (1 - one.score) * selection.field.length

@@ -25,6 +25,7 @@ from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.model import Price
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
+from flipmeter.study.removed import KEYS, VALUES
 from flipmeter.types import (
     Actors,
     Interface,
@@ -265,7 +266,14 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
             known = [name for kind in kinds for name in kind.model_fields]
             near = suggestion(str(one["loc"][-1]), known) if len(one["loc"]) else ""
             hint = near if "did you mean" in near else ""
-            lines.append(f"no key named '{place}'{hint}")
+            gone = KEYS.get(place)
+            lines.append(
+                f"the key '{place}' was removed; {gone}"
+                if gone
+                else f"no key named '{place}'{hint}"
+            )
+        elif gone := VALUES.get((place, str(one["input"]))):
+            lines.append(f"{place}: {one['input']} was removed; {gone}")
         else:
             got = "" if one["type"] == "missing" else f"; got {one['input']!r:.80}"
             lines.append(f"{place}: {one['msg']}{got}")

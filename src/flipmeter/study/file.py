@@ -26,7 +26,7 @@ from flipmeter.base.files.reading_limits import read_limited
 from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.data.ordered import declared_order
 from flipmeter.decide import in_mode, open_pipeline
-from flipmeter.design import cell_name, factorial, fractional, levels_of
+from flipmeter.design import cell_name, factorial, levels_of
 from flipmeter.model import (
     Budget,
     Price,
@@ -51,6 +51,7 @@ from flipmeter.study.entries import (
     read_mapping,
 )
 from flipmeter.study.raters import make_rater
+from flipmeter.study.removed import reading_stored, without_removed
 from flipmeter.study.replaced import follow
 from flipmeter.types import (
     Contrast,
@@ -106,8 +107,7 @@ class Study(BaseModel):
     vary_models: list[str] = []
     merge: dict[int, dict[str, list[int | str]] | list[list[int | str]]] = {}
     cardinality_sample: Literal["redraw", "remap"] | None = None
-    design: Literal["one-at-a-time", "fractional", "factorial"] = "one-at-a-time"
-    cells: int | None = Field(None, ge=2)
+    design: Literal["one-at-a-time", "factorial"] = "one-at-a-time"
     pipeline: str = "pointwise"
     scores: bool | Literal["sampled"] = False
     score_samples: int = Field(20, ge=2, lt=1000)
@@ -382,7 +382,7 @@ class Study(BaseModel):
         if self.design == "one-at-a-time":
             return [{factor: value} for factor, values in self.vary.items() for value in values]
         vary = tuple((factor, tuple(values)) for factor, values in self.vary.items())
-        return _crossed(self.design, tuple(at_base.items()), vary, self.cells, self.seeds[0])
+        return _crossed(tuple(at_base.items()), vary)
 
     @property
     def base_level(self) -> Level:
@@ -476,22 +476,15 @@ _WORDING = ("clarity", "mood", "separator", "connector", "layout")
 
 @lru_cache(maxsize=16)
 def _crossed(
-    design: str,
-    base: tuple[tuple[str, Any], ...],
-    vary: tuple[tuple[str, tuple[Any, ...]], ...],
-    n_cells: int | None,
-    seed: int,
+    base: tuple[tuple[str, Any], ...], vary: tuple[tuple[str, tuple[Any, ...]], ...]
 ) -> Sequence[Mapping[str, Any]]:
     """The cells of a design that varies factors together; finding them can take seconds."""
     at_base = dict(base)
-    levels = levels_of(at_base, dict(vary))
 
     def allowed(cell: Mapping[str, Any]) -> bool:
         return has_meaning({**at_base, **cell})
 
-    if design == "factorial":
-        return factorial(levels, allowed=allowed)
-    return fractional(levels, n_cells, seed=seed, allowed=allowed)
+    return factorial(levels_of(at_base, dict(vary)), allowed=allowed)
 
 
 def has_meaning(levels: Mapping[str, Any]) -> bool:
@@ -578,8 +571,8 @@ def read_held(path: Path) -> Study:
     content = _content(path)
     check_values(content, str(path))
     _check_keys(content)
-    with explaining(str(path)):
-        return Study(**content, folder=path.parent)
+    with explaining(str(path)), reading_stored():
+        return Study(**without_removed(content), folder=path.parent)
 
 
 def _check_keys(content: Mapping[Any, Any]) -> None:

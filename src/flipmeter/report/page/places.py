@@ -23,7 +23,7 @@ from flipmeter.report.pairs import Matrix, SlotShares
 from flipmeter.report.residuals import BETTER_UP, ResidualLine, lay_out, metric_title
 
 MOST_MATRICES = 24
-MORE = "flipmeter residuals RUN"
+MORE = "flipmeter effects RUN"
 
 
 def residual_grids(found: Findings) -> list[Grid]:

@@ -1,4 +1,4 @@
-"""Run -> aspects, certificates and forecasts, as tables in the order of the study."""
+"""Run -> aspects and certificates, as tables in the order of the study."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from flipmeter.measure import certify, forecasts, measure_aspects, read_claim
+from flipmeter.measure import certify, measure_aspects, read_claim
 from flipmeter.measure.panel.checked import Floats
 from flipmeter.run.record.folder import Run
 from flipmeter.run.record.rows import in_order
-from flipmeter.study.configs import configs
 
 
 def aspects_of(
@@ -37,17 +36,3 @@ def certificates_of(run: Run, claims: Sequence[str]) -> pl.DataFrame:
     """Hold the claims of a user against a run."""
     found = certify(run.panels, run.contrasts, [read_claim(claim) for claim in claims])
     return in_order(found, run.tally)
-
-
-def forecasts_of(run: Run) -> pl.DataFrame:
-    """Forecast the configs of a run, and those known by name, from their levels."""
-    known = {name: dict(levels) for name, levels in configs.items()} | run.study.configs
-    changes = {
-        name: {
-            factor: levels[factor]
-            for factor, value in run.study.at_base.items()
-            if levels.get(factor, value) != value
-        }
-        for name, levels in known.items()
-    }
-    return forecasts(run.parts.decisions, run.contrasts, changes, mode=run.study.mode)

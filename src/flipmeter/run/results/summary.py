@@ -54,7 +54,7 @@ def summary(run: Run, choices: Sequence[Choice] = ()) -> Iterator[RenderableType
         yield section.text
     yield f"details: flipmeter measure {run.where} --show {','.join([*DETAILS, *_places(run)])}"
     if run.tally["level"].n_unique() > 1:
-        yield f"changes by factor level: flipmeter residuals {run.where}"
+        yield f"changes by factor level: flipmeter effects {run.where}"
 
 
 def _is_unlabelled(run: Run) -> bool:

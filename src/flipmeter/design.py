@@ -1,9 +1,11 @@
-"""A cell: one level of every factor, and its name, which says what differs from the base."""
+"""Levels -> cells: one level of every factor; a cell's name says what differs from the base."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import product
 from typing import Any
 
 from flipmeter.types import Problem, Style
@@ -15,6 +17,27 @@ Allowed = Callable[[Cell], bool]
 """Says whether a cell may be asked: some combinations have no meaning."""
 
 STYLE_ORDER = tuple(field.name for field in fields(Style))
+MOST_CELLS = 100_000
+
+
+def factorial(levels: Levels, *, allowed: Allowed | None = None) -> list[Cell]:
+    """Every allowed combination of levels, the base first."""
+    if not levels:
+        raise Problem("a design needs a factor; add one to `vary:`")
+    for name, values in levels.items():
+        if not values:
+            raise Problem(f"factor '{name}' has no levels; list its base level and others")
+        for value in values:
+            if list(values).count(value) > 1:
+                raise Problem(f"factor '{name}' lists the level {value!r} more than once")
+    base = {name: values[0] for name, values in levels.items()}
+    if allowed is not None and not allowed(base):
+        raise Problem(f"the base {base} is not allowed; a design needs it to compare with")
+    n_cells = math.prod(len(values) for values in levels.values())
+    if n_cells > MOST_CELLS:
+        raise Problem(f"all combinations are {n_cells:,} cells; vary fewer factors or levels")
+    cells = (dict(zip(levels, values, strict=True)) for values in product(*levels.values()))
+    return [cell for cell in cells if allowed is None or allowed(cell)]
 
 
 def cell_name(base: Mapping[str, Any], cell: Cell) -> str:
@@ -36,8 +59,7 @@ def parse_cell(name: str) -> dict[str, str]:
         factor, equals, value = part.partition("=")
         if not equals or not factor or factor in found or "=" in value:
             raise Problem(
-                f"level '{name}' is not a cell of a design; cells are named 'factor=value', "
-                f"joined "
+                f"level '{name}' is not a cell of a design; cells are named 'factor=value', joined "
                 "by commas, with each factor once"
             )
         found[factor] = value
@@ -50,11 +72,6 @@ def in_style_order(factors: Iterable[str]) -> list[str]:
         factors,
         key=lambda name: STYLE_ORDER.index(name) if name in STYLE_ORDER else len(STYLE_ORDER),
     )
-
-
-def is_one_at_a_time(names: Iterable[str]) -> bool:
-    """Say whether no cell changes two factors: such a design cannot see interactions."""
-    return all(len(parse_cell(name)) <= 1 for name in names)
 
 
 def levels_of(base: Mapping[str, Any], vary: Levels) -> dict[str, tuple[Any, ...]]:
