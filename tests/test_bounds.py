@@ -29,7 +29,6 @@ from flipmeter.model.prices import read_prices
 from flipmeter.parse import extraction
 from flipmeter.parse.extraction import check as check_extract
 from flipmeter.parse.extraction import extract
-from flipmeter.prompt.metered import Allowance, TooMuch, size_of
 from flipmeter.prompt.template import Listed, Template
 from flipmeter.run.record.received import check_table
 from flipmeter.run.tables.predictions import read_predictions
@@ -281,15 +280,14 @@ def test_a_hostile_prompt_file_ends_in_one_message(kind: str) -> None:
 
 def test_an_ordinary_prompt_file_may_use_all_of_the_language() -> None:
     source = """\
-{% macro shown(demo) %}{{ demo.text|indent(2)|upper }} -> {{ demo.label }}{% endmacro %}
 {% for label in labels %}{{ loop.index }}/{{ loop.length }} {{ label.text }}
 {{- ", " if not loop.last }}
 {% endfor %}
-{% for demo in demos %}{{ shown(demo) }}{% if loop.index is divisibleby 2 %}!{% endif %}
+{% for demo in demos %}{{ demo.text|indent(2)|upper }} -> {{ demo.label }}
+{%- if loop.index is divisibleby 2 %}!{% endif %}
 {% endfor %}
-{{ "%s: %d" % ("n", 3) }} {{ "{:>4}".format(2 ** 3) }} {{ ["b", "a"]|sort|join("-") }}
-{{ text[:6] }}
-{{ text|replace("two", "2") }} {{ [3, 1]|map("string")|list|join }} {{ text ~ "!" }} {{ labels }}
+{{ text[:6] }} {{ labels|map(attribute="text")|join("-") }}
+{{ text|replace("two", "2") }} {{ text ~ "!" }} {{ labels }}
 {% if "lines" in text and text|length > 3 %}{{ text|truncate(9) }}{% endif %}
 """
     template = Template(source, "p.txt")
@@ -302,9 +300,31 @@ def test_an_ordinary_prompt_file_may_use_all_of_the_language() -> None:
         }
     )
     assert said[0].content == (
-        "1/2 1, \n2/2 2\nONE\n  TWO -> 1ONE\n  TWO -> 1!n: 3    8 a-b\nA text\n"
-        "A text\nof 2 lines. 31 A text\nof two lines.! 1, 2\nA..."
+        "1/2 1, \n2/2 2\nONE\n  TWO -> 1ONE\n  TWO -> 1!A text 1-2\n"
+        "A text\nof 2 lines. A text\nof two lines.! 1, 2\nA..."
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("{% set x = text %}", "line 1: assign is not allowed in a prompt file"),
+        ("{% macro m() %}{% endmacro %}", "macro is not allowed"),
+        ("{{ 7 * 7 }}", "mul is not allowed"),
+        ("{{ text.upper() }}", "call is not allowed"),
+        ("{{ text|center(9) }}", "No filter named 'center'"),
+        ("{{ text|truncate(labels) }}", "a computed argument of truncate"),
+        ("{% for c in text %}{% endfor %}", "only labels, demos, .* can be looped over"),
+        (
+            "{% for d in demos %}\n{% for e in demos %}{% endfor %}{% endfor %}",
+            "a loop inside a loop",
+        ),
+        ("{{ text|trim|lower|upper|trim|lower }}", "more than 4 filters in a row"),
+    ],
+)
+def test_what_is_outside_of_the_language_is_named(source: str, why: str) -> None:
+    with pytest.raises(Problem, match=why):
+        Template(source + "{{ text }}", "p.txt")
 
 
 def test_a_long_text_and_many_demonstrations_are_no_matter_for_a_prompt_file() -> None:
@@ -458,24 +478,3 @@ def test_a_store_with_programs_in_it_is_refused(script: str, tmp_path: Path) -> 
         db.executescript(script)
     with bounded(), pytest.raises(Problem, match=r"s\.sqlite"):
         Store(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "given"),
-    [("indent", "a\n" * 9, ("x" * 200,)), ("wordwrap", "a" * 100, (1, True, "x" * 9))],
-)
-def test_a_filter_is_charged_for_all_that_it_can_make(
-    name: str, text: str, given: tuple[Any, ...]
-) -> None:
-    with pytest.raises(TooMuch):
-        Allowance(1000).before(name, text, given)
-
-
-def test_a_value_larger_than_what_is_left_is_seen_to_be() -> None:
-    assert size_of(["a"] * 9, 5) > 5
-
-
-def test_a_variable_may_be_called_random_and_a_filter_may_not() -> None:
-    Template("{% set random = 'x' %}{{ random }} {{ text }}", "p.txt").check(ITEM, TASK)
-    with pytest.raises(Problem, match="picks another value every time"):
-        Template("{{ [1, 2]|random }} {{ text }}", "p.txt").check(ITEM, TASK)

@@ -1,23 +1,40 @@
 """Prompt file -> Prompt: words of the user's own, in which a view fills the named places.
 
-The file is a Jinja2 template, rendered in a sandbox; a line `--- system`, `--- user` or
-`--- assistant` begins a message. What an item says is put in as it is and never read as a template.
+The file is a Jinja2 template of names, `if`, one level of `for` and listed filters; a line
+`--- system`, `--- user` or `--- assistant` begins a message. What an item says is put in as it is
+and never read as a template.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Generic, TypeVar, get_args
 
-from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import (
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    Undefined,
+    meta,
+    nodes,
+    pass_context,
+)
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from flipmeter.base.common_prefix import n_shared
+from flipmeter.base.files.reading_limits import (
+    PROMPT_STEPS,
+    PROMPT_STEPS_PER_CHARACTER,
+    PROMPT_TOKENS,
+)
 from flipmeter.prompt.levels import HeaderParts, listed_labels
-from flipmeter.prompt.metered import MeteredEnvironment, metered
 from flipmeter.prompt.placed_fields import placed
 from flipmeter.registry import suggestion
 from flipmeter.types import (
@@ -47,12 +64,137 @@ _MARK = re.compile(rf"^---[ \t]*({_SPEAKERS})[ \t]*$", re.MULTILINE)
 _TURNS = re.compile(f"{_TURN}({_SPEAKERS}){_TURN}")
 _UNKNOWN_MARK = re.compile(r"^---[ \t]*(\w+)[ \t]*$", re.MULTILINE)
 
-_environment = MeteredEnvironment()
 _WRONG = (TemplateError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError)
 # Python takes no template that nests too deeply, each version of it in its own way.
 _TOO_DEEP = (RecursionError, SyntaxError, MemoryError)
 
 T = TypeVar("T")
+
+
+# --- the language of prompt files -------------------------------------------------------------
+
+NODES = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.If, nodes.For, nodes.Name),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Const, nodes.Filter, nodes.Keyword),
+    *(nodes.Test, nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not),
+    *(nodes.CondExpr, nodes.Concat, nodes.Tuple, nodes.Neg),
+)
+FILTERS = {
+    *("capitalize", "count", "d", "default", "first", "indent", "join", "last", "length", "lower"),
+    *("map", "replace", "string", "title", "tojson", "trim", "truncate", "upper", "wordcount"),
+}
+TESTS = {"defined", "divisibleby", "even", "in", "none", "odd", "string", "undefined"}
+MOST_FILTERS = 4
+"""Filters in a row."""
+LONGEST_CONSTANT = 40
+"""Characters of a text that a filter puts in, and columns that it indents."""
+
+_left: ContextVar[int] = ContextVar("characters that a rendering may still read or write")
+
+
+class TooMuch(SecurityError):
+    """A template has what is not in the language, or makes more text than a prompt needs."""
+
+
+def _charge(value: Any) -> Any:
+    """Charge for a value that is printed or filtered; what prints differently each time is none."""
+    if isinstance(value, Undefined):
+        return str(value)  # which says what is undefined
+    if callable(value) or isinstance(value, Iterator):
+        raise TooMuch(f"this prints a {type(value).__name__}, which has no text of its own")
+    left = _left.get() - len(value if isinstance(value, str) else str(value))
+    if left < 0:
+        raise TooMuch("this makes text far beyond any prompt's needs")
+    _left.set(left)
+    return value
+
+
+def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that is charged for what it reads and makes, and not run while compiling."""
+    takes = getattr(getattr(function, "jinja_pass_arg", None), "name", "")
+
+    def run(context: Any, value: Any, *arguments: Any, **named: Any) -> Any:
+        if not isinstance(value, Iterator | Undefined):
+            _charge(value)
+        given = {"context": context, "environment": context.environment}
+        first = [({**given, "eval_context": context.eval_ctx})[takes]] if takes else []
+        found = function(*first, value, *arguments, **named)
+        return found if isinstance(found, Iterator) else _charge(found)
+
+    return pass_context(run)
+
+
+class _Language(ImmutableSandboxedEnvironment):
+    """Jinja2 with a whitelist of its syntax: no template can call, compute or loop in a loop."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=pass_context(lambda _, value: _charge(value)),
+        )
+        self.globals.clear()
+        self.filters = {name: _charged(self.filters[name]) for name in FILTERS}
+        self.tests = {name: self.tests[name] for name in TESTS}
+
+    def parsed(self, source: str) -> nodes.Template:
+        """Parse a source that is not too long to be read, and stays inside the language."""
+        if next(islice(self.lex(source), PROMPT_TOKENS, None), None) is not None:
+            raise TooMuch(f"the prompt has more than {PROMPT_TOKENS:,} words inside its tags")
+        tree = self.parse(source)
+        for node in tree.find_all(nodes.Node):
+            if why := _outside(node):
+                line = getattr(node, "lineno", 1)
+                raise TooMuch(f"line {line}: {why} in a prompt file")
+        return tree
+
+
+def _outside(node: nodes.Node) -> str:
+    """The reason why a node is not in the language of prompt files, "" if it is."""
+    if not isinstance(node, NODES):
+        return f"{type(node).__name__.lower()} is not allowed"
+    if isinstance(node, nodes.For):
+        if node.recursive or any(True for part in node.body for _ in _loops(part)):
+            return "a loop inside a loop is not allowed"
+        if not (isinstance(node.iter, nodes.Name) and node.iter.name in PLACES):
+            return f"only {', '.join(PLACES)} can be looped over; anything else is not allowed"
+    if isinstance(node, nodes.Filter):
+        return _filter_outside(node)
+    if isinstance(node, nodes.Slice | nodes.Getitem):
+        parts = vars(node).get("arg"), *(getattr(node, end, None) for end in ("start", "stop"))
+        if not all(isinstance(one, nodes.Const | nodes.Slice | nodes.Neg | None) for one in parts):
+            return "a computed place is not allowed"
+    return ""
+
+
+def _loops(node: nodes.Node) -> Iterator[nodes.For]:
+    if isinstance(node, nodes.For):
+        yield node
+    yield from node.find_all(nodes.For)
+
+
+def _filter_outside(node: nodes.Filter) -> str:
+    depth, inner = 1, node.node
+    while isinstance(inner, nodes.Filter):
+        depth, inner = depth + 1, inner.node
+    if depth > MOST_FILTERS:
+        return f"more than {MOST_FILTERS} filters in a row are not allowed"
+    given: list[Any] = [*node.args, *(keyword.value for keyword in node.kwargs)]
+    if not all(isinstance(one, nodes.Const) for one in given):
+        return f"a computed argument of {node.name} is not allowed"
+    if node.name == "map" and [keyword.key for keyword in node.kwargs] != ["attribute"]:
+        return "map without an attribute is not allowed"
+    sizes = [one.value if isinstance(one.value, int) else len(str(one.value)) for one in given]
+    if (
+        node.name in ("replace", "indent", "join", "tojson")
+        and max(sizes, default=0) > LONGEST_CONSTANT
+    ):
+        return f"an argument of {node.name} over {LONGEST_CONSTANT} is not allowed"
+    return ""
+
+
+_environment = _Language()
 
 
 @dataclass(frozen=True)
@@ -102,7 +244,8 @@ class Template:
 
     @cached_property
     def _compiled(self) -> Any:
-        return _environment.compiled(_environment.parsed(self._marked))
+        code = _environment.compile(_environment.parsed(self._marked))
+        return _environment.template_class.from_code(_environment, code, {})
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -173,11 +316,14 @@ class Template:
 
     def messages(self, values: Mapping[str, Any]) -> tuple[Message, ...]:
         """Fill in the places; messages that say nothing are left out."""
+        size = sum(len(str(value)) for value in values.values())
+        token = _left.set(PROMPT_STEPS + PROMPT_STEPS_PER_CHARACTER * size)
         try:
-            with metered(values):
-                text = self._compiled.render(values)
+            text = "".join(self._compiled.generate(values))
         except (*_WRONG, *_TOO_DEEP) as error:
             raise Problem(f"{self.name}, line {_line(error)}: {_said(error)}") from error
+        finally:
+            _left.reset(token)
         first, *rest = _TURNS.split(text)
         turns: Iterator[tuple[Any, str]] = zip(
             ["user", *rest[::2]], [first, *rest[1::2]], strict=True
