@@ -53,7 +53,6 @@ SECTIONS = {
     "compare": "Differences between two similar raters that are rarely wrong",
     "aspects": "Intervals of the aspects, by planted case",
     "tests": "Tests under the null hypothesis",
-    "sets": "Ordinal sets",
     "verbs": "Through the verbs: `measure`, `check`, `compare`, `select`, `measure --show`",
 }
 

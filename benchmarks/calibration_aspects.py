@@ -9,14 +9,12 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from calibration_cells import COVERS_SMALL, RARE, Limit, ManyCell
+from calibration_cells import COVERS_SMALL, RARE, ManyCell
 from scipy import stats
 
-from flipmeter.measure import abstention_curve, conformal_sets
+from flipmeter.measure import abstention_curve
 from flipmeter.measure.aspects.confidence import (
-    MISCOVERAGE,
     confidence_estimates,
-    vote_probabilities,
 )
 from flipmeter.measure.aspects.direction import (
     bowker_tests,
@@ -302,17 +300,6 @@ def families(rng: np.random.Generator, n: int) -> dict[str, list[float]]:
     }
 
 
-def set_misses(rng: np.random.Generator, n: int, *, drift: float) -> dict[str, list[float]]:
-    """Share of ordinal sets that miss the truth; calibrated on 50 items and tried on 50."""
-    sample = Sample.drawn(World.drifting(drift), 100, n, rng)
-    p = vote_probabilities(sample.table(), N_CLASSES).reshape(-1, 100, N_CLASSES)
-    missed = []
-    for chances, truth in zip(p, sample.gold.reshape(-1, 100), strict=True):
-        sets = conformal_sets(chances[:50], truth[:50], chances[50:])
-        missed.append(float(1 - sets[np.arange(50), truth[50:] - 1].mean()))
-    return {"truth missed": missed}
-
-
 def test_cells() -> Iterator[ManyCell]:
     """Every test where nothing is there to be found."""
     for n_items in SIZES:
@@ -324,8 +311,3 @@ def test_cells() -> Iterator[ManyCell]:
         yield ManyCell(f"stop: open-ended, rate={rate:g}", partial(ever, rate=rate), limits)
     errors = ("Holm, any false claim", "Benjamini-Hochberg, share of false claims")
     yield ManyCell("tests: ten of twenty true", families, dict.fromkeys(errors, RARE))
-    for drift in DRIFTS:
-        missed = {"truth missed": Limit(most=MISCOVERAGE)}
-        yield ManyCell(
-            f"sets: {50 * drift:.0f} % to slot 1", partial(set_misses, drift=drift), missed
-        )

@@ -23,7 +23,6 @@ from flipmeter.base.files.footer import _unpacked, check_parquet
 from flipmeter.bridge.logs import open_log
 from flipmeter.data.files import load_file
 from flipmeter.measure import Limit, hold_limits, phase0_table, verdict, wilson
-from flipmeter.measure.aspects.confidence import conformal_limit
 from flipmeter.model import Store
 from flipmeter.model.prices import read_prices
 from flipmeter.parse import extraction
@@ -134,7 +133,6 @@ def test_an_alpha_that_is_no_error_rate_is_refused(alpha: float) -> None:
         lambda: verdict([[1, 2]], alpha=alpha),
         lambda: hold_limits(None, (), {("r", "d", ""): [Limit("flips", "P1", 0.1)]}, alpha=alpha),  # type: ignore[arg-type]
         lambda: phase0_table(None, alpha=alpha),  # type: ignore[arg-type]
-        lambda: conformal_limit(np.zeros(3), alpha),
     )
     for call in calls:
         with pytest.raises(Problem, match="alpha"):

@@ -170,41 +170,6 @@ def test_without_probabilities_it_says_how_to_get_them() -> None:
     assert "scores=True" in str(told.value.__cause__ or told.value)
 
 
-@pytest.mark.parametrize("scores", [True, False])
-def test_sets_hold_the_truth_and_have_no_gap(scores: bool) -> None:
-    found = rater("sim/first-slot", scores=scores, average="label_order", conformal_size=100)
-    found.fit(TEXTS[:150], LABELS[:150])
-    marked = found.predict_set(TEXTS[150:], alpha=0.1)[:, _places(found)]
-    gold = np.array([SCALE.index(label) for label in LABELS[150:]])
-    covered = marked[np.arange(len(gold)), gold].mean()
-    assert covered > 0.82  # 0.9, less what 100 + 175 items may miss it by
-    assert marked.sum(axis=1).mean() < 4
-    for row in marked:
-        first, last = np.flatnonzero(row)[[0, -1]]
-        assert row[first : last + 1].all()
-
-
-def _places(found: OrdinalClassifier) -> Any:
-    """The columns in the order of the scale."""
-    return np.searchsorted(found.classes_, found.scale_)
-
-
-def test_a_fault_may_be_any_class() -> None:
-    found = rater("sim/refusing?strength=0.5", conformal_size=60).fit(TEXTS[:150], LABELS[:150])
-    marked = found.predict_set(TEXTS[150:190])
-    refused = np.array([fault == "refused" for fault in found.faults_])
-    assert marked[refused].all()
-    assert not marked[~refused].all()
-
-
-def test_sets_need_items_that_were_set_apart() -> None:
-    found = rater().fit(TEXTS[:50], LABELS[:50])
-    with pytest.raises(ValueError, match="conformal_size"):
-        found.predict_set(TEXTS[:3])
-    with pytest.raises(ValueError, match="give more"):
-        rater(conformal_size=50).fit(TEXTS[:50], LABELS[:50])
-
-
 # Fitting
 
 
@@ -264,10 +229,8 @@ def test_a_text_without_a_label_is_named(labels: Any, says_: str) -> None:
         ({"criteria": "kind"}, "criteria is the text 'kind'; give a list"),
         ({"scale": "abc"}, "scale is the text 'abc'; give a list"),
         ({"shots": 1.5}, "shots is 1.5; it must be a whole number"),
-        ({"conformal_size": "x"}, "conformal_size is 'x'; it must be a whole number"),
         ({"seed": None}, "seed is None; it must be a whole number"),
         ({"draws": -1}, "score_samples: .*; got -1"),
-        ({"budget": {"call": 5}, "conformal_size": 5}, "budget: no key named 'call'"),
     ],
     ids=str,
 )
@@ -572,9 +535,3 @@ def test_what_is_said_of_classes_must_fit_them() -> None:
         rater(scale=[1, 2, 3], task={"values": ["x", "y"]}).fit(TEXTS[:3], [1, 2, 3])
     with pytest.raises(Problem, match=r"task.*nominal"):
         rater(task={"nominal": "perhaps"}).fit(TEXTS[:200], LABELS[:200])
-
-
-def test_classes_without_an_order_have_no_sets_of_neighbours() -> None:
-    found = rater(task={"nominal": True}, conformal_size=60).fit(TEXTS[:150], LABELS[:150])
-    with pytest.raises(Problem, match="no order"):
-        found.predict_set(TEXTS[150:160])

@@ -14,12 +14,11 @@ from scipy import stats
 from flipmeter.measure import (
     abstention_curve,
     agreement,
-    conformal_sets,
     entropies,
     flips_by_confidence,
     margins,
 )
-from flipmeter.measure.aspects.confidence import consensus, ordinal_scores, vote_probabilities
+from flipmeter.measure.aspects.confidence import consensus
 from flipmeter.types import Problem
 
 few = settings(max_examples=25)
@@ -71,40 +70,6 @@ def test_agreement_is_the_first_step_and_the_area_of_the_curve(
 
 def test_a_tie_goes_to_the_class_nearest_the_mean() -> None:
     assert abstention_curve([2], [[1, 2, 4, 1, 2, 4, 3, 5]], 5).accuracy.tolist() == [1]
-
-
-@given(arrays(np.float64, (5, 6), elements=st.floats(0.001, 1)), st.floats(0, 6))
-def test_an_ordinal_set_has_no_gap(raw: np.ndarray, limit: float) -> None:
-    scores = ordinal_scores(raw / raw.sum(axis=1, keepdims=True))
-    for inside in scores <= limit:
-        places = np.flatnonzero(inside)
-        assert len(places) == 0 or len(places) == places[-1] - places[0] + 1
-
-
-def test_the_score_is_the_ranked_probability_score() -> None:
-    p = np.array([[0.2, 0.5, 0.3]])
-    reached = np.cumsum(p)
-    naive = [sum((reached[k] - (c <= k)) ** 2 for k in range(3)) for c in range(3)]
-    assert ordinal_scores(p)[0] == pytest.approx(naive)
-
-
-def test_sets_hold_the_truth_as_often_as_promised() -> None:
-    rng = np.random.default_rng(5)
-    inside = []
-    for _ in range(300):
-        gold = rng.integers(1, 6, 120)
-        votes = np.clip(gold[:, None] + rng.integers(-1, 2, (120, 5)), 1, 5)
-        p = vote_probabilities(votes, 5)
-        sets = conformal_sets(p[:60], gold[:60], p[60:], alpha=0.1)
-        inside.append(sets[np.arange(60), gold[60:] - 1].mean())
-    error = np.std(inside) / np.sqrt(len(inside))
-    assert np.mean(inside) >= 0.9 - 4 * error
-    assert np.mean(inside) < 0.97
-
-
-def test_too_few_calibration_items_give_every_class() -> None:
-    p = np.full((3, 4), 0.25)
-    assert conformal_sets(p, [1, 2, 3], p, alpha=0.1).all()
 
 
 @pytest.mark.parametrize(

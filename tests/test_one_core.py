@@ -35,8 +35,6 @@ NO_EVIDENCE = {
     ("multiplicity.py", "benjamini_hochberg"),
     # The root of an equation.
     ("lengths.py", "_noncentrality"),
-    # Scores of conformal sets, which are no bounds of a number.
-    ("confidence.py", "conformal_sets"),
     ("confidence.py", "_set_estimates"),
     # How a number is printed or drawn; how many labels a table has.
     ("estimate_tables.py", "p_value"),

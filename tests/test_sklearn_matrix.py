@@ -251,16 +251,6 @@ def test_classes_are_sorted_and_the_scale_keeps_its_order() -> None:
     assert found.scale_.tolist() == ["low", "medium", "high"]
 
 
-def test_sets_have_the_columns_of_the_classes_and_no_gap_on_the_scale() -> None:
-    X, y = texts(60), labels(THREE, 60)  # noqa: N806
-    found = rater(THREE, conformal_size=30).fit(X, y)
-    marked = found.predict_set(X, alpha=0.1)
-    on_scale = marked[:, [found.classes_.tolist().index(one) for one in found.scale_.tolist()]]
-    assert (on_scale.sum(axis=1) == 2).sum() > 0
-    assert not (on_scale[:, 0] & ~on_scale[:, 1] & on_scale[:, 2]).any()
-    assert marked[np.arange(60), np.searchsorted(found.classes_, y)].mean() > 0.7
-
-
 @pytest.mark.parametrize(
     "ordered",
     [
@@ -352,7 +342,6 @@ OPTIONS = {
     "scores": False,
     "pipeline": "pointwise",
     "calibration_size": 0,
-    "conformal_size": 0,
     "min_interval": 0.0,
     "trust_hosts": (),
 }

@@ -19,9 +19,8 @@ from flipmeter.run.record.folder import Run
 from flipmeter.run.results.changed_items import FIRST, SECOND, changed_items
 from flipmeter.run.results.gather import differences, gather
 from flipmeter.study.file import read_study
-from flipmeter.view.folders import RunFolders, Summary
+from flipmeter.view.folders import RunFolders
 from flipmeter.view.live import describe
-from flipmeter.view.sparkline import rates_line
 from read_html import Page
 from report_runs import simulated
 from test_view import beat, put, served
@@ -77,18 +76,11 @@ def test_raters_of_two_names_are_paired_and_linked_by_their_own(tmp_path: Path) 
 # the list
 
 
-def test_the_list_has_the_worst_rate_of_every_run_and_its_history(runs: Path) -> None:
+def test_the_list_has_the_worst_rate_of_every_run(runs: Path) -> None:
     ((_, html),) = served(runs, "/")
     page = Page(html)
     worst = worst_first(Run(runs / "last").verdicts.drop_nulls("value")).row(0, named=True)
     assert f"{100 * worst['value']:.1f} %" in page.text
-    (line,) = page.classed("line")
-    values = [
-        Run(runs / name).verdicts.filter(level=worst["level"], contrast="P1")["value"][0]
-        for name in ("early", "later", "last")
-    ]
-    told = ", ".join(f"{100 * value:.1f} %" for value in values)
-    assert line["aria-label"] == f"P1 of ours in 3 runs of this study, oldest first: {told}"
 
 
 def test_the_worst_rate_of_a_run_is_that_of_its_report(tmp_path: Path) -> None:
@@ -136,14 +128,6 @@ def test_raters_that_are_not_compared_are_named(tmp_path: Path) -> None:
     assert told in Page(html).text
     ((_, html),) = served(tmp_path, "/compare?first=a&second=a")
     assert "Not compared" not in html
-
-
-def test_one_run_has_no_line(runs: Path) -> None:
-    summary = RunFolders([runs]).entries()["last"].summary
-    assert rates_line([summary]) == ""
-    assert rates_line([]) == ""
-    assert rates_line([Summary("x")]) == ""
-    assert rates_line([Summary("x"), summary]) == ""  # the other one has no such rate
 
 
 # a run in progress

@@ -169,8 +169,6 @@ metrics.add("selective_accuracy", Metric("accuracy where they do"))
 metrics.add(
     "abstention_area", Metric("area under accuracy by coverage", is_share=False, needs_order=True)
 )
-metrics.add("set_coverage", Metric("sets that contain the gold class", needs_order=True))
-metrics.add("set_size", Metric("classes in a set", is_share=False, needs_order=True))
 metrics.add("margin_rho", Metric("margin and flips, Spearman's rho", is_share=False))
 metrics.add("margin_trend", Metric("no trend with the margin, p"))
 metrics.add("entropy_rho", Metric("entropy and flips, Spearman's rho", is_share=False))

@@ -5,7 +5,6 @@ from flipmeter.measure.aspects.certainty import confidence_trend
 from flipmeter.measure.aspects.confidence import (
     abstention_curve,
     agreement,
-    conformal_sets,
     entropies,
     flips_by_confidence,
     margins,
@@ -76,7 +75,6 @@ __all__ = [
     "compare",
     "compared",
     "confidence_trend",
-    "conformal_sets",
     "direction",
     "entropies",
     "excess_over_noise",

@@ -24,7 +24,6 @@ from flipmeter.data.items import text_fault
 from flipmeter.data.labels import make_task
 from flipmeter.data.number_scales import read_span
 from flipmeter.decide import open_pipeline
-from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
@@ -51,7 +50,6 @@ from flipmeter.types import Item, Problem, Question, Rank, Style, Task, joined
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 BEYOND_NAMES = ("nominal", "values", "places")
-NO_SETS = "prediction sets need classes, but the scale is a range of numbers"
 TWO_AXES = 2
 
 
@@ -62,7 +60,7 @@ def _has_probabilities(self: OrdinalClassifier) -> bool:
         return True
     raise AttributeError(
         f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "
-        "ask for those of the labels (the model must show them), or use predict_set"
+        "ask for those of the labels (the model must show them)"
     )
 
 
@@ -72,7 +70,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     `scale` lists the classes, lowest first, or maps labels to the names that a prompt shows; whole
     numbers, ordered categoricals of pandas and Enums of polars need none. After `fit`, `scale_` has
     the classes in that order and `classes_` has them sorted, as every metric of scikit-learn
-    assumes; columns of `predict_proba` and `predict_set` follow `classes_`. With a range of decimal
+    assumes; columns of `predict_proba` follow `classes_`. With a range of decimal
     scores (`{"from": 0, "to": 10, "within": 0.5}`) predictions are numbers, NaN where there is none
     unless `unanswered` says otherwise, and `shots` are all demonstrations.
 
@@ -111,7 +109,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         criteria: Sequence[str] | None = (),
         decoding: Mapping[str, Any] | None = None,
         calibration_size: int | None = 10,
-        conformal_size: int | None = 0,
         abstain_below: float | None = None,
         unanswered: Any = None,
         min_interval: float | None = 0.0,
@@ -138,7 +135,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.criteria = criteria
         self.decoding = decoding
         self.calibration_size = calibration_size
-        self.conformal_size = conformal_size
         self.abstain_below = abstain_below
         self.unanswered = unanswered
         self.min_interval = min_interval
@@ -163,8 +159,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> OrdinalClassifier:  # noqa: N803 - scikit-learn's names
         """Draw the demonstrations by the seed: `shots` of each class, or as many as it has.
 
-        Calibration items of a pipeline, and the `conformal_size` items of `predict_set`, come from
-        the rest; the latter are asked here.
+        Calibration items of a pipeline come from the rest.
         """
         if "shots" in (self.style or {}):
             raise BadInput("shots is in style; pass it as its own parameter")
@@ -184,16 +179,15 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         n_calibration = self._whole("calibration_size") if is_calibrated else 0
         if needs.needs_demos and not demos:
             raise BadInput(f"the pipeline '{self._pipeline}' compares with demonstrations; shots=0")
-        if len(rest) < n_calibration + self._whole("conformal_size"):
+        if len(rest) < n_calibration:
             raise BadInput(
                 f"{len(rest)} of {len(texts)} texts are left after the demonstrations, too few for "
-                f"calibration_size={n_calibration} and conformal_size={self.conformal_size}; give "
-                "more texts, or lower shots or these sizes"
+                f"calibration_size={n_calibration}; give more texts, or lower shots or this size"
             )
         self._order_classes(classes)
         card = self._card(entry.task, demos, rest[:n_calibration])
         proof = _averaged(self.flip_proof)
-        return self._begin(flip_proof(card, proof) if proof else card, rest[n_calibration:])
+        return self._begin(flip_proof(card, proof) if proof else card)
 
     def _order_classes(self, classes: Classes) -> None:
         """Keep the classes: sorted as metrics assume, and in the order of the scale."""
@@ -252,19 +246,11 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except TypeError:
             raise BadInput(f"{name} is {value!r}; it must be a whole number") from None
 
-    def _begin(self, card: Card, rest: Sequence[Item]) -> OrdinalClassifier:
+    def _begin(self, card: Card) -> OrdinalClassifier:
         check_abstention(self.abstain_below, card.views(), card.pipeline)
         self.card_ = card
         self.ledger_ = Ledger()
         self._last: dict[str, Any] = {}
-        self.calibrated_: tuple[Floats, npt.NDArray[np.int64]] | None = None
-        if n_apart := self._whole("conformal_size"):
-            if card.task.span:
-                raise BadInput(NO_SETS)
-            kept = rest[:n_apart]
-            p = self._probabilities(wait_for(self._ask(kept)))
-            is_read = ~np.isnan(p[:, 0])
-            self.calibrated_ = p[is_read], np.array([item.gold for item in kept])[is_read]
         return self
 
     @classmethod
@@ -302,10 +288,8 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if option in told_by_card:
                 raise Problem(f"{name} says what {option} is; change it there, or load without")
         found = cls(**told_by_card, **options)
-        if found.conformal_size:
-            raise Problem("a card has no items for prediction sets; fit one, or load without")
         found._order_classes(classes)
-        return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
+        return found._begin(Card.model_validate(card.model_dump() | {"average": average}))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted rater as a card, for `load` and `flipmeter classify`."""
@@ -345,30 +329,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         nothing = (np.nan if self.unanswered is None else 1 / n_classes,) * n_classes
         p = [(one.decision.rank and one.decision.probabilities) or nothing for one in found]
         return np.array(p, dtype=np.float64).reshape(-1, n_classes)[:, self._named.columns]
-
-    def predict_set(self, X: Any, alpha: float = 0.1) -> Booleans:  # noqa: N803
-        """Conformal sets: neighbouring classes that hold the truth with probability 1 - alpha.
-
-        It needs `conformal_size` items at `fit`, exchangeable with these. A fault may be any class.
-        Columns follow `classes_`.
-        """
-        check_is_fitted(self, "card_")
-        if self.card_.task.span:
-            raise BadInput(NO_SETS)
-        if self.card_.task.nominal:
-            raise BadInput(
-                "prediction sets are of neighbouring classes, but these have no order (nominal)"
-            )
-        if self.calibrated_ is None:
-            raise BadInput("prediction sets need held-out items; fit with, say, conformal_size=50")
-        found = self.rate(X)
-        self._keep(found)
-        p = self._probabilities(found)
-        marked = np.ones(p.shape, dtype=np.bool_)
-        is_read = ~np.isnan(p[:, 0])
-        if is_read.any() and len(self.calibrated_[1]):
-            marked[is_read] = conformal_sets(*self.calibrated_, p[is_read], alpha=alpha)
-        return marked[:, self._named.columns]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy; a text without an answer is wrong, unless `unanswered` is its class."""
@@ -430,11 +390,6 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     found += await label(items[start : start + size])
         return found
 
-    def _probabilities(self, found: Sequence[Labelled]) -> Floats:
-        """Probabilities by rank, else shares of votes; NaN for a fault."""
-        n_classes = len(self._named)
-        return np.array([_share(one, n_classes) for one in found]).reshape(-1, n_classes)
-
 
 def _chosen(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options of a mapping that are not turned off."""
@@ -480,17 +435,6 @@ def _parameters(card: Card) -> dict[str, Any]:
         "seed": card.seed,
         **sizes,
     }
-
-
-def _share(one: Labelled, n_classes: int) -> Sequence[float]:
-    """The probabilities of a decision, or votes with one more spread over all classes."""
-    if not one.decision.rank:
-        return (np.nan,) * n_classes
-    if one.decision.probabilities:
-        return one.decision.probabilities
-    votes = [vote for vote in one.votes if vote]
-    counts = [votes.count(rank) + 1 / n_classes for rank in range(1, n_classes + 1)]
-    return [count / (len(votes) + 1) for count in counts]
 
 
 def _budget(budget: Mapping[str, Any] | None, model: ModelEntry) -> Budget | None:

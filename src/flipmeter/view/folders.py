@@ -32,8 +32,6 @@ TELLING = (MANIFEST, *OLD, PROGRESS)
 AND = ","
 """Separator between the names of joined runs; no name contains it."""
 
-WHERE = ("rater", "dataset", "level", "contrast")
-Where = tuple[str, ...]
 """Rater, dataset and contrast."""
 
 Stamp = tuple[tuple[int, int], ...]
@@ -105,7 +103,7 @@ class ChosenRuns:
 class Summary:
     """The row of a run in the list; `words` are verdicts, None if they take too long.
 
-    `worst` is the worst of its verdicts at any level, and `rates` the flip rates of all of them.
+    `worst` is the worst of its verdicts at any level.
     """
 
     title: str
@@ -115,7 +113,6 @@ class Summary:
     when: float | None = None
     words: Mapping[str, int] | None = field(default=None, hash=False)
     worst: Mapping[str, Any] | None = field(default=None, hash=False)
-    rates: Mapping[Where, float] = field(default_factory=dict, hash=False)
     stopped: str = ""
     trouble: str = ""
 
@@ -147,10 +144,8 @@ def _summary(run: Run) -> Summary:
     }
     is_told = pl.col("value").is_not_null() | (pl.col("word") == "unreadable")
     judged = worst_first(run.verdicts.filter(is_told))
-    known = judged.drop_nulls("value").select(*WHERE, "value")
-    rates = {tuple(where): value for *where, value in known.iter_rows()}
     worst = judged.row(0, named=True) if len(judged) else None
-    return replace(summary, words=words, worst=worst, rates=rates)
+    return replace(summary, words=words, worst=worst)
 
 
 def said(error: BaseException) -> str:

@@ -30,7 +30,6 @@ from flipmeter.view.kept_grid import KeptGrid
 from flipmeter.view.live import clock, describe
 from flipmeter.view.sections import Library, Opened, make_report
 from flipmeter.view.slices import make_slices, slice_menus
-from flipmeter.view.sparkline import rates_line
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -148,16 +147,8 @@ class Viewer:
         )
 
     def _entries(self) -> list[dict[str, Any]]:
-        """Every run as the list shows it; the latest of a study has the line of its rates."""
-        entries = [_listed(entry) for entry in self._shelf.entries().values()]
-        told: set[str] = set()
-        for entry in entries:
-            title = entry["summary"].title
-            if title not in told and entry["summary"].worst is not None:
-                told.add(title)
-                same = [one["summary"] for one in entries if one["summary"].title == title]
-                entry["line"] = rates_line([one for one in reversed(same) if one.when])
-        return entries
+        """Every run as the list shows it."""
+        return [_listed(entry) for entry in self._shelf.entries().values()]
 
     async def _together(self, request: web.Request) -> web.Response:
         """Lead to the page of the runs that were ticked on the list."""
@@ -315,7 +306,6 @@ def _listed(entry: RunEntry) -> dict[str, Any]:
     worst = summary.worst
     return {
         "rate": _rate(worst) if worst is not None else "",
-        "line": "",
         "name": entry.name,
         "summary": summary,
         "has_results": entry.has_results,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.base.checks import error_rate
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import (
-    Booleans,
     Floats,
     Ints,
     Ranks,
@@ -29,10 +26,6 @@ from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import exact_ends, share_estimates
 from flipmeter.types import Contrast, Estimate, Problem
-
-MISCOVERAGE = 0.1
-"""Ordinal sets of a run are to hold the gold class in all but this share of items."""
-
 
 # --- probabilities ----------------------------------------------------------------------------
 
@@ -155,52 +148,6 @@ def _area(sums: Floats) -> Floats:
     return np.asarray(np.nansum(width * (before + accuracy) / 2, axis=-1))
 
 
-# --- ordinal sets -----------------------------------------------------------------------------
-
-
-def vote_probabilities(matrix: npt.ArrayLike, n_classes: int) -> Floats:
-    """Turn classes over conditions into probabilities: votes, and one more spread over all."""
-    table = rank_table(matrix, "matrix", n_classes)
-    counts = (table[:, :, None] == np.arange(1, n_classes + 1)).sum(axis=1)
-    return np.asarray((counts + 1 / n_classes) / (counts.sum(axis=1, keepdims=True) + 1))
-
-
-def ordinal_scores(probabilities: npt.ArrayLike) -> Floats:
-    """Ranked probability score of every class, if it were the truth (items x classes).
-
-    It falls to the median and rises behind it, so that {score <= q} has no gap for any q.
-    """
-    table = _simplex(probabilities)
-    reached = np.cumsum(table, axis=1)[:, :, None]
-    places = np.arange(table.shape[1])
-    return np.asarray(((reached - (places <= places[:, None])) ** 2).sum(axis=1))
-
-
-def conformal_sets(
-    calibration: npt.ArrayLike,
-    gold: npt.ArrayLike,
-    probabilities: npt.ArrayLike,
-    *,
-    alpha: float = MISCOVERAGE,
-) -> Booleans:
-    """Mark for each item neighbouring classes that hold the truth with chance 1 - alpha or more.
-
-    `calibration` are the probabilities of other items whose gold is known, exchangeable with
-    these. With fewer than 1 / alpha - 1 of them every class is in every set.
-    """
-    seen = ordinal_scores(calibration)
-    truth = ranks(gold, "gold", seen.shape[1])
-    same_length(calibration=seen, gold=truth)
-    limit = conformal_limit(seen[np.arange(len(truth)), truth - 1], alpha)
-    return np.asarray(ordinal_scores(probabilities) <= limit)
-
-
-def conformal_limit(scores: Floats, alpha: float = MISCOVERAGE) -> float:
-    """The score that a new item stays below with probability 1 - alpha or more."""
-    place = math.ceil((len(scores) + 1) * (1 - error_rate(alpha)))
-    return math.inf if place > len(scores) else float(np.sort(scores)[place - 1]) + 1e-12
-
-
 # --- all groups -------------------------------------------------------------------------------
 
 
@@ -226,8 +173,7 @@ def confidence_estimates(
         n=n,
         unseen=any_of(_unseen(len(steps)), _areas),
     )
-    found = {"coverage": coverage, "selective_accuracy": selective, **area}
-    return found | _set_estimates(gold, table, n_classes, groups)
+    return {"coverage": coverage, "selective_accuracy": selective, **area}
 
 
 def _areas(sums: Floats) -> Floats:
@@ -238,37 +184,6 @@ def _unseen(n_steps: int) -> Floats:
     """One more item at any step of agreement, wrong or right."""
     steps = np.eye(n_steps)
     return np.concatenate([np.hstack([steps, 0 * steps]), np.hstack([steps, steps])])
-
-
-def _set_estimates(
-    gold: Ranks, table: Ranks, n_classes: int, groups: Groups
-) -> dict[str, Estimates]:
-    """Calibrate sets on every other item of a group, and try them on the rest."""
-    scores = ordinal_scores(vote_probabilities(table, n_classes))
-    own = scores[np.arange(len(gold)), gold - 1]
-    order = np.argsort(groups.of, kind="stable")
-    sizes = groups.count()
-    is_kept = np.empty(len(gold), dtype=np.bool_)
-    is_kept[order] = (np.arange(len(gold)) - np.repeat(np.cumsum(sizes) - sizes, sizes)) % 2 == 0
-    limits = _limits(own[is_kept], groups.among(is_kept))
-    tried = groups.among(~is_kept)
-    inside = own[~is_kept] <= limits[tried.of]
-    widths = (scores[~is_kept] <= limits[tried.of][:, None]).sum(axis=1)
-    n, everything = tried.count(), np.ones(len(inside), dtype=np.bool_)
-    note = f"sets for {100 * (1 - MISCOVERAGE):.0f} %, calibrated on the other half of the items"
-    found = share_estimates("set_coverage", inside, everything, tried, note=note)
-    reach = [(0.0, float(n_classes))]
-    sizes_of = jackknife(["set_size"], [widths, np.ones_like(widths)], tried, reach=reach, n=n)
-    return {"set_coverage": found, **sizes_of}
-
-
-def _limits(scores: Floats, groups: Groups) -> Floats:
-    """The `conformal_limit` of every group."""
-    in_order = scores[np.lexsort((scores, groups.of))]
-    sizes = groups.count()
-    place = np.ceil((sizes + 1) * (1 - MISCOVERAGE)).astype(np.int64)
-    at = np.minimum(np.cumsum(sizes) - sizes + place - 1, max(len(scores) - 1, 0))
-    return np.where(place > sizes, np.inf, in_order[at] + 1e-12)
 
 
 def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
@@ -285,8 +200,7 @@ def agreement(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> dic
     """Say what answering only where all conditions agree gains (items x conditions).
 
     `coverage` is the share of such items, `selective_accuracy` how many of them are right,
-    `abstention_area` lies under the whole curve. `set_coverage` and `set_size` are those of
-    ordinal sets for 90 %, calibrated on every other item and tried on the rest.
+    `abstention_area` lies under the whole curve.
     """
     truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
     same_length(gold=truth, matrix=table)
