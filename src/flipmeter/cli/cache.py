@@ -26,6 +26,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     study_of,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import (
@@ -75,10 +76,16 @@ def cache_explain(
 def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="The file: .jsonl or .parquet.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="PATH", callback=written, help="The file: .jsonl or .parquet."
+        ),
     ],
     store: Annotated[
-        Path, typer.Option("--store", metavar="FILE", help="The reply store of the run folder.")
+        Path,
+        typer.Option(
+            "--store", metavar="FILE", callback=written, help="The reply store of the run folder."
+        ),
     ] = STORE,
     no_prompts: Annotated[
         bool,
@@ -118,7 +125,10 @@ def cache_merge(
         list[Path], typer.Argument(help="Reply stores, or .jsonl files of cache export.")
     ],
     into: Annotated[
-        Path, typer.Option("--into", metavar="FILE", help="The store that receives the replies.")
+        Path,
+        typer.Option(
+            "--into", metavar="FILE", callback=written, help="The store that receives the replies."
+        ),
     ],
     prefer: Annotated[
         str | None,

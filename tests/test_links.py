@@ -1,0 +1,253 @@
+"""Links that came with a folder: nothing is written, replaced or removed where they lead."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import Cli
+from flipmeter import Problem, Run, Study, read_study
+from flipmeter.ship.card import write_card
+
+STUDY = {
+    "name": "theirs",
+    "models": ["sim/honest"],
+    "datasets": ["reviews"],
+    "test_size": 12,
+    "probes": ["label_order"],
+}
+REMOTE = STUDY | {"models": [{"model": "http/x", "base_url": "http://127.0.0.1:9/v1"}]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's store and runs, one of them of a part of the items, and a card."""
+    folder = tmp_path_factory.mktemp("made")
+    store = folder / ".flipmeter" / "replies.sqlite"
+    for name, size in (("part", 6), ("theirs", 12)):
+        Study(**STUDY | {"test_size": size}).run(folder / "runs" / name, store=store)
+    write_card(Run(folder / "runs" / "part").select().card(), folder / "rater.yaml")
+    return folder
+
+
+@pytest.fixture
+def mine(made: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder; the working folder is a clone of somebody else's beside it."""
+    shutil.copytree(made, tmp_path / "mine")
+    (tmp_path / "mine" / "texts.csv").write_text("text\ngood\nbad\n")
+    (tmp_path / "mine" / "victim").write_text("precious")
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    monkeypatch.chdir(clone)
+    shutil.copytree(made / "runs" / "part", clone / "part")
+    shutil.copy(made / ".flipmeter" / "replies.sqlite", clone / "own.sqlite")
+    for name, content in (("study", STUDY), ("remote", REMOTE)):
+        (clone / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    shutil.copy(made / "rater.yaml", clone)
+    return tmp_path / "mine"
+
+
+def content_of(folder: Path) -> Mapping[str, object]:
+    """Every path below a folder, with its bytes or where it leads."""
+    return {
+        str(path.relative_to(folder)): path.readlink()
+        if path.is_symlink()
+        else path.read_bytes() * path.is_file()
+        if not path.is_dir()
+        else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def link(place: str, target: str) -> None:
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    Path(place).symlink_to(target)
+
+
+STORE = {".flipmeter": "../mine/.flipmeter"}
+NO_STORE = {".flipmeter": "../mine/none"}
+RUN = {"runs/theirs": "../../mine/runs/theirs"}
+RUNS = {"runs": "../mine/runs"}
+FLIPMETER = ".flipmeter is a symbolic link to ../mine"
+SENT = ["--store", "own.sqlite"]
+LINKS: dict[str, tuple[Mapping[str, str], Sequence[str], str]] = {
+    "prune": (STORE, ["cache", "prune", "--keep", "part", "--yes"], FLIPMETER),
+    "prune, reported": (STORE, ["cache", "prune", "--keep", "part"], FLIPMETER),
+    "convert": (STORE, ["cache", "convert"], FLIPMETER),
+    "explain": (STORE, ["cache", "explain", "study.yaml"], FLIPMETER),
+    "export": (STORE, ["cache", "export", "part", "--out", "out.jsonl"], FLIPMETER),
+    "a store that is used": (STORE, ["run", "study.yaml", "--set", "test_size=9"], FLIPMETER),
+    "a store that is made": (NO_STORE, ["run", "study.yaml"], FLIPMETER),
+    "a store of a batch": (NO_STORE, ["batch", "export", "remote.yaml", "--out", "b"], FLIPMETER),
+    "a store of a trial": (NO_STORE, ["try", "study.yaml"], FLIPMETER),
+    "a store of labels": (
+        NO_STORE,
+        ["classify", "rater.yaml", "../mine/texts.csv", "--out", "labels.csv"],
+        FLIPMETER,
+    ),
+    "a loop": ({".flipmeter": ".flipmeter"}, ["run", "study.yaml"], "link to .flipmeter"),
+    "a link to a link": (
+        {".flipmeter": "x", "x": "../mine/.flipmeter"},
+        ["cache", "prune", "--keep", "part", "--yes"],
+        ".flipmeter is a symbolic link to x",
+    ),
+    **{
+        f"the {ending} of a store": (
+            {f".flipmeter/replies.sqlite{ending}": "../../mine/victim"},
+            ["run", "study.yaml"],
+            f".flipmeter/replies.sqlite{ending} is a symbolic link",
+        )
+        for ending in ("", "-wal", "-shm", "-journal")
+    },
+    "a run": (RUN, ["run", "study.yaml", *SENT], "runs/theirs is a symbolic link to ../../mine"),
+    "the folder of runs": (
+        RUNS,
+        ["run", "study.yaml", *SENT],
+        "runs is a symbolic link to ../mine",
+    ),
+    "the manifest of a run": (
+        {"runs/theirs/run.json": "../../../mine/victim"},
+        ["run", "study.yaml", *SENT],
+        "runs/theirs/run.json is a symbolic link",
+    ),
+    "the heartbeat of a run": (
+        {"runs/theirs/progress.json": "../../../mine/victim"},
+        ["run", "study.yaml", *SENT],
+        "runs/theirs/progress.json is a symbolic link",
+    ),
+    "the manifest of a named run": (
+        {"given/run.json": "../../mine/victim"},
+        ["run", "study.yaml", *SENT, "--out", "given"],
+        "given/run.json is a symbolic link",
+    ),
+    "a report": (RUN, ["report", "runs/theirs"], "runs/theirs is a symbolic link"),
+    "a report of a folder of runs": (RUNS, ["report", "runs/theirs"], "runs is a symbolic link"),
+    "several reports": (
+        {"report.html": "../mine/victim"},
+        ["report", "part", "part"],
+        "report.html is a symbolic link",
+    ),
+    "labels": (
+        {"data": "../mine"},
+        ["classify", "rater.yaml", "data/texts.csv", *SENT],
+        "data is a symbolic link to ../mine",
+    ),
+    "a batch": (
+        {"b/requests.jsonl": "../../mine/new"},
+        ["batch", "export", "remote.yaml", "--out", "b"],
+        "b/requests.jsonl is a symbolic link",
+    ),
+    "an answer to the paper": (
+        {"runs/paper": "../../mine/runs"},
+        ["paper", "--run", "phase1=part"],
+        "runs/paper is a symbolic link",
+    ),
+    "the tables of an answer": (
+        {"given/tables": "../../mine/runs"},
+        ["paper", "--run", "phase1=part", "--out", "given"],
+        "given/tables is a symbolic link",
+    ),
+}
+
+
+@pytest.mark.parametrize(("links", "words", "told"), LINKS.values(), ids=LINKS)
+def test_a_link_of_the_folder_is_refused_by_name(
+    mine: Path, cli: Cli, links: Mapping[str, str], words: Sequence[str], told: str
+) -> None:
+    before = content_of(mine)
+    for place, target in links.items():
+        link(place, target)
+    code, _, err = cli(*words)
+    assert content_of(mine) == before
+    assert code == 2
+    assert told in " ".join(err.split())
+
+
+HIS: dict[str, tuple[Sequence[str], str]] = {
+    "a run": (["run", "study.yaml", *SENT, "--out", "link"], "run.json"),
+    "a run below it": (["run", "study.yaml", *SENT, "--out", "link/a/b"], "a/b/run.json"),
+    "a store": (["run", "study.yaml", "--store", "link/r.sqlite"], "r.sqlite"),
+    "a report": (["report", "part", "--out", "link/r.html"], "r.html"),
+    "a table": (["measure", "part", "--out", "link/t.csv"], "t.csv"),
+    "a card": (["select", "part", "--out", "link/c.yaml"], "c.yaml"),
+    "a gate": (["check", "part", "--junit", "link/g.xml"], "g.xml"),
+    "a summary": (["check", "part", "--markdown", "link/g.md"], "g.md"),
+    "a study": (["init", "../mine/texts.csv", "--unlabelled", "--text", "text", "--scale", "a,b",
+                 "--out", "link/s.yaml"], "s.yaml"),
+    "data": (["data", "export", "reviews", "--out", "link/d.csv"], "d.csv"),
+    "an export": (["cache", "export", "own.sqlite", "--out", "link/e.jsonl"], "e.jsonl"),
+    "a merged store": (["cache", "merge", "own.sqlite", "--into", "link/m.sqlite"], "m.sqlite"),
+    "a batch": (["batch", "export", "remote.yaml", "--out", "link"], "manifest.json"),
+    "labels": (["classify", "rater.yaml", "../mine/texts.csv", *SENT, "--out", "link/l.csv"],
+               "l.csv"),
+    "an answer": (["paper", "--run", "phase1=part", "--out", "link"], "tables"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "name"), HIS.values(), ids=HIS)
+def test_a_link_that_the_user_names_to_be_written_is_followed(
+    mine: Path, cli: Cli, words: Sequence[str], name: str
+) -> None:
+    (mine / "new").mkdir()
+    link("link", "../mine/new")
+    code, _, err = cli(*words)
+    assert code in (0, 1, 3, 4), err  # the rater knows none of the texts
+    assert (mine / "new" / name).exists()
+
+
+def test_a_link_above_the_working_folder_does_not_matter(
+    mine: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link("../way", "clone")
+    monkeypatch.chdir(tmp_path / "way")
+    assert cli("run", "study.yaml")[0] == 0
+    assert cli("report", str(tmp_path / "way" / "runs" / "theirs"))[0] == 0
+
+
+def test_a_run_is_read_through_a_link(mine: Path, cli: Cli) -> None:
+    link("run", "../mine/runs/theirs")
+    for verb in ("measure", "certify", "check"):
+        assert cli(verb, "run", *["P1<0.9"] * (verb == "certify"))[0] in (0, 1, 3)
+
+
+def test_a_cache_behind_a_link_is_the_users(
+    mine: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mine / "config").mkdir()
+    link("config", "../mine/config")
+    monkeypatch.setenv("FLIPMETER_CONFIG", "config")
+    Path("own.py").write_text("def rate(question): return 1\n")
+    assert cli("trust", "own.py")[0] == 0
+    assert (mine / "config" / "trust.json").is_file()
+
+
+def test_nothing_is_asked_for_a_run_that_cannot_be_written(mine: Path, cli: Cli) -> None:
+    link("runs/theirs", "../../mine/runs/theirs")
+    assert cli("run", "study.yaml")[0] == 2
+    assert not Path(".flipmeter").exists()
+
+
+def test_in_python_an_argument_is_the_users_and_a_default_is_not(mine: Path) -> None:
+    link("runs/theirs", "../../mine/runs/theirs")
+    study, before = read_study("study.yaml"), content_of(mine)
+    with pytest.raises(Problem, match="runs/theirs is a symbolic link"):
+        study.run(store="own.sqlite")
+    assert content_of(mine) == before
+    with pytest.raises(Problem, match="runs/theirs is a symbolic link"):
+        Run("runs/theirs").report()
+    assert content_of(mine) == before
+    study.run("runs/theirs", store="own.sqlite")
+    assert content_of(mine) != before
+
+
+def test_what_is_left_of_a_dead_process_is_removed_but_not_through_a_link(
+    mine: Path, cli: Cli
+) -> None:
+    before = content_of(mine)
+    link("runs/theirs/g-0123456789ab", "../../../mine/runs")
+    assert cli("run", "study.yaml", *SENT)[0] == 0
+    assert content_of(mine) == before
