@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
+import flipmeter
 from conftest import Cli
 from flipmeter import Problem, Run, Study, read_study
 from flipmeter.ship.card import write_card
@@ -251,3 +254,89 @@ def test_what_is_left_of_a_dead_process_is_removed_but_not_through_a_link(
     link("runs/theirs/g-0123456789ab", "../../../mine/runs")
     assert cli("run", "study.yaml", *SENT)[0] == 0
     assert content_of(mine) == before
+
+
+# What writes, by the source
+
+SOURCE = Path(flipmeter.__file__).parent
+MAKING = {
+    *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "truncate", "mkdtemp"),
+    *("unlink", "rmdir", "removedirs", "rmtree", "symlink_to", "hardlink_to"),
+    *("copyfile", "copy2", "copytree", "move", "extractall", "write_parquet", "write_ndjson"),
+    *("sink_parquet", "sink_csv", "sink_ndjson"),
+    *("TemporaryDirectory", "TemporaryFile", "NamedTemporaryFile"),
+    *("os.open", "os.remove", "sqlite3.connect"),
+}
+OURS = {"write_text"}
+"""Of the one module."""
+MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
+DOORS = {
+    (
+        "model/store/store.py",
+        "sqlite3.connect",
+    ): "the door of SQLite, by the name of a file",
+    ("base/files/lock.py", "os.open"): "reads",
+    ("base/files/reading_limits.py", "os.open"): "reads",
+    # In a folder that this process has just made under a name that nobody can know.
+    ("base/files/fetch.py", "TemporaryDirectory"): "that folder",
+    ("base/files/fetch.py", "mkdir"): "in it",
+    ("base/files/fetch.py", "touch"): "in it",
+    ("base/files/fetch.py", "write_text"): "in it",
+    ("base/files/fetch.py", "open"): "in it",
+    ("model/store/merge.py", "TemporaryDirectory"): "that folder",
+    ("paper/bench.py", "TemporaryDirectory"): "that folder",
+    ("pytest_plugin.py", "mkdtemp"): "that folder",
+    ("pytest_plugin.py", "mkdir"): "pytest's own, which names its cache",
+    ("run/perform.py", "sink_parquet"): "in it",
+    ("run/record/spill.py", "write_parquet"): "in it",
+    ("model/store/export.py", "sink_parquet"): "beside what `fresh` gave",
+    # Without a name, in a folder that was looked at.
+    ("run/perform.py", "TemporaryFile"): "no name",
+    ("model/store/room.py", "TemporaryFile"): "no name",
+    # What is open already, or an empty folder.
+    ("ship/classify.py", "truncate"): "an open file",
+    ("report/table_files.py", "write_parquet"): "an open file",
+    ("report/whole.py", "write_parquet"): "a buffer",
+    ("run/record/spill.py", "rmdir"): "an empty folder",
+    ("run/record/heartbeat.py", "rmdir"): "an empty folder",
+}
+"""Calls that write elsewhere than in the one module, and why they may."""
+
+
+def writers_of(tree: ast.AST) -> Iterator[str]:
+    """The calls by which a module may write a file, or make or remove one, by what is called.
+
+    What renames is left out: it follows no link in the place of the new name.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or (whole := ast.unparse(node.func)) in OURS:
+            continue
+        name = whole.rpartition(".")[2]
+        given = [*node.args, *(word.value for word in node.keywords)]
+        modes = [one.value for one in given if isinstance(one, ast.Constant)]
+        is_opened = name == "open" and any(MODE.fullmatch(str(mode)) for mode in modes)
+        if is_opened or {whole, name} & MAKING:
+            yield whole if whole in MAKING else name
+
+
+def test_one_module_opens_for_writing() -> None:
+    found = {
+        (str(path.relative_to(SOURCE)), name)
+        for path in SOURCE.rglob("*.py")
+        for name in writers_of(ast.parse(path.read_text(encoding="utf-8")))
+        if path != SOURCE / "base" / "files" / "atomic.py"
+    }
+    assert found - DOORS.keys() == set(), "use base/files/atomic.py, which refuses links"
+    assert DOORS.keys() - found == set()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'open(path, "w")', 'path.open("ab")', 'path.open(mode="r+")', "path.write_text(text)",
+        "path.mkdir()", "shutil.rmtree(path)", "sqlite3.connect(path)", "os.open(path, flags)",
+        "os.remove(path)", "table.sink_parquet(path)", "TemporaryDirectory()",
+    ],
+)  # fmt: skip
+def test_the_law_knows_what_writes(line: str) -> None:
+    assert [*writers_of(ast.parse(line))] != []
