@@ -144,6 +144,12 @@ LINKS: dict[str, tuple[Mapping[str, str], Sequence[str], str]] = {
         ["batch", "export", "remote.yaml", "--out", "b"],
         "b/requests.jsonl is a symbolic link",
     ),
+    "a confirmation": (
+        {"runs/rater-confirm": "../../mine/runs/theirs"},
+        ["confirm", "rater.yaml", "--items", "4", *SENT],
+        "runs/rater-confirm is a symbolic link",
+    ),
+    "a demo": ({"runs/demo": "../../mine/runs/theirs"}, ["demo", *SENT], "runs/demo is a"),
     "an answer to the paper": (
         {"runs/paper": "../../mine/runs"},
         ["paper", "--run", "phase1=part"],
@@ -168,6 +174,15 @@ def test_a_link_of_the_folder_is_refused_by_name(
     assert content_of(mine) == before
     assert code == 2
     assert told in " ".join(err.split())
+
+
+def test_a_phase_of_the_paper_is_not_run_through_a_link(mine: Path, cli: Cli) -> None:
+    before = content_of(mine)
+    link("given/runs", "../../mine/runs")
+    words = ["--model", "sim/honest", "--limit", "4", *SENT, "--out", "given"]
+    _, out, _ = cli("paper", *words)
+    assert content_of(mine) == before
+    assert "given/runs is a symbolic link" in " ".join(out.split())
 
 
 HIS: dict[str, tuple[Sequence[str], str]] = {
@@ -200,6 +215,28 @@ def test_a_link_that_the_user_names_to_be_written_is_followed(
     code, _, err = cli(*words)
     assert code in (0, 1, 3, 4), err  # the rater knows none of the texts
     assert (mine / "new" / name).exists()
+
+
+def test_the_default_is_the_users_too_if_it_is_named(mine: Path, cli: Cli) -> None:
+    link(".flipmeter", "../mine/.flipmeter")
+    words = ["cache", "prune", "--keep", "part", "--yes"]
+    assert cli(*words, "--store", ".flipmeter/replies.sqlite")[0] == 0
+    assert cli(*words)[0] == 2
+
+
+@pytest.mark.parametrize("name", ["loop/x", "loop", "study.yaml/x"])
+def test_a_path_that_cannot_be_written_is_said_to_be_so(mine: Path, cli: Cli, name: str) -> None:
+    link("loop", "loop")
+    for words in (
+        ["run", "study.yaml", *SENT, "--out", name],
+        ["run", "study.yaml", "--store", name],
+        ["report", "part", "--out", f"{name}.html"],
+        ["batch", "export", "remote.yaml", "--out", name],
+        ["cache", "export", "own.sqlite", "--out", f"{name}.jsonl"],
+        ["classify", "rater.yaml", "../mine/texts.csv", *SENT, "--out", f"{name}.csv"],
+    ):
+        code, _, err = cli(*words)
+        assert (code, bool(err)) in ((2, True), (4, True), (0, False)), words
 
 
 def test_a_link_above_the_working_folder_does_not_matter(

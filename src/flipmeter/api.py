@@ -420,7 +420,7 @@ class Run(Printed):
         from flipmeter.run.results.gather import beside_greedy
         from flipmeter.ship.choices import findings
 
-        where = Path(path) if path is not None else self.folder / "report.html"
+        where = named(Path(path)) if path is not None else self.folder / "report.html"
         found = findings(self.source, self._choices or None)
         if greedy is not None:
             first = greedy if isinstance(greedy, Run) else Run(greedy)

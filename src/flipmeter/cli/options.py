@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -197,7 +198,7 @@ def spare(out: Path | None, *sources: Path | None) -> None:
     if out is None:
         return
     for source in filter(None, sources):
-        is_inside = source.is_dir() and out.resolve().parent.name.startswith("g-")
+        is_inside = source.is_dir() and Path(os.path.realpath(out)).parent.name.startswith("g-")
         if is_inside or is_same_file(out, source / MANIFEST if source.is_dir() else source):
             raise Problem(f"{out} is an input of this command; use another --out")
 

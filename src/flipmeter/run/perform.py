@@ -442,10 +442,11 @@ def _collecting_seldom() -> Iterator[None]:
 
 def _claim(folder: Path) -> None:
     """Say that a run folder cannot be written to before anything is paid for."""
-    for name in (MANIFEST, PROGRESS):
-        inside(folder / name)
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    ways = (folder, *folder.absolute().parents)
     try:
+        for name in (MANIFEST, PROGRESS):
+            inside(folder / name)
+        nearest = next(path for path in ways if path.exists() or path.is_symlink())
         with TemporaryFile(dir=nearest):
             pass
     except OSError as error:

@@ -124,6 +124,6 @@ def _is_device(path: Path) -> bool:
 
 def is_same_file(one: Path, other: Path) -> bool:
     """Say whether two paths lead to one file, by whatever links; one may not be there yet."""
-    if one.exists() and other.exists():
+    with suppress(OSError):
         return one.samefile(other)
-    return one.resolve() == other.resolve()
+    return os.path.realpath(one) == os.path.realpath(other)

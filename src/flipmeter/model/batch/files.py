@@ -87,9 +87,9 @@ def write_batch(
     most_bytes: int | None = None,
 ) -> list[BatchFile]:
     """Write requests into a folder of their own; `about` goes into the manifest as it is."""
-    if (folder / MANIFEST).exists():
-        raise Problem(f"{folder} already contains a batch; import it, or use another folder")
     try:
+        if (folder / MANIFEST).exists():
+            raise Problem(f"{folder} already contains a batch; import it, or use another folder")
         return _written(folder, list(requests), about, most_requests, most_bytes)
     except OSError as error:
         raise Problem(
