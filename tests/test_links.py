@@ -14,6 +14,7 @@ import yaml
 import flipmeter
 from conftest import Cli
 from flipmeter import Problem, Run, Study, read_study
+from flipmeter.base.files.fetch import in_cache
 from flipmeter.ship.card import write_card
 
 STUDY = {
@@ -199,6 +200,8 @@ HIS: dict[str, tuple[Sequence[str], str]] = {
     "data": (["data", "export", "reviews", "--out", "link/d.csv"], "d.csv"),
     "an export": (["cache", "export", "own.sqlite", "--out", "link/e.jsonl"], "e.jsonl"),
     "a merged store": (["cache", "merge", "own.sqlite", "--into", "link/m.sqlite"], "m.sqlite"),
+    "a store to read": (["cache", "merge", "link/theirs.sqlite", "--into", "m.sqlite"], ""),
+    "a store to export": (["cache", "export", "link/theirs.sqlite", "--out", "e.jsonl"], ""),
     "a batch": (["batch", "export", "remote.yaml", "--out", "link"], "manifest.json"),
     "labels": (["classify", "rater.yaml", "../mine/texts.csv", *SENT, "--out", "link/l.csv"],
                "l.csv"),
@@ -211,6 +214,7 @@ def test_a_link_that_the_user_names_to_be_written_is_followed(
     mine: Path, cli: Cli, words: Sequence[str], name: str
 ) -> None:
     (mine / "new").mkdir()
+    shutil.copy("own.sqlite", mine / "new" / "theirs.sqlite")
     link("link", "../mine/new")
     code, _, err = cli(*words)
     assert code in (0, 1, 3, 4), err  # the rater knows none of the texts
@@ -263,6 +267,18 @@ def test_a_cache_behind_a_link_is_the_users(
     Path("own.py").write_text("def rate(question): return 1\n")
     assert cli("trust", "own.py")[0] == 0
     assert (mine / "config" / "trust.json").is_file()
+
+
+def test_a_link_in_a_cache_is_not_written_through(
+    mine: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("cache", str(Path("cache").absolute())):
+        monkeypatch.setenv("FLIPMETER_CACHE", place)
+        shutil.rmtree("cache", ignore_errors=True)
+        link("cache/models", "../../mine")
+        with pytest.raises(Problem, match="cache/models is a symbolic link"):
+            in_cache("models/new", "0" * 64, lambda path: None, "", "")
+        assert sorted(mine.glob("new*")) == []
 
 
 def test_nothing_is_asked_for_a_run_that_cannot_be_written(mine: Path, cli: Cli) -> None:

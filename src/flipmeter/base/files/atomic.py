@@ -1,7 +1,7 @@
 """Files to write: whole or not at all, and never through a symbolic link of a place.
 
 A place is what the user named, or the working folder. A link that leads to it is the user's; one
-below it may have come with the folder from somebody else, and is refused.
+below it may have come with the folder from elsewhere, and is refused.
 """
 
 from __future__ import annotations

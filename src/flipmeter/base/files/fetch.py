@@ -21,7 +21,7 @@ from typing import IO
 
 from platformdirs import user_cache_dir
 
-from flipmeter.base.files.atomic import make_folder, named, open_output
+from flipmeter.base.files.atomic import inside, make_folder, named, open_output
 from flipmeter.types import Problem
 
 Progress = Callable[[int, int], None]
@@ -116,7 +116,7 @@ def _digest(path: Path) -> str:
 def _locked(target: Path) -> Iterator[None]:
     """Let one process at a time fetch; the system frees the lock when a process dies."""
     try:
-        make_folder(target.parent)
+        make_folder(inside(target.parent, cache_folder()))
         file = open_output(target.with_name(target.name + ".lock"), is_appended=True)
     except OSError as error:
         raise Problem(
