@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -175,6 +177,18 @@ def test_a_link_of_the_folder_is_refused_by_name(
     assert content_of(mine) == before
     assert code == 2
     assert told in " ".join(err.split())
+
+
+@pytest.mark.parametrize("name", ["prune", "a run", "a report", "a store of a batch"])
+def test_the_console_script_refuses_it_too(mine: Path, name: str) -> None:
+    links, words, told = LINKS[name]
+    before = content_of(mine)
+    for place, target in links.items():
+        link(place, target)
+    script = str(Path(sys.executable).with_name("flipmeter"))
+    done = subprocess.run([script, *words], capture_output=True, text=True, check=False)
+    assert content_of(mine) == before
+    assert (done.returncode, told in " ".join(done.stderr.split())) == (2, True)
 
 
 def test_a_phase_of_the_paper_is_not_run_through_a_link(mine: Path, cli: Cli) -> None:
