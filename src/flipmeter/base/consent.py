@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_config_dir
 
-from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.atomic import make_folder, named, write_text
 from flipmeter.base.problem import Problem
 
 TRUST_VARIABLE = "FLIPMETER_TRUST"
@@ -98,7 +98,7 @@ def config_file() -> Path:
     """The file with remembered consent, in the folder in FLIPMETER_CONFIG if that is set."""
     chosen = os.environ.get(CONFIG_VARIABLE)
     folder = Path(chosen).expanduser() if chosen else Path(user_config_dir("flipmeter"))
-    return folder / "trust.json"
+    return named(folder) / "trust.json"
 
 
 def remembered() -> Remembered:
@@ -141,7 +141,7 @@ def _keep(state: Remembered) -> None:
     path = config_file()
     content = json.dumps({"code": dict(state.code), "hosts": list(state.hosts)}, indent=2)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(path.parent, mode=0o700)
         write_text(path, content)
     except OSError as error:
         raise Problem(

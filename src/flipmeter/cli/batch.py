@@ -29,6 +29,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     study_of,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Store
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from flipmeter.model.batch.jobs import FileJob
     from flipmeter.report.configurations import NextStep
 
-BatchFolder = Annotated[Path, typer.Argument(help="The folder of an exported batch.")]
+BatchFolder = Annotated[
+    Path, typer.Argument(callback=written, help="The folder of an exported batch.")
+]
 app = verb()
 
 
@@ -52,7 +55,10 @@ def batch() -> None:
 def batch_export(
     study: StudyName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="A new folder for the batch.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="PATH", callback=written, help="A new folder for the batch."
+        ),
     ],
     changes: Changes = None,
     model: Models = None,

@@ -17,6 +17,7 @@ from flipmeter.cli.options import (
     open_run,
     spare,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish, write_text
 from flipmeter.report.claims import claims_junit, claims_markdown
@@ -38,11 +39,16 @@ def check_(
         typer.Option(metavar="RUN", help="A reference run: also test what got worse since then."),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=written, help="Write JUnit XML to this file."),
     ] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a summary for a pull request to this file."),
+        typer.Option(
+            metavar="FILE",
+            callback=written,
+            help="Write a summary for a pull request to this file.",
+        ),
     ] = None,
     is_verified: Annotated[
         bool,
@@ -53,8 +59,8 @@ def check_(
     as_json: AsJson = False,
 ) -> None:
     """Test a run against limits: exit 0 if all are shown to hold, 1 if one is broken, 3 if open."""
-    for written in (junit, markdown):
-        spare(written, folder, gate, against)
+    for out in (junit, markdown):
+        spare(out, folder, gate, against)
     if is_verified:
         verify(folder)
     told = (scale, within) if against is not None and against.is_file() else (None, None)

@@ -21,6 +21,7 @@ from flipmeter.cli.options import (
     TrustCode,
     TrustHosts,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Budget, Ledger, Price, Store
@@ -62,6 +63,7 @@ def classify_(
             "--out",
             "-o",
             metavar="PATH",
+            callback=written,
             help="The labels: .csv or .jsonl; default: FILE.labelled.csv.",
         ),
     ] = None,

@@ -9,7 +9,12 @@ import polars as pl
 import typer
 
 from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import AsJson, DataDir, verb
+from flipmeter.cli.options import (
+    AsJson,
+    DataDir,
+    verb,
+    written,
+)
 from flipmeter.cli.output import finish, write_rows
 from flipmeter.data import load
 from flipmeter.types import Problem
@@ -27,7 +32,13 @@ def data_export(
     name: Annotated[str, typer.Argument(help="A dataset of the catalog: flipmeter list datasets.")],
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="PATH", help="The file: .csv, .jsonl or .parquet."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            callback=written,
+            help="The file: .csv, .jsonl or .parquet.",
+        ),
     ],
     text: Annotated[
         str, typer.Option(metavar="COLUMN", help="The column with the texts.")

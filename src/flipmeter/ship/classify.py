@@ -16,7 +16,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.files.atomic import is_same_file, open_output, refuse_link, write_output
+from flipmeter.base.files.atomic import (
+    discard,
+    inside,
+    is_same_file,
+    make_folder,
+    open_output,
+    write_output,
+)
 from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import EVERY, lock_made
 from flipmeter.base.files.reading_limits import read_limited
@@ -316,7 +323,7 @@ class LabelFile:
 
     def _locked(self) -> int | None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             return lock_made(self.path, lambda: open_output(self.path, is_appended=True).close())
         except OSError as error:
             raise self._unwritable(error) from error
@@ -325,21 +332,20 @@ class LabelFile:
         """Remove an empty file."""
         with suppress(OSError):
             if not self.path.stat().st_size and not self.about.exists():
-                self.path.unlink()
+                discard(self.path)
 
     def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
         """Start or continue the file and return its number of rows; a torn last row is cut off."""
-        refuse_link(self.path)
+        inside(self.path)
         try:
             is_there = self.path.exists()
             if is_there and anew:
-                os.truncate(
-                    self.path, 0
-                )  # not removed: other processes wait for a lock on this file
+                # Not removed: other processes wait for a lock on this file.
+                open_output(self.path).close()
             if is_there and self.path.stat().st_size:
                 self._check(about)
                 return self._repaired()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             write_output(self.about, json.dumps(about, indent=2) + "\n")
             self._write(self._header)
         except OSError as error:
@@ -395,7 +401,7 @@ class LabelFile:
         """Cut off what follows the last complete row, and count the rows."""
         last = deque(self._row_ends(), maxlen=1)
         n_rows, end = last[0] if last else (0, 0)
-        with self.path.open("r+b") as file:
+        with open_output(self.path, is_appended=True) as file:
             file.truncate(end)
         if not end:
             self._write(self._header)

@@ -21,6 +21,7 @@ from typing import IO
 
 from platformdirs import user_cache_dir
 
+from flipmeter.base.files.atomic import inside, make_folder, named, open_output
 from flipmeter.types import Problem
 
 Progress = Callable[[int, int], None]
@@ -49,7 +50,7 @@ __legacy__ = sys.modules[__name__]
 def cache_folder() -> Path:
     """The user's cache folder, or the folder in FLIPMETER_CACHE."""
     chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter"))
+    return named(Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter")))
 
 
 def fetch_from_index(
@@ -115,8 +116,8 @@ def _digest(path: Path) -> str:
 def _locked(target: Path) -> Iterator[None]:
     """Let one process at a time fetch; the system frees the lock when a process dies."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file = target.with_name(target.name + ".lock").open("ab")
+        make_folder(inside(target.parent, cache_folder()))
+        file = open_output(target.with_name(target.name + ".lock"), is_appended=True)
     except OSError as error:
         raise Problem(
             f"cannot write to the cache folder {target.parent} ({error.strerror}); "

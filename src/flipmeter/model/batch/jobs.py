@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flipmeter.base.files.atomic import fresh
+from flipmeter.base.files.atomic import fresh, open_output
 from flipmeter.base.files.lock import lock
 from flipmeter.base.files.reading_limits import read_plain
 from flipmeter.model.backends.backend import Retry
@@ -229,7 +229,7 @@ async def _download(vendor: JobVendor, part: str, path: Path) -> None:
 
 async def _written(vendor: JobVendor, part: str, path: Path) -> None:
     n_bytes = 0
-    with path.open("wb") as file:
+    with open_output(path) as file:
         async with vendor.results(part) as lines:
             async for line in lines:
                 n_bytes += file.write(line + b"\n")

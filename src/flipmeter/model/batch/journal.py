@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from flipmeter.base.files.atomic import refuse_link, sync_folder
+from flipmeter.base.files.atomic import open_output, sync_folder
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.model.batch.files import JOBS
 from flipmeter.types import Problem
@@ -54,8 +54,7 @@ class Journal:
         row = {"file": name, "event": event, "at": datetime.now(UTC).isoformat(), **about}
         line = json.dumps(row).encode() + b"\n"
         try:
-            refuse_link(self._path)
-            with self._path.open("ab") as file:
+            with open_output(self._path, is_appended=True) as file:
                 # What was torn by a crash must not swallow this line.
                 file.write(line if self._ends_well() else b"\n" + line)
                 file.flush()

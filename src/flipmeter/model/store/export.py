@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from flipmeter.base.files.atomic import fresh, refuse_link
-from flipmeter.model.store.store import BATCH, Store
+from flipmeter.base.files.atomic import discard, fresh, inside, open_output
+from flipmeter.model.store.store import BATCH, Store, connect
 from flipmeter.types import Problem
 
 LOCK_SECONDS = 2.0
@@ -104,7 +104,7 @@ def export(
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise Problem(f"cannot write {out}: the name must end in .jsonl or .parquet")
-    refuse_link(out)
+    inside(out)
     try:
         with fresh(out) as lines:
             rows = stored_rows(store, keys)
@@ -169,9 +169,9 @@ def _scores(text: str | None) -> list[float | None] | None:
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     n_rows = 0
-    with path.open("w", encoding="utf-8") as file:
+    with open_output(path) as file:
         for row in rows:
-            file.write(as_json(row) + "\n")
+            file.write(f"{as_json(row)}\n".encode())
             n_rows += 1
     return n_rows
 
@@ -189,7 +189,7 @@ def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:
         pl.scan_ndjson(pattern, schema=schema).sink_parquet(table)
         table.replace(lines)
     finally:
-        table.unlink(missing_ok=True)
+        discard(table)
 
 
 # --- prune ------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
             f"store with --store, or delete the file to remove everything"
         )
     try:
-        with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
+        with closing(connect(path, timeout=LOCK_SECONDS)) as db:
             return _prune(db, kept)
     except sqlite3.Error as error:
         raise Problem(

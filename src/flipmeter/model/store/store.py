@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from flipmeter.base.files.atomic import refuse_link
+from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
@@ -95,6 +95,9 @@ FROM replies
 """
 INSERT = f"INTO replies VALUES ({','.join('?' * 15)})"
 WAIT_SECONDS = 60
+MEMORY = ":memory:"
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""The endings of the files of a database."""
 
 
 class KeptRequest(NamedTuple):
@@ -119,16 +122,13 @@ class Store:
     A reply whose checksum is wrong counts as not stored; `damaged` has the keys of those seen.
     """
 
-    def __init__(self, path: Path | str = ":memory:") -> None:
+    def __init__(self, path: Path | str = MEMORY) -> None:
         self.path = str(path)
         with _explained(self.path):
-            if path != ":memory:":
-                refuse_link(Path(path))
+            if path != MEMORY:
+                make_folder(Path(path).parent)
                 refuse_journal(Path(path))
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._db = connect(self.path, timeout=WAIT_SECONDS, is_of_one_thread=False)
             try:
                 self._open()
             except BaseException:
@@ -362,6 +362,17 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def connect(
+    path: Path | str, *, timeout: float = 5, is_of_one_thread: bool = True
+) -> sqlite3.Connection:
+    """Open a database; no link may be in its place, or in that of a file kept beside it."""
+    for ending in BESIDE if path != MEMORY else ():
+        inside(Path(f"{path}{ending}"))
+    return sqlite3.connect(
+        path, timeout=timeout, isolation_level=None, check_same_thread=is_of_one_thread
+    )
 
 
 @lru_cache(maxsize=1024)

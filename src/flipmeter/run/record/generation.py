@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,7 +20,13 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.files.atomic import refuse_link, sync_folder, write_text
+from flipmeter.base.files.atomic import (
+    discard,
+    make_folder,
+    refuse_link,
+    sync_folder,
+    write_text,
+)
 from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import lock
 from flipmeter.base.files.parquet import UNREADABLE, schema_of
@@ -80,7 +85,7 @@ def commit(
     One at a time: whoever commits holds the folder.
     """
     new = scratch / "generation"
-    new.mkdir(parents=True)
+    make_folder(new)
     for name, write in writers.items():
         write(new / name)
     records = {name: _recorded(new / name) for name in writers}
@@ -121,7 +126,7 @@ def _remove(generation: Path) -> None:
     """Remove a generation unless it is being read; then the next commit does."""
     handle = lock(generation)
     if handle is not None:
-        shutil.rmtree(generation, ignore_errors=True)
+        discard(generation)
         os.close(handle)
 
 
