@@ -11,8 +11,8 @@ ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
 
 os.environ.setdefault(*ALLOCATOR)
 if __name__ == "__main__" and not sys.flags.safe_path:
-    with suppress(OSError, ValueError):
-        sys.path.remove(os.getcwd())  # noqa: PTH109  # `python -m` put it there; it may be a stranger's
+    with suppress(OSError, ValueError):  # `python -m` put the working folder there
+        sys.path.remove(os.getcwd())  # noqa: PTH109
 
 
 def main() -> None:
