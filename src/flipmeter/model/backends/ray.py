@@ -8,11 +8,13 @@ import os
 import platform
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,6 +60,10 @@ def ray_cluster(on: str) -> Iterator[None]:
     if address == LOCAL:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
+    is_here_searched = not {"", str(Path.cwd())}.isdisjoint(sys.path)
+    if not (is_here_searched or address.startswith("ray://")):
+        # Ray would put the working folder on the path of its workers; through ray:// it does not.
+        options["job_config"] = ray.job_config.JobConfig(_client_job=True)
     drains = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, **options)
