@@ -926,6 +926,21 @@ def test_a_column_that_stands_twice_is_refused_if_it_is_read(card: Card, tmp_pat
         do(card, Job(source, tmp_path / "kept.csv", "body", keep=("note",)))
 
 
+def test_a_name_without_room_for_a_part_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"cannot write .*too long.*use another --out"):
+        Job(tmp_path / "t.csv", tmp_path / f"{'o' * 246}.csv", "body")
+
+
+@pytest.mark.parametrize("name", ["out.csv.part", "out.csv.about.jsonl"])
+def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(
+    card: Card, tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    with pytest.raises(Problem, match=rf"{name} is not a file"):
+        do(card, Job(source, tmp_path / "out.csv", "body"))
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_folder_in_the_place_of_the_output_is_named(
     card: Card, tmp_path: Path, anew: bool

@@ -70,7 +70,13 @@ class Job:
             raise Problem(
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
-        if any(is_same_file(path, self.source) for path in (self.out, self.part, self.about)):
+        try:
+            is_source = [is_same_file(p, self.source) for p in (self.out, self.part, self.about)]
+        except OSError as error:
+            raise Problem(
+                f"cannot write {self.out} ({error.strerror}); use another --out"
+            ) from error
+        if any(is_source):
             raise Problem(f"{self.out} contains the texts; use another --out")
 
     @property
@@ -339,11 +345,11 @@ class LabelFile:
     def written(self) -> Iterator[LabelFile]:
         """Hold the only lock on the output; another process is refused."""
         path = self.job.about
-        for one in (self.job.out, self.job.part, path):
-            refuse_link(one)
-            if one.exists() and not one.is_file():
-                raise Problem(f"{one} is not a file; use another --out")
         with self._writable():
+            for one in (self.job.out, self.job.part, path):
+                refuse_link(one)
+                if one.exists() and not one.is_file():
+                    raise Problem(f"{one} is not a file; use another --out")
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = lock_made(path, lambda: open_output(path, is_appended=True).close())
         if handle is None:
