@@ -54,7 +54,8 @@ def write_csv(path: Path, texts: list[str], column: str = "body") -> Path:
 
 def labelled(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8", newline="\n") as file:
+            return [json.loads(line) for line in file]
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -351,7 +352,7 @@ def test_every_format_is_held_to_its_rows(
     source, out = write_rows(tmp_path / f"t.{suffix}", JANUARY), tmp_path / f"out.{ending}"
     stop_after(card, Job(source, out, "body"), store)
     write_rows(source, FEBRUARY)
-    with pytest.raises(Problem, match=rf"row 1 of .*t\.{suffix} is not the one that has a label"):
+    with pytest.raises(Problem, match=rf"row 1 of .*t\.{suffix} is not the one that .*out"):
         do(card, Job(source, out, "body"), store)
     write_rows(source, JANUARY)
     assert do(card, Job(source, out, "body"), store) == LabelCounts(12, 4)
@@ -595,6 +596,18 @@ def test_what_happens_to_a_part_that_is_written_is_noticed(
     assert [row["row"] for row in labelled(out)] == [str(k) for k in range(1, 13)]
 
 
+@pytest.mark.parametrize("meddle", MEDDLING.values(), ids=MEDDLING)
+def test_what_happens_to_an_output_before_it_grows_is_noticed(
+    card: Card, tmp_path: Path, store: Store, meddle: Callable[[Path], object]
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    do(card, Job(source, out, "body", limit=4), store)
+    error, _ = meddled(card, Job(source, out, "body"), store, lambda: meddle(out), after=2)
+    assert "out.csv was removed, replaced or changed" in str(error)
+    assert not (tmp_path / "out.csv.part").exists()
+    assert do(card, Job(source, out, "body"), store, anew=True) == LabelCounts(12, 12)
+
+
 def test_after_a_part_was_removed_the_same_command_starts_it_over(
     card: Card, tmp_path: Path, store: Store
 ) -> None:
@@ -687,7 +700,7 @@ def test_the_verb_refuses_and_resumes_by_exit_code(card: Card, cli: Cli) -> None
     write_rows(source, FEBRUARY)
     code, _, err = cli(*command)
     assert code == 2
-    assert "row 1 of t.csv is not the one that has a label in out.csv; use another --out, or" in (
+    assert "row 1 of t.csv is not the one that out.csv labels; use another --out, or" in (
         " ".join(err.split())
     )
     assert cli(*command, "--anew")[0] == 0

@@ -86,7 +86,7 @@ class Job:
 
     @property
     def about(self) -> Path:
-        """What made the output or its part, and which rows it labels."""
+        """The record of what made the output or its part, and of the rows that it labels."""
         return self.out.with_name(f"{self.out.name}.about.jsonl")
 
     @property
@@ -236,7 +236,7 @@ def _parts(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What differs when a file is replaced or written to; empty without a file."""
+    """The state of a file, which changes when it is replaced or written to; empty without one."""
     try:
         told = path.stat()
     except OSError:
@@ -337,7 +337,7 @@ class LabelFile:
     def __init__(self, job: Job, settings: Mapping[str, Any]) -> None:
         self.job, self.settings = job, settings
         self.names, self.is_csv = job.names, job.out.suffix == ".csv"
-        self._is_replacing = False
+        self._is_replacing, self._finished = False, tuple[int, ...]()
         self._part: _Appended | None = None
         self._about: _Appended | None = None
 
@@ -380,7 +380,7 @@ class LabelFile:
     def begin(self, records: Iterator[Record], *, anew: bool = False) -> LabelCounts:
         """Start the output, or go past the rows of the input that it has; a torn row is cut off."""
         part, out = self.job.part, self.job.out
-        is_part = part.exists()
+        is_part, self._finished = part.exists(), _stamp(out)
         with self._writable():
             if anew or not (is_part or out.exists()):
                 self._start(is_replacing=anew and out.exists())
@@ -410,6 +410,8 @@ class LabelFile:
         ]
         with self._writable():
             if self._part is None or self._about is None:
+                if _stamp(self.job.out) != self._finished:
+                    raise _changed(self.job.out)
                 self.job.out.rename(self.job.part)
                 self._about, self._part = _Appended(self.job.about), _Appended(self.job.part)
             self._about.add("".join(f"{json.dumps(one)}\n" for one in about).encode())
@@ -437,9 +439,9 @@ class LabelFile:
             )
 
     def _checked(self, path: Path, records: Iterator[Record]) -> tuple[LabelCounts, int, int]:
-        """Hold what is written to what made it and, row by row, to the input.
+        """Compare the settings with those of an output and, row by row, its digests with the input.
 
-        Give also where the last complete row ends in the file about it, and in its own.
+        Also give the end of the last complete row, in the file about it and in its own.
         """
         tally, header, size = LabelCounts(), self._header, path.stat().st_size
         with self.job.about.open("rb") as about, path.open("rb") as written:
@@ -488,10 +490,10 @@ class LabelFile:
         if record is None:
             _refuse(f"{self.job.source} has {n - 1:,} rows, fewer than {path}")
         if self._digest_of(record) != row.given:
-            _refuse(f"row {n:,} of {self.job.source} is not the one that has a label in {path}")
+            _refuse(f"row {n:,} of {self.job.source} is not the one that {path} labels")
 
     def _digest_of(self, record: Record) -> str:
-        """What tells rows of the input apart: all that is asked of them, or kept."""
+        """Digest of all that is asked about a row of the input, or kept of it."""
         names = (*self.job.columns.values(), *(self.job.keep or ()))
         told = [record.fault, *(record.values.get(name) for name in names)]
         return _digest(json.dumps(told, default=str).encode())
@@ -544,6 +546,13 @@ def _refuse(what: str) -> NoReturn:
     raise Problem(f"{what}; use another --out, or --anew to start over")
 
 
+def _changed(path: Path) -> Incomplete:
+    return Incomplete(
+        f"{path} was removed, replaced or changed while it was being written; all replies so far "
+        "are in the store: run the same command again with --anew"
+    )
+
+
 class _Appended:
     """A file that only we add to: others that remove it, replace it or write to it are noticed."""
 
@@ -559,10 +568,7 @@ class _Appended:
         with suppress(OSError):
             if os.path.samestat(told, self.path.lstat()) and told.st_size == self.n_bytes:
                 return
-        raise Incomplete(
-            f"{self.path} was removed, replaced or changed while it was being written; all replies "
-            "so far are in the store: run the same command again with --anew"
-        )
+        raise _changed(self.path)
 
     def add(self, content: bytes) -> None:
         """Add what is on disk when this returns."""
