@@ -1,4 +1,4 @@
-"""Files to write: whole or not at all, and never through a symbolic link."""
+"""Files to write: whole or not at all, never through a symbolic link, texts without secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from flipmeter.base.problem import Problem
+from flipmeter.base.redaction import masked
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def sync_folder(folder: Path) -> None:
 def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:
     """Write a text and a line break; a durable one outlives a loss of power."""
     with fresh(path, is_durable=is_durable) as new:
-        new.write_text(text + "\n", encoding="utf-8")
+        new.write_text(masked(text) + "\n", encoding="utf-8")
 
 
 def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
@@ -58,7 +59,7 @@ def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
 def write_output(path: Path, content: str | bytes) -> None:
     """Write a file that the user asked for."""
     with open_output(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(masked(content).encode() if isinstance(content, str) else content)
 
 
 def refuse_link(path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from flipmeter.base.files.atomic import fresh, refuse_link
+from flipmeter.base.redaction import masked
 from flipmeter.model.store.store import BATCH, Store
 from flipmeter.types import Problem
 
@@ -171,7 +172,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     n_rows = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            file.write(as_json(row) + "\n")
+            file.write(masked(as_json(row)) + "\n")
             n_rows += 1
     return n_rows
 
