@@ -78,12 +78,11 @@ class _Redactor:
         self.spellings = tuple(dict.fromkeys(text.replace("\\", "") for text in found))
 
     def masked(self, text: str) -> str:
-        readings = [text.replace("\\", "")]
-        if (plain := _unescaped(text)) != text:
-            readings.append(plain.replace("\\", ""))
-        for spelling in self.spellings:
-            if any(spelling in reading for reading in readings):
-                text = _pattern(spelling).sub(SHOWN, text)
+        plain = _unescaped(text)
+        read = text if plain is text or plain == text else f"{text}\n{plain}"
+        read = read.replace("\\", "")
+        for spelling in [one for one in self.spellings if one in read]:
+            text = _pattern(spelling).sub(SHOWN, text)
         return text
 
 
@@ -259,7 +258,7 @@ _ACCOUNT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}
 _KIND = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "A" * 26 + "a" * 26 + "0" * 10
 )
-RUN, MIXED = 24, 0.33
+RUN, MIXED = 24, 0.4
 """Characters in a row, and changes between kinds of characters, that no name has."""
 
 

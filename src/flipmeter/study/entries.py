@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -115,10 +116,11 @@ class ModelEntry(Strict):
             raise Problem("key: write the name of the variable with the API key, as in MY_KEY")
         return name
 
-    @model_validator(mode="after")
-    def _has_no_secret(self) -> ModelEntry:
-        refuse_secrets({name: getattr(self, name) for name in FREE})
-        return self
+    @field_validator(*FREE)
+    @classmethod
+    def _has_no_secret(cls, told: Any, info: ValidationInfo) -> Any:
+        refuse_secrets({str(info.field_name): told})
+        return told
 
     def model_for(self, min_interval: float) -> Model:
         sent = {"reasoning": self.reasoning, "provider": self.provider}
