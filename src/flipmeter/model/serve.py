@@ -15,6 +15,7 @@ from typing import Any, Literal
 from aiohttp import web
 
 from flipmeter.model.backends.backend import Backend, Retry, Spoken
+from flipmeter.model.backends.response import without_secrets
 from flipmeter.model.wires.dialect import LIMITS
 from flipmeter.types import Interface, Message, Problem, Reply, Request, Script, canonical_json
 
@@ -192,7 +193,7 @@ class Front:
             repeat=0 if body.get("seed") is not None else next(self._repeats),
         )
         async with self._turns[name]:
-            reply = await backend.ask(request)
+            reply = without_secrets(await backend.ask(request))
         if self._delay:
             await asyncio.sleep(self._delay)
         if reply.error:

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from flipmeter.base.redaction import masked, name_secret
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import World, backends
 from flipmeter.model.backends.http import Exchanged
-from flipmeter.model.backends.masking import SHORTEST_SECRET, masked
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.model.endpoints import checked_address
 from flipmeter.model.forwarding import ForwardedBackend, Forwarding
@@ -36,7 +36,6 @@ LATE = 10
 USUAL = "LiteLLM"
 """The default server of a provider without an address in the environment."""
 CLOSING = "litellm.llms.custom_httpx.async_client_cleanup"
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
 class LiteLlmBackend(ForwardedBackend):
@@ -51,7 +50,7 @@ class LiteLlmBackend(ForwardedBackend):
 
     def _failed(self, error: Exception) -> Exchanged:
         status = getattr(error, "status_code", None)
-        said = shortened(self._without_key(str(error)))
+        said = shortened(masked(str(error)))
         if not isinstance(status, int) or type(error).__name__ == "APIConnectionError":
             raise Retry(said)
         names = (getattr(error, "code", None), getattr(error, "type", None))
@@ -61,11 +60,6 @@ class LiteLlmBackend(ForwardedBackend):
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
         trouble = Trouble(status, said, kinds, str(getattr(error, "param", None) or ""))
         return Exchanged({}, trouble, dict(headers))
-
-    def _without_key(self, text: str) -> str:
-        for secret in _secrets():
-            text = masked(text, secret)
-        return text
 
     async def close(self) -> None:
         if sys.modules.get("litellm") is not None:
@@ -81,6 +75,7 @@ class LiteLlm(Forwarding):
 
     def endpoint_of(self, model: Model) -> Endpoint:
         variable = f"{_provider(model)}_API_KEY"
+        name_secret(variable)
         key = os.environ.get(variable)
         return Endpoint(_base_url(model) or USUAL, model.own_name, key, variable, model.timeout)
 
@@ -140,9 +135,3 @@ def _base_url(model: Model) -> str:
         if url := os.environ.get(name):
             return checked_address(url, name).rstrip("/")
     return ""
-
-
-def _secrets() -> list[str]:
-    """The values of all variables that look like keys: LiteLLM chooses which of them it sends."""
-    named = {value for name, value in os.environ.items() if _SECRET.search(name)}
-    return sorted((one for one in named if len(one) >= SHORTEST_SECRET), key=len, reverse=True)

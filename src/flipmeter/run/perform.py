@@ -19,6 +19,7 @@ import yaml
 
 from flipmeter.base.files.atomic import inside, write_text
 from flipmeter.base.files.lock import writing
+from flipmeter.base.files.parquet import without_secrets
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
     Asked,
@@ -461,4 +462,4 @@ def _write_made(make: Callable[[], pl.LazyFrame], path: Path) -> None:
 
 def _write_table(table: pl.LazyFrame, path: Path) -> None:
     # Row groups of a fixed size: how the rows came in does not show in the file.
-    table.sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
+    without_secrets(table).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)

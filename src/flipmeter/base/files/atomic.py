@@ -1,4 +1,4 @@
-"""Files to write: whole or not at all, and never through a symbolic link of a place.
+"""Files to write: whole or not at all, never through a symbolic link, texts without secrets.
 
 A place is what the user named, or the working folder. A link that leads to it is the user's; one
 below it may have come with the folder from elsewhere, and is refused.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from flipmeter.base.problem import Problem
+from flipmeter.base.redaction import masked
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
 def write_output(path: Path, content: str | bytes) -> None:
     """Write a file that the user asked for."""
     with open_output(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(masked(content).encode() if isinstance(content, str) else content)
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:

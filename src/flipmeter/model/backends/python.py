@@ -16,6 +16,8 @@ import numpy as np
 
 from flipmeter.base.listening import listening
 from flipmeter.base.numbers import read_number
+from flipmeter.base.redaction import filled, references
+from flipmeter.model.backends.family import variables
 from flipmeter.model.backends.response import plain
 from flipmeter.model.backends.user_code import FAMILY, find_callable
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
@@ -218,7 +220,7 @@ def _version(found: Any, name: str) -> str:
 
 def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
     """The function to call (a class is instantiated once), and whether to await it."""
-    options = dict(model.options)
+    options = filled(model.options, variables(references(model.options), model))
     if inspect.isclass(found):
         try:
             found, options = found(**options), {}

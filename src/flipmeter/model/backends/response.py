@@ -6,12 +6,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
 
+from flipmeter.base.redaction import masked
 from flipmeter.model.label_scores import Step, scores_along
 from flipmeter.types import Reply, Usage
 
@@ -32,7 +33,17 @@ WORDED = {
 }
 """Errors that vendors tell apart in words alone."""
 LONGEST_PAGE = 20_000
+REPLY_TEXTS = ("text", "finish", "model", "provider", "fingerprint", "error")
 _TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def without_secrets(reply: Reply) -> Reply:
+    """A reply as it may be read, stored and shown."""
+    texts = {name: getattr(reply, name) for name in REPLY_TEXTS}
+    changed: dict[str, Any] = {
+        name: clean for name, text in texts.items() if (clean := masked(text)) != text
+    }
+    return replace(reply, **changed) if changed else reply
 
 
 def decoded(content: bytes) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from flipmeter.base.listening import Clock
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.channel import Unreachable
+from flipmeter.model.backends.response import without_secrets
 from flipmeter.model.engine.breaker import Breaker, Outage
 from flipmeter.model.engine.budget import Purse, Spent, taken
 from flipmeter.model.engine.claimed_requests import Claims
@@ -185,7 +186,7 @@ class Pool:
                     self.rota.end()
                     return
                 self.hire(tasks)
-                await self.keep(request, reply)
+                await self.keep(request, without_secrets(reply))
                 self.rota.done(request)
         except Problem as problem:
             self.stop.because(problem)

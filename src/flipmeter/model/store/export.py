@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from flipmeter.base.files.atomic import discard, fresh, inside, open_output
+from flipmeter.base.redaction import masked
 from flipmeter.model.store.store import BATCH, Store, connect
 from flipmeter.types import Problem
 
@@ -171,7 +172,7 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     n_rows = 0
     with open_output(path) as file:
         for row in rows:
-            file.write(f"{as_json(row)}\n".encode())
+            file.write(f"{masked(as_json(row))}\n".encode())
             n_rows += 1
     return n_rows
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
+from flipmeter.base.redaction import masked
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -298,28 +299,30 @@ class Store:
                 raise
 
     def _row(self, request: KeptRequest, reply: Reply) -> Row:
-        answered = "\x1f".join((reply.model, reply.provider, reply.fingerprint))
+        answered = masked("\x1f".join((reply.model, reply.provider, reply.fingerprint)))
         key = bytes.fromhex(request.key)
         scores = ",".join(map(repr, reply.scores)) if reply.scores is not None else None
-        said = reply.text, reply.finish, scores
+        said = masked(reply.text), masked(reply.finish), scores
+        rest = masked(request.rest)
         numbers = *vars(reply.usage).values(), reply.seconds
         return (
             key,
             self._text(request.model),
             self._text(request.prefix),
-            request.rest,
+            rest,
             self._text(request.params),
             *said,
             *numbers,
             self._text(answered),
-            reply_sum(answered, (key, request.rest, *said), numbers),
+            reply_sum(answered, (key, rest, *said), numbers),
         )
 
     def _text(self, text: str) -> int:
         if text not in self._texts:
-            row = [text, text_sum(text)]
+            kept = masked(text)
+            row = [kept, text_sum(kept)]
             self._db.execute("INSERT OR IGNORE INTO texts(text, checksum) VALUES (?, ?)", row)
-            found = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
+            found = self._db.execute("SELECT id FROM texts WHERE text = ?", [kept]).fetchone()
             self._texts[text] = found[0]
         return self._texts[text]
 

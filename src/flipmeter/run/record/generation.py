@@ -31,6 +31,7 @@ from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import lock
 from flipmeter.base.files.parquet import UNREADABLE, schema_of
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
+from flipmeter.base.redaction import masked
 from flipmeter.types import Problem, canonical_json
 
 FORMAT = 3
@@ -91,7 +92,7 @@ def commit(
     records = {name: _recorded(new / name) for name in writers}
     generation = folder / f"g-{secrets.token_hex(6)}"
     manifest = Manifest(FORMAT, generation.name, state, study, records, facts)
-    content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+    content = json.loads(masked(json.dumps(asdict(manifest), allow_nan=False)))
     content["seal"] = _seal(content)
     try:
         new.rename(generation)

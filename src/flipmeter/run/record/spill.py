@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from flipmeter.base.files.atomic import discard, make_folder
-from flipmeter.base.files.parquet import scan_file, scan_files
+from flipmeter.base.files.parquet import scan_file, scan_files, without_secrets
 from flipmeter.base.process import is_running
 from flipmeter.types import Problem
 
@@ -142,6 +142,7 @@ class Spill:
         self._n_files += 1
         with room_for(path):
             make_folder(self._folder)
+            rows = without_secrets(rows.lazy()).collect()
             rows.write_parquet(path.absolute(), row_group_size=GROUP * rows.width, statistics=False)
         return path, rows[BIN].rle()
 
