@@ -282,21 +282,26 @@ AT_ONCE = "import extra\ndef rate(question): return 1\n"
 WHEN_CALLED = "def rate(question):\n    import extra\n    return 1\n"
 
 
-@pytest.mark.parametrize(
-    ("trust", "code"), [([], WHEN_CALLED), (["--trust"], AT_ONCE)], ids=["remembered", "trust"]
-)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_module_that_consent_does_not_cover_is_refused_by_name(
     folder: Path,
     console: Console,
     remember: Callable[[], None],
     place: Callable[[Path], str],
-    code: str,
-    trust: list[str],
 ) -> None:
-    rate_by(folder, place(folder) + code)
+    rate_by(folder, place(folder) + WHEN_CALLED)
     remember()
-    refused(folder, console("run", "study.yaml", *trust), "extra")
+    refused(folder, console("run", "study.yaml"), "extra")
+
+
+@pytest.mark.parametrize(
+    "place", [from_hidden, from_zip, from_bytecode, from_extension, from_beside_a_link]
+)
+def test_trust_for_one_command_covers_no_more(
+    folder: Path, console: Console, place: Callable[[Path], str]
+) -> None:
+    rate_by(folder, place(folder) + AT_ONCE)
+    refused(folder, console("run", "study.yaml", "--trust"), "extra")
 
 
 def refused(folder: Path, done: subprocess.CompletedProcess[str], name: str) -> None:
@@ -388,19 +393,21 @@ def rate(question):
 }
 
 
-LOADED = "while it is loaded"
-
-
-@pytest.mark.parametrize("trust", [[], ["--trust"]], ids=["remembered", "trust"])
-@pytest.mark.parametrize("moment", SWAPS)
+@pytest.mark.parametrize(
+    ("moment", "trust"),
+    [
+        *((moment, []) for moment in SWAPS),
+        ("while it runs", ["--trust"]),
+        ("by a new folder", ["--trust"]),
+    ],
+)
 def test_a_neighbour_that_is_replaced_after_the_file_was_read_is_refused(
     folder: Path, console: Console, remember: Callable[[], None], moment: str, trust: list[str]
 ) -> None:
-    if trust and moment == LOADED:
-        pytest.skip("what --trust covers is settled when everything is loaded")
     code = f"EVIL = {EVIL!r}\nsys.path.insert(0, str(HERE))\n{SWAPS[moment]}"
     rate_by(folder, code)
-    remember()
+    if not trust:
+        remember()
     refused(folder, console("run", "study.yaml", *trust), "helper")
 
 
@@ -409,12 +416,12 @@ def test_a_neighbour_that_is_replaced_after_the_file_was_read_is_refused(
 
 RICH = """
 sys.path.insert(0, str(HERE))
-import dataclasses, helper, colorsys
+import dataclasses, helper, colorsys, linked
 from pack import inner
 import space.part
 def rate(question):
     import later, pack.deep.last
-    return helper.rank(question) + inner.ZERO + pack.deep.last.ZERO + space.part.ZERO
+    return helper.rank(question) + inner.ZERO + pack.deep.last.ZERO + space.part.ZERO + linked.ZERO
 """
 
 
@@ -433,6 +440,8 @@ def test_an_unchanged_rater_imports_its_neighbours(
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(code)
+    (folder.parent / "shared.py").write_text("ZERO = 0")
+    (folder / "linked.py").symlink_to(folder.parent / "shared.py")
     address = "judge.py"
     if is_link:
         (folder / "links").mkdir()
@@ -488,32 +497,54 @@ def install(): sys.meta_path.append(Finder)
 """
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """The folder of packages of an environment that has flipmeter."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    (site,) = (tmp_path / "env").glob("**/site-packages")
+    ours = [sysconfig.get_path("purelib"), str(Path(__file__).parents[1] / "src")]
+    (site / "ours.pth").write_text("\n".join(ours))
+    return site
+
+
+def run_in(environment: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    scripts = os.pathsep.join(str(environment / name) for name in ("bin", "Scripts"))
+    python = str(shutil.which("python", path=scripts))
+    command = [python, "-P", "-m", "flipmeter", "run", "study.yaml"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("is_hooked", [False, True])
 def test_a_package_that_is_installed_in_place_needs_no_consent(
-    folder: Path, remember: Callable[[], None], tmp_path: Path, is_hooked: bool
+    folder: Path,
+    remember: Callable[[], None],
+    environment: Path,
+    tmp_path: Path,
+    is_hooked: bool,
 ) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    python = str(shutil.which("python", path=str(next((tmp_path / "env").glob("[bS][ic]*")))))
-    (site,) = (tmp_path / "env").glob("**/site-packages")
-    project, address = tmp_path / "project", (tmp_path / "project").as_uri()
+    project = tmp_path / "project"
     (project / "mine").mkdir(parents=True)
     (project / "mine" / "__init__.py").write_text("from .part import ZERO")
     (project / "mine" / "part.py").write_text("ZERO = 0")
-    about = {"url": address, "dir_info": {"editable": True}}
-    (site / "mine-1.dist-info").mkdir()
-    (site / "mine-1.dist-info" / "METADATA").write_text("Name: mine\nVersion: 1\n")
-    (site / "mine-1.dist-info" / "direct_url.json").write_text(json.dumps(about))
-    (site / "_mine.py").write_text(HOOK.format(place=str(project / "mine")))
-    (site / "mine.pth").write_text("import _mine; _mine.install()" if is_hooked else str(project))
-    ours = [sysconfig.get_path("purelib"), str(Path(__file__).parents[1] / "src")]
-    (site / "ours.pth").write_text("\n".join(ours))
+    about = {"url": project.as_uri(), "dir_info": {"editable": True}}
+    record = environment / "mine-1.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Name: mine\nVersion: 1\n")
+    (record / "direct_url.json").write_text(json.dumps(about))
+    (environment / "_mine.py").write_text(HOOK.format(place=str(project / "mine")))
+    found = "import _mine; _mine.install()" if is_hooked else str(project)
+    (environment / "mine.pth").write_text(found)
     rate_by(folder, "def rate(question):\n    import mine\n    return 1 + mine.ZERO\n")
     remember()
-    done = subprocess.run(
-        [python, "-P", "-m", "flipmeter", "run", "study.yaml"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_in(tmp_path / "env", folder)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_rater_in_the_folder_of_an_installed_package_is_covered_as_any(
+    folder: Path, remember: Callable[[], None], environment: Path, tmp_path: Path
+) -> None:
+    (environment / "mine.pth").write_text(str(tmp_path))
+    compiled(folder, py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    remember()
+    done = run_in(tmp_path / "env", folder)
+    assert (done.returncode, has_run(folder)) == (0, False), done.stderr

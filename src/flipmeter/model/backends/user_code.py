@@ -18,14 +18,14 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import distributions
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from shlex import quote
-from types import CodeType, FrameType, MappingProxyType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -103,7 +103,7 @@ def permitted(place: str) -> Consent | None:
     source = _read(Path(place))
     path = Path(place).resolve()
     if is_code_trusted():
-        return _consent(str(path), source, folders=(str(path.parent), *_searched()))
+        return _consent(str(path), source, folders=_searched())
     if code := consented(path, source):
         return _consent(str(path), source, files=code.files)
     raise Problem(
@@ -191,9 +191,15 @@ class Consent:
 
     path: str
     source: bytes | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] | None = None
+    """The SHA-256 of every file beside it; None with `--trust`, until it is asked (`settle`)."""
     folders: tuple[str, ...] = ()
     refused: Problem | None = None
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        """The folder of a file; a module has none."""
+        return () if self.source is None else (str(Path(self.path).parent),)
 
     def read(self, name: str, path: str) -> bytes:
         """The source of a module that this consent covers; a file is read once."""
@@ -203,20 +209,25 @@ class Consent:
         way = "outside of installed packages only Python source is run: install its package"
         if path.endswith(".py") and real.is_file():
             source = real.read_bytes()
-            if self._covers(real, source):
+            if self._covers(Path(os.path.normpath(path)), real, source):
                 return source
             way = f"read it, and if you trust it: flipmeter trust {quote(str(real))}"
         self.refused = Problem(f"your consent does not cover the module '{name}' ({real}); {way}")
         raise self.refused
 
-    def _covers(self, path: Path, source: bytes) -> bool:
-        if self.files.get(str(path)) == hashlib.sha256(source).hexdigest():
+    def _covers(self, path: Path, real: Path, source: bytes) -> bool:
+        files, folders = self.files or {}, self.folders
+        if files.get(str(real)) == hashlib.sha256(source).hexdigest():
             return True
-        if _is_below(path, _installed()) or _is_below(path, self.folders, is_shown=True):
+        if self.files is None:
+            folders = (*self.home, *folders)
+        elif _is_below(real, self.home):  # whatever else it is in: all of it was read
+            folders = ()
+        if any(_is_below(one, folders, is_shown=True) for one in (path, real)):
             return True
-        code = consented(path, source)
+        code = consented(real, source)
         if code:
-            self.files = {**self.files, **code.files}
+            self.files = {**files, **code.files}
         return code is not None
 
 
@@ -229,7 +240,7 @@ def _consent_to(path: str) -> Consent:
 def _consent(
     path: str,
     source: bytes | None,
-    files: Mapping[str, str] = MappingProxyType({}),
+    files: Mapping[str, str] | None = None,
     folders: tuple[str, ...] = (),
 ) -> Consent:
     found = _consent_to(path)
@@ -251,11 +262,12 @@ def running(name: str) -> Iterator[None]:
     consent = _consents.get(name)
     if consent and sys.meta_path[0] is not _Guard:
         sys.meta_path[:] = [_Guard, *(one for one in sys.meta_path if one is not _Guard)]
-    token = _now.set(consent)
+    before = _now.get()
+    _now.set(consent)
     try:
         yield
     finally:
-        _now.reset(token)
+        _now.set(before)  # no token: a task that ends with its loop is closed elsewhere
         if consent and consent.refused:
             raise consent.refused
 
@@ -263,10 +275,9 @@ def running(name: str) -> Iterator[None]:
 def settle(name: str) -> None:
     """Hold `--trust` to the code beside a file as it is now, before it is asked anything."""
     consent = _consents.get(name)
-    if consent and consent.source is not None and consent.folders:
+    if consent and consent.source is not None and consent.files is None:
         with suppress(Problem):  # so much code is not read: it runs as it is when it is imported
             consent.files = read_code(Path(consent.path), consent.source).files
-            consent.folders = consent.folders[1:]
 
 
 class _Guard:
@@ -279,12 +290,12 @@ class _Guard:
         consent = _now.get() or _consent_on_stack()
         if consent is None:
             return None
-        finders = (one for one in sys.meta_path if one is not _Guard)
+        finders = (one for one in sys.meta_path if one is not _Guard and hasattr(one, "find_spec"))
         found = (one.find_spec(name, path, target) for one in finders)
         spec = next((one for one in found if one is not None), None)
         if spec is None or spec.origin is None or not spec.has_location:
-            return spec
-        if _is_installed(name, spec.origin):
+            return spec  # of the interpreter, made by code that runs, or a folder without code
+        if _is_installed(name, spec.origin, consent.home):
             return spec
         return _spec(name, spec.origin, consent, spec.submodule_search_locations)
 
@@ -293,19 +304,20 @@ def _spec(
     name: str, path: str, consent: Consent, inner: list[str] | None = None
 ) -> ModuleSpec | None:
     loader = _SourceLoader(name, path, consent)
-    real = Path(path).resolve()
-    return spec_from_file_location(name, real, loader=loader, submodule_search_locations=inner)
+    return spec_from_file_location(
+        name, loader.path, loader=loader, submodule_search_locations=inner
+    )
 
 
 class _SourceLoader(SourceFileLoader):
     """Compiles what was compared with the consent, never bytecode or what the file holds later."""
 
     def __init__(self, name: str, path: str, consent: Consent) -> None:
-        super().__init__(name, path)
-        self.consent = consent
+        super().__init__(name, os.path.realpath(path))
+        self.found, self.consent = path, consent
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.consent.read(fullname, self.path), self.path)
+        return self.source_to_code(self.consent.read(fullname, self.found), self.path)
 
 
 def _consent_on_stack() -> Consent | None:
@@ -324,12 +336,17 @@ def _searched() -> tuple[str, ...]:
     return tuple(map(os.path.realpath, sys.path))
 
 
-def _is_installed(name: str, origin: str) -> bool:
-    """Whether a module, and bytecode beside it, is of the interpreter or an installed package."""
-    if _is_below(Path(os.path.normpath(origin)), _installed()):
-        return True
+def _is_installed(name: str, origin: str, home: tuple[str, ...]) -> bool:
+    """Whether a module, and bytecode beside it, is of the interpreter or an installed package.
+
+    The folder of a rater is its own, also if that is in the folder of a package.
+    """
     path = Path(origin).parent.resolve() / Path(origin).name  # bytecode is beside it
-    if _is_below(path, _installed()):
+    if _is_below(path, home):
+        return _is_below(
+            path, [one for one in _installed() if one not in home and _is_below(Path(one), home)]
+        )
+    if any(_is_below(one, _installed()) for one in (Path(os.path.normpath(origin)), path)):
         return True
     # An editable package may be found by a hook of its own; what is on the path is not its.
     is_hooked = PathFinder.find_spec(name.partition(".")[0]) is None
