@@ -326,6 +326,13 @@ async def rate(question):
     await asyncio.to_thread(importlib.import_module, "extra")
     return 1
 """,
+    "by name in a pool": """
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+def rate(question):
+    ThreadPoolExecutor().submit(importlib.import_module, "extra").result()
+    return 1
+""",
     "in a constructor": """
 class rate:
     def __init__(self): import extra

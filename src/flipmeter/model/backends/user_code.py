@@ -25,6 +25,7 @@ from importlib.metadata import distributions
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from shlex import quote
+from threading import current_thread, main_thread
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -91,9 +92,10 @@ def permitted(place: str) -> Consent | None:
     A file needs `--trust` or a remembered consent to its code, a module `--trust` or an entry
     point of its own package.
     """
+    searched = _searched()  # as it was before any of this code ran
     if not place.endswith(".py"):
         if is_code_trusted():
-            return _consent(place, None, folders=(os.path.realpath(""), *_searched()))
+            return _consent(place, None, folders=(os.path.realpath(""), *searched))
         if place in registered_modules():
             return None
         raise Problem(
@@ -103,7 +105,7 @@ def permitted(place: str) -> Consent | None:
     source = _read(Path(place))
     path = Path(place).resolve()
     if is_code_trusted():
-        return _consent(str(path), source, folders=_searched())
+        return _consent(str(path), source, folders=searched)
     if code := consented(path, source):
         return _consent(str(path), source, files=code.files)
     raise Problem(
@@ -288,16 +290,21 @@ class _Guard:
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         consent = _now.get() or _consent_on_stack()
-        if consent is None:
+        if consent is None and current_thread() is main_thread():
             return None
         finders = (one for one in sys.meta_path if one is not _Guard and hasattr(one, "find_spec"))
         found = (one.find_spec(name, path, target) for one in finders)
         spec = next((one for one in found if one is not None), None)
         if spec is None or spec.origin is None or not spec.has_location:
             return spec  # of the interpreter, made by code that runs, or a folder without code
-        if _is_installed(name, spec.origin, consent.home):
+        if _is_installed(name, spec.origin, consent.home if consent else ()):
             return spec
-        return _spec(name, spec.origin, consent, spec.submodule_search_locations)
+        consent = consent or _consent_near(Path(os.path.realpath(spec.origin)))
+        return (
+            spec
+            if consent is None
+            else _spec(name, spec.origin, consent, spec.submodule_search_locations)
+        )
 
 
 def _spec(
@@ -328,6 +335,12 @@ def _consent_on_stack() -> Consent | None:
             return loader.consent
         frame = frame.f_back
     return None
+
+
+def _consent_near(path: Path) -> Consent | None:
+    """The consent of user code that has a pool import a module which only user code can find."""
+    known = [] if _is_below(path, _searched()) else [*filter(None, _consents.values())]
+    return next((one for one in known if _is_below(path, one.home)), known[-1] if known else None)
 
 
 @cache
