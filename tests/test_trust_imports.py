@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from conftest import Cli
+from flipmeter import OrdinalClassifier, Problem
 
 EVIL = "from pathlib import Path\nPath('marker').write_text('was here')\n"
 HEAD = "import os, sys\nfrom pathlib import Path\nHERE = Path(__file__).parent\n"
@@ -555,3 +556,45 @@ def test_a_rater_in_the_folder_of_an_installed_package_is_covered_as_any(
     remember()
     done = run_in(tmp_path / "env", folder)
     assert (done.returncode, has_run(folder)) == (0, False), done.stderr
+
+
+CARD = {
+    "model": "python/judge.py:rate",
+    "task": {
+        "scale": ["bad", "good"],
+        "title": "Rating",
+        "noun": "Text",
+        "aspect": "mood",
+        "low": "bad",
+        "high": "good",
+    },
+    "style": {"shots": 0},
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["try", "study.yaml"], ["classify", "card.yaml", "texts.csv"]],
+    ids=["try", "classify"],
+)
+def test_every_verb_that_asks_is_refused_the_same(
+    folder: Path, console: Console, remember: Callable[[], None], words: list[str]
+) -> None:
+    (folder / "card.yaml").write_text(yaml.safe_dump(CARD))
+    (folder / "texts.csv").write_text("text\nFine.\n")
+    rate_by(folder, from_hidden(folder) + WHEN_CALLED)
+    remember()
+    refused(folder, console(*words), "extra")
+
+
+def test_the_classifier_is_refused_the_same(
+    folder: Path, remember: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "card.yaml").write_text(yaml.safe_dump(CARD))
+    rate_by(folder, from_hidden(folder) + WHEN_CALLED)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    remember()
+    classifier = OrdinalClassifier.load("card.yaml", store=None)
+    with pytest.raises(Problem, match="does not cover the module 'extra'"):
+        classifier.predict(["Fine."])
+    assert not has_run(folder)

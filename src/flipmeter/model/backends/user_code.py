@@ -189,7 +189,7 @@ def _from_file(name: str) -> ModuleType:
 
 @dataclass
 class Consent:
-    """What may run with a rater: its file as it was read, and modules by digest or by folder."""
+    """The code that may run with a rater: its file as read, and modules by digest or folder."""
 
     path: str
     source: bytes | None = None
@@ -235,7 +235,7 @@ class Consent:
 
 @cache
 def _consent_to(path: str) -> Consent:
-    """The one consent to a file or module: threads of user code that runs have it already."""
+    """The one consent to a file or module, shared with the threads of its code."""
     return Consent(path)
 
 
@@ -257,7 +257,7 @@ _now: ContextVar[Consent | None] = ContextVar("now", default=None)
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """Let the code that a name stands for run: what it imports is checked (`_Guard`).
+    """Run the code of a callable inside: its imports are compared with the consent (`_Guard`).
 
     A refusal is raised again at the end, should the code have caught it.
     """
@@ -275,7 +275,7 @@ def running(name: str) -> Iterator[None]:
 
 
 def settle(name: str) -> None:
-    """Hold `--trust` to the code beside a file as it is now, before it is asked anything."""
+    """Limit `--trust` to the code beside a file as it is now, before the first question."""
     consent = _consents.get(name)
     if consent and consent.source is not None and consent.files is None:
         with suppress(Problem):  # so much code is not read: it runs as it is when it is imported
@@ -300,11 +300,9 @@ class _Guard:
         if _is_installed(name, spec.origin, consent.home if consent else ()):
             return spec
         consent = consent or _consent_near(Path(os.path.realpath(spec.origin)))
-        return (
-            spec
-            if consent is None
-            else _spec(name, spec.origin, consent, spec.submodule_search_locations)
-        )
+        if consent is None:
+            return spec
+        return _spec(name, spec.origin, consent, spec.submodule_search_locations)
 
 
 def _spec(
@@ -338,7 +336,7 @@ def _consent_on_stack() -> Consent | None:
 
 
 def _consent_near(path: Path) -> Consent | None:
-    """The consent of user code that has a pool import a module which only user code can find."""
+    """The consent of code that lets a thread pool import a module which only it can find."""
     known = [] if _is_below(path, _searched()) else [*filter(None, _consents.values())]
     return next((one for one in known if _is_below(path, one.home)), known[-1] if known else None)
 
