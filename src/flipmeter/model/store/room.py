@@ -97,7 +97,10 @@ class Room:
         return None
 
     def _refuse_below(self, n_bytes: int, what: str, kind: type[Problem] = Problem) -> None:
-        free = shutil.disk_usage(self._folder).free
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError:
+            return  # the store notices that its folder is gone
         if free < n_bytes:
             need = f"{what} need about {_size(n_bytes)}"
             raise self._short(f"has {_size(free)} free, but {need}", kind)
