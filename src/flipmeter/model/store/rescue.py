@@ -30,6 +30,8 @@ PART = 8 * 2**20
 EARLIER = 100_000
 """The most replies from before a process opened its store that it rescues too: a run that was
 continued has paid for them."""
+SHOWN = 3
+"""Number of files printed."""
 Row = Mapping[str, object]
 
 
@@ -57,20 +59,28 @@ def rescue(store: Store, why: str) -> Incomplete | None:
     n_lost += len({request.key for request, _ in store.unsaved} - seen)
     if not n_saved and not n_lost:
         return None
-    saved = [f"{n_saved:,} replies are saved in {', '.join(map(str, files))}"] if n_saved else []
-    lost = [f"{n_lost:,} replies are lost: no folder could take them"] if n_lost else []
+    places = [*map(str, files[:SHOWN]), *([f"{len(files) - SHOWN} more"] if files[SHOWN:] else [])]
+    saved = [f"{_count(n_saved)} saved in {', '.join(places)}"] if n_saved else []
+    lost = [f"{_count(n_lost)} lost: no folder could take more"] if n_lost else []
     return Incomplete(
         f"{why}; {'; '.join(saved + lost)}; run the same command again: it takes in what is "
         "saved and asks only the rest"
     )
 
 
+def _count(n: int) -> str:
+    return f"{n:,} {'reply is' if n == 1 else 'replies are'}"
+
+
 def _stems(store: Path) -> Iterator[Path]:
     """The beginnings of names in the folders to try: as the store is seen from there.
 
-    A project that is moved takes its rescue files along.
+    A project that is moved takes its rescue files along. A hidden folder comes later: it is the one
+    that is removed as a whole.
     """
     folders = [store.parent, store.parent.parent]
+    if store.parent.name.startswith("."):
+        folders.reverse()
     for usual in (os.getcwd, gettempdir):
         with suppress(OSError):  # it may be gone
             folders.append(Path(usual()))

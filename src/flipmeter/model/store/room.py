@@ -23,7 +23,10 @@ PER_REPLY = 1_000
 """Bytes that a reply takes beside the part of its prompt that no other has."""
 FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 """Error codes of SQLite on a full disk, for a page and for the index of its journal."""
-WITHOUT_RESERVE = {errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+WITHOUT_RESERVE = {
+    *(errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+    errno.ENOENT,  # the folder is gone, which the store notices
+}
 
 
 class Room:

@@ -137,6 +137,8 @@ class Store:
         self.unsaved: list[tuple[Request, Reply]] = []
         self._has_written = self._is_damaged = False
         self._why = ""
+        self._n_bytes = 0
+        self._last: int | None = None
         with _explained(self.path):
             if path != ":memory:":
                 self.place = Path(path).absolute()
@@ -157,7 +159,6 @@ class Store:
         self.room = Room(self.path)
         self._turn = threading.RLock()
         self._files = self._files_now()
-        self._last = int(next(self.read(LAST))[0] or 0) if self.version > BY_KEY else 0
         if path != ":memory:":
             self._take_in()
 
@@ -320,8 +321,11 @@ class Store:
             if is_inside:
                 yield self._db
                 return
+            self._watch_size()
             self._db.execute("BEGIN IMMEDIATE")
             try:
+                if self._last is None and self.version > BY_KEY:
+                    self._last = self._db.execute(LAST).fetchone()[0] or 0
                 yield self._db
                 self._db.execute("COMMIT")
                 self._has_written = True
@@ -336,19 +340,26 @@ class Store:
 
     def refuse_loss(self) -> None:
         """Refuse to go on with a file that the next process will not find."""
-        if self._files_now() != self._files:
+        if self._is_damaged or self._files_now() != self._files:
             self._why = (
-                f"the reply store {self.path} was removed, renamed or replaced while it was in "
+                f"the reply store {self.path} was removed, renamed or overwritten while it was in "
                 "use; sending has stopped"
             )
             raise Incomplete(self._why)
 
+    def _watch_size(self) -> None:
+        """Notice that somebody else has emptied the file: in use it never gets shorter."""
+        n_bytes, self._n_bytes = self._n_bytes, 0
+        with suppress(OSError):
+            self._n_bytes = Path(self.path).stat().st_size
+        self._is_damaged |= self._n_bytes < n_bytes
+
     def _files_now(self) -> list[tuple[int, int]]:
         """The database and its journal, as they are at their path; in memory there is none."""
         found: list[tuple[int, int]] = []
-        for name in (self.path, f"{self.path}-wal", f"{self.path}-shm"):
+        for end in ("", "-wal", "-shm") if self.place.name else ():
             with suppress(OSError):
-                about = Path(name).stat()
+                about = Path(f"{self.path}{end}").lstat()
                 found.append((about.st_dev, about.st_ino))
         return found
 
@@ -371,11 +382,11 @@ class Store:
         return self._has_written and (self._is_damaged or self._files_now() != self._files)
 
     def keys_after(self, n_earlier: int) -> Iterator[str]:
-        """The keys of what was stored since this was opened, and of some replies before.
+        """The keys of what was stored since this first wrote, and of some replies before.
 
         In a store of an old layout it is not known which they are: of all replies.
         """
-        where = "" if self.version <= BY_KEY else f"WHERE rowid > {self._last - n_earlier}"
+        where = "" if self._last is None else f"WHERE rowid > {self._last - n_earlier}"
         return (row[0].hex() for row in self.read(f"SELECT key FROM replies {where}"))
 
     def _row(self, request: KeptRequest, reply: Reply) -> Row:
@@ -434,8 +445,9 @@ class Store:
         """Close the file; what it cannot keep is rescued, which ends the work."""
         try:
             if self.is_lost or self.unsaved:
-                with suppress(Incomplete):
-                    self.refuse_loss()  # the reason, if it was not noticed before
+                if not self._why:
+                    with suppress(Incomplete):
+                        self.refuse_loss()
                 if told := rescue(self, self._why):
                     raise told
         finally:
