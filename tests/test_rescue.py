@@ -190,6 +190,14 @@ def test_a_store_that_is_overwritten_while_it_is_in_use_is_rescued(tmp_path: Pat
         paid_once(server, tmp_path, *RUN)
 
 
+def test_a_store_in_whose_place_a_link_is_put_is_rescued(tmp_path: Path) -> None:
+    with serving(late) as server:
+        study_in(tmp_path, server.url)
+        stop_by(server, tmp_path, replace_by_a_link, *RUN)
+        (tmp_path / STORE).unlink()
+        paid_once(server, tmp_path, *RUN)
+
+
 @pytest.mark.parametrize("command", ["try", "classify"])
 def test_every_verb_that_asks_is_rescued(tmp_path: Path, card: Card, command: str) -> None:
     with serving(late) as server:
@@ -291,6 +299,6 @@ def test_a_rescue_file_that_is_a_link_is_left_alone(rescued: Path, tmp_path: Pat
 
 def test_a_rescue_file_can_be_merged_into_any_store(rescued: Path, tmp_path: Path) -> None:
     merging = start(tmp_path, "cache", "merge", str(rescued), "--into", "other.sqlite")
-    assert merging.wait() == 0
+    assert (merging.communicate()[1], merging.returncode) == ("", 0)
     with Store(tmp_path / "other.sqlite") as store:
         assert len(store) == len(rescued.read_text().splitlines())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flipmeter.model.store.store import Store
 
 CAPABILITY = ("model", "asked", "name", "is_there", "how", "seen")
-"""The columns of what is known of a model; a row with them is no reply."""
+"""The columns of a finding on a model, the other kind of row in a rescue file."""
 ENDING = ".jsonl"
 PART = 8 * 2**20
 """Bytes of a file, unless this process may write less into one."""
@@ -46,7 +46,10 @@ def left_behind(store: Path) -> list[Path]:
 
 
 def rescue(store: Store, why: str) -> Incomplete | None:
-    """Save what a store holds or could not take, and say where; None if that is nothing."""
+    """Save the replies of a lost store and those not stored; None if there are none.
+
+    The error says how many are saved, and where.
+    """
     stems = [*_stems(store.place)]
     files: list[Path] = []
     seen: set[object] = set()
@@ -131,7 +134,7 @@ def _parts(rows: Iterable[Row]) -> Iterator[tuple[bytes, int]]:
 
 
 def _rows(store: Store, seen: set[object]) -> Iterator[Row]:
-    """What may be gone with the store, as far as it can be read, and what it could not take."""
+    """Yield the replies of a lost store, as far as they can be read, and those not stored."""
     from flipmeter.model.store.export import whole_rows  # these import this module
     from flipmeter.model.store.store import Store
 

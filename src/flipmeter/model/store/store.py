@@ -348,7 +348,7 @@ class Store:
             raise Incomplete(self._why)
 
     def _watch_size(self) -> None:
-        """Notice that somebody else has emptied the file: in use it never gets shorter."""
+        """Notice a file that was overwritten in place: SQLite never shortens it in use."""
         n_bytes, self._n_bytes = self._n_bytes, 0
         with suppress(OSError):
             self._n_bytes = Path(self.path).stat().st_size
