@@ -150,7 +150,7 @@ def _rows(store: Store, seen: set[object]) -> Iterator[Row]:
     with Store() as aside:
         for request, reply in store.unsaved:
             if request.key not in seen:
-                with suppress(Problem):  # one that no store takes
+                with suppress(Problem, OverflowError):  # one that no store takes
                     aside.put(request, reply)
                     seen.add(request.key)
                     yield from whole_rows(aside, [request.key])

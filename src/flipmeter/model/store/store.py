@@ -442,13 +442,14 @@ class Store:
             return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def close(self) -> None:
-        """Close the file; what it cannot keep is rescued, which ends the work."""
+        """Close the file; what it cannot keep is rescued, which is an error."""
         try:
-            if self.is_lost or self.unsaved:
+            if self.place.name and (self.is_lost or self.unsaved):
                 if not self._why:
                     with suppress(Incomplete):
                         self.refuse_loss()
-                if told := rescue(self, self._why):
+                why = self._why or f"the reply store {self.path} did not take all replies"
+                if told := rescue(self, why):
                     raise told
         finally:
             self._has_written, self.unsaved = False, []
