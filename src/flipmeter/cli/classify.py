@@ -112,7 +112,7 @@ def classify_(
     if told := chosen.warning(known):
         warn(told)
     ledger = Ledger()
-    with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
         done = wait_for(
             classify(
                 chosen,

@@ -58,7 +58,7 @@ def confirm_(
         warn(told)
     ledger = Ledger()
     folder = run_folder(out, f"{card.stem}-confirm")
-    with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
         done = confirm(
             chosen,
             items,

@@ -62,15 +62,15 @@ class Till:
 
 @dataclass
 class GiveUp:
-    """A problem that ends a run: nothing more is sent, and what is under way is still heard."""
+    """An error that ends a run: nothing more is sent, and what is under way is still heard."""
 
-    problem: Problem | None = None
+    problem: Exception | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
     rotas: list[Rota] = field(default_factory=list)
     limit: asyncio.Timeout | None = None
     clock: Clock | None = None
 
-    def because(self, problem: Problem) -> None:
+    def because(self, problem: Exception) -> None:
         self.problem = self.problem or problem
         self.event.set()
         for rota in self.rotas:
@@ -188,8 +188,8 @@ class Pool:
                 self.hire(tasks)
                 await self.keep(request, without_secrets(reply))
                 self.rota.done(request)
-        except Problem as problem:
-            self.stop.because(problem)
+        except Exception as error:  # raised when all have ended: others are paid for, too
+            self.stop.because(error)
 
     async def _persist(self, request: Request) -> Reply | None:
         """Retry until there is a reply or a permanent error; None if the budget is spent."""

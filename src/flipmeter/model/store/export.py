@@ -133,6 +133,15 @@ def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dic
         yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
 
 
+def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]:
+    """Yield requests with their replies by some keys, but for damaged replies."""
+    for batch in _batches(keys):
+        whole = store.among(batch)
+        for row in store.rows_of(EXPORT_SQL, batch):
+            if row[0].hex() in whole:
+                yield _exported(row)
+
+
 def _exported(row: Sequence[Any]) -> dict[str, object]:
     key, model, prefix, rest, params, text, finish, scores, *numbers, answered = row
     ask, _ = read_params(model, params)

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 from flipmeter.model.backends.response import shortened
 from flipmeter.model.store.export import open_stored
-from flipmeter.model.store.exported import ENDING, store_of
+from flipmeter.model.store.exported import store_of
+from flipmeter.model.store.rescue import ENDING
 from flipmeter.model.store.store import MEMORY, Store, connect
 from flipmeter.types import Problem
 

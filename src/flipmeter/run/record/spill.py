@@ -16,8 +16,8 @@ import polars as pl
 
 from flipmeter.base.files.atomic import discard, make_folder
 from flipmeter.base.files.parquet import scan_file, scan_files, without_secrets
+from flipmeter.base.problem import Incomplete
 from flipmeter.base.process import is_running
-from flipmeter.types import Problem
 
 MANY = 10000
 """Rows that are held in memory; a small run never waits for a disk."""
@@ -59,7 +59,7 @@ def room_for(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise Problem(
+        raise Incomplete(
             f"cannot write {path} ({error}); free some space or use another folder with "
             f"--out, and run "
             "again: every reply so far is in the store"
