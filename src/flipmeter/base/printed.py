@@ -1,11 +1,14 @@
-"""Results that print as tables in a terminal and as HTML in a notebook."""
+"""Streams that cannot fail, and results that print as tables or as HTML in a notebook."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
+import select
+import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 WIDTH = 160
 """Width of a table where the width of the screen is unknown."""
 
+PATIENCE = 1.0
+"""Seconds for which a message waits for a reader that stands still; then it is dropped."""
+PIECE = 4096
+"""Bytes that a pipe takes at once when it takes any."""
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters, with which a name in a table could rewrite the screen."""
@@ -36,6 +43,75 @@ def plain_console(**options: Any) -> Console:
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False, **options)
+
+
+class Unfailing(io.FileIO):
+    """A file that goes silent for good at its first failure: what is shown ends nothing.
+
+    Where nobody reads for longer than `patience`, what is written is dropped until somebody does.
+    """
+
+    def __init__(self, descriptor: int, patience: float | None) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self.failure: OSError | None = None
+        self._patience = self._wait = patience
+
+    def write(self, content: Any, /) -> int:
+        rest = memoryview(content).cast("B")
+        n_bytes = len(rest)
+        while rest and self.failure is None:
+            try:
+                if not select.select([], [self], [], self._wait)[1]:
+                    self._wait = 0.0
+                    break
+                rest = rest[super().write(rest[:PIECE]) or 0 :]
+                self._wait = self._patience
+            except OSError as error:
+                self.failure = error
+        return n_bytes
+
+
+def unfailing(stream: TextIO | None, patience: float | None = None) -> TextIO:
+    """A stream to the same file that cannot fail; one without a file of its own is left alone."""
+    if stream is None:
+        return _nowhere()
+    if not isinstance(stream, io.TextIOWrapper) or isinstance(stream.buffer, Unfailing):
+        return stream
+    try:
+        file = Unfailing(stream.fileno(), patience)
+    except OSError:
+        return stream
+    return io.TextIOWrapper(
+        file,  # without a buffer of bytes, as Python has it with -u: a signal may write meanwhile
+        stream.encoding,
+        "backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def guard_streams() -> None:
+    """Let no stream of this process fail, and no file that is opened later be taken for one."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one: of a store that had it, a message would be a part.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or _nowhere()
+    sys.stdout = unfailing(sys.stdout)
+    sys.stderr = unfailing(sys.stderr, PATIENCE)
+
+
+def _nowhere() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8")
+
+
+def unwritten() -> OSError | None:
+    """The failure of stdout, None if it took everything or its reader had enough."""
+    sys.stdout.flush()
+    failure: OSError | None = getattr(getattr(sys.stdout, "buffer", None), "failure", None)
+    return None if isinstance(failure, ConnectionError) else failure
 
 
 class Shown:
