@@ -79,7 +79,7 @@ def unfailing(stream: TextIO | None, patience: float | None = None) -> TextIO:
         return stream
     try:
         file = Unfailing(stream.fileno(), patience)
-    except OSError:
+    except (OSError, ValueError):
         return stream
     return io.TextIOWrapper(
         file,  # without a buffer of bytes, as Python has it with -u: a signal may write meanwhile
