@@ -151,7 +151,7 @@ class Client:
 
 def _command(folder: Path, command: list[str], stream: str) -> None:
     os.chdir(folder)
-    os.setsid()  # a terminal that is opened now is the one whose end it is told
+    os.setsid()  # a terminal that is opened now sends its SIGHUP here
     for number in DRAINS:
         signal.signal(number, signal.SIG_DFL)  # ignored under nohup
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -365,7 +365,7 @@ UNHEARD: list[Way] = [
 
 
 def removed(ordeal: Ordeal, n: int) -> None:
-    """Remove or rename the folder of the store in a run: what was answered is not asked again."""
+    """Remove or rename the folder of the store during a run: no reply may be requested twice."""
     while not ordeal.is_over(n):
         run, where = ordeal.start(), ordeal.folder / STORE
         is_struck = ordeal.wait_for_more(run)

@@ -46,9 +46,9 @@ def plain_console(**options: Any) -> Console:
 
 
 class Unfailing(io.FileIO):
-    """A file that goes silent for good at its first failure: what is shown ends nothing.
+    """A file that goes silent permanently at its first failure, so that output never ends work.
 
-    Where nobody reads for longer than `patience`, what is written is dropped until somebody does.
+    If the reader stalls for longer than `patience`, output is dropped until it reads again.
     """
 
     def __init__(self, descriptor: int, patience: float | None) -> None:
@@ -91,12 +91,12 @@ def unfailing(stream: TextIO | None, patience: float | None = None) -> TextIO:
 
 
 def guard_streams() -> None:
-    """Let no stream of this process fail, and no file that is opened later be taken for one."""
+    """Make the streams of this process unfailing, and occupy the descriptors of closed ones."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one: of a store that had it, a message would be a part.
+            # Gets this number, the lowest free one; a store with it would contain the messages.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or _nowhere()
     sys.stdout = unfailing(sys.stdout)
@@ -108,7 +108,7 @@ def _nowhere() -> TextIO:
 
 
 def unwritten() -> OSError | None:
-    """The failure of stdout, None if it took everything or its reader had enough."""
+    """The failure of stdout, None if all was written or its reader closed the pipe."""
     sys.stdout.flush()
     failure: OSError | None = getattr(getattr(sys.stdout, "buffer", None), "failure", None)
     return None if isinstance(failure, ConnectionError) else failure

@@ -31,7 +31,7 @@ VERBS = (
 """In the order in which a new user needs them."""
 
 KEPT = [[verb] for verb in ("demo", "run", "confirm", "classify", "paper")]
-"""Verbs whose results are in files, so that they are done without a word."""
+"""Verbs whose results are in files: their exit code does not depend on stdout."""
 
 
 class Verbs(TyperGroup):
@@ -96,7 +96,7 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; what cannot be printed ends nothing, and is no success."""
+    """Run the command line; a result that cannot be printed does not exit with 0."""
     guard_streams()
     try:
         _run()
@@ -107,7 +107,7 @@ def main() -> None:
                 fail(told, INCOMPLETE)
             warn(told)
         raise
-    except Exception:  # 1, as Python has it, would say that the rater flips
+    except Exception:  # Python exits with 1, which here means that the rater flips
         sys.excepthook(*sys.exc_info())
         sys.exit(INCOMPLETE)
 

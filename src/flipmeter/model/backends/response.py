@@ -309,7 +309,7 @@ def told_pause(headers: Mapping[str, str]) -> float | None:
 
 
 def moment_after(seconds: float) -> str:
-    """When a pause is over, by the clock of this machine and counted from now."""
+    """The end of a pause, as a local time and counted from now."""
     if seconds > A_YEAR:
         return "in more than a year"
     end = datetime.now().astimezone() + timedelta(seconds=seconds)

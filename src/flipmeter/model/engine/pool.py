@@ -198,12 +198,10 @@ class Pool:
             self.stop.because(self._ending(problem, request))
 
     def _ending(self, problem: Problem, request: Request | None) -> Problem:
-        """What ends a run that has answers leaves it incomplete; without, it was set up wrongly."""
+        """The problem as the end of a run: incomplete if this model has answered before."""
         if isinstance(problem, Incomplete) or not request or request.model not in self.heard:
             return problem
-        return Incomplete(
-            f"{problem}; all replies so far are stored: run again when that is mended"
-        )
+        return Incomplete(f"{problem}; all replies so far are stored: fix this and run again")
 
     async def _persist(self, request: Request) -> Reply | None:
         """Retry until there is a reply or a permanent error; None if the budget is spent."""
