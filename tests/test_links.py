@@ -357,6 +357,7 @@ DOORS = {
     ("run/perform.py", "sink_parquet"): "in it",
     ("run/record/spill.py", "write_parquet"): "in it",
     ("model/store/export.py", "sink_parquet"): "beside what `fresh` gave",
+    ("model/store/rescue.py", "os.open"): "the new file that `fresh` gave",
     # Without a name, in a folder that was looked at.
     ("run/perform.py", "TemporaryFile"): "no name",
     ("model/store/room.py", "TemporaryFile"): "no name",

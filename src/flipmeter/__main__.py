@@ -18,11 +18,8 @@ if __name__ == "__main__" and not sys.flags.safe_path:
 def main() -> None:
     """Run the command line; an interrupt ends it without a traceback, however early it comes."""
     try:
-        from flipmeter.base.redaction import Redacted
         from flipmeter.cli import main as run
 
-        sys.stdout = Redacted(sys.stdout) if sys.stdout else sys.stdout
-        sys.stderr = Redacted(sys.stderr) if sys.stderr else sys.stderr
         run()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

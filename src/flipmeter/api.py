@@ -140,7 +140,8 @@ class Study(StudyFile):
         where = named(Path(folder)) if folder is not None else RUNS / self.name
         ledger = ledger or Ledger()
         go = partial(perform, self, where, ledger=ledger, on=on, anyway=anyway)
-        if is_quiet if is_quiet is not None else not sys.stderr.isatty():
+        has_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if is_quiet if is_quiet is not None else not has_terminal:
             with trusting(trust, trust_hosts):
                 return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
         with trusting(trust, trust_hosts), Meter(ledger) as meter:

@@ -56,6 +56,11 @@ class Redacted:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    @property
+    def raw(self) -> object:
+        """The file below, to ask it how it is."""
+        return getattr(self._stream, "buffer", None)
+
     def write(self, text: str) -> int:
         self._stream.write(masked(text))
         return len(text)

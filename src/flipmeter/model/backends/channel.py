@@ -171,7 +171,7 @@ class Channel:
             return f"it has moved to {to}: set base_url"
         if status == 404 or trouble.kinds & NO_MODEL:
             return f"is '{self.endpoint.model}' the name the endpoint knows?"
-        if status == 402 or trouble.kinds & NO_CREDIT:
+        if is_without_credit(trouble):
             return f"top up the account of the key in {variable} and run again: nothing is lost"
         if self.endpoint.is_withheld:
             host = urlsplit(self.endpoint.base_url).hostname
@@ -181,6 +181,10 @@ class Channel:
             )
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"
+
+
+def is_without_credit(trouble: Trouble) -> bool:
+    return trouble.status == 402 or bool(trouble.kinds & NO_CREDIT)
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -9,10 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from flipmeter.base.problem import Incomplete
 from flipmeter.base.redaction import filled
 from flipmeter.model.backends.backend import Retry
-from flipmeter.model.backends.channel import NO_CREDIT, NO_MODEL, Channel, Endpoint
-from flipmeter.model.backends.response import Trouble, decoded, told_pause, without_secrets
+from flipmeter.model.backends.channel import (
+    NO_CREDIT,
+    NO_MODEL,
+    Channel,
+    Endpoint,
+    is_without_credit,
+)
+from flipmeter.model.backends.response import (
+    Trouble,
+    decoded,
+    moment_after,
+    told_pause,
+    without_secrets,
+)
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
 from flipmeter.model.wires.corrections import corrected_request, correction_in, with_correction
@@ -199,12 +212,13 @@ class HttpBackend:
     def _raise(self, trouble: Trouble, headers: Mapping[str, str]) -> None:
         """Raise user-fixable and transient errors."""
         status = trouble.status
+        told = told_pause(headers)
         if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
-            raise Problem(
-                f"{self._channel.said(trouble)}; {self._channel.remedy(trouble, headers)}"
-            )
+            said = f"{self._channel.said(trouble)}; {self._channel.remedy(trouble, headers)}"
+            if told:
+                raise Incomplete(f"{said}; run again {moment_after(told)}: nothing is lost")
+            raise Incomplete(said) if is_without_credit(trouble) else Problem(said)
         if status in PASSING or status >= 500 or status < 300:
-            told = told_pause(headers)
             pause = 0.0 if told is None and status == CROWDED else told
             raise Retry(self._channel.said(trouble), pause, is_free=status >= 400)
 

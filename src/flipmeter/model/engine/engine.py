@@ -76,6 +76,7 @@ class Engine:
         self._held: dict[str, Request] = {}
         self._elsewhere: dict[str, ProcessName] = {}
         self._told: set[ProcessName] = set()
+        self._heard: set[str] = set()
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """A reply for every request, by key; a request that fails after retries has an error.
@@ -116,6 +117,7 @@ class Engine:
         self.ledger.wanted += len(distinct)
         self.ledger.stored += len(replies)
         self.ledger.damaged += len(self.store.damaged & distinct.keys())
+        self._heard.update(distinct[key].model for key in replies)
         stop = GiveUp()
         tell = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.drain)
         try:
@@ -262,7 +264,7 @@ class Engine:
         stop.rotas.append(rota)
         known = self._as_known, self._held, self._elsewhere
         claims = Claims(self._leases, journal.found, requests, *known)
-        shared = self._till, stop, self.ledger, self.persistence
+        shared = self._till, stop, self.ledger, self.persistence, self._heard
         return [
             Pool(one, rota, place, claims, journal.keep, self._gate(identity, one), *shared)
             for place, one in enumerate(fleet.replicas)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from flipmeter.base.files.atomic import discard
 from flipmeter.base.files.documents import check_values, read_json, text_lines
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.model.backends.backend import Capability
@@ -39,7 +40,7 @@ def take_in(path: Path, store: Store) -> None:
             f"cannot read {path} ({error}), replies saved for {store.path}; move it away"
         ) from error
     _add(store, content.splitlines(), path)
-    path.unlink(missing_ok=True)
+    discard(path)
 
 
 def _add(store: Store, lines: Iterable[str | bytes], path: Path) -> None:
