@@ -108,7 +108,7 @@ def guard_streams() -> None:
     sys.stderr = _guarded(sys.stderr, PATIENCE)
 
 
-def _guarded(stream: TextIO | None, patience: float | None = None) -> TextIO:
+def _guarded(stream: Any, patience: float | None = None) -> TextIO:
     if isinstance(stream, Redacted):
         return cast(TextIO, stream)
     return cast(TextIO, Redacted(unfailing(stream, patience)))
