@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -347,19 +348,28 @@ def arrays(record: Record, runs: Sequence[str], rest: str) -> None:
     """The statistics on plain arrays, wherever this version has them."""
     import flipmeter as fm
 
-    stats = getattr(fm, "stats", None) or __import__("flipmeter.measure", fromlist=["wilson"])
-    for name, arguments in ARRAYS:
-        if hasattr(stats, name):
-            found = getattr(stats, name)(*arguments)
-            told = short(vars(found) if hasattr(found, "__dict__") else found)
-            record.put("layer2", f"stats.{name}", f"{arguments} | {told}")
+    named = hasattr(fm, "stats")
+    homes = [fm.stats] if named else [import_module(f"flipmeter.{one}") for one in HOMES]
+    for name, arguments, options in ARRAYS:
+        function = next(getattr(home, name) for home in homes if hasattr(home, name))
+        found = function(*arguments, **options)
+        told = found.tolist() if hasattr(found, "tolist") else found
+        told = spelled(vars(told)) if hasattr(told, "__dict__") else short(told)
+        record.put("layer2", f"stats.{name}", f"{str(arguments)[:40]} {options} | {told}")
 
 
-ARRAYS: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    ("wilson", (17, 200)),
-    ("wilson", (0, 9)),
-    ("mcnemar", (15, 5)),
-    ("flip_rate", ([1, 2, 3, 0], [1, 3, 3, 2])),
+HOMES = ("measure", "measure.statistics.formulas", "decide")
+LABELS = (1, 1, 2, 2, 3, 3, 4, 4)
+OUTCOMES = [Random(k).choices((-1, 0, 1), k=8) for k in range(12)]
+AGGREGATORS = ("majority_vote", "mean_score", "weighted_sum", "copeland", "bradley_terry")
+ARRAYS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("wilson", (17, 200), {}),
+    ("wilson", (0, 9), {}),
+    ("mcnemar", (15, 5), {}),
+    ("flip_rate", ([1, 2, 3, 0], [1, 3, 3, 2]), {}),
+    ("cochran_q", ([[1, 0, 1], [0, 0, 1], [1, 0, 0], [1, 1, 1]],), {}),
+    *((one, (OUTCOMES, LABELS, 4), {}) for one in AGGREGATORS),
+    *((one, (OUTCOMES, LABELS, 4), {"mode": "paper"}) for one in AGGREGATORS),
 )
 PYTHON: dict[str, Callable[[Record, Sequence[str], str], None]] = {
     "api": api,
