@@ -20,7 +20,7 @@ PLANTED = (
     ("probe/orders.py", "RANDOM_OFFSET = 1_000", "RANDOM_OFFSET = 1_001", "labels"),
     ("decide/debiasers/priors.py", '("N/A", "", "[MASK]")', '("N/B", "", "[MASK]")', "debiased"),
     ("decide/aggregators/bins.py", "place(2 * sums, exp", "place(3 * sums, exp", "comparing"),
-    ("decide/aggregators/votes.py", "abs(n_votes * classes", "abs(n_votes * 2 * classes", "groups"),
+    ("decide/aggregators/votes.py", "abs(n_votes * classes", "abs(n_votes * 2 * classes", "panel"),
     ("parse/answer.py", "(len(slots) + 1) for s", "(len(slots) + 2) for s", "sampled"),
     (STATS, "interval_level(level) / 2)", "interval_level(level) / 2.01)", "paper-phase0"),
     (f"{INFERENCE}judge.py", "DRAWS = 2000", "DRAWS = 2001", "table"),
