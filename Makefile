@@ -87,7 +87,7 @@ net: $(READY_DEV)  ## Run the net: small studies from outside, compared with the
 	tests/net/run --python $(BIN)/python --check
 
 .PHONY: net-record
-net-record: $(READY_DEV)  ## Write the record of the net anew; its diff is what changed
+net-record: $(READY_DEV)  ## Write the record of the net again; its diff is what changed
 	tests/net/run --python $(BIN)/python --rewrite
 
 .PHONY: test-paper
