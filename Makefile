@@ -82,6 +82,14 @@ test: $(READY_DEV)  ## Run the tests, except those with their own target
 	# A file stays on one worker, so its runs are made once; tests start many processes, so bytecode is kept.
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile $(OPTIONAL:%=--ignore=%)
 
+.PHONY: net
+net: $(READY_DEV)  ## Run the net: small studies from outside, compared with the record (tests/net)
+	tests/net/run --python $(BIN)/python --check
+
+.PHONY: net-record
+net-record: $(READY_DEV)  ## Write the record of the net again; its diff is what changed
+	tests/net/run --python $(BIN)/python --rewrite
+
 .PHONY: test-paper
 test-paper: $(READY_DEV)  ## Answer the paper on the embedded model, every phase at a few items
 	OMP_NUM_THREADS=$(shell nproc 2>/dev/null || echo 2) $(BIN)/python -m pytest tests/test_paper_small.py

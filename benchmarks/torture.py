@@ -1,12 +1,13 @@
 """Torture runs with signals, faults, neighbours, full disks and damage: what is lost or paid twice?
 
-    python benchmarks/torture.py [--seed 0] [--minutes 20] [--short] [--damage]
+    python benchmarks/torture.py [--seed 0] [--minutes 20] [--short] [--only ORDEAL]
 
 A server of its own process (tests/misbehaving.py) keeps a ledger of what it answered; everything is
 on loopback. `flipmeter run` is the client, in processes that are forked with its modules loaded.
 Whatever happens, the tables must be those of a run that nothing happened to. The exit code is 1 if
-a target was missed. `--short` is for the tests; `--damage` damages stores and folders and does
-nothing else.
+a target was missed. `--short` is for the tests; `--only` runs one ordeal: streams (a terminal that
+is closed, a `tee` that dies first, a log on a full disk), removal (of the store, during a run) or
+damage.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -57,7 +59,11 @@ MANY_FAULTS = 0.52
 INCOMPLETE = 4
 DRAINS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS = 0.5
+SAID = "said"
+FULL = "/dev/full"
 Rows = list[tuple[object, ...]]
+Way = Callable[["Ordeal"], int]
+"""A way to stop a run; the exit code that it ends with."""
 CLEAN: dict[tuple[int, int], Rows] = {}
 """Tables by the size of their study: how the server rates is a function of the prompt."""
 
@@ -76,12 +82,15 @@ class Size:
     faulty_seeds: int
     damages: int
     has_disk: bool
+    streams: int
+    removals: int
 
 
-RUN = ("run", "study.yaml", "--store", "replies.sqlite", "--anyway")
+STORE = ".flipmeter/replies.sqlite"
+RUN = ("run", "study.yaml", "--store", STORE, "--anyway")
 
-LONG = Size(180, 2, 48, 20, 20, 24, 180, 4, 50, True)  # 180 items x 7 views x 2 seeds
-SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False)
+LONG = Size(180, 2, 48, 20, 20, 24, 180, 4, 50, True, 30, 6)  # 180 items x 7 views x 2 seeds
+SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False, 3, 0)
 
 
 @dataclass
@@ -118,8 +127,8 @@ class Outcome:
 class Client:
     """`flipmeter` in a process of its own, forked from one that has its modules loaded already."""
 
-    def __init__(self, folder: Path, command: list[str]) -> None:
-        self._process = FORKS.Process(target=_command, args=(folder, command), daemon=True)
+    def __init__(self, folder: Path, command: list[str], stream: str) -> None:
+        self._process = FORKS.Process(target=_command, args=(folder, command, stream), daemon=True)
         self._process.start()
         self.is_draining = False
 
@@ -140,9 +149,13 @@ class Client:
             os.kill(self._process.pid, number)
 
 
-def _command(folder: Path, command: list[str]) -> None:
+def _command(folder: Path, command: list[str], stream: str) -> None:
     os.chdir(folder)
-    for place, name in ((1, os.devnull), (2, "said")):
+    os.setsid()  # a terminal that is opened now sends its SIGHUP here
+    for number in DRAINS:
+        signal.signal(number, signal.SIG_DFL)  # ignored under nohup
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for place, name in ((1, os.devnull if stream == SAID else stream), (2, stream)):
         os.dup2(os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), place)
     sys.argv = ["flipmeter", *command]
     flipmeter()
@@ -191,11 +204,11 @@ class Ordeal:
         return Counter(number for is_answer, number in self.lines() if is_answer)
 
     def stored(self) -> set[int]:
-        with Store(self.folder / "replies.sqlite") as store:
+        with Store(self.folder / STORE) as store:
             return {number for (number,) in store.read("SELECT prompt_tokens FROM replies")}
 
-    def start(self, out: str = "run") -> Client:
-        return Client(self.folder, [*RUN, "--out", out])
+    def start(self, out: str = "run", stream: str = SAID) -> Client:
+        return Client(self.folder, [*RUN, "--out", out], stream)
 
     def wait_for_more(self, run: Client) -> bool:
         """Wait until a run sends and something is answered; False if it ended before."""
@@ -209,7 +222,7 @@ class Ordeal:
 
     def is_sending(self, run: Client) -> bool:
         """Whether a process has leased something: a signal before is an ordinary end."""
-        path = self.folder / "replies.sqlite"
+        path = self.folder / STORE
         with (
             suppress(sqlite3.Error),
             closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db,
@@ -280,12 +293,13 @@ def study_of(url: str, n_items: int, n_seeds: int, timeout: float = TIMEOUT) -> 
 # The ordeals
 
 
-def drained(ordeal: Ordeal, n: int) -> None:
+def drained(ordeal: Ordeal, n: int, ways: Sequence[Way]) -> None:
     """Stop one process again and again: not one answer may be without its stored reply."""
     while not ordeal.is_over(n):
         code = INCOMPLETE
         while code and not ordeal.is_over(n):
-            code = struck(ordeal, DRAINS[ordeal.outcome.signals % len(DRAINS)])
+            code = ways[ordeal.outcome.signals % len(ways)](ordeal)
+            ordeal.codes[code] += 1
             ordeal.outcome.bad_exits += code not in (0, INCOMPLETE)
             lost = len(set(ordeal.answered()) - ordeal.stored())
             ordeal.outcome.lost += lost
@@ -300,6 +314,7 @@ def killed(ordeal: Ordeal, n: int) -> None:
         code = -signal.SIGKILL
         while code and not ordeal.is_over(n):
             code = struck(ordeal, signal.SIGKILL)
+            ordeal.codes[code] += 1
             lost = len(set(ordeal.answered()) - ordeal.stored())
             ordeal.outcome.lost += lost
             ordeal.outcome.lost_beyond += max(0, lost - 2 * CONCURRENCY)
@@ -307,14 +322,63 @@ def killed(ordeal: Ordeal, n: int) -> None:
     ordeal.outcome.twice_beyond = max(0, ordeal.outcome.twice - ordeal.outcome.lost)
 
 
-def struck(ordeal: Ordeal, number: signal.Signals) -> int:
+def struck(ordeal: Ordeal, number: signal.Signals, stream: str = SAID) -> int:
     """The exit code of a run that is struck once it has been answered something."""
-    run = ordeal.start()
+    run = ordeal.start(stream=stream)
     if ordeal.wait_for_more(run):
         ordeal.strike(run, number)
-    code = run.wait()
-    ordeal.codes[code] += 1
-    return code
+    return run.wait()
+
+
+def hung_up(ordeal: Ordeal) -> int:
+    """The exit code of a run whose terminal is closed."""
+    ours, theirs = os.openpty()
+    run = ordeal.start(stream=os.ttyname(theirs))
+    if ordeal.wait_for_more(run):
+        ordeal.outcome.signals += 1
+    for end in (theirs, ours):
+        os.close(end)
+    return run.wait()
+
+
+def without_tee(ordeal: Ordeal) -> int:
+    """The exit code of `flipmeter run 2>&1 | tee log` after Ctrl-C: `tee` dies first."""
+    pipe = ordeal.folder / "pipe"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", "exec tee log <pipe >said"], cwd=ordeal.folder) as tee:
+        run = ordeal.start(stream="pipe")
+        is_struck = ordeal.wait_for_more(run)
+        if is_struck:
+            tee.kill()
+            tee.wait()
+            ordeal.strike(run, signal.SIGINT)
+        return run.wait()
+
+
+DRAINED: list[Way] = [partial(struck, number=number) for number in DRAINS]
+UNHEARD: list[Way] = [
+    hung_up,
+    without_tee,
+    *(partial(struck, number=one, stream=FULL) for one in DRAINS),
+]
+
+
+def removed(ordeal: Ordeal, n: int) -> None:
+    """Remove or rename the folder of the store during a run: no reply may be requested twice."""
+    while not ordeal.is_over(n):
+        run, where = ordeal.start(), ordeal.folder / STORE
+        is_struck = ordeal.wait_for_more(run)
+        if is_struck and ordeal.outcome.signals % 2:
+            where.parent.rename(ordeal.folder / "elsewhere")
+        elif is_struck:
+            shutil.rmtree(where.parent)
+        ordeal.outcome.signals += is_struck
+        code = run.wait()
+        ordeal.codes[code] += 1
+        ordeal.outcome.bad_exits += code != (INCOMPLETE if is_struck else 0)
+        ended(ordeal, n)
+    ordeal.outcome.twice_beyond = ordeal.outcome.twice
 
 
 def ended(ordeal: Ordeal, n: int, *folders: str) -> None:
@@ -461,7 +525,7 @@ def _damaged_folder(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) ->
 
 def _damaged_store(ordeal: Ordeal, copy: Path, harm: Damage, expected: Rows) -> str:
     copy.mkdir()
-    path = Path(shutil.copy(ordeal.folder / "replies.sqlite", copy))
+    path = Path(shutil.copy(ordeal.folder / STORE, copy))
     harm(path, ordeal.chance)
     try:
         with Store(path) as store:
@@ -485,8 +549,15 @@ def outcomes(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Ou
             return Ordeal(place, server, study, end, chance, Outcome(name))
 
         one = ordeal("drain")
-        drained(one, size.drains)
+        drained(one, size.drains, DRAINED)
         yield one.outcome
+        one = ordeal("streams")
+        drained(one, size.streams, UNHEARD)
+        yield one.outcome
+        if size.removals:
+            one = ordeal("removal")
+            removed(one, size.removals)
+            yield one.outcome
         one = ordeal("kill -9")
         killed(one, size.kills)
         yield one.outcome
@@ -511,11 +582,21 @@ def outcomes(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Ou
         yield one.outcome
 
 
-def damage_alone(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Outcome]:
+ORDEALS = ("streams", "removal", "damage")
+
+
+def alone(name: str, folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Outcome]:
+    """One ordeal."""
+    ordeals: dict[str, Callable[[Ordeal], None]] = {
+        "streams": lambda one: drained(one, size.streams, UNHEARD),
+        "removal": lambda one: removed(one, size.removals or 2),
+        "damage": lambda one: damaged(one, size.damages),
+    }
     with Process(folder / "ledger", FAULTS, LATENCY) as server:
-        study, end = study_of(server.url, 20, 1), time.monotonic() + seconds
-        one = Ordeal(folder / "damage", server, study, end, random.Random(seed), Outcome("damage"))
-        damaged(one, size.damages)
+        n_items, n_seeds = (20, 1) if name == "damage" else (size.n_items, size.n_seeds)
+        study, end = study_of(server.url, n_items, n_seeds), time.monotonic() + seconds
+        one = Ordeal(folder / name, server, study, end, random.Random(seed), Outcome(name))
+        ordeals[name](one)
         yield one.outcome
 
 
@@ -552,9 +633,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--short", action="store_true", help="a minute's worth, for the tests")
-    parser.add_argument("--damage", action="store_true", help="damaged stores and folders alone")
+    parser.add_argument("--only", choices=ORDEALS, help="one ordeal alone")
     options = parser.parse_args()
-    ordeals = damage_alone if options.damage else outcomes
+    ordeals = partial(alone, options.only) if options.only else outcomes
     size = SHORT if options.short else LONG
     found: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
@@ -562,9 +643,9 @@ def main() -> None:
             found.append(one)
             print(f"{one.name}: done, {one.told}", file=sys.stderr, flush=True)
     show(found)
-    wanted = size.drains + size.kills + size.neighbours + size.stops
+    wanted = size.drains + size.kills + size.neighbours + size.stops + size.streams
     n_signals = sum(one.signals for one in found)
-    if not (options.short or options.damage) and n_signals < min(100, wanted):
+    if not (options.short or options.only) and n_signals < min(100, wanted):
         sys.exit(f"only {n_signals} signals were sent in the time")
     sys.exit(any(one.is_bad for one in found))
 

@@ -20,6 +20,7 @@ from aiohttp import web
 from flipmeter.data import load
 from flipmeter.model import open_backend
 from flipmeter.model.backends.backend import Backend, Retry, Spoken
+from flipmeter.model.backends.response import without_secrets
 from flipmeter.model.wires.dialect import LIMITS
 from flipmeter.study.grid import world
 from flipmeter.types import (
@@ -163,7 +164,7 @@ class Front:
             repeat=0 if body.get("seed") is not None else next(self._repeats),
         )
         async with self._turns[name]:
-            reply = await backend.ask(request)
+            reply = without_secrets(await backend.ask(request))
         if self._delay:
             await asyncio.sleep(self._delay)
         if reply.error:

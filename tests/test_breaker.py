@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from conftest import Cli
 from flipmeter.base.drain import Drained
 from flipmeter.cli import _end
 from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.model import Backend, Engine, Ledger, OutOfBudget, Store
 from flipmeter.model.backends.backend import Retry
 from flipmeter.model.engine.breaker import PROBES, ROW, Outage
+from flipmeter.run.record.folder import Run
+from flipmeter.ship.card import write_card
+from flipmeter.ship.select import card_of, select
 from flipmeter.types import Problem, Reply, Request
-from misbehaving import fails, resets, run_at_once, says
+from misbehaving import Behaviour, fails, rates, receipt, resets, run_at_once, says, serving
 from misbehaving import tidy as tidy
+from test_faults import study_at
 from test_model_run import Scripted, asked_of, questions
 
 pytestmark = pytest.mark.usefixtures("tidy")
@@ -113,3 +123,100 @@ def test_prompts_that_always_fail_are_errors_of_a_run_that_has_nearly_all() -> N
         assert sum(bool(reply.error) for reply in found.values()) == 8
         again = ask(Sick(is_sick), 1_080, store)
         assert {k for k in found if found[k].error} == {k for k in again if again[k].error}
+
+
+# A vendor that stops a run
+
+
+IN_TWO_HOURS = format_datetime(datetime.now(UTC) + timedelta(hours=2, minutes=5), usegmt=True)
+VENDOR_STOPS: dict[str, tuple[Behaviour, str]] = {
+    "limit": (fails(429, "daily limit", Retry_After="3600"), "(in 60.0 min)"),
+    "limit until a moment": (fails(429, Retry_After=IN_TWO_HOURS), "(in 2."),
+    "limit of centuries": (fails(429, Retry_After="1e300"), "in more than a year"),
+    "maintenance": (fails(503, Retry_After="10800"), "(in 3.0 h)"),
+    "no credit": (fails(402), "top up the account"),
+    "no quota": (fails(429, code="insufficient_quota"), "top up the account"),
+    "forbidden for now": (fails(403, "quota", Retry_After="7200"), "(in 2.0 h)"),
+}
+"""Whenever they come, the run was set up well."""
+ENDS: dict[str, tuple[Behaviour, str]] = {
+    "key revoked": (fails(401, "no such key"), "is set but not accepted"),
+    "key at its limit": (fails(403, "Key limit exceeded"), "Key limit exceeded"),
+    "model withdrawn": (fails(404, "no such model"), "the name the endpoint knows?"),
+    "moved": (fails(302, Location="https://example.org"), "it has moved to"),
+}
+"""At the first request they say that the run was set up wrongly."""
+
+
+class Stopping:
+    """A rule that answers so many requests and then ends; `paid` counts the answers by prompt."""
+
+    def __init__(self, n_answers: int, end: Behaviour) -> None:
+        self.n_left, self.end = n_answers, end
+        self.paid = Counter[int]()
+
+    def __call__(self, body: Any) -> Behaviour:
+        if self.n_left <= 0:
+            return self.end
+        self.n_left -= 1
+        self.paid[receipt(body)] += 1
+        return rates(body)
+
+
+def write_study(url: str) -> None:
+    study = study_at(url, {"seeds": [0], "test_size": 20}).model_dump(mode="json")
+    study["models"][0]["timeout"] = 60
+    Path("study.yaml").write_text(yaml.safe_dump(study))
+
+
+@pytest.mark.parametrize("how", [*VENDOR_STOPS, *ENDS])
+def test_a_run_that_the_vendor_stops_is_incomplete_until_it_is_through(cli: Cli, how: str) -> None:
+    end, told = (VENDOR_STOPS | ENDS)[how]
+    rule = Stopping(60, end)
+    with serving(rule) as server:
+        write_study(server.url)
+        for _ in range(2):  # the second time it has answers by the store alone
+            code, _, said = cli("run", "study.yaml", "--anyway")
+            assert (code, told in said, "stored" in said or "lost" in said) == (4, True, True), said
+        rule.n_left = 1000
+        assert cli("run", "study.yaml", "--anyway")[0] == 0
+    assert set(rule.paid.values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [*((how, 4) for how in VENDOR_STOPS), *((how, 2) for how in ENDS)]
+)
+def test_a_run_without_answers_tells_a_wrong_setup_from_a_vendor_that_stops(
+    cli: Cli, how: str, code: int
+) -> None:
+    end, told = (VENDOR_STOPS | ENDS)[how]
+    with serving(Stopping(0, end)) as server:
+        write_study(server.url)
+        found, _, said = cli("run", "study.yaml", "--anyway")
+    assert (found, told in said) == (code, True), said
+
+
+@pytest.mark.parametrize("how", ["limit", "no credit", "key revoked"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("try", "study.yaml", "--limit", "9"),
+        ("classify", "rater.yaml", "texts.csv"),
+        ("confirm", "rater.yaml", "--items", "40"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_verb_that_asks_says_that_it_is_incomplete(
+    cli: Cli, how: str, command: tuple[str, ...]
+) -> None:
+    end, told = (VENDOR_STOPS | ENDS)[how]
+    rule = Stopping(1000, end)
+    with serving(rule) as server:
+        write_study(server.url)
+        assert cli("run", "study.yaml", "--anyway")[0] == 0
+        rater = select(Run(Path("runs/study")))
+        write_card(card_of(Run(Path("runs/study")), rater), Path("rater.yaml"))
+        Path("texts.csv").write_text("text\n" + "".join(f"It rains {k}.\n" for k in range(40)))
+        rule.n_left = 10
+        code, _, said = cli(*command, "--store", "another.sqlite")
+    assert (code, told in said) == (4, True), said

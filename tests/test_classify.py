@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,11 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Cli
+from flipmeter.base.problem import Incomplete
 from flipmeter.data import load
 from flipmeter.data.tables import stream_rows
-from flipmeter.model import Ledger, Store
+from flipmeter.model import Budget, Ledger, Store
 from flipmeter.ship.card import Card, read_card, write_card
-from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, LabelFile, classify
+from flipmeter.ship.classify import COLUMNS, Job, LabelCounts, classify
 from flipmeter.ship.select import card_of, select
 from flipmeter.study.entries import ModelEntry, PriceEntry
 from flipmeter.types import Problem, Reply, Request
@@ -50,7 +54,8 @@ def write_csv(path: Path, texts: list[str], column: str = "body") -> Path:
 
 def labelled(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8", newline="\n") as file:
+            return [json.loads(line) for line in file]
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
@@ -188,36 +193,17 @@ def test_an_output_of_something_else_is_not_continued(card: Card, tmp_path: Path
     other = Card.model_validate(card.model_dump() | {"seed": 9})
     with pytest.raises(Problem, match=r"different rater.*--anew"):
         do(other, Job(source, out, "body"))
-    about = out.with_name("out.csv.about.json")
-    for torn in ("[1]", "{", ""):
+    about = out.with_name("out.csv.about.jsonl")
+    for torn in ("[1]", "{", "", '{"settings": 5}'):
         about.write_text(torn, encoding="utf-8")
-        with pytest.raises(Problem, match="made by another command"):
+        with pytest.raises(Problem, match="does not say what made"):
             do(card, Job(source, out, "body"))
-    about.unlink()
+    about.write_text('{"settings": {"columns": []}}', encoding="utf-8")
     with pytest.raises(Problem, match="made by another command"):
         do(card, Job(source, out, "body"))
-
-
-FIELDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8)
-
-
-@settings(max_examples=40)  # each waits for the disk
-@given(st.lists(FIELDS, max_size=6), st.integers(0, 200), st.sampled_from(["csv", "jsonl"]))
-def test_whatever_is_torn_off_complete_rows_stay(
-    tmp_path_factory: pytest.TempPathFactory, kept: list[str], cut: int, suffix: str
-) -> None:
-    output = LabelFile(tmp_path_factory.mktemp("torn") / f"out.{suffix}", ["row", "note"])
-    output.begin({})
-    rows = [{"row": k, "note": text} for k, text in enumerate(kept)]
-    output.append(rows)
-    whole = output.path.read_bytes()
-    output.path.write_bytes(whole[: len(whole) - cut] if cut <= len(whole) else b"")
-    n_rows = output.begin({})
-    assert n_rows <= len(rows)
-    if not cut:
-        assert n_rows == len(rows)
-    output.append(rows[n_rows:])
-    assert output.path.read_bytes() == whole
+    about.unlink()
+    with pytest.raises(Problem, match=r"about\.jsonl does not say what made .*out\.csv; use"):
+        do(card, Job(source, out, "body"))
 
 
 SLOW = """
@@ -250,13 +236,15 @@ def test_after_a_kill_the_rows_are_whole_and_the_rest_is_asked(card: Card, tmp_p
         write_card(remote, tmp_path / "rater.yaml")
         paths = [str(path) for path in (tmp_path / "rater.yaml", source, out, store)]
         worker = subprocess.Popen([sys.executable, "-c", SLOW, *paths])
-        while worker.poll() is None and (not out.exists() or len(labelled(out)) < 10):
+        part = tmp_path / "out.csv.part"
+        while worker.poll() is None and (not part.exists() or len(labelled(part)) < 10):
             time.sleep(0.02)
         worker.send_signal(signal.SIGKILL)
         worker.wait()
-        n_kept = len(labelled(out))
+        assert not out.exists()
+        n_kept = len(labelled(part))
         assert 10 <= n_kept < 60
-        assert all(row["label"] for row in labelled(out))
+        assert all(row["label"] for row in labelled(part))
         with Store(store) as replies:
             n_stored = len(replies)
             ledger = Ledger()
@@ -274,10 +262,473 @@ def test_a_budget_stops_between_parts(card: Card, tmp_path: Path, cli: Cli) -> N
     code, _, err = cli(*command, "--max-calls", "8")
     assert code == 4
     assert "budget" in err
-    assert labelled(Path("out.csv")) == []
+    assert not Path("out.csv").exists()
+    assert labelled(Path("out.csv.part")) == []
     code, out, _ = cli(*command)
     assert code == 0
     assert "20 rows, 20 new" in out
+
+
+# An output belongs to the rows that it labels
+
+Rows = list[list[str]]
+HEADER = ["id", "body", "note"]
+JANUARY = [[f"n{k}", text, f"note {k}"] for k, text in enumerate(TEXTS[:12])]
+FEBRUARY = [[f"n{k}", text, f"note {k}"] for k, text in enumerate(TEXTS[20:36])]
+OTHERS: dict[str, Rows] = {
+    "another month": FEBRUARY,
+    "a row inserted at the start": [FEBRUARY[0], *JANUARY],
+    "a row inserted among the labelled": [*JANUARY[:5], FEBRUARY[0], *JANUARY[5:]],
+    "a row twice": [*JANUARY[:3], *JANUARY[2:]],
+    "a row removed": [*JANUARY[:3], *JANUARY[4:]],
+    "the first row removed": JANUARY[1:],
+    "rows swapped": [JANUARY[1], JANUARY[0], *JANUARY[2:]],
+    "reversed": JANUARY[::-1],
+    "a text edited": [*JANUARY[:2], ["n2", f"{TEXTS[2]}!", "note 2"], *JANUARY[3:]],
+    "a kept cell edited": [*JANUARY[:2], ["n2", TEXTS[2], "Note 2"], *JANUARY[3:]],
+    "a text emptied": [*JANUARY[:2], ["n2", "", "note 2"], *JANUARY[3:]],
+    "fewer rows": JANUARY[:6],
+    "one row": JANUARY[:1],
+}
+
+
+def write_rows(path: Path, rows: Rows) -> Path:
+    table = pl.DataFrame(rows, schema=HEADER, orient="row")
+    {
+        ".csv": table.write_csv,
+        ".tsv": lambda to: table.write_csv(to, separator="\t"),
+        ".jsonl": table.write_ndjson,
+        ".parquet": table.write_parquet,
+    }[path.suffix](path)  # type: ignore[operator]
+    return path
+
+
+def stop_after(card: Card, job: Job, store: Store, n: int = 8) -> Path:
+    """Label the first rows only, as a budget would have it."""
+    with pytest.raises(Incomplete):
+        do(card, job, store, chunk=4, budget=Budget(calls=n))
+    assert not job.out.exists()
+    return job.out.with_name(f"{job.out.name}.part")
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.parent.glob(f"{out.name}*")}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "r.sqlite") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("rows", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["finished", "part"])
+def test_an_output_of_other_rows_is_refused_by_name(
+    card: Card, tmp_path: Path, store: Store, rows: Rows, is_whole: bool
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job, n_kept = Job(source, out, "body"), 12 if is_whole else 8
+    do(card, job, store) if is_whole else stop_after(card, job, store)
+    name, before, ledger = "out.csv" if is_whole else "out.csv.part", files_of(out), Ledger()
+    write_rows(source, rows)
+    with pytest.raises(Problem, match=rf"t\.csv.*{name}.*use another --out, or --anew") as found:
+        do(card, job, store, ledger=ledger)
+    assert not isinstance(found.value, Incomplete)
+    assert (ledger.wanted, files_of(out)) == (0, before)
+    assert len(labelled(tmp_path / name)) == n_kept
+    other = Job(source, tmp_path / "other.csv", "body")
+    do(card, other, store)
+    do(card, job, store, anew=True)
+    assert out.read_bytes() == other.out.read_bytes()
+    assert [row["body"] for row in labelled(out)] == [row[1] for row in rows]
+    assert set(files_of(out)) == {"out.csv", "out.csv.about.jsonl"}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_every_format_is_held_to_its_rows(
+    card: Card, tmp_path: Path, store: Store, suffix: str, ending: str
+) -> None:
+    source, out = write_rows(tmp_path / f"t.{suffix}", JANUARY), tmp_path / f"out.{ending}"
+    stop_after(card, Job(source, out, "body"), store)
+    write_rows(source, FEBRUARY)
+    with pytest.raises(Problem, match=rf"row 1 of .*t\.{suffix} is not the one that .*out"):
+        do(card, Job(source, out, "body"), store)
+    write_rows(source, JANUARY)
+    assert do(card, Job(source, out, "body"), store) == LabelCounts(12, 4)
+    whole = tmp_path / f"whole.{ending}"
+    do(card, Job(source, whole, "body"), store)
+    assert out.read_bytes() == whole.read_bytes()
+    write_rows(source, FEBRUARY)
+    with pytest.raises(Problem, match=r"row 1 of .*out\."):
+        do(card, Job(source, out, "body"), store)
+
+
+def test_rows_that_were_added_continue_a_part_but_not_what_is_finished(
+    card: Card, tmp_path: Path, store: Store
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    stop_after(card, Job(source, out, "body"), store)
+    write_rows(source, [*JANUARY, *FEBRUARY])
+    assert do(card, Job(source, out, "body"), store) == LabelCounts(28, 20)
+    write_rows(source, [*JANUARY, *FEBRUARY, ["n", "one more", "note"]])
+    for limit in (None, 5, 100):
+        with pytest.raises(Problem, match=r"t\.csv has more rows than the 28 of .*out\.csv; use"):
+            do(card, Job(source, out, "body", limit=limit), store)
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "another text": ({"text": "note"}, "different fields"),
+    "another field": ({"fields": {"question": "note"}}, "different fields"),
+    "fewer columns": ({"keep": ("id",)}, "different columns"),
+}
+
+
+@pytest.mark.parametrize(("options", "what"), OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["finished", "part"])
+def test_an_output_of_another_command_is_refused_by_name(
+    card: Card, tmp_path: Path, store: Store, options: dict[str, Any], what: str, is_whole: bool
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    do(card, job, store) if is_whole else stop_after(card, job, store)
+    name, before = "out.csv" if is_whole else "out.csv.part", files_of(out)
+    with pytest.raises(Problem, match=rf"{name} was made by another command.*{what}"):
+        do(card, replace(job, **options), store)
+    with pytest.raises(Problem, match=rf"{name} was made by another command.*different rater"):
+        do(Card.model_validate(card.model_dump() | {"seed": 9}), job, store)
+    table = pl.DataFrame(JANUARY, schema=["id", "body", "Note"], orient="row")
+    table.write_csv(source)
+    with pytest.raises(Problem, match=rf"{name} was made by another command.*different columns"):
+        do(card, job, store)
+    assert files_of(out) == before
+
+
+def rows_of(content: bytes) -> list[bytes]:
+    return content.splitlines(keepends=True)
+
+
+EDITS: dict[str, Callable[[bytes], bytes]] = {
+    "header": lambda old: old.replace(b"note", b"Note", 1),
+    "no header": lambda old: b"".join(rows_of(old)[1:]),
+    "label": lambda old: b"".join(
+        [*rows_of(old)[:2], swap_class(rows_of(old)[2]), *rows_of(old)[3:]]
+    ),
+    "last label": lambda old: b"".join([*rows_of(old)[:-1], swap_class(rows_of(old)[-1])]),
+    "row removed": lambda old: b"".join(rows_of(old)[:3] + rows_of(old)[4:]),
+    "rows swapped": lambda old: b"".join([rows_of(old)[k] for k in (0, 2, 1, *range(3, 9))]),
+    "row twice": lambda old: old + rows_of(old)[-1],
+    "row added": lambda old: old + b"n99,by hand,note,99,negative,1,,,1,1,1,\n",
+    "line added": lambda old: old + b"\n",
+    "byte order mark": lambda old: b"\xef\xbb\xbf" + old,
+    "line ends": lambda old: old.replace(b"\n", b"\r\n"),
+    "sorted": lambda old: b"".join(rows_of(old)[:1] + sorted(rows_of(old)[1:], reverse=True)),
+    "binary": lambda old: bytes(range(256)) * 20,
+}
+
+
+def swap_class(row: bytes) -> bytes:
+    """Another class in a row, whose name is shorter or longer."""
+    names = ("very negative", "negative", "neutral", "positive", "very positive")
+    name = next(name for name in names if f",{name},".encode() in row)
+    return row.replace(f",{name},".encode(), b",good," if name != "good" else b",bad,")
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+@pytest.mark.parametrize("is_whole", [True, False], ids=["finished", "part"])
+def test_an_output_that_was_edited_is_refused_by_name(
+    card: Card, tmp_path: Path, store: Store, edit: Callable[[bytes], bytes], is_whole: bool
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY[:8]), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    if is_whole:
+        do(card, job, store)
+    else:
+        write_rows(source, JANUARY)
+        stop_after(card, job, store)
+    path = out if is_whole else tmp_path / "out.csv.part"
+    path.write_bytes(edit(path.read_bytes()))
+    before, ledger = files_of(out), Ledger()
+    with pytest.raises(Problem, match=rf"{path.name}.*use another --out, or --anew"):
+        do(card, job, store, ledger=ledger)
+    assert (ledger.wanted, files_of(out)) == (0, before)
+
+
+@pytest.mark.parametrize("n_cut", [1, 40, 10_000])
+def test_a_finished_output_that_was_cut_is_refused(
+    card: Card, tmp_path: Path, store: Store, n_cut: int
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    do(card, Job(source, out, "body", limit=8), store)
+    out.write_bytes(out.read_bytes()[:-n_cut])
+    for limit in (8, None):
+        with pytest.raises(Problem, match=r"row \d of .*out\.csv was changed since"):
+            do(card, Job(source, out, "body", limit=limit), store)
+
+
+FIELDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+@settings(max_examples=40)  # each waits for the disk
+@given(
+    st.lists(FIELDS, min_size=9, max_size=9),
+    st.integers(0, 900),
+    st.sampled_from(["", '["0", "1", 5, "', '["0", "1", 5, ""]\n', "\ufeff", "[]\n"]),
+    st.sampled_from(["csv", "jsonl"]),
+)
+def test_whatever_is_torn_off_complete_rows_stay(
+    card: Card,
+    tmp_path_factory: pytest.TempPathFactory,
+    notes: list[str],
+    cut: int,
+    about: str,
+    suffix: str,
+) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    source = folder / "t.jsonl"
+    rows = [{"body": text, "note": note} for text, note in zip(TEXTS, notes, strict=False)]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    job, store = Job(source, folder / f"out.{suffix}", "body"), Store()
+    part = stop_after(card, job, store, 4)
+    whole = part.read_bytes()
+    part.write_bytes(whole[: max(0, len(whole) - cut)])
+    with (folder / f"out.{suffix}.about.jsonl").open("a", encoding="utf-8") as file:
+        file.write(about)
+    ledger = Ledger()
+    done = do(card, job, store, ledger=ledger)
+    assert (done.n_rows, ledger.asked) == (9, 5)
+    assert done.n_new == 5 or cut
+    do(card, Job(source, folder / f"whole.{suffix}", "body"), store)
+    assert job.out.read_bytes() == (folder / f"whole.{suffix}").read_bytes()
+    assert [row["note"] for row in labelled(job.out)] == notes
+
+
+ODD = [
+    'say "so"',
+    "two\nlines",
+    "a\rb",
+    "\r\n",
+    '"',
+    "\0",
+    "🙂\u202e",
+    "a,b;c\td",
+    "\ufeff",
+    " ",
+    "'",
+]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_cells_of_any_character_come_back_after_a_stop(
+    card: Card, tmp_path: Path, store: Store, ending: str
+) -> None:
+    source, out = tmp_path / "t.jsonl", tmp_path / f"out.{ending}"
+    rows = [{"body": text, "note": note} for text, note in zip(TEXTS, ODD, strict=False)]
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    stop_after(card, Job(source, out, "body"), store)
+    do(card, Job(source, out, "body"), store)
+    assert [row["note"] for row in labelled(out)] == ODD
+
+
+def append_line(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"n,one more,note\n")
+
+
+def make_again(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+def put_another(path: Path) -> None:
+    path.with_name("new").write_text("id,body,note\n")
+    path.with_name("new").replace(path)
+
+
+MEDDLING: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "renamed": lambda path: path.rename(path.with_name("elsewhere")),
+    "replaced": put_another,
+    "removed and made again": make_again,
+    "emptied": lambda path: os.truncate(path, 0),
+    "cut short": lambda path: os.truncate(path, 40),
+    "added to": append_line,
+}
+
+
+def meddled(
+    card: Card, job: Job, store: Store, meddle: Callable[[], object], after: int = 6
+) -> tuple[Problem, Ledger]:
+    """Label rows while something happens to a file."""
+    ledger, happened = Ledger(), list[bool]()
+
+    def on_reply(request: Request, reply: Reply) -> None:
+        if ledger.asked >= after and not happened:
+            happened.append(True)
+            meddle()
+
+    with pytest.raises(Incomplete) as found:
+        do(card, job, store, chunk=4, ledger=ledger, on_reply=on_reply)
+    assert happened
+    return found.value, ledger
+
+
+@pytest.mark.parametrize("meddle", MEDDLING.values(), ids=MEDDLING)
+@pytest.mark.parametrize("name", ["out.csv.part", "out.csv.about.jsonl"])
+@pytest.mark.parametrize("after", [6, 11], ids=["early", "in the last rows"])
+def test_what_happens_to_a_part_that_is_written_is_noticed(
+    card: Card,
+    tmp_path: Path,
+    store: Store,
+    meddle: Callable[[Path], object],
+    name: str,
+    after: int,
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    error, ledger = meddled(card, job, store, lambda: meddle(tmp_path / name), after)
+    assert re.search(rf"{name} was removed, replaced or changed.*same command.*--anew", str(error))
+    assert not out.exists()
+    assert ledger.asked < 12 or after > 6
+    again = Ledger()
+    assert do(card, job, store, anew=True, ledger=again) == LabelCounts(12, 12)
+    assert ledger.asked + again.asked == 12
+    assert [row["row"] for row in labelled(out)] == [str(k) for k in range(1, 13)]
+
+
+@pytest.mark.parametrize("meddle", MEDDLING.values(), ids=MEDDLING)
+def test_what_happens_to_an_output_before_it_grows_is_noticed(
+    card: Card, tmp_path: Path, store: Store, meddle: Callable[[Path], object]
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    do(card, Job(source, out, "body", limit=4), store)
+    error, _ = meddled(card, Job(source, out, "body"), store, lambda: meddle(out), after=2)
+    assert "out.csv was removed, replaced or changed" in str(error)
+    assert not (tmp_path / "out.csv.part").exists()
+    assert do(card, Job(source, out, "body"), store, anew=True) == LabelCounts(12, 12)
+
+
+def test_after_a_part_was_removed_the_same_command_starts_it_over(
+    card: Card, tmp_path: Path, store: Store
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    meddled(card, job, store, (tmp_path / "out.csv.part").unlink)
+    assert do(card, job, store) == LabelCounts(12, 12)
+    assert len(labelled(out)) == 12
+
+
+def test_a_folder_that_is_renamed_is_noticed(card: Card, tmp_path: Path, store: Store) -> None:
+    source, folder = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "labels"
+    job = Job(source, folder / "out.csv", "body")
+    error, _ = meddled(card, job, store, lambda: folder.rename(tmp_path / "moved"))
+    assert "was removed" in str(error)
+    assert not folder.exists()
+    assert do(card, replace(job, out=tmp_path / "moved" / "out.csv"), store) == LabelCounts(12, 8)
+
+
+SOURCES = MEDDLING | {
+    "another month": lambda path: write_rows(path, FEBRUARY),
+    "another month by name": lambda path: write_rows(
+        path.with_name(f"n{path.suffix}"), FEBRUARY
+    ).replace(path),
+}
+
+
+@pytest.mark.parametrize("meddle", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_texts_that_change_while_they_are_labelled_are_noticed(
+    card: Card, tmp_path: Path, store: Store, meddle: Callable[[Path], object], suffix: str
+) -> None:
+    source, out = write_rows(tmp_path / f"t.{suffix}", JANUARY), tmp_path / "out.csv"
+    job, before = Job(source, out, "body"), source.read_bytes()
+    error, _ = meddled(card, job, store, lambda: meddle(source))
+    assert f"t.{suffix} was changed while it was being labelled" in str(error)
+    rows = labelled(tmp_path / "out.csv.part")
+    assert [row["body"] for row in rows] == [row[1] for row in JANUARY[: len(rows)]]
+    source.write_bytes(before)
+    assert do(card, job, store) == LabelCounts(12, 12 - len(rows))
+    assert [row["body"] for row in labelled(out)] == [row[1] for row in JANUARY]
+
+
+def test_a_file_that_comes_into_the_place_of_the_output_stays(
+    card: Card, tmp_path: Path, store: Store
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    error, ledger = meddled(card, job, store, lambda: out.write_text("mine"))
+    assert "out.csv is in the place of" in str(error)
+    assert (ledger.asked, out.read_text()) == (12, "mine")
+    with pytest.raises(Incomplete, match=r"out\.csv is in the place of .*out\.csv\.part; move it"):
+        do(card, job, store)
+    out.rename(tmp_path / "mine.csv")
+    assert do(card, job, store) == LabelCounts(12, 0)
+    assert len(labelled(out)) == 12
+
+
+def test_what_was_finished_stays_until_its_successor_is(
+    card: Card, tmp_path: Path, store: Store
+) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    job = Job(source, out, "body")
+    do(card, job, store)
+    old = out.read_bytes()
+    write_rows(source, FEBRUARY)
+    with pytest.raises(Incomplete):
+        do(card, job, store, anew=True, chunk=4, budget=Budget(calls=8))
+    assert out.read_bytes() == old
+    assert do(card, job, store) == LabelCounts(16, 8)
+    assert [row["body"] for row in labelled(out)] == [row[1] for row in FEBRUARY]
+
+
+def test_a_part_that_is_whole_only_needs_its_name(card: Card, tmp_path: Path, store: Store) -> None:
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    do(card, Job(source, out, "body"), store)
+    before, ledger = files_of(out), Ledger()
+    out.rename(tmp_path / "out.csv.part")
+    assert do(card, Job(source, out, "body"), store, ledger=ledger) == LabelCounts(12, 0)
+    assert (files_of(out), ledger.wanted) == (before, 0)
+
+
+def test_the_verb_refuses_and_resumes_by_exit_code(card: Card, cli: Cli) -> None:
+    write_card(card, Path("rater.yaml"))
+    source = write_rows(Path("t.csv"), JANUARY)
+    command = ("classify", "rater.yaml", "t.csv", "--text", "body", "--out", "out.csv")
+    assert cli(*command)[0] == 0
+    code, out, _ = cli(*command)
+    assert (code, "12 rows, 0 new" in out, "the file is complete" in out) == (0, True, True)
+    write_rows(source, FEBRUARY)
+    code, _, err = cli(*command)
+    assert code == 2
+    assert "row 1 of t.csv is not the one that out.csv labels; use another --out, or" in (
+        " ".join(err.split())
+    )
+    assert cli(*command, "--anew")[0] == 0
+    assert len(labelled(Path("out.csv"))) == 16
+
+
+def test_a_row_that_failed_is_still_said_to_have(card: Card, tmp_path: Path, store: Store) -> None:
+    heard = list[int]()
+
+    def rule(body: Any) -> Behaviour:
+        heard.append(1)
+        is_odd = TEXTS[1] in body["messages"][-1]["content"] and not is_mended
+        return fails(400, "no") if is_odd else says(answer("2"))
+
+    is_mended: list[bool] = []
+    source, out = write_rows(tmp_path / "t.csv", JANUARY), tmp_path / "out.csv"
+    with serving(rule) as server:
+        endpoint = ModelEntry(model="http/any", base_url=server.url)
+        remote = card.model_copy(update={"model": endpoint, "selected": None})
+        job = Job(source, out, "body")
+        assert do(remote, job, store).faults == {"error": 1}
+        assert out.exists()
+        asked, is_mended[:] = len(heard), [True]
+        assert do(remote, job, store).faults == {"error": 1}
+        assert len(heard) == asked
+        assert do(remote, job, store, anew=True) == LabelCounts(12, 12)
+        assert len(heard) == asked + 1
+    assert all(row["label"] for row in labelled(out))
 
 
 # Texts as they come
@@ -362,7 +813,7 @@ def test_a_file_that_cannot_be_labelled_says_why(
         path.write_text(content, encoding="utf-8")
     with pytest.raises(Problem, match=says_):
         do(card, Job(path, tmp_path / "out.csv", "body"))
-    assert not (tmp_path / "out.csv").exists()
+    assert not list(tmp_path.glob("out.csv*"))
 
 
 def test_latin_1_is_refused_behind_what_could_be_read(card: Card, tmp_path: Path) -> None:
@@ -488,6 +939,21 @@ def test_a_column_that_stands_twice_is_refused_if_it_is_read(card: Card, tmp_pat
         do(card, Job(source, tmp_path / "kept.csv", "body", keep=("note",)))
 
 
+def test_a_name_without_room_for_a_part_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"cannot write .*too long.*use another --out"):
+        Job(tmp_path / "t.csv", tmp_path / f"{'o' * 246}.csv", "body")
+
+
+@pytest.mark.parametrize("name", ["out.csv.part", "out.csv.about.jsonl"])
+def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(
+    card: Card, tmp_path: Path, name: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    source = write_csv(tmp_path / "t.csv", TEXTS[:3])
+    with pytest.raises(Problem, match=rf"{name} is not a file"):
+        do(card, Job(source, tmp_path / "out.csv", "body"))
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_folder_in_the_place_of_the_output_is_named(
     card: Card, tmp_path: Path, anew: bool
@@ -500,15 +966,15 @@ def test_a_folder_in_the_place_of_the_output_is_named(
 
 def test_an_output_that_goes_away_loses_no_reply(card: Card, tmp_path: Path) -> None:
     source, out = write_csv(tmp_path / "t.csv", TEXTS[:10]), tmp_path / "out.csv"
-    ledger = Ledger()
+    ledger, part = Ledger(), tmp_path / "out.csv.part"
 
     def interfere(request: Request, reply: Reply) -> None:
-        if ledger.asked > 5 and out.is_file():
-            out.unlink()
-            out.mkdir()
+        if ledger.asked > 5 and part.is_file():
+            part.unlink()
+            part.mkdir()
 
     with Store(tmp_path / "r.sqlite") as store:
-        with pytest.raises(Problem, match=r"Is a directory.*all replies so far are in the store"):
+        with pytest.raises(Incomplete, match=r"out\.csv\.part was removed.*are in the store"):
             do(card, Job(source, out, "body"), store, chunk=4, ledger=ledger, on_reply=interfere)
         ledger = Ledger()
         job = Job(source, tmp_path / "other.csv", "body")

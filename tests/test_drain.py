@@ -27,6 +27,12 @@ from test_faults import asked, performed, receipts, study_at, table
 pytestmark = pytest.mark.usefixtures("tidy")
 
 COMMAND = "from flipmeter.cli import main; main()"
+UNSHIELDED = """
+import signal
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
 RUN = ("run", "study.yaml", "--store", "replies.sqlite", "--out", "run")
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -42,8 +48,9 @@ def late(body: Any) -> Behaviour:
 
 
 def start(folder: Path, *command: str, script: str = COMMAND) -> subprocess.Popen[str]:
+    """Start a script that ignores no signal, whatever started the tests (nohup, a shell's &)."""
     return subprocess.Popen(
-        [sys.executable, "-c", script, *command],
+        [sys.executable, "-c", UNSHIELDED + script, *command],
         cwd=folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -395,10 +395,10 @@ def test_a_disk_that_is_full_stops_a_run_and_a_larger_one_goes_on(tmp_path: Path
     with serving() as server:
         study = study_at(server.url, {"seeds": [0], "test_size": 100})
         code, said = run_command(study, tmp_path / "a", *options, script=SMALL_FILES)
-        assert (code, "Traceback" in said, "nothing stored is lost" in said) == (2, False, True)
+        assert (code, "Traceback" in said, "nothing stored is lost" in said) == (4, False, True)
         stored, n_before = set(receipts(tmp_path / "a")), len(server.bodies)
         assert 50 < len(stored) < 700
-        assert len(set(asked(server)) - stored) <= UNDER_WAY
+        assert not set(asked(server)) - stored  # what the file did not take was rescued
         assert run_command(study, tmp_path / "a", *options)[0] == 0
         assert not stored & set(asked(server)[n_before:])
         clean = performed(study, tmp_path / "clean")

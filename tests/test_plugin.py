@@ -141,3 +141,14 @@ def test_public_names_are_there_when_they_are_used() -> None:
     code = "import flipmeter; print(all(getattr(flipmeter, name) for name in flipmeter.__all__))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+def test_the_cache_of_pytest_may_not_lead_elsewhere(project: pytest.Pytester) -> None:
+    elsewhere = project.path / "elsewhere"
+    elsewhere.mkdir()
+    (project.path / ".pytest_cache").mkdir()
+    (project.path / ".pytest_cache" / "d").symlink_to(elsewhere)
+    found, out = outcome(project)
+    assert found == {"errors": 1}
+    assert "is a symbolic link" in out
+    assert [path for path in elsewhere.rglob("*") if path.is_file()] == []

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from test_drain import RUN, late, start, study_in
 from test_drain import wait_for as wait_for_requests
 from test_faults import asked, receipts
 from test_pair_order import judge
+from test_planted_modules import COMMAND, MODULES, plant, planted_that_ran
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'flipmeter[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -38,7 +38,6 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore
 
 TESTS = Path(__file__).parent
 N_NODES = 2
-MAIN = "from flipmeter.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -143,16 +142,18 @@ def test_a_second_run_asks_nothing_and_needs_no_actor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("door", ["ray", "ray://", "ray:"])
-def test_the_command_joins_a_cluster_by_any_address(
+def test_the_command_joins_a_cluster_by_any_address_and_runs_nothing_that_lies_there(
     cluster: Any, door: str, tmp_path: Path
 ) -> None:
+    plant(tmp_path, MODULES)
     on = {"ray": "ray", "ray://": cluster.client_address, "ray:": f"ray:{cluster.address}"}[door]
     (tmp_path / "s.yaml").write_text(
         "models: [{model: sim/first-slot, ray: {replicas: 2, num_cpus: 0.5}}]\n"
         "datasets: [reviews]\ntest_size: 10\nprobes: [label_order]\n"
     )
-    command = [sys.executable, "-c", MAIN, "run", "s.yaml", "--on", on]
+    command = [COMMAND, "run", "s.yaml", "--on", on]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert planted_that_ran(tmp_path) == ""
     assert done.returncode == 0, done.stderr
     assert len(Run(tmp_path / "runs" / "study").decisions) > 20
 

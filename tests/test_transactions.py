@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flipmeter.base.files.lock import lock_made, writing
+from flipmeter.base.files.lock import writing
 from flipmeter.base.problem import Incomplete
 from flipmeter.model import Engine, Store
 from flipmeter.model.store import room
@@ -33,7 +35,7 @@ from flipmeter.study.entries import ModelEntry
 from flipmeter.study.file import Study, read_study
 from flipmeter.types import Problem, Reply
 from full_disk import NO_DISK
-from misbehaving import Process, question, run_at_once, serving
+from misbehaving import Behaviour, Process, question, run_at_once, serving
 from misbehaving import tidy as tidy
 from report_runs import simulated
 from test_classify import TEXTS, do, labelled, slowly, write_csv
@@ -166,33 +168,48 @@ def study_of(n_items: int) -> Study:
     return read_study({**fixed, "test_size": n_items, "base": {"shots": 0}})
 
 
-def test_a_second_classification_waits_for_the_first(card: Card, tmp_path: Path) -> None:
+def test_a_second_classification_into_a_file_is_refused(card: Card, tmp_path: Path) -> None:
     write_csv(tmp_path / "t.csv", TEXTS[:5])
-    out, told = tmp_path / "out.csv", list[str]()
-    handle = lock_made(out, out.touch)
-    assert handle is not None
-    with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(do, card, Job(tmp_path / "t.csv", out, "body"), on_note=told.append)
-        while not told:
-            time.sleep(0.01)
-        os.close(handle)
-        assert second.result() == LabelCounts(5, 5)
-    assert "is being written by another process" in told[0]
+    job = Job(tmp_path / "t.csv", tmp_path / "out.csv", "body")
+
+    def begin_another(request: object, reply: object) -> None:
+        with pytest.raises(Problem, match=r"out\.csv is being written by another process; wait"):
+            begin_once.submit(do, card, job, anew=True).result()
+
+    with ThreadPoolExecutor(1) as begin_once:
+        assert do(card, job, on_reply=begin_another) == LabelCounts(5, 5)
+    assert len(labelled(job.out)) == 5
 
 
-def test_two_classifications_into_one_file_label_every_text_once(
+def test_of_two_classifications_into_one_file_the_second_is_refused(
     card: Card, tmp_path: Path
 ) -> None:
     write_csv(tmp_path / "t.csv", TEXTS[:40])
-    with serving(slowly) as server:
+    is_told = threading.Event()
+
+    def held(body: Any) -> Behaviour:
+        async def behave(request: Any) -> Any:
+            await asyncio.to_thread(is_told.wait)
+            return await slowly(body)(request)
+
+        return behave
+
+    with serving(held) as server:
         endpoint = ModelEntry(model="http/slow", base_url=server.url, concurrency=4)
         remote = card.model_copy(update={"model": endpoint, "selected": None})
         write_card(remote, tmp_path / "rater.yaml")
         command = ("classify", "rater.yaml", "t.csv", "--text", "body", "--out", "out.csv")
-        both = [start(tmp_path, *command) for _ in range(2)]
-        said = [one.communicate()[0] for one in both]
-        assert [one.returncode for one in both] == [0, 0], said
-        assert len(server.bodies) == 40
+        first = start(tmp_path, *command)
+        while not server.bodies:
+            time.sleep(0.01)
+        for more in ([], ["--anew"], ["--limit", "3"]):
+            second = start(tmp_path, *command, *more)
+            said = second.communicate()[0]
+            assert second.returncode == 2, said
+            assert "out.csv is being written by another process" in said
+        is_told.set()
+        said = first.communicate()[0]
+        assert (first.returncode, len(server.bodies)) == (0, 40), said
     assert [row["row"] for row in labelled(tmp_path / "out.csv")] == [str(k) for k in range(1, 41)]
 
 
@@ -209,6 +226,8 @@ def test_a_drained_classification_goes_on_where_it_was(card: Card, tmp_path: Pat
         os.kill(first.pid, signal.SIGTERM)
         assert "run the same command again" in first.communicate()[0]
         assert first.returncode == 4
+        assert (tmp_path / "out.csv.part").exists()
+        assert not (tmp_path / "out.csv").exists()
         again = start(tmp_path, *command)
         said = again.communicate()[0]
         assert (again.returncode, len(server.bodies)) == (0, 40), said

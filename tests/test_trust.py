@@ -16,7 +16,7 @@ import yaml
 
 from conftest import Cli
 from flipmeter import OrdinalClassifier, Problem, Question, Study
-from flipmeter.base.consent import Trust, given, is_remembered, trusting
+from flipmeter.base.consent import Code, Trust, consented, given, remembered, trusting
 from flipmeter.cli import VERBS, Verbs
 from flipmeter.model import identity_of, open_backend
 from flipmeter.model.backends import user_code
@@ -282,6 +282,22 @@ def test_an_actor_on_another_node_has_the_consent_of_who_started_it(
     assert has_run(received) == trust.code
 
 
+def test_an_actor_on_another_node_runs_the_file_that_was_remembered(
+    received: Path, cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("trust", "evil.py")
+    trust = Trust(digests=frozenset(remembered().code))
+    monkeypatch.setenv("FLIPMETER_CONFIG", str(received / "another"))
+    write("evil.py", EVIL + "# changed")
+    opened = Holder().open(Model("python/evil.py:rate"), None, open_backend, trust)
+    assert isinstance(asyncio.run(opened), Problem)
+    assert not has_run(received)
+    write("evil.py", EVIL)
+    opened = Holder().open(Model("python/evil.py:rate"), None, open_backend, trust)
+    assert not isinstance(asyncio.run(opened), Problem)
+    assert has_run(received)
+
+
 # Consent that is remembered
 
 
@@ -367,12 +383,12 @@ def test_a_file_that_changes_after_it_was_read_runs_as_it_was_read(
     write("evil.py", "def rate(question): return 1\n")
     cli("trust", "evil.py")
 
-    def swapped(path: Path, source: bytes) -> bool:
-        found = is_remembered(path, source)
+    def swapped(path: Path, source: bytes) -> Code | None:
+        found = consented(path, source)
         write("evil.py", EVIL)
         return found
 
-    monkeypatch.setattr(user_code, "is_remembered", swapped)
+    monkeypatch.setattr(user_code, "consented", swapped)
     find_callable("evil.py:rate")
     assert not has_run(received)
 
@@ -428,7 +444,12 @@ WRITTEN: dict[str, tuple[str, list[str]]] = {
         "texts.labelled.csv",
         ["classify", "card.yaml", "texts.csv", "--trust", "--anew"],
     ),
-    "about": ("texts.labelled.csv.about.json", ["classify", "card.yaml", "texts.csv", "--trust"]),
+    "about": ("texts.labelled.csv.about.jsonl", ["classify", "card.yaml", "texts.csv", "--trust"]),
+    "part": ("texts.labelled.csv.part", ["classify", "card.yaml", "texts.csv", "--trust"]),
+    "part anew": (
+        "texts.labelled.csv.part",
+        ["classify", "card.yaml", "texts.csv", "--trust", "--anew"],
+    ),
     "batch": ("b/manifest.json", ["batch", "export", "remote.yaml", "--out", "b"]),
     "requests": ("b/requests.jsonl", ["batch", "export", "remote.yaml", "--out", "b"]),
     "init": ("made.yaml", ["init", "labelled.csv", "--out", "made.yaml", "--force"]),
@@ -452,7 +473,7 @@ def test_no_verb_writes_through_a_link_that_came_with_a_folder(
     assert not exists or target.read_text() == "precious"
 
 
-@pytest.mark.parametrize("name", [name for name in WRITTEN if name != "progress"])
+@pytest.mark.parametrize("name", sorted({*WRITTEN} - {"progress", "part", "part anew"}))
 def test_without_the_link_the_file_is_written(
     received: Path, write: Write, cli: Cli, name: str
 ) -> None:

@@ -18,8 +18,8 @@ import yaml
 from conftest import Cli
 from flipmeter import OrdinalClassifier, Problem, Study
 from flipmeter.base.consent import trusting
+from flipmeter.base.redaction import masked, masked_bytes
 from flipmeter.model import open_backend
-from flipmeter.model.backends.masking import masked, masked_bytes
 from flipmeter.model.endpoints import endpoint_of, providers
 from flipmeter.ship.card import Card
 from flipmeter.types import Model

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from flipmeter.base.consent import trusting
 from flipmeter.base.drain import Drained, Stopped, draining
+from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
 from flipmeter.study.file import Study as StudyFile
 from flipmeter.study.file import explaining, find_study, spelled_out
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 STORE = Path(".flipmeter") / "replies.sqlite"
 """The default reply store: one for all studies of a folder."""
+RUNS = Path("runs")
+"""The default folder of run folders."""
 
 
 class Study(StudyFile):
@@ -74,7 +77,7 @@ class Study(StudyFile):
         from flipmeter.model import Store
         from flipmeter.run.preview import preview
 
-        place = Path(store) if Path(store).exists() else ":memory:"
+        place = _given(store) if Path(store).exists() else ":memory:"
         with trusting(trust, trust_hosts), Store(place) as replies:
             return preview(
                 self, replies, listed=prices, is_offline=is_offline, speed=speed, power=power
@@ -108,7 +111,7 @@ class Study(StudyFile):
 
         if n_items < 1:
             raise Problem(f"n_items is {n_items}; try at least 1")
-        with trusting(trust, trust_hosts), Store(Path(store)) as replies:
+        with trusting(trust, trust_hosts), Store(_given(store)) as replies:
             return try_study(self, replies, n_items)
 
     def run(
@@ -134,10 +137,11 @@ class Study(StudyFile):
         from flipmeter.run.perform import perform
         from flipmeter.run.progress import Meter
 
-        where = Path(folder) if folder is not None else Path("runs") / self.name
+        where = named(Path(folder)) if folder is not None else RUNS / self.name
         ledger = ledger or Ledger()
         go = partial(perform, self, where, ledger=ledger, on=on, anyway=anyway)
-        if is_quiet if is_quiet is not None else not sys.stderr.isatty():
+        has_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if is_quiet if is_quiet is not None else not has_terminal:
             with trusting(trust, trust_hosts):
                 return Run.of(go(store) if isinstance(store, Store) else _in_store(store, go))
         with trusting(trust, trust_hosts), Meter(ledger) as meter:
@@ -167,10 +171,15 @@ class Study(StudyFile):
                 raise Stopped(str(drained)) from drained
 
 
+def _given(store: StrPath) -> Path:
+    """The path of a store, which is the user's unless it is the default."""
+    return Path(store) if Path(store) == STORE else named(Path(store))
+
+
 def _in_store(path: StrPath, go: Any) -> RunFolder:
     from flipmeter.model import Store
 
-    with Store(Path(path)) as replies:
+    with Store(_given(path)) as replies:
         found: RunFolder = go(replies)
     return found
 
@@ -421,7 +430,7 @@ class Run(Printed):
         from flipmeter.run.results.gather import beside_greedy
         from flipmeter.ship.choices import findings
 
-        where = Path(path) if path is not None else self.folder / "report.html"
+        where = named(Path(path)) if path is not None else self.folder / "report.html"
         found = findings(self.source, self._choices or None)
         if greedy is not None:
             first = greedy if isinstance(greedy, Run) else Run(greedy)

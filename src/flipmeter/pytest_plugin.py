@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from flipmeter.base.files.atomic import inside
 from flipmeter.types import Problem, canonical_json
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ def _perform(
     chosen = read_study(study, changes)
     digest = hashlib.sha256(canonical_json(chosen.model_dump(mode="json")).encode())
     return chosen.run(
-        folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}",
-        store=folder / "replies.sqlite",
+        inside(folder / "runs" / f"{chosen.name}-{digest.hexdigest()[:12]}", folder),
+        store=inside(folder / "replies.sqlite", folder),
         is_quiet=True,
         trust=trust or config.getoption("--flip-trust"),
         trust_hosts=trust_hosts,
@@ -168,7 +169,7 @@ def _folder(config: pytest.Config, temporary: Callable[[], Path]) -> Path:
     if config.getoption("--flip-runs"):
         return Path(config.getoption("--flip-runs"))
     if hasattr(config, "cache") and config.cache is not None:
-        return Path(config.cache.mkdir("flipmeter"))
+        return inside(Path(config.cache.mkdir("flipmeter")), config.rootpath)
     return temporary()
 
 

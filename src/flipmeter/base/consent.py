@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from platformdirs import user_config_dir
 
-from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.atomic import make_folder, named, write_text
 from flipmeter.base.problem import Problem
 
 TRUST_VARIABLE = "FLIPMETER_TRUST"
@@ -32,10 +32,15 @@ MOST_FILES = 1000
 
 @dataclass(frozen=True)
 class Trust:
-    """The consent given: to run code that is referred to, and to send keys to these hosts."""
+    """The consent given: to run code that is referred to, and to send keys to these hosts.
+
+    `digests` is code that the user remembered where the command began: an actor on another node
+    has no configuration of the user.
+    """
 
     code: bool = False
     hosts: frozenset[str] = frozenset()
+    digests: frozenset[str] = frozenset()
 
 
 NOTHING = Trust()
@@ -43,11 +48,14 @@ _given: ContextVar[Trust] = ContextVar("given", default=NOTHING)
 
 
 @contextmanager
-def trusting(code: bool = False, hosts: Iterable[str] = ()) -> Iterator[None]:
+def trusting(
+    code: bool = False, hosts: Iterable[str] = (), digests: Iterable[str] = ()
+) -> Iterator[None]:
     """Add to what is trusted, until the end of the block and in this context only."""
     before = _given.get()
     names = frozenset(map(host_name, [hosts] if isinstance(hosts, str) else hosts))
-    token = _given.set(Trust(before.code or code is True, before.hosts | names))
+    known = before.digests.union(digests)
+    token = _given.set(Trust(before.code or code is True, before.hosts | names, known))
     try:
         yield
     finally:
@@ -98,7 +106,7 @@ def config_file() -> Path:
     """The file with remembered consent, in the folder in FLIPMETER_CONFIG if that is set."""
     chosen = os.environ.get(CONFIG_VARIABLE)
     folder = Path(chosen).expanduser() if chosen else Path(user_config_dir("flipmeter"))
-    return folder / "trust.json"
+    return named(folder) / "trust.json"
 
 
 def remembered() -> Remembered:
@@ -117,7 +125,7 @@ def remembered() -> Remembered:
 def remember(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
     """Consent to the code of files as they are now, and to hosts, permanently."""
     known = remembered()
-    code = {digest_beside(path): str(path.resolve()) for path in files}
+    code = {read_code(path).digest: str(path.resolve()) for path in files}
     _keep(Remembered({**known.code, **code}, _merged(known.hosts, hosts)))
 
 
@@ -141,7 +149,7 @@ def _keep(state: Remembered) -> None:
     path = config_file()
     content = json.dumps({"code": dict(state.code), "hosts": list(state.hosts)}, indent=2)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(path.parent, mode=0o700)
         write_text(path, content)
     except OSError as error:
         raise Problem(
@@ -149,28 +157,48 @@ def _keep(state: Remembered) -> None:
         ) from error
 
 
-def is_remembered(path: Path, source: bytes) -> bool:
-    """Whether the user consented to this very code, with all code that it may import from beside.
+def consented_digests() -> frozenset[str]:
+    """The digests of all code whose consent is remembered."""
+    return given().digests | frozenset(remembered().code)
+
+
+def consented(path: Path, source: bytes) -> Code | None:
+    """A file's code with all code beside it, if the user consented to this very code.
 
     `source` is what will run: the file itself is not read again.
     """
-    known = remembered().code
-    return bool(known) and digest_beside(path, source) in known
+    known = consented_digests()
+    if not known:
+        return None
+    code = read_code(path, source)
+    return code if code.digest in known else None
 
 
-def digest_beside(path: Path, source: bytes | None = None) -> str:
-    """SHA-256 of a file's code and of every importable file in its folder and below.
+@dataclass(frozen=True)
+class Code:
+    """A file's code and every importable file in its folder and below, as they were read.
 
-    A neighbour that changes withdraws the consent: the file may import it.
+    A neighbour that changes withdraws the consent: the file may import it. `files` has the
+    SHA-256 of each by its real path.
     """
+
+    digest: str
+    files: Mapping[str, str]
+
+
+def read_code(path: Path, source: bytes | None = None) -> Code:
+    """Read a file, unless its source is given, and hash it with the code beside it."""
     path = path.resolve()
     try:
         content = path.read_bytes() if source is None else source
-        files = [(str(other.relative_to(path.parent)), _hashed(other)) for other in _beside(path)]
+        hashes = {other: _hashed(other) for other in _beside(path)}
     except OSError as error:
         raise Problem(f"cannot read {error.filename} ({error.strerror}); check the path") from error
-    told = [[path.name, hashlib.sha256(content).hexdigest()], *sorted(files)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    own = hashlib.sha256(content).hexdigest()
+    others = sorted((str(other.relative_to(path.parent)), one) for other, one in hashes.items())
+    digest = hashlib.sha256(json.dumps([[path.name, own], *others]).encode()).hexdigest()
+    files = {os.path.realpath(other): one for other, one in hashes.items()}
+    return Code(digest, {**files, str(path): own})
 
 
 def _beside(path: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import FrameType
 from typing import Any
@@ -136,11 +136,17 @@ def _end(number: int, is_command: bool) -> None:
     """End now: a command leaves as the signal would have it, a program gets an interrupt."""
     if not is_command:
         raise Stopped(signal.Signals(number).name)
-    if sys.stderr.isatty():
-        os.write(2, b"\x1b[?25h\n")  # the cursor that a progress bar hides
+    if sys.stderr is not None and sys.stderr.isatty():
+        _print("\x1b[?25h")  # the cursor that a progress bar hides
     _say("stopped immediately: open requests are lost, everything stored is kept")
     os._exit(128 + number)
 
 
 def _say(text: str) -> None:
-    print(f"flipmeter: {text}", file=sys.stderr, flush=True)
+    _print(f"flipmeter: {text}")
+
+
+def _print(text: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):  # of a program whose terminal is gone
+            print(text, file=sys.stderr, flush=True)

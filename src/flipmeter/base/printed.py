@@ -1,11 +1,16 @@
-"""Results that print as tables in a terminal and as HTML in a notebook."""
+"""Streams that cannot fail, and results that print as tables or as HTML in a notebook."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
+import select
+import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from flipmeter.base.redaction import Redacted
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -14,6 +19,10 @@ if TYPE_CHECKING:
 WIDTH = 160
 """Width of a table where the width of the screen is unknown."""
 
+PATIENCE = 1.0
+"""Seconds for which a message waits for a reader that stands still; then it is dropped."""
+PIECE = 4096
+"""Bytes that a pipe takes at once when it takes any."""
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Control characters, with which a name in a table could rewrite the screen."""
@@ -36,6 +45,84 @@ def plain_console(**options: Any) -> Console:
     from rich.console import Console
 
     return Console(markup=False, emoji=False, highlight=False, **options)
+
+
+class Unfailing(io.FileIO):
+    """A file that goes silent permanently at its first failure, so that output never ends work.
+
+    If the reader stalls for longer than `patience`, output is dropped until it reads again.
+    """
+
+    def __init__(self, descriptor: int, patience: float | None) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
+        self.failure: OSError | None = None
+        self._patience = self._wait = patience
+
+    def write(self, content: Any, /) -> int:
+        rest = memoryview(content).cast("B")
+        n_bytes = len(rest)
+        while rest and self.failure is None:
+            try:
+                if not select.select([], [self], [], self._wait)[1]:
+                    self._wait = 0.0
+                    break
+                rest = rest[super().write(rest[:PIECE]) or 0 :]
+                self._wait = self._patience
+            except OSError as error:
+                self.failure = error
+        return n_bytes
+
+
+def unfailing(stream: TextIO | None, patience: float | None = None) -> TextIO:
+    """A stream to the same file that cannot fail; one without a file of its own is left alone."""
+    if stream is None:
+        return _nowhere()
+    if not isinstance(stream, io.TextIOWrapper) or isinstance(stream.buffer, Unfailing):
+        return stream
+    try:
+        file = Unfailing(stream.fileno(), patience)
+    except (OSError, ValueError):
+        return stream
+    return io.TextIOWrapper(
+        file,  # without a buffer of bytes, as Python has it with -u: a signal may write meanwhile
+        stream.encoding,
+        "backslashreplace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def guard_streams() -> None:
+    """Make the streams of this process unfailing, and keep secrets out of them.
+
+    The descriptors of closed ones are occupied.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Gets this number, the lowest free one; a store with it would contain the messages.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or _nowhere()
+    sys.stdout = _guarded(sys.stdout)
+    sys.stderr = _guarded(sys.stderr, PATIENCE)
+
+
+def _guarded(stream: Any, patience: float | None = None) -> TextIO:
+    if isinstance(stream, Redacted):
+        return cast(TextIO, stream)
+    return cast(TextIO, Redacted(unfailing(stream, patience)))
+
+
+def _nowhere() -> TextIO:
+    return os.fdopen(os.open(os.devnull, os.O_RDWR), "r+", encoding="utf-8")
+
+
+def unwritten() -> OSError | None:
+    """The failure of stdout, None if all was written or its reader closed the pipe."""
+    sys.stdout.flush()
+    failure: OSError | None = getattr(getattr(sys.stdout, "raw", None), "failure", None)
+    return None if isinstance(failure, ConnectionError) else failure
 
 
 class Shown:

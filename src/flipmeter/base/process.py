@@ -1,12 +1,15 @@
-"""A process by its machine, number and start: whether that one is still there."""
+"""A process by its machine, number and start: whether that one is still there; and a new one."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess  # the one place that starts a process
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 ENDED = ("Z", "X")
 """States of a process that only waits to be forgotten."""
@@ -87,3 +90,12 @@ def is_running(pid: int) -> bool:
     except PermissionError:  # another user's, but alive
         return True
     return True
+
+
+def start_python(*arguments: str, **options: Any) -> subprocess.Popen[Any]:
+    """Start this interpreter again, without the folder in which we work on its search path.
+
+    That folder may be a stranger's, with a `pip.py` in it. The variable is for children of its own.
+    """
+    environment = {**(options.pop("env", None) or os.environ), "PYTHONSAFEPATH": "1"}
+    return subprocess.Popen([sys.executable, "-P", *arguments], env=environment, **options)

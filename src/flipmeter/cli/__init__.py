@@ -15,8 +15,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from flipmeter.base.printed import guard_streams, unwritten
 from flipmeter.base.problem import Incomplete, Problem
-from flipmeter.cli.consoles import fail
+from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import EXIT_CODES, INCOMPLETE, USAGE
 
 __all__ = ["main"]
@@ -44,6 +45,9 @@ REPLACED = {
     "transfer": "effects RUN --reference MODEL",
 }
 """Removed verbs and their replacements."""
+
+KEPT = [[verb] for verb in ("demo", "run", "confirm", "classify", "paper")]
+"""Verbs whose results are in files: their exit code does not depend on stdout."""
 
 
 class Verbs(TyperGroup):
@@ -108,7 +112,24 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line; user-fixable errors and those of plug-ins have no traceback."""
+    """Run the command line; a result that cannot be printed does not exit with 0."""
+    guard_streams()
+    try:
+        _run()
+    except SystemExit as end:
+        if lost := unwritten():
+            told = f"the output could not be written ({lost.strerror or lost})"
+            if not end.code and sys.argv[1:2] not in KEPT:
+                fail(told, INCOMPLETE)
+            warn(told)
+        raise
+    except Exception:  # Python exits with 1, which here means that the rater flips
+        sys.excepthook(*sys.exc_info())
+        sys.exit(INCOMPLETE)
+
+
+def _run() -> None:
+    """Run a verb; user-fixable errors and those of plug-ins have no traceback."""
     try:
         if sys.argv[1:] == ["--version"]:  # reading options would take three times as long
             _version(version=True)

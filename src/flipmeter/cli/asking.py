@@ -17,6 +17,7 @@ from flipmeter.cli.exits import INCOMPLETE, NOT_SETTLED
 from flipmeter.cli.output import finish, say_next
 from flipmeter.cli.printing import heading
 from flipmeter.model import Ledger
+from flipmeter.model.store.rescue import left_behind
 
 if TYPE_CHECKING:
     from flipmeter.report.configurations import NextStep
@@ -74,6 +75,8 @@ def _end(done: Run, ledger: Ledger) -> None:
 @contextmanager
 def resumable(ledger: Ledger, store: Path) -> Iterator[None]:
     """Drain at a signal, then say what was stored and how to continue."""
+    for path in left_behind(store):
+        warn(f"{path} holds replies of a run that could not store them; they are taken in")
     try:
         with draining(is_for_a_command=True):
             yield

@@ -25,6 +25,7 @@ from flipmeter.cli.options import (
     TrustHosts,
     study_of,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Store
@@ -43,7 +44,10 @@ def batch() -> None:
 def batch_export(
     study: StudyName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="A new folder for the batch.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="PATH", callback=written, help="A new folder for the batch."
+        ),
     ],
     changes: Changes = None,
     model: Models = None,

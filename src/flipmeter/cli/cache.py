@@ -11,12 +11,14 @@ import typer
 from rich.progress import Progress
 
 from flipmeter.api import STORE
+from flipmeter.base.files.atomic import named
 from flipmeter.cli.consoles import errors, warn
 from flipmeter.cli.next_commands import this_again
 from flipmeter.cli.options import (
     AsJson,
     StorePath,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import (
@@ -42,10 +44,16 @@ def cache() -> None:
 def cache_export(
     source: Annotated[Path, typer.Argument(help="A reply store, or a run folder.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="PATH", help="The file: .jsonl or .parquet.")
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="PATH", callback=written, help="The file: .jsonl or .parquet."
+        ),
     ],
     store: Annotated[
-        Path, typer.Option("--store", metavar="FILE", help="The reply store of the run folder.")
+        Path,
+        typer.Option(
+            "--store", metavar="FILE", callback=written, help="The reply store of the run folder."
+        ),
     ] = STORE,
     no_prompts: Annotated[
         bool,
@@ -58,7 +66,7 @@ def cache_export(
 ) -> None:
     """Write requests with their replies: all of a store, or those of one run."""
     keys = _keys(source) if source.is_dir() else None
-    path = source if keys is None else store
+    path = named(source) if keys is None else store
     with open_stored(path) as replies:
         n_written = export(replies, out, keys, has_prompts=not no_prompts)
         n_stored = len(replies)
@@ -85,7 +93,10 @@ def cache_merge(
         list[Path], typer.Argument(help="Reply stores, or .jsonl files of cache export.")
     ],
     into: Annotated[
-        Path, typer.Option("--into", metavar="FILE", help="The store that receives the replies.")
+        Path,
+        typer.Option(
+            "--into", metavar="FILE", callback=written, help="The store that receives the replies."
+        ),
     ],
     prefer: Annotated[
         str | None,
@@ -101,7 +112,7 @@ def cache_merge(
             f"--prefer {prefer}: the only choice is 'first'; list the preferred store first"
         )
     lines, content = [], []
-    for done in merge(sources, into, prefers_first=prefer is not None):
+    for done in merge([*map(named, sources)], into, prefers_first=prefer is not None):
         n_old = done.n_replies - done.n_new - done.n_damaged
         differing = f" ({done.n_differing:,} with a different reply)" * bool(done.n_differing)
         damaged = f", {done.n_damaged:,} damaged and left out" * bool(done.n_damaged)

@@ -10,7 +10,16 @@ import typer
 from flipmeter.cli.consoles import say
 from flipmeter.cli.exits import exit_by
 from flipmeter.cli.next_commands import unless_met
-from flipmeter.cli.options import AsJson, ScaleOption, TableOut, WithinOption, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    ScaleOption,
+    TableOut,
+    WithinOption,
+    open_run,
+    spare,
+    verb,
+    written,
+)
 from flipmeter.cli.output import AsCsv, Output, write_text
 from flipmeter.cli.printing import heading
 from flipmeter.measure.inference.claims import overall_outcome
@@ -33,10 +42,15 @@ Against = Annotated[
     Path | None,
     typer.Option(metavar="RUN", help="A reference run: also test what got worse since then."),
 ]
-JUnit = Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML to this file.")]
+JUnit = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", callback=written, help="Write JUnit XML to this file."),
+]
 Markdown = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write a summary for a pull request to this file."),
+    typer.Option(
+        metavar="FILE", callback=written, help="Write a summary for a pull request to this file."
+    ),
 ]
 Verified = Annotated[
     bool, typer.Option("--verify", help="First check every file of the run against its SHA-256.")
@@ -66,8 +80,8 @@ def check_(
 ) -> None:
     """Test a run: exit 0 if every limit or claim is shown to hold, 1 if one is not, 3 if open."""
     folders, claims = _split(names)
-    for written in (out, junit, markdown):
-        spare(written, *folders, gate, against)
+    for path in (out, junit, markdown):
+        spare(path, *folders, gate, against)
     for folder in folders if is_verified else ():
         verify(folder)
     run = open_run(folders, scale, within)

@@ -21,6 +21,7 @@ from flipmeter.cli.options import (
     TrustCode,
     TrustHosts,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Budget, Ledger, Price, Store
@@ -62,6 +63,7 @@ def classify_(
             "--out",
             "-o",
             metavar="PATH",
+            callback=written,
             help="The labels: .csv or .jsonl; default: FILE.labelled.csv.",
         ),
     ] = None,
@@ -110,7 +112,7 @@ def classify_(
     if told := chosen.warning(known):
         warn(told)
     ledger = Ledger()
-    with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
         done = wait_for(
             classify(
                 chosen,
@@ -152,6 +154,8 @@ def _budget(card: Card, max_calls: int | None, max_usd: float | None) -> Budget 
 def _tell(job: Job, done: LabelCounts, steps: list[NextStep], *, as_json: bool) -> None:
     failed = done.faults["error"]
     lines = [f"labels: {job.out} ({done.n_rows:,} rows, {done.n_new:,} new)"]
+    if not done.n_new:
+        lines.append("nothing was asked: the file is complete")
     if done.faults:
         shown = ", ".join(f"{n:,} {fault}" for fault, n in done.faults.most_common())
         lines.append(f"rows without a label: {shown}")
@@ -168,7 +172,5 @@ def _tell(job: Job, done: LabelCounts, steps: list[NextStep], *, as_json: bool) 
         steps=[this_again("--anew")] if failed else steps,
     )
     if failed:
-        fail(
-            f"{failed:,} rows failed after retries ({done.error}); --anew retries only those",
-            INCOMPLETE,
-        )
+        why = f" ({done.error})" if done.error else ""
+        fail(f"{failed:,} rows failed after retries{why}; --anew retries only those", INCOMPLETE)

@@ -9,6 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.api import STORE
+from flipmeter.base.files.atomic import inside
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import fail, warn
 from flipmeter.cli.exits import INCOMPLETE, exit_by
@@ -20,7 +21,9 @@ from flipmeter.cli.options import (
     StorePath,
     TrustCode,
     TrustHosts,
+    run_folder,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.model import Ledger, Store
@@ -33,7 +36,10 @@ app = verb()
 
 @app.command("confirm")
 def confirm_(
-    card: Annotated[Path, typer.Argument(help="A rater card: flipmeter select RUN --out FILE.")],
+    card: Annotated[
+        Path,
+        typer.Argument(callback=written, help="A rater card: flipmeter select RUN --out FILE."),
+    ],
     items: Annotated[
         int,
         typer.Option("--items", metavar="N", help="The number of unseen items to rate.", min=1),
@@ -46,13 +52,13 @@ def confirm_(
     trust_host: TrustHosts = None,
 ) -> None:
     """Test a selected rater on unseen items and write the verdict into its card."""
-    chosen = read_as_written(card)
+    chosen = read_as_written(inside(card))
     asked = chosen.beside(card.parent)
     if told := asked.warning(asked.world(card.parent, data_dir)):
         warn(told)
     ledger = Ledger()
-    folder = out or Path("runs") / f"{card.stem}-confirm"
-    with Store(store) as replies, resumable(ledger, store), Meter(ledger) as meter:
+    folder = run_folder(out, f"{card.stem}-confirm")
+    with resumable(ledger, store), Store(store) as replies, Meter(ledger) as meter:
         done = confirm(
             chosen,
             items,

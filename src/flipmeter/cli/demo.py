@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
@@ -11,7 +10,15 @@ from rich.console import RenderableType
 from flipmeter.api import STORE, Run
 from flipmeter.cli.asking import ask
 from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import AsJson, Limit, Out, StorePath, study_of, verb
+from flipmeter.cli.options import (
+    AsJson,
+    Limit,
+    Out,
+    StorePath,
+    run_folder,
+    study_of,
+    verb,
+)
 from flipmeter.run.results.summary import one_flip
 
 if TYPE_CHECKING:
@@ -26,7 +33,7 @@ def demo(
 ) -> None:
     """Run a whole study offline: embedded model, bundled reviews, a few minutes."""
     study = study_of("demo", None, None, None, limit, None)
-    folder = out or Path("runs") / study.name
+    folder = run_folder(out, study.name)
 
     def close(done: Run) -> Iterator[RenderableType]:
         yield from one_flip(done.source)

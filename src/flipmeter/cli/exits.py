@@ -13,7 +13,8 @@ EXIT_CODES = {
     NOT_MET: "tested and not met: the rater flips, or its answers cannot be read",
     USAGE: "usage error; the message says what to change",
     NOT_SETTLED: "inconclusive: too few items to tell",
-    INCOMPLETE: "incomplete: stopped, out of budget, or requests failed; run again to continue",
+    INCOMPLETE: "incomplete: stopped, out of budget, requests failed, or output not written; "
+    "run again to continue",
     INTERRUPTED: "interrupted while nothing was being sent",
 }
 BY_WORD = {

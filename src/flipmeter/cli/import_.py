@@ -14,7 +14,16 @@ from flipmeter.cli.asking import print_run
 from flipmeter.cli.consoles import fail, say, warn
 from flipmeter.cli.exits import INCOMPLETE
 from flipmeter.cli.next_commands import on_file, on_run
-from flipmeter.cli.options import AsJson, DataDir, StorePath, classes_of, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    DataDir,
+    StorePath,
+    classes_of,
+    run_folder,
+    spare,
+    verb,
+    written,
+)
 from flipmeter.cli.output import finish, say_next, write_rows
 from flipmeter.data.labels import NOMINAL
 from flipmeter.data.number_scales import parse_span, read_span
@@ -39,6 +48,7 @@ def import_(
             "--out",
             "-o",
             metavar="PATH",
+            callback=written,
             help="The run folder (default: runs/NAME) or table (default: LOG.csv).",
         ),
     ] = None,
@@ -134,7 +144,7 @@ def _write_run(
 ) -> None:
     """Make a run folder of the log of a flipmeter task in Inspect."""
     opened, ledger = open_log(log), Ledger()
-    folder = out or Path("runs") / opened.study.name
+    folder = run_folder(out, opened.study.name)
     with Store(store) as replies:
         done = import_log(
             opened, folder, replies, data_dir=data_dir, is_partial=partial, ledger=ledger

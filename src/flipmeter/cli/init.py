@@ -11,7 +11,12 @@ import typer
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.exits import INTERRUPTED
 from flipmeter.cli.next_commands import on_file
-from flipmeter.cli.options import AsJson, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    spare,
+    verb,
+    written,
+)
 from flipmeter.cli.output import finish, write_text
 from flipmeter.data.number_scales import parse_span
 from flipmeter.study.draft import EMBEDDED, Ask, draft_study
@@ -43,7 +48,13 @@ def init(
     ] = EMBEDDED,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="PATH", help="The study file; default: FILE.yaml."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            callback=written,
+            help="The study file; default: FILE.yaml.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the study file.")] = False,
     as_json: AsJson = False,

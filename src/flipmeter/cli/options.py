@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flipmeter.api import Run, Study, read_study
+from flipmeter.api import RUNS, Run, Study, read_study
 from flipmeter.base.consent import trusting
-from flipmeter.base.files.atomic import is_same_file
+from flipmeter.base.files.atomic import inside, is_same_file, named
 from flipmeter.base.files.documents import read_yaml
 from flipmeter.data.number_scales import WITHIN, parse_span
 from flipmeter.run.record.generation import MANIFEST
 from flipmeter.types import Problem
+
+
+def written(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """A path to write; in one that the user gives, and no default, links are the user's choice."""
+    source = ctx.get_parameter_source(param.name)
+    is_given = source is not None and source.name != "DEFAULT"
+    return named(path) if path is not None and is_given else path
+
 
 StudyName = Annotated[
     str,
@@ -80,16 +89,29 @@ DataDir = Annotated[
         help="The folder with the catalog's datasets.",
     ),
 ]
-StorePath = Annotated[Path, typer.Option("--store", metavar="FILE", help="The reply store.")]
+StorePath = Annotated[
+    Path,
+    typer.Option("--store", metavar="FILE", callback=written, help="The reply store."),
+]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="PATH", help="The run folder; default: runs/NAME."),
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="PATH",
+        callback=written,
+        help="The run folder; default: runs/NAME.",
+    ),
 ]
 
 TableOut = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="PATH", help="Write the table: .csv, .parquet; most as .md, .tex."
+        "--out",
+        "-o",
+        metavar="PATH",
+        callback=written,
+        help="Write the table: .csv, .parquet; most as .md, .tex.",
     ),
 ]
 
@@ -166,12 +188,17 @@ def _change(text: str) -> tuple[str, Any]:
     return key, read_yaml(value, f"--set {key}: {value[:80]!r}")
 
 
+def run_folder(out: Path | None, name: str) -> Path:
+    """The folder for a run: what the user named, or runs/NAME, not through a link."""
+    return out or inside(RUNS / name)
+
+
 def spare(out: Path | None, *sources: Path | None) -> None:
     """Refuse to overwrite an input, or a file of a run folder."""
     if out is None:
         return
     for source in filter(None, sources):
-        is_inside = source.is_dir() and out.resolve().parent.name.startswith("g-")
+        is_inside = source.is_dir() and Path(os.path.realpath(out)).parent.name.startswith("g-")
         if is_inside or is_same_file(out, source / MANIFEST if source.is_dir() else source):
             raise Problem(f"{out} is an input of this command; use another --out")
 

@@ -14,6 +14,7 @@ import typer
 from rich.console import RenderableType
 
 from flipmeter.base.files.atomic import open_output, write_output
+from flipmeter.base.files.parquet import collected, without_secrets
 from flipmeter.base.printed import CONTROLS, without_controls
 from flipmeter.cli.consoles import say
 from flipmeter.types import Problem
@@ -122,6 +123,7 @@ def write_rows(table: pl.DataFrame, out: Path) -> None:
     }
     if out.suffix not in writers:
         raise Problem(f"cannot write {out}: the name must end in {', '.join(writers)}")
+    table = collected(without_secrets(table.lazy()))
     try:
         with open_output(out) as file:
             writers[out.suffix](file)

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from flipmeter.api import STORE, Run
-from flipmeter.base.files.atomic import write_output
+from flipmeter.base.files.atomic import inside, write_output
 from flipmeter.cli.asking import resumable
 from flipmeter.cli.consoles import errors, fail, say
 from flipmeter.cli.exits import INCOMPLETE
@@ -25,8 +25,10 @@ from flipmeter.cli.options import (
     TokensPerSecond,
     TrustCode,
     TrustHosts,
+    run_folder,
     spare,
     verb,
+    written,
 )
 from flipmeter.cli.output import Output, finish, print_json
 from flipmeter.cli.printing import heading
@@ -43,8 +45,6 @@ from flipmeter.study.forecast import Speed
 from flipmeter.types import Problem
 
 app = verb()
-
-FOLDER = Path("runs") / "paper"
 
 PaperModels = Annotated[
     list[str] | None,
@@ -94,6 +94,7 @@ PaperOut = Annotated[
         "--out",
         "-o",
         metavar="PATH",
+        callback=written,
         help="The folder; default: runs/paper. A file with --errata (.md) or --phase0 (.csv, "
         ".parquet, .md, .tex).",
     ),
@@ -145,7 +146,7 @@ def paper(
         seen = plan_of(jobs, store=store, prices=listed, is_offline=offline, speed=speed)
         finish(seen.as_dict(), *seen.tables(), as_json=as_json)
         return
-    folder = out or FOLDER
+    folder = run_folder(out, "paper")
     existing = _named_runs(runs or [])
     found = from_runs(existing, claims) if existing else _asked(request, claims, folder, store)
     page = write_answer(found, folder)
@@ -189,7 +190,9 @@ def _asked(request: PaperRequest, claims: Sequence[str], folder: Path, store: Pa
 
     def perform(job: PhaseStudy) -> Run:
         errors().print(f"{job.phase}: {job.model}")
-        done = job.study.run(job.folder(folder), store=store, ledger=ledger, is_quiet=False)
+        done = job.study.run(
+            inside(job.folder(folder), folder), store=store, ledger=ledger, is_quiet=False
+        )
         stopped.extend([f"{job.phase}, {job.model}: {done.stopped}"] if done.stopped else [])
         return done
 

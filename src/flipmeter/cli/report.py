@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.base.files.atomic import inside
 from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
     AsJson,
@@ -16,6 +17,7 @@ from flipmeter.cli.options import (
     open_run,
     spare,
     verb,
+    written,
 )
 from flipmeter.cli.output import finish
 from flipmeter.report import check_ending
@@ -34,6 +36,7 @@ def report(
             "--out",
             "-o",
             metavar="PATH",
+            callback=written,
             help="The file: .html, .md, .tex, or all estimates as .csv, .parquet; default: "
             "RUN/report.html, or report.html for several runs.",
         ),
@@ -51,7 +54,7 @@ def report(
     """Write one self-contained HTML page about a run; also Markdown, LaTeX, CSV, Parquet."""
     first, *others = folders
     beside = first / "report.html" if first.is_dir() else first.with_suffix(".html")
-    path = out or (Path("report.html") if others else beside)
+    path = out or inside(Path("report.html") if others else beside)
     check_ending(path)
     spare(path, *folders, greedy)
     other = None if greedy is None else open_run([greedy])

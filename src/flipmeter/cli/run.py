@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from flipmeter.cli.options import (
     StudyName,
     TrustCode,
     TrustHosts,
+    run_folder,
     study_of,
     verb,
 )
@@ -63,7 +63,7 @@ def run(
         chosen = chosen.model_copy(update={"until": until})
     ask(
         chosen,
-        out or Path("runs") / chosen.name,
+        run_folder(out, chosen.name),
         store,
         on=on,
         anyway=anyway,

@@ -13,7 +13,15 @@ from rich.console import RenderableType
 
 from flipmeter.api import Run
 from flipmeter.cli.next_commands import after_select, this_again
-from flipmeter.cli.options import AsJson, RunOrTable, ScaleOption, open_run, spare, verb
+from flipmeter.cli.options import (
+    AsJson,
+    RunOrTable,
+    ScaleOption,
+    open_run,
+    spare,
+    verb,
+    written,
+)
 from flipmeter.cli.output import finish, print_json, write_text
 from flipmeter.cli.printing import heading, warning_lines
 from flipmeter.measure.effects.field import By, Cost
@@ -84,7 +92,9 @@ SplitSeed = Annotated[int, typer.Option(metavar="N", help="The seed of the held-
 ShowAll = Annotated[bool, typer.Option("--all", help="Also print dominated configurations.")]
 CardOut = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="PATH", help="Write the rater card: rater.yaml."),
+    typer.Option(
+        "--out", "-o", metavar="PATH", callback=written, help="Write the rater card: rater.yaml."
+    ),
 ]
 
 

@@ -21,6 +21,7 @@ from flipmeter.data.tables import read_table
 from flipmeter.types import Problem, Rank
 
 VADER_ARCHIVE = "hutto-icwsm-2014.tar.gz"
+VADER_ARCHIVE_SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
 VADER_SHA256 = "d5bb07d87474b3eb8d30b4deccbc23f19d742a6c5718fbacc65485b70b95c5fa"
 
 
@@ -39,6 +40,7 @@ def fetch_vader() -> Path:
     """The cache folder with VADER's ground truth, downloaded if missing."""
     return fetch_from_index(
         "vaderSentiment==3.3.2",
+        VADER_ARCHIVE_SHA256,
         "additional_resources/hutto_ICWSM_2014.tar.gz",
         VADER_SHA256,
         VADER_ARCHIVE,

@@ -11,13 +11,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote
 
 from yarl import URL
 
 from flipmeter.base.consent import is_host_trusted
+from flipmeter.base.redaction import (
+    PLACEHOLDER,
+    is_secret_name,
+    looks_like_key,
+    masked,
+    name_secret,
+    references,
+)
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.channel import Endpoint
-from flipmeter.model.backends.family import Family, World, backends, family_of
+from flipmeter.model.backends.family import Family, World, backends, family_of, variables
 from flipmeter.model.backends.http import OPENAI_WIRES, HttpBackend, Wires
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.engine.replicas import Fleet
@@ -230,8 +239,11 @@ def base_url_of(model: Model) -> str:
 
 
 def checked_address(url: str, where: str) -> str:
-    """Refuse what is not an address, or may contain a key: a user, a query, a fragment."""
-    parsed = _parsed(url)
+    """Refuse what is not an address, or may contain a key: a user, a query, a fragment, a path.
+
+    A part of its path may be `{env:NAME}`, which is filled when something is sent.
+    """
+    parsed = _parsed(PLACEHOLDER.sub("NAME", url))
     if parsed is None or parsed.scheme not in ("http", "https") or not parsed.raw_host:
         raise Problem(f"{where} is not an address; it must be http(s)://host")
     is_plain = not re.search(r"[\s\\@?#\x00-\x1f\x7f]", url)
@@ -241,7 +253,22 @@ def checked_address(url: str, where: str) -> str:
             f"address must not contain a key: put the key into a variable, and the variable's "
             f"name under `key:`"
         )
+    path = re.sub(r"^[a-z]+://[^/]*", "", url, flags=re.IGNORECASE)
+    if "{" in PLACEHOLDER.sub("", url) or "{" in url.removesuffix(path):
+        raise Problem(f"{where} has a brace; a part of its path may be {{env:NAME}}, as it is here")
+    parts = re.split("[/;,&]", PLACEHOLDER.sub("", path))
+    if masked(url) != url or any(map(_is_key, parts)):
+        raise Problem(
+            f"{where} for {masked(parsed.raw_host)} has what looks like a key in its path; put it "
+            f"into a variable, and write {{env:MY_KEY}} in its place, with the variable's name"
+        )
     return url
+
+
+def _is_key(part: str) -> bool:
+    """Whether a part of a path is a key, or has a name that means one."""
+    name, _, value = unquote(part).rpartition("=")
+    return looks_like_key(value) or (bool(value) and is_secret_name(name))
 
 
 def _parsed(url: str) -> URL | None:
@@ -254,8 +281,9 @@ def _parsed(url: str) -> URL | None:
 def endpoint_of(model: Model) -> Endpoint:
     """The endpoint of a model, with its key if one is set and allowed there."""
     url, variable = base_url_of(model), model.key or provider_of(model).key_variable
+    name_secret(variable)
     key = os.environ.get(variable) or None
-    may_go = key is None or _may_go(variable, url, model)
+    may_go = key is None or _may_go(variable, url, model, is_chosen=bool(model.key))
     return Endpoint(
         url,
         model.own_name,
@@ -263,7 +291,17 @@ def endpoint_of(model: Model) -> Endpoint:
         variable,
         model.timeout,
         is_withheld=not may_go,
+        secrets=_secrets(url, model),
     )
+
+
+def _secrets(url: str, model: Model) -> dict[str, str]:
+    """The values that fill the address and the fields of a model, if they may go there."""
+    in_url, in_body = PLACEHOLDER.findall(url), [*references(model.extra)]
+    found = variables([*in_url, *in_body], model)
+    for name in [*(in_url if model.base_url else ()), *in_body]:
+        _may_go(name, url, model, is_chosen=True)
+    return found
 
 
 def keyed_endpoint(model: Model) -> Endpoint:
@@ -281,8 +319,11 @@ def providers() -> dict[str, Provider]:
     return {name: one for name, one in backends.items() if isinstance(one, Provider)}
 
 
-def _may_go(variable: str, url: str, model: Model) -> bool:
-    """Whether a key may go to an address; False to ask without it, a vendor's is a problem."""
+def _may_go(variable: str, url: str, model: Model, *, is_chosen: bool) -> bool:
+    """Whether a key may go to an address; False to ask without it.
+
+    A vendor's is a problem at any other, and one that the study chose at one that is not trusted.
+    """
     owners = [one for one in providers().values() if one.key_variable == variable]
     if any(_is_own(owner, url) for owner in owners):
         return True
@@ -291,7 +332,7 @@ def _may_go(variable: str, url: str, model: Model) -> bool:
     name = URL(url).raw_host or ""
     if is_host_trusted(name, URL(url).port):
         return True
-    if model.key:
+    if is_chosen:
         raise Problem(
             f"{model.title} would send the key in {variable} to {name}; if you trust that host: "
             f"--trust-host {name}, trust_hosts=['{name}'] in Python, or permanently: "

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from flipmeter.model import endpoints, in_process, via_ray  # noqa: F401 - register
 from flipmeter.model.backends.backend import Backend
-from flipmeter.model.backends.family import World, backends, family_of
+from flipmeter.model.backends.family import World, backends, family_of, refuse_secrets
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.model.wires.corrections import corrected
 from flipmeter.model.wires.dialect import LOGPROBS
@@ -82,6 +82,7 @@ def open_backend(
     model: Model, world: World | None = None, *, progress: Fetched | None = None
 ) -> Backend:
     """Open what answers for a model; weights are fetched here, nothing is asked yet."""
+    refuse_secrets({**model.extra, "options": model.options})
     return family_of(model).open(model, world, progress)
 
 

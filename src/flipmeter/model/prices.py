@@ -14,8 +14,8 @@ import aiohttp
 
 from flipmeter.base.files.documents import read_json, read_yaml
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
+from flipmeter.base.redaction import masked_bytes
 from flipmeter.model.backends.channel import Endpoint
-from flipmeter.model.backends.masking import masked_bytes
 from flipmeter.model.endpoints import endpoint_of, has_endpoint
 from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import is_in_process
@@ -103,7 +103,7 @@ async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceL
     """Read the list of models at an endpoint; servers of one's own have no prices in it."""
     url = f"{endpoint.base_url}/models"
     try:
-        status, body = await _get(url, (endpoint.key or "").strip(), patience)
+        status, body = await _get(f"{endpoint.url}/models", (endpoint.key or "").strip(), patience)
     except TimeoutError:
         return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
     except aiohttp.ClientConnectorError:

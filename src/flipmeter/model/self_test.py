@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
-from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.atomic import inside, make_folder, write_text
 from flipmeter.base.files.fetch import cache_folder
 from flipmeter.model.backends.backend import Backend, Capability
 from flipmeter.model.backends.llama import n_cores
@@ -30,6 +30,7 @@ from flipmeter.types import (
     Decoding,
     Message,
     Model,
+    Problem,
     Prompt,
     Reply,
     Request,
@@ -92,8 +93,8 @@ def _kept(identity: str) -> Capability | None:
 def _keep(identity: str, found: Capability) -> None:
     """Leave an outcome for the other stores of this machine; the store has it in any case."""
     path = _file(identity)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError, Problem):
+        make_folder(inside(path.parent, cache_folder()))
         write_text(path, canonical_json(asdict(found)))
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flipmeter import __version__
-from flipmeter.base.files.atomic import write_output
+from flipmeter.base.files.atomic import inside, make_folder, write_output
 from flipmeter.paper.answer import PaperAnswer
 from flipmeter.paper.claims import paper_claims
 from flipmeter.paper.sheets.sheet_files import sheet_grid, write_sheets
@@ -100,8 +100,8 @@ def answer_page(answer: PaperAnswer) -> str:
 
 def write_answer(answer: PaperAnswer, folder: Path) -> Path:
     """Write the page, the claims and the folder of tables; the path of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_sheets(answer.sheets, folder / "tables")
+    make_folder(folder)
+    write_sheets(answer.sheets, inside(folder / "tables", folder))
     write_output(folder / "claims.md", claims_markdown(answer))
     write_output(folder / "claims.json", json.dumps(answer.records(), ensure_ascii=False, indent=1))
     page = folder / "paper.html"

@@ -35,11 +35,11 @@ ENDINGS = (".html", ".md", ".tex", ".csv", ".parquet")
 
 def write_report(found: Findings, path: Path) -> None:
     """Write a report, in the form that the file's ending names."""
-    writers: dict[str, Callable[[Findings], bytes]] = {
-        ".html": lambda f: render_page(f).encode(),
-        ".md": lambda f: report_markdown(f).encode(),
-        ".tex": lambda f: report_latex(f).encode(),
-        ".csv": lambda f: safe_csv(f.estimates).encode(),
+    writers: dict[str, Callable[[Findings], str | bytes]] = {
+        ".html": render_page,
+        ".md": report_markdown,
+        ".tex": report_latex,
+        ".csv": lambda f: safe_csv(f.estimates),
         ".parquet": _parquet,
     }
     check_ending(path)

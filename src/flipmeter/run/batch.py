@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from flipmeter.base.redaction import references
 from flipmeter.model import Store, caching_of, has_endpoint, identity_of, needs
 from flipmeter.model.batch.files import (
     MOST_REQUESTS,
@@ -86,6 +87,11 @@ def export_batch(
 
 
 def _asked(model: Model, request: Request) -> BatchEntry:
+    if names := [*references(model.extra)]:
+        raise Problem(
+            f"{model.title} has a field that is filled from {names[0]}, which a batch cannot "
+            "contain: a batch is a file; use flipmeter run for it"
+        )
     return BatchEntry(model.own_name, request, form_for(model.family), caching_of(model))
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import polars as pl
 import yaml
 
-from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.atomic import inside, write_text
 from flipmeter.base.files.lock import writing
+from flipmeter.base.files.parquet import without_secrets
 from flipmeter.base.run_sync import wait_for
 from flipmeter.model import (
     Asked,
@@ -47,12 +48,13 @@ from flipmeter.run.record.generation import (
     CONDITIONS,
     DECISIONS,
     ITEMS,
+    MANIFEST,
     PROMPTS,
     STUDY,
     State,
     commit,
 )
-from flipmeter.run.record.heartbeat import Heartbeat, read_beat
+from flipmeter.run.record.heartbeat import PROGRESS, Heartbeat, read_beat
 from flipmeter.run.record.rows import (
     EvidenceOnce,
     ItemTable,
@@ -441,8 +443,11 @@ def _collecting_seldom() -> Iterator[None]:
 
 def _claim(folder: Path) -> None:
     """Say that a run folder cannot be written to before anything is paid for."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    ways = (folder, *folder.absolute().parents)
     try:
+        for name in (MANIFEST, PROGRESS):
+            inside(folder / name)
+        nearest = next(path for path in ways if path.exists() or path.is_symlink())
         with TemporaryFile(dir=nearest):
             pass
     except OSError as error:
@@ -457,4 +462,4 @@ def _write_made(make: Callable[[], pl.LazyFrame], path: Path) -> None:
 
 def _write_table(table: pl.LazyFrame, path: Path) -> None:
     # Row groups of a fixed size: how the rows came in does not show in the file.
-    table.sink_parquet(path.absolute(), row_group_size=ROW_GROUP)
+    without_secrets(table).sink_parquet(path.absolute(), row_group_size=ROW_GROUP)

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from flipmeter.base.printed import about_time, plain_console, without_controls
+from flipmeter.base.printed import PATIENCE, about_time, plain_console, unfailing, without_controls
 from flipmeter.model import Ledger
 from flipmeter.run.interim import Interim
 from flipmeter.types import Reply, Request
@@ -51,7 +51,8 @@ class Meter:
         self.interim = Interim()
         self._ledger = ledger
         ledger.on_wait = self.on_note
-        self._is_terminal = sys.stderr.isatty()
+        self._stream = unfailing(sys.stderr, PATIENCE)
+        self._is_terminal = self._stream.isatty()
         self._last_line = self._started = time.monotonic()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -62,7 +63,7 @@ class Meter:
             TextColumn("left"),
             TimeRemainingColumn(),
             _Flips(self.interim),
-            console=plain_console(stderr=True),
+            console=plain_console(file=self._stream),
             refresh_per_second=2,
             disable=not self._is_terminal,
         )
@@ -113,7 +114,7 @@ class Meter:
     def _line(self, text: str) -> None:
         if self._is_line_due:
             self._last_line = time.monotonic()
-            print(f"flipmeter: {without_controls(text)}", file=sys.stderr, flush=True)
+            print(f"flipmeter: {without_controls(text)}", file=self._stream, flush=True)
 
     def __enter__(self) -> Meter:
         self._bar.start()

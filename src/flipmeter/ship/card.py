@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from flipmeter.base.checks import ordered
-from flipmeter.base.files.atomic import refuse_link, write_output
+from flipmeter.base.files.atomic import inside, write_output
 from flipmeter.base.numbers import read_number
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
@@ -447,7 +447,7 @@ def write_card(card: Card, path: Path) -> None:
     if card.confirmed is not None:
         content["confirmed"] = card.confirmed.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
-    refuse_link(path)
+    inside(path)
     try:
         if path.is_file():  # reading a pipe, as /dev/stdout may be, would wait forever
             _refuse_other(path)

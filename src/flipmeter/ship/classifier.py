@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flipmeter.base.chance import shuffled
 from flipmeter.base.consent import trusting
+from flipmeter.base.files.atomic import named
 from flipmeter.base.run_sync import wait_for
 from flipmeter.data.guess import is_number
 from flipmeter.data.items import text_fault
@@ -374,7 +375,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             refuse_in_parts(card.pipeline)
         refuse_few(card.pipeline, len(items))
         found: list[Labelled] = []
-        place = ":memory:" if self.store is None else Path(self.store)
+        place = ":memory:" if self.store is None else named(Path(self.store))
         with trusting(self.trust, self.trust_hosts or ()), Store(place) as store:
             async with at_work(
                 card.conditions(),

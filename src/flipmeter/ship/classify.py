@@ -1,25 +1,35 @@
-"""A rater card and a file of texts -> a file of labels, in parts that survive a crash."""
+"""A rater card and a file of texts -> a file of labels, which grows as a part until it is whole."""
 
 from __future__ import annotations
 
-import asyncio
 import csv
+import hashlib
 import io
 import json
 import math
 import os
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, NoReturn
 
-from flipmeter.base.files.atomic import is_same_file, open_output, refuse_link, write_output
+from pydantic import Field, TypeAdapter
+
+from flipmeter.base.files.atomic import (
+    discard,
+    is_same_file,
+    make_folder,
+    open_output,
+    refuse_link,
+    sync_folder,
+)
 from flipmeter.base.files.documents import read_json
-from flipmeter.base.files.lock import EVERY, lock_made
-from flipmeter.base.files.reading_limits import read_limited
+from flipmeter.base.files.lock import lock_made
+from flipmeter.base.files.reading_limits import DOCUMENT_BYTES
+from flipmeter.base.problem import Incomplete
 from flipmeter.data.items import text_fault
 from flipmeter.data.tables import Record, columns_of, has_column, stream_rows
 from flipmeter.model import Asked, Budget, Ledger, Store, World
@@ -67,8 +77,25 @@ class Job:
             raise Problem(
                 f"cannot write {self.out}: a file that can be continued ends in .csv or .jsonl"
             )
-        if is_same_file(self.out, self.source):
+        try:
+            self.about.exists()  # an error where a name is too long
+            is_source = [is_same_file(p, self.source) for p in (self.out, self.part, self.about)]
+        except OSError as error:
+            raise Problem(
+                f"cannot write {self.out} ({error.strerror}); use another --out"
+            ) from error
+        if any(is_source):
             raise Problem(f"{self.out} contains the texts; use another --out")
+
+    @property
+    def part(self) -> Path:
+        """The output until it is whole: the header and complete rows."""
+        return self.out.with_name(f"{self.out.name}.part")
+
+    @property
+    def about(self) -> Path:
+        """The record of what made the output or its part, and of the rows that it labels."""
+        return self.out.with_name(f"{self.out.name}.about.jsonl")
 
     @property
     def columns(self) -> dict[str, str]:
@@ -99,9 +126,9 @@ class Job:
 
 @dataclass
 class LabelCounts:
-    """Rows in the file by now, rows labelled this time, and the faults among these.
+    """Rows in the file by now, rows labelled this time, and the faults in the file.
 
-    `error` is the first that a call ended with, and of which row.
+    `error` is the first that a call ended with this time, and of which row.
     """
 
     n_rows: int = 0
@@ -163,24 +190,23 @@ async def classify(
     """Label the rows that are missing in the output; `anew` starts it over, from the store.
 
     Each part is on disk before the next is asked: a process that dies leaves complete rows, and
-    the same command continues after them. While another process writes the output, this one waits.
+    the same command continues after them. An output of other rows is refused.
     """
     views = card.views()
     refuse_in_parts(card.pipeline)
     check_abstention(job.abstain_below, views, card.pipeline)
-    named = job.keep or ()
+    named, stamp = job.keep or (), _stamp(job.source)
     job = _with_known_columns(card, job).of_file()
     _check_fields(card, job)
     read = stream_rows(job.source, [*job.columns.values(), *named], job.keep or ())
     numbered = (replace(record, row=place) for place, record in enumerate(read, start=1))
-    output = LabelFile(job.out, job.names)
-    async with output.written(on_note):
-        tally = LabelCounts(n_rows=output.begin(_about(card, job), anew=anew))
-        stop = max(tally.n_rows, job.limit) if job.limit is not None else None
-        rows = islice(numbered, tally.n_rows, stop)
-        first = next(rows, None)
+    with LabelFile(job, _settings(card, job)).written() as output:
+        tally = output.begin(numbered, anew=anew)
+        left = None if job.limit is None else max(0, job.limit - tally.n_rows)
+        parts = _parts(job.source, stamp, islice(numbered, left), chunk)
+        first = next(parts, None)
         if first is None:
-            return tally
+            return output.finish(tally)
         async with at_work(
             card.conditions(),
             views,
@@ -194,13 +220,36 @@ async def classify(
             on_plan=on_plan,
             on_note=on_note,
         ) as label:
-            part = [first, *islice(rows, chunk - 1)]
-            while part:
-                found = await _part(card, job, label, part, tally)
-                output.append(found)
+            for records in chain([first], parts):
+                found = await _part(card, job, label, records, tally)
+                output.append(records, found)
                 tally.count(found)
-                part = list(islice(rows, chunk))
-    return tally
+        return output.finish(tally)
+
+
+def _parts(
+    source: Path, stamp: tuple[int, ...], rows: Iterator[Record], size: int
+) -> Iterator[list[Record]]:
+    """Yield rows that are asked together, as long as the file is the one that was opened."""
+    while True:
+        records = list(islice(rows, size))
+        if _stamp(source) != stamp:
+            raise Incomplete(
+                f"{source} was changed while it was being labelled; run the same command again: it "
+                "continues if the rows that have labels are still the same"
+            )
+        if not records:
+            return
+        yield records
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """The state of a file, which changes when it is replaced or written to; empty without one."""
+    try:
+        told = path.stat()
+    except OSError:
+        return ()
+    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
 
 
 async def _part(
@@ -269,148 +318,277 @@ def _usd(card: Card, usage: Usage) -> float | None:
     return price.price.of(usage.prompt, usage.completion)
 
 
-def _about(card: Card, job: Job) -> dict[str, Any]:
+def _settings(card: Card, job: Job) -> dict[str, Any]:
     """The settings that must be the same to continue an output."""
     return {
         "rater": card.digest,
         "source": job.source.name,
-        "columns": job.columns,
-        "keep": list(job.keep or ()),
+        "fields": job.columns,
+        "columns": list(job.keep or ()),
         "abstain_below": job.abstain_below,
     }
 
 
 # --- the output -------------------------------------------------------------------------------
 
+WHOLE = b'"whole"\n'
+"""The last line about an output of all rows of its input, and not only of those up to a limit."""
 
-@dataclass(frozen=True)
+
 class LabelFile:
-    """A CSV or JSON-lines file that is only ever added to, whole rows at a time."""
+    """The output of a job: a CSV or JSON-lines file that is a part until every row is settled.
 
-    path: Path
-    names: Sequence[str]
+    The file about it has a line for the settings and one for each row, written before the row: a
+    part that is torn lacks rows, but has none that is not known.
+    """
 
-    @property
-    def is_csv(self) -> bool:
-        return self.path.suffix == ".csv"
+    def __init__(self, job: Job, settings: Mapping[str, Any]) -> None:
+        self.job, self.settings = job, settings
+        self.names, self.is_csv = job.names, job.out.suffix == ".csv"
+        self._is_replacing, self._finished = False, tuple[int, ...]()
+        self._part: _Appended | None = None
+        self._about: _Appended | None = None
 
-    @property
-    def about(self) -> Path:
-        """The file that says what made the output."""
-        return self.path.with_name(f"{self.path.name}.about.json")
+    @contextmanager
+    def written(self) -> Iterator[LabelFile]:
+        """Hold the only lock on the output; another process is refused."""
+        path = self.job.about
+        with self._writable():
+            for one in (self.job.out, self.job.part, path):
+                refuse_link(one)
+                if one.exists() and not one.is_file():
+                    raise Problem(f"{one} is not a file; use another --out")
+            make_folder(path.parent)
+            handle = lock_made(path, lambda: open_output(path, is_appended=True).close())
+        if handle is None:
+            raise Problem(
+                f"{self.job.out} is being written by another process; wait until that has ended, "
+                "or use another --out"
+            )
+        try:
+            yield self
+        finally:
+            for file in filter(None, (self._part, self._about)):
+                file.close()
+            with suppress(OSError):
+                if not path.stat().st_size:
+                    discard(path)
+            os.close(handle)
 
-    @asynccontextmanager
-    async def written(self, on_note: Callable[[str], None] | None) -> AsyncIterator[None]:
-        """Hold the only lock on the file, made if need be; other processes wait."""
-        handle = self._locked()
-        if handle is None and on_note is not None:
-            on_note(f"{self.path} is being written by another process; waiting for it to finish")
-        while handle is None:
-            await asyncio.sleep(EVERY)
-            handle = self._locked()
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
         try:
             yield
-        finally:
-            os.close(handle)
-            self._tidy()
-
-    def _locked(self) -> int | None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            return lock_made(self.path, lambda: open_output(self.path, is_appended=True).close())
         except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _tidy(self) -> None:
-        """Remove an empty file."""
-        with suppress(OSError):
-            if not self.path.stat().st_size and not self.about.exists():
-                self.path.unlink()
-
-    def begin(self, about: Mapping[str, Any], *, anew: bool = False) -> int:
-        """Start or continue the file and return its number of rows; a torn last row is cut off."""
-        refuse_link(self.path)
-        try:
-            is_there = self.path.exists()
-            if is_there and anew:
-                os.truncate(
-                    self.path, 0
-                )  # not removed: other processes wait for a lock on this file
-            if is_there and self.path.stat().st_size:
-                self._check(about)
-                return self._repaired()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_output(self.about, json.dumps(about, indent=2) + "\n")
-            self._write(self._header)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        return 0
-
-    def append(self, rows: Sequence[Row]) -> None:
-        """Add rows; they are on disk when this returns."""
-        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
-        text = self._csv(rows) if self.is_csv else "".join(f"{line}\n" for line in lines)
-        try:
-            self._write(text)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _unwritable(self, error: OSError) -> Problem:
-        return Problem(
-            f"cannot write {self.path} ({error.strerror}); free some space or use another --out: "
-            "all replies so far are in the store"
-        )
-
-    @property
-    def _header(self) -> str:
-        names = dict(zip(self.names, self.names, strict=True))
-        return self._csv([names]) if self.is_csv else ""
-
-    def _csv(self, rows: Sequence[Row]) -> str:
-        text = io.StringIO(newline="")
-        cells = ({name: _cell(value) for name, value in row.items()} for row in rows)
-        csv.DictWriter(text, self.names, lineterminator="\n").writerows(cells)
-        return text.getvalue()
-
-    def _write(self, text: str) -> None:
-        with open_output(self.path, is_appended=True) as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _check(self, about: Mapping[str, Any]) -> None:
-        try:
-            known = read_json(read_limited(self.about), self.about.name)
-        except (OSError, Problem):
-            known = None
-        if known != about:
-            before = known if isinstance(known, dict) else {}
-            what = ", ".join(k for k in about if k not in before or before[k] != about[k])
             raise Problem(
-                f"{self.path} already exists and was made by another command (different {what}); "
-                "use another --out, or --anew to start it over"
+                f"cannot write {self.job.out} ({error.strerror}); free some space or use another "
+                "--out: all replies so far are in the store"
+            ) from error
+
+    def begin(self, records: Iterator[Record], *, anew: bool = False) -> LabelCounts:
+        """Start the output, or go past the rows of the input that it has; a torn row is cut off."""
+        part, out = self.job.part, self.job.out
+        is_part, self._finished = part.exists(), _stamp(out)
+        with self._writable():
+            if anew or not (is_part or out.exists()):
+                self._start(is_replacing=anew and out.exists())
+                return LabelCounts()
+            tally, n_about, n_part = self._checked(part if is_part else out, records)
+            if is_part:
+                self._about = _Appended(self.job.about, n_about)
+                self._part = _Appended(part, n_part)
+                self._part.add(self._header[n_part:])
+        return tally
+
+    def _start(self, *, is_replacing: bool) -> None:
+        self._is_replacing = is_replacing
+        discard(self.job.part)
+        self._about = _Appended(self.job.about, 0)  # not removed: it has the lock
+        begun = {"settings": self.settings, "is_replacing": is_replacing}
+        self._about.add(f"{json.dumps(begun)}\n".encode())
+        self._part = _Appended(self.job.part)
+        self._part.add(self._header)
+
+    def append(self, records: Sequence[Record], rows: Sequence[Row]) -> None:
+        """Add rows; they are on disk when this returns."""
+        lines = [self._line(row) for row in rows]
+        about = [
+            [self._digest_of(record), _digest(line), len(line), row["fault"]]
+            for record, row, line in zip(records, rows, lines, strict=True)
+        ]
+        with self._writable():
+            if self._part is None or self._about is None:
+                if _stamp(self.job.out) != self._finished:
+                    raise _changed(self.job.out)
+                self.job.out.rename(self.job.part)
+                self._about, self._part = _Appended(self.job.about), _Appended(self.job.part)
+            self._about.add("".join(f"{json.dumps(one)}\n" for one in about).encode())
+            self._part.add(b"".join(lines))
+
+    def finish(self, tally: LabelCounts) -> LabelCounts:
+        """Give the part its name, now that every row is settled."""
+        if self._part is None or self._about is None:
+            return tally
+        with self._writable():
+            if self.job.limit is None or tally.n_rows < self.job.limit:
+                self._about.add(WHOLE)
+            self._part.check()
+            self._refuse_other()
+            self.job.part.replace(self.job.out)
+            sync_folder(self.job.out.parent)
+        return tally
+
+    def _refuse_other(self) -> None:
+        """Refuse to take the place of a file that was not there at the start."""
+        if os.path.lexists(self.job.out) and not self._is_replacing:
+            raise Incomplete(
+                f"{self.job.out} is in the place of {self.job.part}; move it away and run the same "
+                "command again"
             )
 
-    def _repaired(self) -> int:
-        """Cut off what follows the last complete row, and count the rows."""
-        last = deque(self._row_ends(), maxlen=1)
-        n_rows, end = last[0] if last else (0, 0)
-        with self.path.open("r+b") as file:
-            file.truncate(end)
-        if not end:
-            self._write(self._header)
-        return max(0, n_rows - self.is_csv)
+    def _checked(self, path: Path, records: Iterator[Record]) -> tuple[LabelCounts, int, int]:
+        """Compare the settings with those of an output and, row by row, its digests with the input.
 
-    def _row_ends(self) -> Iterator[tuple[int, int]]:
-        """Yield the number of each complete row and where it ends; a quoted text may have lines."""
-        n_rows = end = n_quotes = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                end += len(line)
-                n_quotes += line.count(b'"') if self.is_csv else 0
-                if line.endswith(b"\n") and n_quotes % 2 == 0:
-                    n_rows += 1
-                    yield n_rows, end
+        Also give the end of the last complete row, in the file about it and in its own.
+        """
+        tally, header, size = LabelCounts(), self._header, path.stat().st_size
+        with self.job.about.open("rb") as about, path.open("rb") as written:
+            self._check_made(about.readline(DOCUMENT_BYTES), path)
+            begun = written.read(len(header))
+            if not header.startswith(begun):
+                _refuse(f"the header of {path} was changed")
+            ends, is_torn = (about.tell(), written.tell()), begun != header
+            while (row := _settled(line := about.readline(DOCUMENT_BYTES))) is not None:
+                found = written.read(min(row.n_bytes, size))
+                if len(found) < row.n_bytes and not self._is_complete(found):
+                    is_torn = True
+                    break
+                self._check_row(path, tally.n_rows + 1, row, found, next(records, None))
+                tally.n_rows += 1
+                tally.faults.update([row.fault] if row.fault else [])
+                ends = about.tell(), written.tell()
+            if not is_torn and written.read(1):
+                _refuse(f"{path} has more rows than the {tally.n_rows:,} that were written")
+        if is_torn and path == self.job.out:
+            _refuse(f"row {tally.n_rows + 1:,} of {path} was changed since it was written")
+        if line == WHOLE and next(records, None) is not None:
+            _refuse(f"{self.job.source} has more rows than the {tally.n_rows:,} of {path}")
+        return tally, *ends
+
+    def _check_made(self, begun: bytes, path: Path) -> None:
+        try:
+            known = read_json(begun, self.job.about.name)
+        except Problem:
+            known = None
+        before = known.get("settings") if isinstance(known, dict) else None
+        if not isinstance(before, dict):
+            _refuse(f"{self.job.about} does not say what made {path}")
+        what = [k for k in self.settings if k not in before or before[k] != self.settings[k]]
+        if what:
+            _refuse(f"{path} was made by another command (different {', '.join(what)})")
+        self._is_replacing = known.get("is_replacing") is True
+        if path == self.job.part:
+            self._refuse_other()
+
+    def _check_row(
+        self, path: Path, n: int, row: Settled, found: bytes, record: Record | None
+    ) -> None:
+        if _digest(found) != row.written:
+            _refuse(f"row {n:,} of {path} was changed since it was written")
+        if record is None:
+            _refuse(f"{self.job.source} has {n - 1:,} rows, fewer than {path}")
+        if self._digest_of(record) != row.given:
+            _refuse(f"row {n:,} of {self.job.source} is not the one that {path} labels")
+
+    def _digest_of(self, record: Record) -> str:
+        """Digest of all that is asked about a row of the input, or kept of it."""
+        names = (*self.job.columns.values(), *(self.job.keep or ()))
+        told = [record.fault, *(record.values.get(name) for name in names)]
+        return _digest(json.dumps(told, default=str).encode())
+
+    def _is_complete(self, row: bytes) -> bool:
+        return row.endswith(b"\n") and not (self.is_csv and row.count(b'"') % 2)
+
+    @property
+    def _header(self) -> bytes:
+        named = dict(zip(self.names, self.names, strict=True))
+        return self._line(named) if self.is_csv else b""
+
+    def _line(self, row: Row) -> bytes:
+        if not self.is_csv:
+            line = json.dumps(row, ensure_ascii=False, default=str)
+        else:
+            text = io.StringIO(newline="")
+            cells = {name: _cell(value) for name, value in row.items()}
+            # Before Python 3.13 a line break is quoted only if it is one of the line's own.
+            csv.DictWriter(text, self.names, lineterminator="\r\n").writerow(cells)
+            line = text.getvalue().removesuffix("\r\n")
+        return f"{line}\n".encode("utf-8", "backslashreplace")
+
+
+class Settled(NamedTuple):
+    """A row of an output: digests of its input and of what is written, the bytes of this."""
+
+    given: str
+    written: str
+    n_bytes: Annotated[int, Field(gt=0)]
+    fault: str
+
+
+_SETTLED = TypeAdapter(Settled)
+
+
+def _settled(line: bytes) -> Settled | None:
+    """The row that a line is about, None where these end."""
+    try:
+        return _SETTLED.validate_json(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _refuse(what: str) -> NoReturn:
+    raise Problem(f"{what}; use another --out, or --anew to start over")
+
+
+def _changed(path: Path) -> Incomplete:
+    return Incomplete(
+        f"{path} was removed, replaced or changed while it was being written; all replies so far "
+        "are in the store: run the same command again with --anew"
+    )
+
+
+class _Appended:
+    """A file that only we add to: others that remove it, replace it or write to it are noticed."""
+
+    def __init__(self, path: Path, n_bytes: int | None = None) -> None:
+        """Open a file, cut off after so many bytes."""
+        self.path, self.file = path, open_output(path, is_appended=True)
+        if n_bytes is not None:
+            self.file.truncate(n_bytes)
+        self.n_bytes = os.fstat(self.file.fileno()).st_size
+
+    def check(self) -> None:
+        told = os.fstat(self.file.fileno())
+        with suppress(OSError):
+            if os.path.samestat(told, self.path.lstat()) and told.st_size == self.n_bytes:
+                return
+        raise _changed(self.path)
+
+    def add(self, content: bytes) -> None:
+        """Add what is on disk when this returns."""
+        self.check()
+        self.file.write(content)
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.n_bytes += len(content)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.file.close()
 
 
 def _cell(value: Any) -> Any:

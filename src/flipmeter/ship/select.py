@@ -13,6 +13,7 @@ import polars as pl
 
 from flipmeter.base.checks import share
 from flipmeter.base.consent import trusting
+from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
 from flipmeter.data import unit_digests
 from flipmeter.measure import (
@@ -114,12 +115,12 @@ class Selection(Printed):
         from flipmeter.ship.confirm import confirm
 
         where = self.run.folder.with_name(f"{self.run.folder.name}-confirm")
-        place = ":memory:" if store is None else Path(store)
+        place = ":memory:" if store is None else named(Path(store))
         with trusting(trust, trust_hosts), Store(place) as replies:
             return confirm(
                 self.card(),
                 items,
-                where if folder is None else Path(folder),
+                where if folder is None else named(Path(folder)),
                 replies,
                 data_dir=None if data_dir is None else Path(data_dir),
             )

@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -21,8 +22,10 @@ from pydantic import (
 
 from flipmeter.base.files.documents import read_yaml
 from flipmeter.base.files.reading_limits import read_limited
+from flipmeter.base.redaction import hidden, is_secret_name
 from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.model import Price
+from flipmeter.model.backends.family import refuse_secrets
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
 from flipmeter.study.removed import KEYS, VALUES
@@ -39,6 +42,10 @@ from flipmeter.types import (
 )
 
 TWO_CLASSES = 2
+FREE = ("reasoning", "provider", "extra_body", "options")
+"""Settings of a model whose fields are those of others."""
+SILENT = {*FREE, "key", "base_url"}
+"""Settings whose values are not shown in messages."""
 STRICT = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -109,6 +116,12 @@ class ModelEntry(Strict):
         if name and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,99}", name):
             raise Problem("key: write the name of the variable with the API key, as in MY_KEY")
         return name
+
+    @field_validator(*FREE)
+    @classmethod
+    def _has_no_secret(cls, told: Any, info: ValidationInfo) -> Any:
+        refuse_secrets({str(info.field_name): told})
+        return told
 
     def model_for(self, min_interval: float) -> Model:
         sent = {"reasoning": self.reasoning, "provider": self.provider}
@@ -275,6 +288,8 @@ def explained(error: ValidationError, source: str, kinds: Sequence[type[BaseMode
         elif gone := VALUES.get((place, str(one["input"]))):
             lines.append(f"{place}: {one['input']} was removed; {gone}")
         else:
-            got = "" if one["type"] == "missing" else f"; got {one['input']!r:.80}"
+            is_silent = any(p in SILENT or is_secret_name(str(p)) for p in one["loc"])
+            is_silent = is_silent or one["type"] == "missing"
+            got = "" if is_silent else f"; got {hidden(one['input'])!r:.80}"
             lines.append(f"{place}: {one['msg']}{got}")
     return f"{source}: " + "\n".join(dict.fromkeys(lines))

@@ -23,6 +23,7 @@ from pydantic import (
 from flipmeter.base.checks import file_name
 from flipmeter.base.files.documents import check_values
 from flipmeter.base.files.reading_limits import read_limited
+from flipmeter.base.redaction import hidden
 from flipmeter.data import Balance, Groups, load, with_demos
 from flipmeter.data.ordered import declared_order
 from flipmeter.decide import in_mode, open_pipeline
@@ -699,5 +700,7 @@ def _changed(content: Any, path: Sequence[str], value: Any) -> Any:
         place = int(first)
         return [*content[:place], _changed(content[place], rest, value), *content[place + 1 :]]
     if not isinstance(content or {}, Mapping):
-        raise Problem(f"cannot set '{'.'.join(path)}' in {content!r}, which is not a mapping")
+        raise Problem(
+            f"cannot set '{'.'.join(path)}' in {hidden(content)!r:.80}, which is not a mapping"
+        )
     return {**(content or {}), first: _changed((content or {}).get(first), rest, value)}

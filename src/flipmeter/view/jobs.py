@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
+import pickle
 import signal
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from subprocess import PIPE, Popen
 from typing import Any
 
+from flipmeter.base.process import start_python
 from flipmeter.types import Problem
 from flipmeter.view.folders import said
 
@@ -30,7 +30,7 @@ class Jobs:
 
     patience: float = PATIENCE
     _tasks: OrderedDict[Hashable, asyncio.Task[Any]] = field(default_factory=OrderedDict)
-    _processes: set[BaseProcess] = field(default_factory=set)
+    _processes: set[Popen[bytes]] = field(default_factory=set)
 
     async def result(
         self,
@@ -60,23 +60,18 @@ class Jobs:
 
     async def _apart(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Work in a process of its own: what it reads whole is let go of when it ends."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_tell, args=(theirs, work, arguments), daemon=True)
+        asked = pickle.dumps((work, arguments))
+        code = f"from {__name__} import tell; tell()"
+        process = start_python("-c", code, stdin=PIPE, stdout=PIPE)
         self._processes.add(process)
         try:
-            await asyncio.to_thread(process.start)
-            theirs.close()  # or its end would never be heard of
-            result, problem = await asyncio.to_thread(ours.recv)
-        except EOFError:
-            raise Problem(
-                "the process that made this was killed; is there enough memory?"
-            ) from None
+            told, _ = await asyncio.to_thread(process.communicate, asked)
         finally:
-            ours.close()
             self._processes.discard(process)
-            with suppress(AttributeError, ValueError):  # not started
-                process.kill()
+            process.kill()
+        if not told:
+            raise Problem("the process that made this was killed; is there enough memory?")
+        result, problem = pickle.loads(told)
         if problem:
             raise Problem(problem)
         return result
@@ -84,14 +79,17 @@ class Jobs:
     def close(self) -> None:
         """End what is under way."""
         for process in list(self._processes):
-            with suppress(AttributeError, ValueError):
-                process.kill()
+            process.kill()
 
 
-def _tell(pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def tell() -> None:
+    """In the process apart: do the work that standard input names, and write what came of it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started us says when to end
+    pipe, sys.stdout = sys.stdout.buffer, sys.stderr  # whatever is printed is no result
+    work, arguments = pickle.load(sys.stdin.buffer)
     try:
         told = (work(*arguments), "")
     except Exception as error:
         told = (None, said(error))
-    pipe.send(told)
+    pipe.write(pickle.dumps(told))
+    pipe.flush()

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from markupsafe import Markup
 
+from flipmeter.base.redaction import masked
 from flipmeter.report.estimate_tables import interval
 from flipmeter.report.page import CHART, PLOT_STYLE, asset, environment, hash_source
 from flipmeter.run.results.drawn_items import grid_page
@@ -31,6 +32,8 @@ from flipmeter.view.live import clock, describe
 from flipmeter.view.sections import Library, Opened, make_report
 from flipmeter.view.slices import make_slices, slice_menus
 
+SAYING = {"text/html", "text/plain", "application/json"}
+"""What is made of studies and replies; the rest is our own."""
 HEADERS = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'self' {hash_source(PLOT_STYLE)}; script-src 'self'; "
@@ -124,6 +127,8 @@ class Viewer:
             response = _problem(400, str(problem))
         except Exception as error:  # a damaged file is no reason to stop serving the others
             response = _problem(500, said(error))
+        if isinstance(response, web.Response) and response.content_type in SAYING:
+            response.text = masked(response.text or "")
         response.headers.update(HEADERS)
         return response
 

@@ -1,20 +1,27 @@
-"""Files to write: whole or not at all, and never through a symbolic link."""
+"""Files to write: whole or not at all, never through a symbolic link, texts without secrets.
+
+A place is what the user named, or the working folder. A link that leads to it is the user's; one
+below it may have come with the folder from elsewhere, and is refused.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from flipmeter.base.problem import Problem
+from flipmeter.base.redaction import masked
 
 
 @contextmanager
 def fresh(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     """Give a path to write to, which then takes the place of another, all at once."""
+    inside(path)
     new = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield new
@@ -40,15 +47,12 @@ def sync_folder(folder: Path) -> None:
 def write_text(path: Path, text: str, *, is_durable: bool = False) -> None:
     """Write a text and a line break; a durable one outlives a loss of power."""
     with fresh(path, is_durable=is_durable) as new:
-        new.write_text(text + "\n", encoding="utf-8")
+        write_output(new, text + "\n")
 
 
 def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
-    """Open a file to write; a symbolic link in its place is refused, wherever it leads.
-
-    A folder from elsewhere may hold a link with the name of a file to be written there.
-    """
-    refuse_link(path)
+    """Open a file to write; a link in its place or on the way to it is refused (`inside`)."""
+    inside(path)
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if is_appended else os.O_TRUNC)
     if not _is_device(path):
         flags |= os.O_NOFOLLOW
@@ -58,7 +62,51 @@ def open_output(path: Path, *, is_appended: bool = False) -> BinaryIO:
 def write_output(path: Path, content: str | bytes) -> None:
     """Write a file that the user asked for."""
     with open_output(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(masked(content).encode() if isinstance(content, str) else content)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder, with those above it, unless it is there."""
+    inside(folder).mkdir(mode, parents=True, exist_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; of a link, only the link."""
+    inside(path.parent)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def named(path: Path) -> Path:
+    """A path as the user gave it to be written: where its links lead now is the user's choice.
+
+    A link in the place of a file stays one: what it leads to is not what was named.
+    """
+    with suppress(OSError):  # what cannot be looked at cannot be written: the writer says why
+        folder = path if path.is_dir() else path.parent
+        if any(one.is_symlink() for one in _below(folder, Path())):
+            return Path(os.path.realpath(folder)) / path.relative_to(folder)
+    return path
+
+
+def inside(path: Path, place: Path = Path()) -> Path:
+    """A path to write; a link below its place is refused, and one in the place of a file.
+
+    The folders of a path that is not below the place were named by the user.
+    """
+    for one in _below(path, place):
+        refuse_link(one)
+    if not path.is_dir():
+        refuse_link(path)
+    return path
+
+
+def _below(path: Path, place: Path) -> list[Path]:
+    """A path and the folders above it that lie below a place, the outermost first."""
+    depth = len(path.relative_to(place).parts) if path.is_relative_to(place) else 0
+    return [path, *path.parents][:depth][::-1]
 
 
 def refuse_link(path: Path) -> None:
@@ -66,7 +114,7 @@ def refuse_link(path: Path) -> None:
     if path.is_symlink() and not _is_device(path):
         raise Problem(
             f"{path} is a symbolic link to {path.readlink()}, which is not followed; remove it, "
-            f"or use the file itself"
+            "or name what it leads to yourself"
         )
 
 
@@ -77,6 +125,6 @@ def _is_device(path: Path) -> bool:
 
 def is_same_file(one: Path, other: Path) -> bool:
     """Say whether two paths lead to one file, by whatever links; one may not be there yet."""
-    if one.exists() and other.exists():
+    with suppress(OSError):
         return one.samefile(other)
-    return one.resolve() == other.resolve()
+    return os.path.realpath(one) == os.path.realpath(other)

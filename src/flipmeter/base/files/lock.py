@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from flipmeter.base.files.atomic import make_folder
+
 EVERY = 0.1
 """Seconds between two looks at a lock."""
 
@@ -17,7 +19,7 @@ EVERY = 0.1
 @contextmanager
 def writing(folder: Path, on_wait: Callable[[], object]) -> Iterator[None]:
     """Be the one who writes a folder, which is made if need be; whoever comes later waits."""
-    make = partial(folder.mkdir, parents=True, exist_ok=True)
+    make = partial(make_folder, folder)
     handle = lock_made(folder, make)
     if handle is None:
         on_wait()

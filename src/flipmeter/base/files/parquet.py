@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 import polars as pl
+import polars.selectors as cs
 
 from flipmeter.base.problem import Problem
+from flipmeter.base.redaction import masked, spellings
 
 UNREADABLE: tuple[type[BaseException], ...] = (
     pl.exceptions.PolarsError,
@@ -27,6 +29,23 @@ def scan_file(path: Path) -> pl.LazyFrame:
 def scan_files(paths: Sequence[Path]) -> pl.LazyFrame:
     """Tables of the same columns, one after the other, not yet read."""
     return pl.scan_parquet([path.absolute() for path in paths], glob=False)
+
+
+def without_secrets(table: pl.LazyFrame) -> pl.LazyFrame:
+    """A table to be written, its texts without the secrets of this process."""
+    sought = list(spellings())
+    if not sought:
+        return table
+
+    def clean(texts: pl.Series) -> pl.Series:
+        is_hit = texts.str.contains_any(sought).fill_null(value=False)
+        if not is_hit.any():
+            return texts
+        return texts.map_elements(masked, return_dtype=pl.String)
+
+    return table.with_columns(
+        cs.string().map_batches(clean, return_dtype=pl.String, is_elementwise=True)
+    )
 
 
 def schema_of(path: Path) -> pl.Schema:

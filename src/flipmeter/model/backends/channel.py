@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
 from flipmeter.base.listening import listening
+from flipmeter.base.redaction import PLACEHOLDER, masked, masked_bytes
 from flipmeter.model.backends.backend import Retry
-from flipmeter.model.backends.masking import masked, masked_bytes
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.types import Problem
 
@@ -25,7 +25,8 @@ LARGEST_ANSWER = 16 * 2**20
 class Endpoint:
     """The address of an endpoint and its key. The key is in no repr, message or request key.
 
-    `is_withheld` means that it is set, but for another host.
+    `is_withheld` means that it is set, but for another host. `secrets` are the values of the
+    variables that fill a part of the address, or fields of a body.
     """
 
     base_url: str
@@ -34,6 +35,12 @@ class Endpoint:
     key_variable: str = ""
     timeout: float = 120.0
     is_withheld: bool = False
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def url(self) -> str:
+        """The address with its secrets, to which requests are sent."""
+        return PLACEHOLDER.sub(lambda named: quote(self.secrets[named[1]], ""), self.base_url)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
@@ -80,7 +87,7 @@ class Channel:
             async with (
                 listening(timeout),
                 session.request(
-                    *(method, base_url.rstrip("/") + path),
+                    *(method, self.endpoint.url.rstrip("/") + path),
                     data=body,
                     headers={"Content-Type": "application/json", **(headers or {})},
                     allow_redirects=False,
@@ -137,7 +144,7 @@ class Channel:
             return f"it has moved to {to}: set base_url"
         if status == 404 or trouble.kinds & NO_MODEL:
             return f"is '{self.endpoint.model}' the name the endpoint knows?"
-        if status == 402 or trouble.kinds & NO_CREDIT:
+        if is_without_credit(trouble):
             return f"top up the account of the key in {variable} and run again: nothing is lost"
         if self.endpoint.is_withheld:
             host = urlsplit(self.endpoint.base_url).hostname
@@ -147,6 +154,10 @@ class Channel:
             )
         state = "is set but not accepted" if self._key else "is not set"
         return f"the variable {variable} {state}"
+
+
+def is_without_credit(trouble: Trouble) -> bool:
+    return trouble.status == 402 or bool(trouble.kinds & NO_CREDIT)
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flipmeter.base.redaction import literal_secret, name_secret
 from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.sim.judge_reader import Worth
 from flipmeter.model.backends.weights import Fetched
@@ -119,3 +121,23 @@ def family_of(model: Model) -> Family:
         takers = [f"{name}/…" for name, one in backends.items() if one.takes_options]
         raise Problem(f"{model.address} takes no `options`; only {' and '.join(takers)} models do")
     return family
+
+
+def refuse_secrets(fields: Mapping[str, Any]) -> None:
+    """Refuse a secret in the settings of a model, without showing it: they are stored."""
+    if (found := literal_secret(fields)) is not None:
+        raise Problem(
+            f"'{found}' contains a key, which would be stored and shared; put it into a variable, "
+            f"and write `env:MY_KEY`, with the variable's name"
+        )
+
+
+def variables(names: Iterable[str], model: Model) -> dict[str, str]:
+    """The values of the variables that fill the settings of a model."""
+    found = {}
+    for name in names:
+        name_secret(name)
+        found[name] = os.environ.get(name, "").strip()
+        if not found[name]:
+            raise Problem(f"{model.title} needs the secret in {name}; set the variable {name}")
+    return found

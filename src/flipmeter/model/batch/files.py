@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.files.atomic import open_output, write_output
+from flipmeter.base.files.atomic import make_folder, open_output, write_output
 from flipmeter.base.files.documents import read_json, text_lines
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.model.batch.forms import (
@@ -87,9 +87,9 @@ def write_batch(
     most_bytes: int | None = None,
 ) -> list[BatchFile]:
     """Write requests into a folder of their own; `about` goes into the manifest as it is."""
-    if (folder / MANIFEST).exists():
-        raise Problem(f"{folder} already contains a batch; import it, or use another folder")
     try:
+        if (folder / MANIFEST).exists():
+            raise Problem(f"{folder} already contains a batch; import it, or use another folder")
         return _written(folder, list(requests), about, most_requests, most_bytes)
     except OSError as error:
         raise Problem(
@@ -104,7 +104,7 @@ def _written(
     most_requests: int,
     most_bytes: int | None,
 ) -> list[BatchFile]:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     lines: dict[Door, list[bytes]] = {}
     with open_output(folder / REQUESTS) as kept:
         for line in _kept(_each(requests, lines)):

@@ -76,6 +76,7 @@ class Engine:
         self._held: dict[str, Request] = {}
         self._elsewhere: dict[str, ProcessName] = {}
         self._told: set[ProcessName] = set()
+        self._heard: set[str] = set()
 
     async def ask(self, requests: Iterable[Request]) -> dict[str, Reply]:
         """A reply for every request, by key; a request that fails after retries has an error.
@@ -116,6 +117,7 @@ class Engine:
         self.ledger.wanted += len(distinct)
         self.ledger.stored += len(replies)
         self.ledger.damaged += len(self.store.damaged & distinct.keys())
+        self._heard.update(distinct[key].model for key in replies)
         stop = GiveUp()
         tell = partial(asyncio.get_running_loop().call_soon_threadsafe, stop.drain)
         try:
@@ -215,7 +217,7 @@ class Engine:
                 for pool in pools:
                     pool.hire(tasks)
         except BaseExceptionGroup as group:
-            raise _first_problem(group) or group from None
+            raise _first(group) from None
         except TimeoutError:
             raise stop.problem or TimeoutError from None
         finally:
@@ -233,6 +235,10 @@ class Engine:
         """Store what came last, then let others ask what got no reply."""
         try:
             journal.flush()
+            self.store.refuse_loss()
+        except BaseException:
+            self.store.unsaved += journal.unsaved(requests)
+            raise
         finally:
             if not self._n_sending:
                 with suppress(Problem):
@@ -258,7 +264,7 @@ class Engine:
         stop.rotas.append(rota)
         known = self._as_known, self._held, self._elsewhere
         claims = Claims(self._leases, journal.found, requests, *known)
-        shared = self._till, stop, self.ledger, self.persistence
+        shared = self._till, stop, self.ledger, self.persistence, self._heard
         return [
             Pool(one, rota, place, claims, journal.keep, self._gate(identity, one), *shared)
             for place, one in enumerate(fleet.replicas)
@@ -315,16 +321,21 @@ class _Journal:
         self.engine.ledger.stored += 1
         self.engine.land(key, reply)
 
+    def unsaved(self, requests: Iterable[Request]) -> list[tuple[Request, Reply]]:
+        """Replies that may be nowhere but here: none of a store that is lost counts as there."""
+        found = self.pending
+        if self.engine.store.is_lost:
+            found = [*found, *((r, self.replies[r.key]) for r in requests if r.key in self.replies)]
+        return _good(found)
+
     def flush(self) -> None:
         pending, self.pending = self.pending, []
-        for request, reply in pending:
-            self.engine._learn(request, reply.corrections)
         sent = [corrected_request(request, reply.corrections) for request, reply in pending]
-        replies = [reply for _, reply in pending]
-        good = [pair for pair in zip(sent, replies, strict=True) if not pair[1].error]
         try:
+            for request, reply in pending:
+                self.engine._learn(request, reply.corrections)
             # Another process may have been faster: then its reply is the one that counts.
-            earlier = self.engine.store.put_many(good)
+            earlier = self.engine.store.put_many(_good(pending))
         except BaseException:
             self.pending = [*pending, *self.pending]  # tried once more at the end
             raise
@@ -337,13 +348,15 @@ class _Journal:
                 self.engine.on_reply(request, kept)
 
 
-def _first_problem(group: BaseExceptionGroup[BaseException]) -> Problem | None:
-    """The first problem of a group: a caller need not know that there are workers."""
-    for error in group.exceptions:
-        found = _first_problem(error) if isinstance(error, BaseExceptionGroup) else error
-        if isinstance(found, Problem):
-            return found
-    return None
+def _good(pairs: Iterable[tuple[Request, Reply]]) -> list[tuple[Request, Reply]]:
+    """Requests as they were sent, with their replies, without those that failed."""
+    return [(corrected_request(r, one.corrections), one) for r, one in pairs if not one.error]
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group: a caller need not know that there are workers."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _asked_as(request: Request) -> tuple[str, str]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from flipmeter.base.drain import GRACE, Drained
 from flipmeter.base.listening import Clock
+from flipmeter.base.problem import Incomplete
 from flipmeter.base.run_sync import Bell
 from flipmeter.model.backends.backend import Backend, Retry
 from flipmeter.model.backends.channel import Unreachable
+from flipmeter.model.backends.response import moment_after, without_secrets
 from flipmeter.model.engine.breaker import Breaker, Outage
 from flipmeter.model.engine.budget import Purse, Spent, taken
 from flipmeter.model.engine.claimed_requests import Claims
@@ -61,15 +63,15 @@ class Till:
 
 @dataclass
 class GiveUp:
-    """A problem that ends a run: nothing more is sent, and what is under way is still heard."""
+    """An error that ends a run: nothing more is sent, and what is under way is still heard."""
 
-    problem: Problem | None = None
+    problem: Exception | None = None
     event: asyncio.Event = field(default_factory=asyncio.Event)
     rotas: list[Rota] = field(default_factory=list)
     limit: asyncio.Timeout | None = None
     clock: Clock | None = None
 
-    def because(self, problem: Problem) -> None:
+    def because(self, problem: Exception) -> None:
         self.problem = self.problem or problem
         self.event.set()
         for rota in self.rotas:
@@ -142,7 +144,10 @@ class _Later(Exception):
 
 @dataclass
 class Pool:
-    """Workers of one backend, which may be one of several that share a rota."""
+    """Workers of one backend, which may be one of several that share a rota.
+
+    `heard` are the models that have answered, in this run or, by the store, in an earlier one.
+    """
 
     backend: Backend
     rota: Rota
@@ -154,6 +159,7 @@ class Pool:
     stop: GiveUp
     ledger: Ledger
     persistence: Persistence
+    heard: set[str]
     n_workers: int = 0
     is_out: bool = False
 
@@ -165,6 +171,7 @@ class Pool:
             tasks.create_task(self._work(tasks))
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        request: Request | None = None
         try:
             while (request := await self.rota.take(self.place)) is not None:
                 if not self.claims.take(request):
@@ -185,10 +192,18 @@ class Pool:
                     self.rota.end()
                     return
                 self.hire(tasks)
-                await self.keep(request, reply)
+                await self.keep(request, without_secrets(reply))
                 self.rota.done(request)
         except Problem as problem:
-            self.stop.because(problem)
+            self.stop.because(self._ending(problem, request))
+        except Exception as error:  # raised when all have ended: others are paid for, too
+            self.stop.because(error)
+
+    def _ending(self, problem: Problem, request: Request | None) -> Problem:
+        """The problem as the end of a run: incomplete if this model has answered before."""
+        if isinstance(problem, Incomplete) or not request or request.model not in self.heard:
+            return problem
+        return Incomplete(f"{problem}; all replies so far are stored: fix this and run again")
 
     async def _persist(self, request: Request) -> Reply | None:
         """Retry until there is a reply or a permanent error; None if the budget is spent."""
@@ -229,7 +244,8 @@ class Pool:
     def _given_up(self, request: Request, failure: Retry, n_before: int) -> Reply:
         n_tried = self.rota.n_tried[request.key]
         if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
-            raise Problem(f"{failure} ({n_tried} attempts); {_remedy(n_before)}")
+            end = Incomplete if n_before else Problem
+            raise end(f"{failure} ({n_tried} attempts); {_remedy(n_before)}")
         return Reply(error=f"{failure} (given up after {n_tried} attempts)")
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
@@ -242,6 +258,8 @@ class Pool:
             gate.limiter.answered(window)
             gate.n_answered += 1
             gate.breaker.answered()
+            if not reply.error:
+                self.heard.add(request.model)
             return reply
         except Retry as retry:
             took = Spent(1) if retry.is_free else worst
@@ -269,10 +287,10 @@ class Pool:
             await self.stop.sleep(pause)
 
     def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
-        if (told or 0.0) > self.persistence.patience:
-            raise Problem(
-                f"{reason}; the endpoint requests a pause of {told:g} s: run again after that; "
-                "all replies are stored and not requested again"
+        if told is not None and told > self.persistence.patience:
+            raise Incomplete(
+                f"{reason}; the endpoint requests a pause of {told:g} s: run again "
+                f"{moment_after(told)}; all replies are stored and not requested again"
             )
         return self.persistence.pause(attempt, told)
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from flipmeter.model.store.export import LOCK_SECONDS, alone, open_stored
-from flipmeter.model.store.store import INDEX, PAGES, SCHEMA
+from flipmeter.model.store.store import INDEX, PAGES, SCHEMA, connect
 from flipmeter.types import Problem
 
 CHUNK = 20_000
@@ -28,7 +28,7 @@ def convert(path: Path, on_progress: Progress | None = None) -> int:
         if store.version == SCHEMA:
             return 0
     try:
-        with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
+        with closing(connect(path, timeout=LOCK_SECONDS)) as db:
             alone(db)
             n_replies = _copy(db, on_progress or (lambda done, all_: None))
             db.execute(PAGES)

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from flipmeter.base.files.atomic import fresh, refuse_link
-from flipmeter.model.store.store import BATCH, Store
+from flipmeter.base.files.atomic import discard, fresh, inside, open_output
+from flipmeter.base.redaction import masked
+from flipmeter.model.store.store import BATCH, Store, connect
 from flipmeter.types import Problem
 
 LOCK_SECONDS = 2.0
@@ -104,7 +105,7 @@ def export(
     """
     if out.suffix not in (".jsonl", ".parquet"):
         raise Problem(f"cannot write {out}: the name must end in .jsonl or .parquet")
-    refuse_link(out)
+    inside(out)
     try:
         with fresh(out) as lines:
             rows = stored_rows(store, keys)
@@ -130,6 +131,15 @@ def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dic
     for batch in _batches(keys):
         found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
+
+
+def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]:
+    """Yield requests with their replies by some keys, but for damaged replies."""
+    for batch in _batches(keys):
+        whole = store.among(batch)
+        for row in store.rows_of(EXPORT_SQL, batch):
+            if row[0].hex() in whole:
+                yield _exported(row)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
@@ -169,9 +179,9 @@ def _scores(text: str | None) -> list[float | None] | None:
 
 def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     n_rows = 0
-    with path.open("w", encoding="utf-8") as file:
+    with open_output(path) as file:
         for row in rows:
-            file.write(as_json(row) + "\n")
+            file.write(f"{masked(as_json(row))}\n".encode())
             n_rows += 1
     return n_rows
 
@@ -189,7 +199,7 @@ def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:
         pl.scan_ndjson(pattern, schema=schema).sink_parquet(table)
         table.replace(lines)
     finally:
-        table.unlink(missing_ok=True)
+        discard(table)
 
 
 # --- prune ------------------------------------------------------------------------------------
@@ -223,7 +233,7 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
             f"store with --store, or delete the file to remove everything"
         )
     try:
-        with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as db:
+        with closing(connect(path, timeout=LOCK_SECONDS)) as db:
             return _prune(db, kept)
     except sqlite3.Error as error:
         raise Problem(

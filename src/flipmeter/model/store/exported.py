@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flipmeter.base.files.documents import read_json, text_lines
+from flipmeter.base.files.atomic import discard
+from flipmeter.base.files.documents import check_values, read_json, text_lines
+from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
+from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.export import EXPORTED, PROMPT
+from flipmeter.model.store.rescue import CAPABILITY
 from flipmeter.model.store.store import KeptRequest, Store, stored_params
 from flipmeter.types import Problem, Reply, Usage
 
-ENDING = ".jsonl"
 KEY = re.compile(r"[0-9a-f]{64}")
 NEEDED = EXPORTED.keys() - {PROMPT}
 Row = dict[str, Any]
@@ -22,20 +25,55 @@ Row = dict[str, Any]
 def store_of(path: Path, where: Path) -> Path:
     """Write an export into a new store; a row that is not one of an export is a problem."""
     with Store(where) as store:
-        store.put_kept(_pairs(path))
+        _add(store, text_lines(path), path)
     return where
 
 
-def _pairs(path: Path) -> Iterator[tuple[KeptRequest, Reply]]:
-    for number, line in enumerate(text_lines(path), 1):
+def take_in(path: Path, store: Store) -> None:
+    """Move what a rescue file holds into its store."""
+    try:
+        content = read_plain(path, JSON_BYTES)
+    except FileNotFoundError:
+        return  # another process has just taken it in
+    except OSError as error:
+        raise Problem(
+            f"cannot read {path} ({error}), replies saved for {store.path}; move it away"
+        ) from error
+    _add(store, content.splitlines(), path)
+    discard(path)
+
+
+def _add(store: Store, lines: Iterable[str | bytes], path: Path) -> None:
+    """Store what the lines of a file hold, all or nothing."""
+    capabilities: list[Row] = []
+    with store.transaction():
+        store.put_kept(_pairs(lines, path, capabilities))
+        for row in capabilities:
+            store.note_capabilities(str(row["model"]), str(row["asked"]), [_capability(row)])
+
+
+def _pairs(
+    lines: Iterable[str | bytes], path: Path, capabilities: list[Row]
+) -> Iterator[tuple[KeptRequest, Reply]]:
+    """Yield requests with their replies, and set rows about models apart."""
+    for number, line in enumerate(lines, 1):
         place = f"{path}, line {number}"
         row = read_json(line, place)
+        check_values(row, place)
         try:
-            yield _request(row), _reply(row)
+            if row.keys() == {*CAPABILITY}:
+                capabilities.append(row)
+            else:
+                yield _request(row), _reply(row)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Problem(
                 f"{place} is not a row of `flipmeter cache export` ({error}); nothing was merged"
             ) from error
+
+
+def _capability(row: Row) -> Capability:
+    is_there = None if row["is_there"] is None else bool(row["is_there"])
+    return Capability(str(row["name"]), is_there, str(row["how"]), str(row["seen"]))
 
 
 def _request(row: Row) -> KeptRequest:

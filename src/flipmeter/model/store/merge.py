@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 from flipmeter.model.backends.response import shortened
 from flipmeter.model.store.export import open_stored
-from flipmeter.model.store.exported import ENDING, store_of
-from flipmeter.model.store.store import Store
+from flipmeter.model.store.exported import store_of
+from flipmeter.model.store.rescue import ENDING
+from flipmeter.model.store.store import MEMORY, Store, connect
 from flipmeter.types import Problem
 
 MOST = 9
@@ -82,14 +83,14 @@ def _merge_stores(
     paths: Sequence[Path], stores: Sequence[Path], into: Path, prefers_first: bool
 ) -> list[Merged]:
     """Merge stores that may stand for other files, by whose names they go."""
-    with closing(sqlite3.connect(":memory:")) as db:
+    with closing(connect(MEMORY)) as db:
         for store in stores:
             _check(db, store)
     names = {f"s{number}": path for number, path in enumerate(paths)}
     opened = dict(zip(names, stores, strict=True))
     damaged = {name: _damaged(path) for name, path in {**opened, "main": into}.items()}
     try:
-        with closing(sqlite3.connect(into, isolation_level=None)) as db:
+        with closing(connect(into)) as db:
             for name, store in opened.items():
                 db.execute(f"ATTACH ? AS {name}", [str(store)])
             for name, keys in damaged.items():

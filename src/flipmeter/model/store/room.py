@@ -23,7 +23,10 @@ PER_REPLY = 1_000
 """Bytes that a reply takes beside the part of its prompt that no other has."""
 FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 """Error codes of SQLite on a full disk, for a page and for the index of its journal."""
-WITHOUT_RESERVE = {errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+WITHOUT_RESERVE = {
+    *(errno.EFBIG, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+    errno.ENOENT,  # the folder is gone, which the store notices
+}
 
 
 class Room:
@@ -97,7 +100,10 @@ class Room:
         return None
 
     def _refuse_below(self, n_bytes: int, what: str, kind: type[Problem] = Problem) -> None:
-        free = shutil.disk_usage(self._folder).free
+        try:
+            free = shutil.disk_usage(self._folder).free
+        except OSError:
+            return  # the store notices that its folder is gone
         if free < n_bytes:
             need = f"{what} need about {_size(n_bytes)}"
             raise self._short(f"has {_size(free)} free, but {need}", kind)

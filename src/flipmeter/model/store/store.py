@@ -6,14 +6,15 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from flipmeter.base.files.atomic import refuse_link
+from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
+from flipmeter.base.redaction import masked
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -23,6 +24,7 @@ from flipmeter.model.store.checksum import (
     whole_text,
 )
 from flipmeter.model.store.received import refuse_journal, refuse_programs
+from flipmeter.model.store.rescue import left_behind, rescue
 from flipmeter.model.store.room import Room
 from flipmeter.types import Problem, Reply, Request, Usage, canonical_json
 
@@ -94,7 +96,11 @@ SELECT key, rest, text, finish, scores, prompt_tokens, cached_tokens, completion
 FROM replies
 """
 INSERT = f"INTO replies VALUES ({','.join('?' * 15)})"
+LAST = "SELECT max(rowid) FROM replies"
 WAIT_SECONDS = 60
+MEMORY = ":memory:"
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""The endings of the files of a database."""
 
 
 class KeptRequest(NamedTuple):
@@ -113,22 +119,36 @@ class KeptRequest(NamedTuple):
         return cls(request.key, request.model, script.head.text, script.rest, params)
 
 
+class Unusable(Problem):
+    """A store that cannot be read or written."""
+
+
+class Damaged(Unusable):
+    """A store that holds what was never stored there."""
+
+
 class Store:
     """Replies by request key. A reply is on disk before `put` returns.
 
     A reply whose checksum is wrong counts as not stored; `damaged` has the keys of those seen.
+    `unsaved` are replies that could not be stored: they go to a rescue file when this is closed, as
+    does what was stored here in a file that is gone by then.
     """
 
-    def __init__(self, path: Path | str = ":memory:") -> None:
+    def __init__(self, path: Path | str = MEMORY) -> None:
         self.path = str(path)
+        self.place = Path()
+        self.unsaved: list[tuple[Request, Reply]] = []
+        self._has_written = self._is_damaged = False
+        self._why = ""
+        self._n_bytes = 0
+        self._last: int | None = None
         with _explained(self.path):
-            if path != ":memory:":
-                refuse_link(Path(path))
+            if path != MEMORY:
+                self.place = Path(path).absolute()
+                make_folder(Path(path).parent)
                 refuse_journal(Path(path))
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self.path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._db = connect(self.path, timeout=WAIT_SECONDS, is_of_one_thread=False)
             try:
                 self._open()
             except BaseException:
@@ -139,6 +159,21 @@ class Store:
         self._answered: dict[int, str] = {}
         self.room = Room(self.path)
         self._turn = threading.RLock()
+        self._files = self._files_now()
+        if path != ":memory:":
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Store what an earlier process could not leave here."""
+        from flipmeter.model.store.exported import take_in  # it imports this module
+
+        for path in left_behind(Path(self.path)):
+            try:
+                take_in(path, self)
+            except BaseException:
+                self._db.close()
+                raise
+        self._has_written = False
 
     def _open(self) -> None:
         # What cannot be decoded has a wrong checksum, like any other damage.
@@ -180,12 +215,12 @@ class Store:
 
     def get(self, keys: Iterable[str]) -> dict[str, Reply]:
         """The stored replies among these keys."""
-        with _explained(self.path):
+        with self._watched():
             return {row[0].hex(): self._reply(row) for row in self._whole(keys)}
 
     def among(self, keys: Iterable[str]) -> set[str]:
         """The keys among these that are stored."""
-        with _explained(self.path):
+        with self._watched():
             return {row[0].hex() for row in self._whole(keys)}
 
     def check(self) -> list[str]:
@@ -261,6 +296,8 @@ class Store:
         try:
             return self._put(answered)
         except Incomplete:
+            if not self.room.is_short:
+                raise
             return self._put(answered)  # what is paid for is stored in what was held back
 
     def _put(self, answered: Sequence[tuple[KeptRequest, Reply]]) -> dict[str, Reply]:
@@ -280,15 +317,19 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write all or nothing, one at a time; whoever is inside one joins it."""
-        with self._turn, _explained(self.path), self.room.noticed():
+        with self._turn, self._watched(), self.room.noticed():
             is_inside = self._db.in_transaction
             if is_inside:
                 yield self._db
                 return
+            self._watch_size()
             self._db.execute("BEGIN IMMEDIATE")
             try:
+                if self._last is None and self.version > BY_KEY:
+                    self._last = self._db.execute(LAST).fetchone()[0] or 0
                 yield self._db
                 self._db.execute("COMMIT")
+                self._has_written = True
             except BaseException:
                 # SQLite itself rolls back when a disk is full: a second time would hide the reason.
                 if self._db.in_transaction:
@@ -296,30 +337,84 @@ class Store:
                 self._texts.clear()
                 self._answered.clear()
                 raise
+            self.refuse_loss()
+
+    def refuse_loss(self) -> None:
+        """Refuse to go on with a file that the next process will not find."""
+        if self._is_damaged or self._files_now() != self._files:
+            self._why = (
+                f"the reply store {self.path} was removed, renamed or overwritten while it was in "
+                "use; sending has stopped"
+            )
+            raise Incomplete(self._why)
+
+    def _watch_size(self) -> None:
+        """Notice a file that was overwritten in place: SQLite never shortens it in use."""
+        n_bytes, self._n_bytes = self._n_bytes, 0
+        with suppress(OSError):
+            self._n_bytes = Path(self.path).stat().st_size
+        self._is_damaged |= self._n_bytes < n_bytes
+
+    def _files_now(self) -> list[tuple[int, int]]:
+        """The database and its journal, as they are at their path; in memory there is none."""
+        found: list[tuple[int, int]] = []
+        for end in ("", "-wal", "-shm") if self.place.name else ():
+            with suppress(OSError):
+                about = Path(f"{self.path}{end}").lstat()
+                found.append((about.st_dev, about.st_ino))
+        return found
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Explain what goes wrong; once something was written here, that leaves work undone."""
+        try:
+            with _explained(self.path):
+                yield
+        except Unusable as problem:
+            self._why = str(problem)
+            self._is_damaged |= isinstance(problem, Damaged)
+            if self._has_written:
+                raise Incomplete(self._why) from problem
+            raise
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the next process will not find here what this one has stored."""
+        return self._has_written and (self._is_damaged or self._files_now() != self._files)
+
+    def keys_after(self, n_earlier: int) -> Iterator[str]:
+        """The keys of what was stored since this first wrote, and of some replies before.
+
+        In a store of an old layout it is not known which they are: of all replies.
+        """
+        where = "" if self._last is None else f"WHERE rowid > {self._last - n_earlier}"
+        return (row[0].hex() for row in self.read(f"SELECT key FROM replies {where}"))
 
     def _row(self, request: KeptRequest, reply: Reply) -> Row:
-        answered = "\x1f".join((reply.model, reply.provider, reply.fingerprint))
+        answered = masked("\x1f".join((reply.model, reply.provider, reply.fingerprint)))
         key = bytes.fromhex(request.key)
         scores = ",".join(map(repr, reply.scores)) if reply.scores is not None else None
-        said = reply.text, reply.finish, scores
+        said = masked(reply.text), masked(reply.finish), scores
+        rest = masked(request.rest)
         numbers = *vars(reply.usage).values(), reply.seconds
         return (
             key,
             self._text(request.model),
             self._text(request.prefix),
-            request.rest,
+            rest,
             self._text(request.params),
             *said,
             *numbers,
             self._text(answered),
-            reply_sum(answered, (key, request.rest, *said), numbers),
+            reply_sum(answered, (key, rest, *said), numbers),
         )
 
     def _text(self, text: str) -> int:
         if text not in self._texts:
-            row = [text, text_sum(text)]
+            kept = masked(text)
+            row = [kept, text_sum(kept)]
             self._db.execute("INSERT OR IGNORE INTO texts(text, checksum) VALUES (?, ?)", row)
-            found = self._db.execute("SELECT id FROM texts WHERE text = ?", [text]).fetchone()
+            found = self._db.execute("SELECT id FROM texts WHERE text = ?", [kept]).fetchone()
             self._texts[text] = found[0]
         return self._texts[text]
 
@@ -350,7 +445,18 @@ class Store:
             return int(self._db.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def close(self) -> None:
-        self._db.close()
+        """Close the file; what it cannot keep is rescued, which is an error."""
+        try:
+            if self.place.name and (self.is_lost or self.unsaved):
+                if not self._why:
+                    with suppress(Incomplete):
+                        self.refuse_loss()
+                why = self._why or f"the reply store {self.path} did not take all replies"
+                if told := rescue(self, why):
+                    raise told
+        finally:
+            self._has_written, self.unsaved = False, []
+            self._db.close()
 
     def __enter__(self) -> Store:
         return self
@@ -362,6 +468,17 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def connect(
+    path: Path | str, *, timeout: float = 5, is_of_one_thread: bool = True
+) -> sqlite3.Connection:
+    """Open a database; no link may be in its place, or in that of a file kept beside it."""
+    for ending in BESIDE if path != MEMORY else ():
+        inside(Path(f"{path}{ending}"))
+    return sqlite3.connect(
+        path, timeout=timeout, isolation_level=None, check_same_thread=is_of_one_thread
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -376,13 +493,14 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.OperationalError, OSError) as error:
-        raise Problem(
+        raise Unusable(
             f"the reply store {path} cannot be used ({error}); nothing stored is lost: check the "
             f"permissions and the disk, where {path} and {path}-wal are the store, or use "
             "another file with --store"
         ) from error
     except (sqlite3.Error, AttributeError, TypeError, ValueError) as error:
-        raise Problem(
+        kind = Damaged if isinstance(error, sqlite3.DatabaseError) else Unusable
+        raise kind(
             f"the reply store {path} cannot be used: it is damaged, or not a reply store "
             f"({error}); restore a backup, save what .recover of sqlite3 can read, or use "
             "another file with --store"

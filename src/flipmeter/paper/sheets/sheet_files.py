@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flipmeter.base.files.atomic import write_output
+from flipmeter.base.files.atomic import make_folder, write_output
 from flipmeter.base.printed import WIDTH, Shown, plain_console
 from flipmeter.paper.sheets.sheet import NOTHING, Sheet, SheetCell
 from flipmeter.report.latex import (
@@ -103,7 +103,7 @@ WRITERS: dict[str, Callable[[Sheet], str]] = {
 
 def write_sheets(sheets: Sequence[Sheet], folder: Path) -> list[Path]:
     """Write every sheet in every form."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     paths = []
     for sheet in sheets:
         for ending, write in WRITERS.items():

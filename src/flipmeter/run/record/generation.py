@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,11 +20,18 @@ from typing import Any, Literal
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.files.atomic import refuse_link, sync_folder, write_text
+from flipmeter.base.files.atomic import (
+    discard,
+    make_folder,
+    refuse_link,
+    sync_folder,
+    write_text,
+)
 from flipmeter.base.files.documents import read_json
 from flipmeter.base.files.lock import lock
 from flipmeter.base.files.parquet import UNREADABLE, schema_of
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
+from flipmeter.base.redaction import masked
 from flipmeter.types import Problem, canonical_json
 
 FORMAT = 3
@@ -80,13 +86,13 @@ def commit(
     One at a time: whoever commits holds the folder.
     """
     new = scratch / "generation"
-    new.mkdir(parents=True)
+    make_folder(new)
     for name, write in writers.items():
         write(new / name)
     records = {name: _recorded(new / name) for name in writers}
     generation = folder / f"g-{secrets.token_hex(6)}"
     manifest = Manifest(FORMAT, generation.name, state, study, records, facts)
-    content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+    content = json.loads(masked(json.dumps(asdict(manifest), allow_nan=False)))
     content["seal"] = _seal(content)
     try:
         new.rename(generation)
@@ -121,7 +127,7 @@ def _remove(generation: Path) -> None:
     """Remove a generation unless it is being read; then the next commit does."""
     handle = lock(generation)
     if handle is not None:
-        shutil.rmtree(generation, ignore_errors=True)
+        discard(generation)
         os.close(handle)
 
 

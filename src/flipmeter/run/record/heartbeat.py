@@ -16,7 +16,7 @@ from types import TracebackType
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from flipmeter.base.files.atomic import write_text
+from flipmeter.base.files.atomic import discard, make_folder, write_text
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_plain
 from flipmeter.base.process import is_running
 from flipmeter.model import Ledger, Price, ServerGate
@@ -136,14 +136,14 @@ class Heartbeat:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        with suppress(OSError):
-            (self.folder / PROGRESS).unlink()
+        with suppress(OSError, Problem):
+            discard(self.folder / PROGRESS)
             self.folder.rmdir()  # not if there is anything in it
 
     def _beat_on(self) -> None:
         while not self._ended.wait(EVERY):
-            with suppress(OSError):  # a full disk is no reason to stop asking
-                self.folder.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError, Problem):  # a full disk is no reason to stop asking
+                make_folder(self.folder)
                 write_text(self.folder / PROGRESS, canonical_json(asdict(self._beat())))
 
     def _beat(self) -> Beat:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from pathlib import Path
 
 import polars as pl
 
-from flipmeter.base.files.parquet import scan_file, scan_files
+from flipmeter.base.files.atomic import discard, make_folder
+from flipmeter.base.files.parquet import scan_file, scan_files, without_secrets
+from flipmeter.base.problem import Incomplete
 from flipmeter.base.process import is_running
-from flipmeter.types import Problem
 
 MANY = 10000
 """Rows that are held in memory; a small run never waits for a disk."""
@@ -43,12 +43,12 @@ def scratch(folder: Path) -> Iterator[Path]:
     for left in folder.iterdir() if folder.is_dir() else ():
         pid = left.suffix[1:]
         if left.name.startswith(mine) and pid.isdecimal() and not is_running(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+            discard(left)
     inner = folder / f"{mine}{secrets.token_hex(4)}.{os.getpid()}"
     try:
         yield inner
     finally:
-        shutil.rmtree(inner, ignore_errors=True)
+        discard(inner)
         with suppress(OSError):
             folder.rmdir()  # not if there is anything in it
 
@@ -59,7 +59,7 @@ def room_for(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise Problem(
+        raise Incomplete(
             f"cannot write {path} ({error}); free some space or use another folder with "
             f"--out, and run "
             "again: every reply so far is in the store"
@@ -141,7 +141,8 @@ class Spill:
         path = self._folder / f"{self._name}-{self._n_files}.parquet"
         self._n_files += 1
         with room_for(path):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
+            rows = without_secrets(rows.lazy()).collect()
             rows.write_parquet(path.absolute(), row_group_size=GROUP * rows.width, statistics=False)
         return path, rows[BIN].rle()
 
