@@ -36,8 +36,8 @@ def options(trees: dict[str, ast.Module], root: str) -> tuple[int, int]:
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_call and node.func.attr == "Option" and ast.unparse(node.func.value) == "typer":
                 flags += 1
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VERBS":
-                verbs = sum(isinstance(one, ast.Constant) for one in ast.walk(node.value))
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("FIRST", "VERBS"):
+                verbs += sum(isinstance(one, ast.Constant) for one in ast.walk(node.value))
     return verbs, flags
 
 

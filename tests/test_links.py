@@ -279,7 +279,7 @@ def test_a_cache_behind_a_link_is_the_users(
     link("config", "../mine/config")
     monkeypatch.setenv("FLIPMETER_CONFIG", "config")
     Path("own.py").write_text("def rate(question): return 1\n")
-    assert cli("trust", "own.py")[0] == 0
+    assert cli("run", "own.py", "--trust", "--remember")[0] == 0
     assert (mine / "config" / "trust.json").is_file()
 
 

@@ -59,7 +59,7 @@ ARGUMENTS: Mapping[str, str] = {
     "demo": "",
     "list": "datasets",
     "init": "texts.csv --text text --label label --scale bad,good",
-    "show": "tweets.yaml",
+    "try --dry": "tweets.yaml",
     "try": "study.yaml",
     "plan": "tweets.yaml --offline",
     "run": "study.yaml --out new",
@@ -67,11 +67,8 @@ ARGUMENTS: Mapping[str, str] = {
     "report": "runs/a --out report.html",
     "view": "--help",  # it does not end: it has a test of its own
     "compare": "runs/a runs/a",
-    "certify": "runs/a P1<0.9",
-    "residuals": "runs/a",
     "effects": "runs/a",
-    "transfer": "runs/a --reference sim/first-slot",
-    "phase0": "runs/a",
+    "paper --phase0": "--run phase0b=runs/a",
     "select": "runs/a",
     "confirm": "card.yaml --items 2",
     "check": "runs/a",
@@ -79,24 +76,17 @@ ARGUMENTS: Mapping[str, str] = {
     "paper": f"--model {LOCAL} --limit 2 --only neutral-ids-help",
     "batch export": "http.yaml --out batch",
     "batch import": "texts.csv",
-    "batch submit": "batch",
-    "batch status": "batch",
-    "batch fetch": "batch",
     "import": "log.json",
-    "serve": f"x={LOCAL}",
-    "examine": LOCAL,
-    "cache explain": "tweets.yaml",
+    "try --anew": LOCAL,
     "cache export": "runs/a --out replies.jsonl",
     "cache merge": "replies.sqlite --into merged.sqlite",
     "cache convert": "--store replies.sqlite",
     "cache prune": "--keep runs/a --store replies.sqlite",
-    "data export": "vader-products --out products.csv",
-    "trust": "texts.csv",
-    "oracle": "",
+    "list --out": "products.csv datasets vader-products",
 }
 FETCHING = {
-    *("demo", "show", "try", "plan", "run", "confirm", "classify", "serve", "examine"),
-    *("cache explain", "data export", "paper"),
+    *("demo", "try --dry", "try", "plan", "run", "confirm", "classify", "try --anew"),
+    *("list --out", "paper"),
 }
 """Verbs that look for weights or data here that nobody has: each starts pip."""
 LEAVES = [name for verb in VERBS for name, _ in commands(Verbs().get_command(None, verb), verb)]
@@ -146,10 +136,10 @@ def planted_that_ran(folder: Path) -> str:
 
 def test_every_verb_is_tried() -> None:
     """A new verb fails here until it has arguments with which it comes far."""
-    assert set(LEAVES) == set(ARGUMENTS)
+    assert set(LEAVES) == {name.partition(" --")[0] for name in ARGUMENTS}
 
 
-@pytest.mark.parametrize("verb", LEAVES)
+@pytest.mark.parametrize("verb", ARGUMENTS)
 def test_no_verb_runs_what_lies_in_the_working_folder(
     verb: str, received: Path, environment: dict[str, str]
 ) -> None:

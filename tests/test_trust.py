@@ -95,7 +95,12 @@ def test_a_verb_that_asks_runs_no_code_without_consent(
     assert code == 2
     assert not has_run(received)
     assert "evil.py is Python code" in told
-    for way in ("--trust", "FLIPMETER_TRUST=1", "trust=True", "flipmeter trust evil.py"):
+    for way in (
+        "--trust",
+        "FLIPMETER_TRUST=1",
+        "trust=True",
+        "flipmeter run evil.py --trust --remember",
+    ):
         assert way in told
 
 
@@ -219,7 +224,7 @@ def commands(verb: Any, name: str) -> Iterator[tuple[str, Any]]:
 READING = {
     *("demo", "list", "init", "measure", "report", "view", "compare", "select", "check"),
     *("batch import", "import", "cache export", "cache merge", "cache prune"),
-    *("cache convert", "trust", "effects"),
+    *("cache convert", "effects"),
 }
 """Verbs that import nothing that a file names; any other takes --trust and --trust-host."""
 
@@ -231,8 +236,7 @@ def test_every_verb_that_may_run_code_takes_consent() -> None:
             options = {option for param in command.params for option in param.opts}
             asked = {"--trust", "--trust-host"}
             told = options & {"--trust", "--trust-host"}
-            if name not in ("trust",):
-                assert told == (set() if name in READING else asked), name
+            assert told == (set() if name in READING else asked), name
 
 
 @pytest.mark.parametrize(
@@ -285,7 +289,7 @@ def test_an_actor_on_another_node_has_the_consent_of_who_started_it(
 def test_an_actor_on_another_node_runs_the_file_that_was_remembered(
     received: Path, cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cli("trust", "evil.py")
+    cli("run", "evil.py", "--trust", "--remember")
     trust = Trust(digests=frozenset(remembered().code))
     monkeypatch.setenv("FLIPMETER_CONFIG", str(received / "another"))
     write("evil.py", EVIL + "# changed")
@@ -302,7 +306,7 @@ def test_an_actor_on_another_node_runs_the_file_that_was_remembered(
 
 
 def test_consent_is_remembered_for_this_very_code(received: Path, cli: Cli, write: Write) -> None:
-    assert cli("trust", "evil.py")[0] == 0
+    assert cli("run", "evil.py", "--trust", "--remember")[0] == 0
     assert not has_run(received)
     assert cli("plan", "study.yaml", "--offline")[0] == 0
     assert has_run(received)
@@ -314,7 +318,7 @@ def test_consent_ends_when_code_beside_the_file_changes(
     received: Path, cli: Cli, write: Write
 ) -> None:
     write("helper.py", "")
-    cli("trust", "evil.py")
+    cli("run", "evil.py", "--trust", "--remember")
     assert cli("plan", "study.yaml", "--offline")[0] == 0
     write("helper.py", "import os")
     assert cli("plan", "study.yaml", "--offline")[0] == 2
@@ -332,25 +336,24 @@ def test_consent_ends_when_code_behind_a_link_changes(
     write(".hidden/__init__.py", "")
     (received / "helper").symlink_to(".hidden")
     (received / ".hidden" / "again").symlink_to(".")
-    cli("trust", "evil.py")
+    cli("run", "evil.py", "--trust", "--remember")
     assert cli("plan", "study.yaml", "--offline")[0] == 0
     write(".hidden/__init__.py", "import os")
     assert cli("plan", "study.yaml", "--offline")[0] == 2
 
 
 def test_consent_is_withdrawn(received: Path, cli: Cli) -> None:
-    cli("trust", "evil.py", "--trust-host", "llm.example.org")
-    _, out, _ = cli("trust")
+    _, out, _ = cli("run", "evil.py", "--trust", "--remember", "--trust-host", "llm.example.org")
     assert "evil.py" in out
     assert "llm.example.org" in out
-    _, out, _ = cli("trust", "--forget", "evil.py", "--trust-host", "llm.example.org")
+    _, out, _ = cli("run", "--forget", "evil.py", "--forget", "llm.example.org")
     assert "trusts nothing" in out
     assert cli("plan", "study.yaml", "--offline")[0] == 2
 
 
 def test_what_is_no_python_file_cannot_be_trusted(received: Path, cli: Cli) -> None:
-    assert cli("trust", "study.yaml")[0] == 2
-    assert cli("trust", "nowhere.py")[0] == 2
+    assert cli("run", "study.yaml", "--trust", "--remember")[0] == 2
+    assert cli("run", "nowhere.py", "--trust", "--remember")[0] == 2
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"code": 1}', '{"hosts": 1}'])
@@ -367,7 +370,7 @@ def test_a_configuration_that_cannot_be_read_trusts_nothing(
 def test_what_was_hashed_is_what_runs(received: Path, cli: Cli, write: Write) -> None:
     """Bytecode that lies beside a file, and counts as its own, may be of other code."""
     write("evil.py", "def rate(question): return 1\n" + "#" * 200)
-    cli("trust", "evil.py")
+    cli("run", "evil.py", "--trust", "--remember")
     write("other.py", EVIL)
     cached = importlib.util.cache_from_source(str(received / "evil.py"))
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
@@ -381,7 +384,7 @@ def test_a_file_that_changes_after_it_was_read_runs_as_it_was_read(
     received: Path, cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("evil.py", "def rate(question): return 1\n")
-    cli("trust", "evil.py")
+    cli("run", "evil.py", "--trust", "--remember")
 
     def swapped(path: Path, source: bytes) -> Code | None:
         found = consented(path, source)
@@ -410,7 +413,7 @@ def test_a_host_is_named_alone_or_by_an_address(text: str, host: str) -> None:
 @pytest.mark.parametrize("text", ["*", "", "*.example.org", "a b", "evil.example/x", "a,b"])
 def test_what_is_no_host_is_refused(received: Path, cli: Cli, text: str) -> None:
     assert cli("plan", "study.yaml", "--offline", "--trust-host", text)[0] == 2
-    assert cli("trust", "--host", text)[0] == 2
+    assert cli("run", "--remember", "--trust-host", text)[0] == 2
 
 
 def test_consent_holds_where_a_loop_is_running_already(received: Path) -> None:

@@ -82,7 +82,7 @@ def remember(folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     def call() -> None:
         monkeypatch.chdir(folder)
-        assert cli("trust", "judge.py")[0] == 0
+        assert cli("run", "judge.py", "--trust", "--remember")[0] == 0
 
     return call
 
@@ -457,7 +457,7 @@ def test_an_unchanged_rater_imports_its_neighbours(
         address = "links/judge.py"
         study = STUDY | {"models": [f"python/{address}:rate"]}
         (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    assert trust or console("trust", address).returncode == 0
+    assert trust or console("run", address, "--trust", "--remember").returncode == 0
     for _ in range(2):
         done = console("run", "study.yaml", *trust)
         assert done.returncode == 0, done.stderr
@@ -474,7 +474,7 @@ def test_code_elsewhere_runs_once_it_is_consented_to(
     path = str(folder.parent)
     remember()
     said = console("run", "study.yaml", PYTHONPATH=path)
-    command = f"flipmeter trust {inner / '__init__.py'}"
+    command = f"flipmeter run {inner / '__init__.py'} --trust --remember"
     assert said.returncode == 2
     assert command in said.stderr
     assert console(*command.split()[1:]).returncode == 0

@@ -199,7 +199,7 @@ def test_a_key_of_its_own_needs_a_trusted_host(
     assert cli("plan", file, "--trust-host", "127.0.0.1")[0] == 0
     assert stranger.has_key()
     assert cli("run", file)[0] == 2
-    cli("trust", "--trust-host", "127.0.0.1")
+    cli("run", "--trust-host", "127.0.0.1", "--remember")
     code, _, err = cli("run", file)
     assert code == 0, err
     assert all(f"Bearer {KEY}" in one for one in stranger.seen)

@@ -174,11 +174,10 @@ CALLS = {
     "cache prune": ["cache", "prune", "--keep", RUN],
     "cache convert": ["cache", "convert"],
     "list --out": ["list", "datasets", "reviews", "--out", "my reviews.csv"],
-    "trust": ["trust"],
     "paper": ["paper", "--errata", "--only", "first-seen-majority"],
 }
 LAST = {
-    *("list", "compare", "paper --phase0", "try MODEL", "trust", "paper"),
+    *("list", "compare", "paper --phase0", "try MODEL", "paper"),
     *("batch import", "cache export", "cache merge", "cache convert"),
 }
 """The verbs that end without a next step in these calls."""

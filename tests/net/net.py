@@ -54,7 +54,7 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
     "says": (("check {run} {rest}", ""),),
     "certify": (("certify {run} {rest} --json", ""), ("check {run} {rest} --json", "")),
     "compare": (("compare {run} {rest} --json", ""),),
-    "effects": (("effects {run} {rest} --json", "effects"),),
+    "effects": (("effects {run} {rest} --json", "interactions"),),
     "residuals": (
         ("residuals {run} {rest} --json", "residuals"),
         ("effects {run} {rest} --json", "residuals"),
@@ -63,7 +63,10 @@ FORMS: dict[str, tuple[tuple[str, str], ...]] = {
         ("transfer {run} --reference {rest} --json", "transfer"),
         ("effects {run} --reference {rest} --json", "transfer"),
     ),
-    "phase0": (("phase0 {run} {rest} --json", "phase0"), ("paper {run} {rest} --json", "phase0")),
+    "phase0": (
+        ("phase0 {run} --json", "phase0"),
+        ("paper --phase0 --run phase0b={run} --json", "phase0"),
+    ),
     "select": (("select {run} {rest} --json", ""),),
     "confirm": (("confirm {rest} --json", ""),),
     "classify": (("classify {rest} --out labelled.csv", ""),),
@@ -228,7 +231,11 @@ def perform(product: Product, step: str, record: Record, study: str) -> None:
     template, key = product.form(operation)
     words = shlex.split(template.replace("{rest}", rest).replace("{study}", study))
     named = (runs or "run").split(",")
-    argv = [part for word in words for part in (named if word == "{run}" else [word])]
+    argv = [
+        word.replace("{run}", run)
+        for word in words
+        for run in (named if "{run}" in word else named[:1])
+    ]
     code, out, err = product.call(argv)
     place = step.replace(" ", "_")
     record.put("layer3", place, f"exit {code}")

@@ -258,7 +258,7 @@ _PREFIXED = re.compile(
     r"(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{16,}|AIza[\w-]{30,}|A[KS]IA[A-Z0-9]{16}|ya29\.[\w-]{16,}"
     r"|eyJ[\w-]{12,}\.[\w-]{8,}|(?i:Bearer|Basic)\s+(?!env:)\S{8,})"
 )
-"""What vendors put before their keys, and headers before any."""
+"""Prefixes that vendors give their keys, and headers before any."""
 _ACCOUNT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KIND = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "A" * 26 + "a" * 26 + "0" * 10

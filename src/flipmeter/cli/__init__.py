@@ -27,7 +27,7 @@ FIRST = ("init", "try", "plan", "run", "report", "view", "check", "select", "cla
 VERBS = (
     *FIRST,
     *("confirm", "measure", "compare", "effects"),
-    *("import", "batch", "cache", "trust", "list", "demo", "paper"),
+    *("import", "batch", "cache", "list", "demo", "paper"),
 )
 REPLACED = {
     "batch fetch": "batch import FOLDER, with the results that the vendor's client downloads",
@@ -42,6 +42,7 @@ REPLACED = {
     "residuals": "effects RUN",
     "serve": "http/NAME with base_url, behind llama-server or vLLM",
     "show": "try STUDY --dry",
+    "trust": "run FILE.py --trust --remember, or run --forget FILE",
     "transfer": "effects RUN --reference MODEL",
 }
 """Removed verbs and their replacements."""

@@ -1,12 +1,14 @@
-"""The verb run: send what is not stored, then measure."""
+"""The verb run: send what is not stored, then measure; keep or withdraw consent."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flipmeter.api import STORE
+from flipmeter.api import STORE, Study
+from flipmeter.base.consent import config_file, forget, remember, remembered
 from flipmeter.cli.asking import ask
 from flipmeter.cli.next_commands import on_run
 from flipmeter.cli.options import (
@@ -18,20 +20,42 @@ from flipmeter.cli.options import (
     Models,
     Out,
     StorePath,
-    StudyName,
     TrustCode,
     TrustHosts,
     run_folder,
     study_of,
     verb,
 )
+from flipmeter.cli.output import finish
+from flipmeter.types import Problem
 
 app = verb()
 
 
+Remember = Annotated[
+    bool,
+    typer.Option(
+        "--remember",
+        help="Keep this consent: to the code that the study (or STUDY, a .py file) is now, and to "
+        "the hosts of --trust-host.",
+    ),
+]
+Forget = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE|HOST", help="Withdraw consent that was kept, and run nothing (repeatable)."
+    ),
+]
+
+
 @app.command()
 def run(
-    study: StudyName,
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            help="A study file, a run folder (its study), or the name of a bundled study."
+        ),
+    ] = None,
     changes: Changes = None,
     model: Models = None,
     dataset: Data = None,
@@ -56,11 +80,24 @@ def run(
     as_json: AsJson = False,
     trust: TrustCode = False,
     trust_host: TrustHosts = None,
+    keeps: Remember = False,
+    forgotten: Forget = None,
 ) -> None:
     """Send the requests that are not stored yet, then measure; stop and resume at any time."""
+    is_alone = study is None or study.endswith(".py")
+    if forgotten or (keeps and is_alone):
+        files = [Path(study)] if study else []
+        if files and not (trust or forgotten):
+            raise Problem(f"--remember keeps consent to code; add --trust to give it to {study}")
+        _change_consent(files, trust_host or [], forgotten or [], as_json=as_json)
+        return
+    if study is None:
+        raise Problem("name a study: flipmeter run STUDY")
     chosen = study_of(study, changes, model, dataset, limit, data_dir)
     if until is not None:
         chosen = chosen.model_copy(update={"until": until})
+    if keeps:
+        remember(code_of(chosen) if trust else (), trust_host or ())
     ask(
         chosen,
         run_folder(out, chosen.name),
@@ -69,4 +106,35 @@ def run(
         anyway=anyway,
         as_json=as_json,
         steps=lambda done: on_run(done, study),
+    )
+
+
+def code_of(study: Study) -> list[Path]:
+    """The Python files that the models of a study name."""
+    addresses = (entry.model.partition("/") for entry in study.entries)
+    places = (own.partition(":")[0] for family, _, own in addresses if family == "python")
+    return [Path(place) for place in places if place.endswith(".py")]
+
+
+def _change_consent(
+    files: list[Path], hosts: list[str], forgotten: list[str], *, as_json: bool
+) -> None:
+    """Keep or withdraw consent, and print all that is kept."""
+    for path in files:
+        if path.suffix != ".py" or not path.is_file():
+            raise Problem(f"{path} is not a Python file; pass the file whose code may run")
+    if forgotten:
+        forget(
+            [Path(one) for one in forgotten if one.endswith(".py")],
+            [one for one in forgotten if not one.endswith(".py")],
+        )
+    else:
+        remember(files, hosts)
+    known = remembered()
+    lines = [f"code  {digest[:12]}  {place}" for digest, place in known.code.items()]
+    lines += [f"host  {one}" for one in known.hosts]
+    finish(
+        {"code": dict(known.code), "hosts": list(known.hosts)},
+        *(lines or [f"{config_file()} trusts nothing"]),
+        as_json=as_json,
     )

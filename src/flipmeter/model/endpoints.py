@@ -336,7 +336,7 @@ def _may_go(variable: str, url: str, model: Model, *, is_chosen: bool) -> bool:
         raise Problem(
             f"{model.title} would send the key in {variable} to {name}; if you trust that host: "
             f"--trust-host {name}, trust_hosts=['{name}'] in Python, or permanently: "
-            f"flipmeter trust --trust-host {name}"
+            f"flipmeter run --trust-host {name} --remember"
         )
     return False
 

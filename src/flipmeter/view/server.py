@@ -33,7 +33,7 @@ from flipmeter.view.sections import Library, Opened, make_report
 from flipmeter.view.slices import make_slices, slice_menus
 
 SAYING = {"text/html", "text/plain", "application/json"}
-"""What is made of studies and replies; the rest is our own."""
+"""Pages made of studies and replies; the rest is our own."""
 HEADERS = {
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'self' {hash_source(PLOT_STYLE)}; script-src 'self'; "

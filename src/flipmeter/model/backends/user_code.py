@@ -113,7 +113,7 @@ def permitted(place: str) -> Consent | None:
         f"you trust "
         f"it: "
         f"--trust, {TRUST_VARIABLE}=1, trust=True in Python, or permanently: "
-        f"flipmeter trust {quote(place)}"
+        f"flipmeter run {quote(place)} --trust --remember"
     )
 
 
@@ -213,7 +213,9 @@ class Consent:
             source = real.read_bytes()
             if self._covers(Path(os.path.normpath(path)), real, source):
                 return source
-            way = f"read it, and if you trust it: flipmeter trust {quote(str(real))}"
+            way = (
+                f"read it, and if you trust it: flipmeter run {quote(str(real))} --trust --remember"
+            )
         self.refused = Problem(f"your consent does not cover the module '{name}' ({real}); {way}")
         raise self.refused
 
