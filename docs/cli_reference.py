@@ -1,19 +1,15 @@
-"""Write docs/reference/cli.md: every verb with its arguments and options, from the code."""
+"""The page of the command line: every verb with its arguments and options, from the code."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from flipmeter.cli import VERBS, open_verb
 from flipmeter.cli.exits import EXIT_CODES
 
-PAGE = Path(__file__).parent / "reference" / "cli.md"
 HEAD = """# Command line
-
-<!-- written by docs/cli_reference.py; `python docs/cli_reference.py` writes it again -->
 
 Results go to stdout, progress and warnings to stderr. With `--json`, stdout holds one JSON document
 and nothing else. If there is an obvious next command, it is printed at the end after `next`, quoted
@@ -78,8 +74,3 @@ def _table(heads: tuple[str, ...], rows: list[tuple[str, str]]) -> Iterator[str]
         f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows
     )
     yield ""
-
-
-if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(reference(), encoding="utf-8")

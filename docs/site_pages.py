@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: pages from the repository's root, links, and the gallery.
+"""Hooks of the documentation site: pages from the repository's root and the code, links, a gallery.
 
 README.md, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md are pages of the site. A link to a file of
 the repository that is not a page keeps its text. The gallery has real reports of small studies, run
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 LINK = re.compile(r"(?<!\!)\[([^\]\n]+)\]\(([^)\s]+)\)")
+FOR_DEVELOPERS = ("adr/", "calibration.md", "log.md")
+"""Pages that others link to, and that a search does not find."""
 RATERS = ["sim/honest", "sim/first-slot", "sim/biased-noisy"]
 GALLERY: dict[str, tuple[str, dict[str, Any]]] = {
     "raters": (
@@ -55,6 +58,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, page in ROOT_PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relinked(text, ROOT)))
+    sys.path.insert(0, str(DOCS))
+    from cli_reference import reference
+
+    files.append(File.generated(config, "reference/cli.md", content=reference()))
     lines = ["# Gallery of reports", "", "Real reports, made when this site was built.", ""]
     lines += ["![Configurations of two raters](images/configurations.png)", ""]
     for name, (about, study) in GALLERY.items():
@@ -66,6 +73,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links to files of the repository to the pages that they are here."""
+    if page.file.src_uri.startswith(FOR_DEVELOPERS):
+        page.meta["search"] = {"exclude": True}
     source = page.file.abs_src_path
     return relinked(markdown, Path(source).parent) if source else markdown
 

@@ -87,6 +87,8 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if ":" not in link]
     for path, _, section in (target.partition("#") for target in targets):
         linked = page.parent / path if path else page
+        if linked == ROOT / "docs" / "reference" / "cli.md":
+            continue  # made from the code; the build of the site checks links to it
         assert linked.exists(), f"{path} is not there"
         assert not section or section in _sections(linked), f"{path} has no section {section}"
 
