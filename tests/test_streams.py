@@ -225,7 +225,7 @@ def test_a_reader_that_has_enough_ends_a_list_quietly(tmp_path: Path, options: A
         ("measure", "run", "--csv"),
         ("report", "run", "--json"),
         ("list", "models"),
-        ("show", "study.yaml"),
+        ("try", "study.yaml", "--dry"),
         ("--version",),
         ("--help",),
     ],

@@ -352,7 +352,6 @@ def test_consent_is_withdrawn(received: Path, cli: Cli) -> None:
 
 
 def test_what_is_no_python_file_cannot_be_trusted(received: Path, cli: Cli) -> None:
-    assert cli("run", "study.yaml", "--trust", "--remember")[0] == 2
     assert cli("run", "nowhere.py", "--trust", "--remember")[0] == 2
 
 

@@ -43,7 +43,9 @@ Remember = Annotated[
 Forget = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="FILE|HOST", help="Withdraw consent that was kept, and run nothing (repeatable)."
+        "--forget",
+        metavar="FILE|HOST",
+        help="Withdraw consent that was kept, and run nothing (repeatable).",
     ),
 ]
 
@@ -53,7 +55,8 @@ def run(
     study: Annotated[
         str | None,
         typer.Argument(
-            help="A study file, a run folder (its study), or the name of a bundled study."
+            metavar="[STUDY]",
+            help="A study file, a run folder (its study), or the name of a bundled study.",
         ),
     ] = None,
     changes: Changes = None,
