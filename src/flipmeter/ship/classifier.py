@@ -58,7 +58,7 @@ TWO_AXES = 2
 def _has_probabilities(self: OrdinalClassifier) -> bool:
     """Whether replies are asked for with the probabilities of the labels."""
     traits = open_pipeline(self._pipeline).traits
-    if self.scores or self.draws or self.flip_proof or traits.needs_scores or traits.wants_scores:
+    if self.scores or self.draws or self.flip_proof or traits.needs_scores:
         return True
     raise AttributeError(
         f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "

@@ -244,7 +244,7 @@ def _flip_proof(
     if not ways - able:
         raise Problem(
             f"no configuration of this run rules out flips of {named}; add pipelines that do "
-            "(docs/flip-proof.md): orbit for P1, cumulative or labelwise for P1 and P2"
+            "(docs/flip-proof.md): orbit for P1"
         )
     order = distinct(decisions, "rater", "level")
     kept = pl.DataFrame([one for one in order if one not in able], ["rater", "level"], orient="row")

@@ -25,7 +25,7 @@ from flipmeter.data.number_scales import read_span, span_spec
 from flipmeter.model import Price
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
-from flipmeter.study.removed import KEYS, VALUES
+from flipmeter.removed import KEYS, VALUES
 from flipmeter.types import (
     Actors,
     Interface,
