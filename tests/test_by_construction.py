@@ -92,6 +92,16 @@ def test_a_claim_about_it_is_shown_by_the_first_block(done: Done) -> None:
     assert run.decisions.filter(view="base").height == 10
 
 
+@pytest.mark.parametrize("suffix", ["html", "md", "tex"])
+def test_a_report_in_the_form_of_the_papers_first_table_has_no_interval_of_it(
+    done: Done, tmp_path: Path, suffix: str
+) -> None:
+    run = done(pipeline="orbit", repeats=2, models=["sim/biased-noisy"])
+    out = tmp_path / f"report.{suffix}"
+    run.report(out)
+    assert "0.000" in out.read_text(encoding="utf-8")
+
+
 # --- declared falsely -----------------------------------------------------------------------------
 
 
