@@ -353,6 +353,11 @@ class Card(BaseModel):
             raise Problem("a panel of judges has several models; change them in the card itself")
         return self.model_copy(update={"model": ModelEntry(model=address)})
 
+    def with_average(self, names: Sequence[str]) -> Card:
+        """The card with the views of other probes put together."""
+        with reading_stored():
+            return Card.model_validate(self.model_dump() | {"average": names})
+
     def warning(self, known: World | None = None) -> str:
         """A warning if the model is not the one the rater was selected on, "" if it is."""
         asked = [identity_of(self._rater(one).model, known) for one in self.members]

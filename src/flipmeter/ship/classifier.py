@@ -27,6 +27,7 @@ from flipmeter.decide import open_pipeline
 from flipmeter.measure import conformal_sets
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
+from flipmeter.removed import without_defaults
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import (
     Labelled,
@@ -305,7 +306,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if found.conformal_size:
             raise Problem("a card has no items for prediction sets; fit one, or load without")
         found._order_classes(classes)
-        return found._begin(Card.model_validate(card.model_dump() | {"average": average}), ())
+        return found._begin(card.with_average(average), ())
 
     def save(self, path: str | Path) -> None:
         """Write the fitted rater as a card, for `load` and `flipmeter classify`."""
@@ -462,7 +463,8 @@ def _usual(names: Sequence[str]) -> dict[str, str]:
 def _parameters(card: Card) -> dict[str, Any]:
     """The parameters of an estimator from a card."""
     # A card that does not say so means the default of all cards, not ours for numbers.
-    style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
+    usual = dict.fromkeys(_usual(card.task.scale), Style.label_format)
+    style = usual | without_defaults(card.style)
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),
