@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ LABELS = ["very negative", "negative", "neutral", "positive", "very positive"] *
     ],
 )
 def test_a_study_that_names_it_is_refused_and_told_what_replaces_it(
-    cli: Cli, tmp_path: Path, keys: Mapping[str, Any], said: str
+    cli: Cli, tmp_path: Path, keys: dict[str, Any], said: str
 ) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY | keys), encoding="utf-8")
     code, _, err = cli("run", "study.yaml")

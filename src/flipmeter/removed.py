@@ -35,7 +35,7 @@ PARTS: Mapping[str, Mapping[str, str]] = {
     "factor": {"wording": _NO_QUESTION},
     "simulated rater": {"yes-sayer": _NO_QUESTION},
 }
-"""What replaces a part that had a name, by its kind."""
+"""The replacements of removed parts, by kind and name."""
 SCORED = ("windows", "pairwise+calibraeval", "pointwise+permutations_probabilities")
 """Removed pipelines that worked on the probabilities of labels."""
 DEFAULTS = {"cells": None, "wording": "or_more"}
@@ -69,7 +69,7 @@ def is_removed(kind: str, name: str) -> bool:
 
 
 def refusal(kind: str, name: str) -> str:
-    """What to say of a removed part, "" of any other name."""
+    """The message about a removed part, "" for any other name."""
     instead = PARTS.get(kind, {}).get(name)
     return f"the {kind} '{name}' was removed; {instead}" if instead else ""
 

@@ -83,7 +83,7 @@ def comparison_outcomes(panel: Asked, heard: Heard) -> tuple[Ints, Booleans]:
     first, second = (_slots(panel, heard, order) for order in _BOTH)
     is_known: Booleans = np.any((first > 0) | (second > 0), axis=1)
     outcomes = consensus(first, second)
-    # What was asked for as "further down the scale" is turned round.
+    # A reversed view asks which is further down the scale.
     return outcomes if panel.view.is_natural else -outcomes, is_known
 
 
