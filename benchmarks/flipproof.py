@@ -5,7 +5,7 @@
 Each tilt is planted in a simulated rater, which reads the prompts alone. Accuracy under the base
 view and flips when labels are reversed (P1) and demonstrations shuffled (P2c) come with 95 % Wilson
 intervals; calls are those of one item, tokens words of its prompts. Sampled votes (temperature 0.7)
-and averages over random label orders get as many calls, and as many tokens, as `cumulative` takes.
+and averages over random label orders get as many calls as `orbit` takes, and many more.
 `--write` puts the table at its place in docs/flip-proof.md.
 """
 
@@ -45,9 +45,19 @@ TILTS = {
     "first slot, 4": "sim/first-slot?strength=4",
     "late slots, 1 each": "sim/honest?slope=1",
     "last demonstration, 3": "sim/recency?strength=3",
-    "yes, 3": "sim/yes-sayer?strength=3",
 }
 TEMPERATURE = 0.7
+CONTENDERS = {
+    "words": "pointwise",
+    "words, batch calibration": "pointwise+batch",
+    **{
+        f"`{name}`": name
+        for name in (
+            *("votes(2)", "votes(16)", "random_orders(2)", "random_orders(16)"),
+            *("orbit", "orbit(batch)"),
+        )
+    },
+}
 
 
 def condition_of(pipeline: str, n_items: int, n_classes: int) -> Condition:
@@ -112,21 +122,6 @@ def measured(pipeline: str, spec: str, n_items: int, n_classes: int) -> Measured
     return Measured(right, flips, ruled_out, n_items, calls, tokens)
 
 
-def contenders(n_items: int, n_classes: int) -> Iterator[tuple[str, str]]:
-    """Names for people and of pipelines; those that draw get what `cumulative` takes."""
-    cost = measured("cumulative", "sim/honest", 2, n_classes)
-    plain = measured("pointwise", "sim/honest", 2, n_classes)
-    by_calls, by_tokens = round(cost.calls), max(1, int(cost.tokens / plain.tokens))
-    yield "words", "pointwise"
-    yield "words, batch calibration", "pointwise+batch"
-    yield "votes, as many calls", f"votes({by_calls})"
-    yield "votes, as many tokens", f"votes({by_tokens})"
-    yield "random orders, as many calls", f"random_orders({by_calls})"
-    yield "random orders, as many tokens", f"random_orders({by_tokens})"
-    for name in ("orbit", "orbit(batch)", "cumulative", "labelwise", "windows(1)"):
-        yield f"`{name}`", name
-
-
 def share(k: int, n: int) -> str:
     low, high = wilson(k, n)
     return f"{100 * k / n:.0f} [{100 * low:.0f}, {100 * high:.0f}]"
@@ -137,9 +132,8 @@ def lines(n_items: int, n_classes: int) -> Iterator[str]:
     yield ""
     yield "| tilt | rater | calls | tokens | accuracy [95 %] | P1 [95 %] | P2c [95 %] |"
     yield "| --- | --- | ---: | ---: | --- | --- | --- |"
-    named = list(contenders(n_items, n_classes))
     for tilt, spec in TILTS.items():
-        for shown, pipeline in named:
+        for shown, pipeline in CONTENDERS.items():
             found = measured(pipeline, spec, n_items, n_classes)
             each = zip(found.flips, found.ruled_out, strict=True)
             p1, p2 = (rate(k, found.n, is_ruled_out) for k, is_ruled_out in each)

@@ -78,17 +78,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "measure/panel": ("measure_flips", "measure_table", "measure_grouped", "measure_aspects"),
     "measure/statistics/lengths": ("measure_options",),
     "measure/statistics": ("measure_inference", "measure_jackknife", "measure_flips", "systems"),
-    "decide/aggregators/kemeny": ("debias",),
     "decide/aggregators": ("aggregate", "pipelines"),
     "decide/debiasers": ("debias", "pipelines"),
     "decide/juries": ("panels",),
-    "decide": ("pipelines", "debias", "pair_order", "cuts", "yes_no"),
+    "decide": ("pipelines", "debias", "pair_order"),
     "parse/decimals": ("decimals",),
     "parse": ("parse", "extract", "sampled_scores", "long_scales"),
     "prompt/comparing": ("prompt_comparing", "prompt"),
     "prompt/template": ("own_prompts", "prompt"),
-    "prompt/metered": ("own_prompts", "bounds"),
-    "prompt/yes_no": ("yes_no", "cuts"),
     "prompt": ("prompt", "levels", "prompt_comparing", "own_prompts", "option_order"),
 }
 """The tests of a module, by the longest beginning of its path: those that fail soonest first."""

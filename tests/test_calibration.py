@@ -21,7 +21,7 @@ TASK = Task(Scale(NAMES))
 PROBES = [
     name
     for name, probe in probes.items()
-    if name not in unshown(Style(), TASK) and probe.moves is None and not probe.needs
+    if name not in unshown(Style(), TASK) and probe.moves is None
 ]
 CONTRASTS = [contrast for name in PROBES for contrast in probes[name].contrasts]
 

@@ -28,38 +28,38 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> fm.Run:
         base={"cardinality": 3, "shots": 2, "label_format": "natural_language"},
         probes=["label_order", "demo_order"],
         repeats=1,
-        vary={"pipeline": ["orbit", "cumulative", "windows(1)"]},
+        vary={"pipeline": ["orbit", "orbit(batch)", "pointwise+batch"]},
     )
     return study.run(folder / "run", store=folder / "replies.sqlite")
 
 
 def test_only_what_cannot_flip_is_chosen_from(run: fm.Run) -> None:
-    found = run.select(flip_proof=["P1", "P2"])
-    assert [one.candidate[1] for one in found.standings] == ["pipeline=cumulative"]
-    assert found.flip_proof == ("P1", "P2a", "P2b", "P2c")
+    found = run.select(flip_proof=["P1"])
+    levels = [one.candidate[1] for one in found.standings]
+    assert levels == ["pipeline=orbit", "pipeline=orbit(batch)"]
+    assert found.flip_proof == ("P1",)
     assert found.can_flip == tuple(
-        f"{LIKES_FIRST}, {level}" for level in ("base", "pipeline=orbit", "pipeline=windows(1)")
+        f"{LIKES_FIRST}, {level}" for level in ("base", "pipeline=pointwise+batch")
     )
 
 
-def test_one_contrast_leaves_more_to_choose_from(run: fm.Run) -> None:
-    levels = [one.candidate[1] for one in run.select(flip_proof=["P1"]).standings]
-    assert levels == ["pipeline=orbit", "pipeline=cumulative"]
-    assert run.select(flip_proof=["P2b"]).chosen is not None
+def test_a_contrast_that_no_configuration_rules_out_says_so(run: fm.Run) -> None:
+    with pytest.raises(Problem, match="rules out flips of P2a, P2b, P2c"):
+        run.select(flip_proof=["P2"])
 
 
 def test_the_card_says_what_is_ruled_out(run: fm.Run, tmp_path: Path) -> None:
     out = tmp_path / "rater.yaml"
     done = CliRunner().invoke(
-        app, ["select", str(run.folder), "--flip-proof", "P1,P2", "--out", str(out)]
+        app, ["select", str(run.folder), "--flip-proof", "P1", "--out", str(out)]
     )
     assert done.exit_code == 0, done.output
-    assert "ruled out by construction in all of these: flips of P1, P2a, P2b, P2c" in done.output
+    assert "ruled out by construction in all of these: flips of P1" in done.output
     assert "left out, because they can flip" in done.output
     card = read_card(out)
-    assert card.pipeline == "cumulative"
+    assert card.pipeline.startswith("orbit")
     assert card.selected is not None
-    assert card.selected.flip_proof == ["P1", "P2a", "P2b", "P2c"]
+    assert card.selected.flip_proof == ["P1"]
 
 
 def test_a_run_without_such_a_rater_says_which_pipelines_to_add(tmp_path: Path) -> None:
@@ -85,34 +85,23 @@ def fitted(**options: Any) -> fm.OrdinalClassifier:
     return clf.fit(TEXTS, LABELS)
 
 
-@pytest.mark.parametrize(
-    ("names", "pipeline"),
-    [
-        ("label_order", "orbit"),
-        (["label_order", "demo_order"], "cumulative"),
-        (["demo_order", "placement"], "cumulative"),
-    ],
-)
-def test_the_classifier_takes_the_cheapest_pipeline_that_rules_flips_out(
-    names: Any, pipeline: str
-) -> None:
-    assert fitted(flip_proof=names).card_.pipeline == pipeline
-
-
-def test_classes_without_an_order_are_asked_one_by_one() -> None:
-    clf = fitted(flip_proof="demo_order", task={"nominal": True})
-    assert clf.card_.pipeline == "labelwise"
+def test_the_classifier_takes_the_cheapest_pipeline_that_rules_flips_out() -> None:
+    assert fitted(flip_proof="label_order").card_.pipeline == "orbit"
+    clf = fitted(flip_proof="label_order", task={"nominal": True})
+    assert clf.card_.pipeline == "orbit"
 
 
 def test_a_pipeline_of_ones_own_must_rule_them_out_itself() -> None:
-    assert fitted(flip_proof="demo_order", pipeline="windows(1)").card_.pipeline == "windows(1)"
-    with pytest.raises(Problem, match="'windows' does not rule out flips of demo_order"):
-        fitted(flip_proof="demo_order", pipeline="windows")
+    own = "orbit(labels:dihedral)"
+    assert fitted(flip_proof="label_order", pipeline=own).card_.pipeline == own
+    with pytest.raises(Problem, match=r"'orbit\(demos:reversal\)' does not rule out flips of lab"):
+        fitted(flip_proof="label_order", pipeline="orbit(demos:reversal)")
 
 
 def test_what_no_pipeline_rules_out_is_a_problem() -> None:
-    with pytest.raises(Problem, match="no pipeline rules out flips of criterion_order"):
-        fitted(flip_proof="criterion_order")
+    for probe in ("criterion_order", "demo_order"):
+        with pytest.raises(Problem, match=f"no pipeline rules out flips of {probe}"):
+            fitted(flip_proof=probe)
 
 
 def test_a_flip_proof_classifier_predicts_with_probabilities(tmp_path: Path) -> None:
@@ -125,13 +114,13 @@ def test_a_flip_proof_classifier_predicts_with_probabilities(tmp_path: Path) -> 
         LIKES_FIRST,
         scale=list(dataset.task.scale.names),
         shots=1,
-        flip_proof=["label_order", "demo_order"],
+        flip_proof="label_order",
         store=None,
         world=world(dataset),
     ).fit(texts, names)
     assert clf.predict_proba(texts[:4]).shape == (4, 5)
     clf.save(tmp_path / "rater.yaml")
-    assert read_card(tmp_path / "rater.yaml").pipeline == "cumulative"
+    assert read_card(tmp_path / "rater.yaml").pipeline == "orbit"
 
 
 def test_flip_proof_keeps_all_else_of_a_card() -> None:
@@ -141,20 +130,3 @@ def test_flip_proof_keeps_all_else_of_a_card() -> None:
 
 def test_orders_that_are_averaged_can_be_abstained_by() -> None:
     assert fitted(pipeline="orbit", abstain_below=0.9).card_.pipeline == "orbit"
-
-
-def test_yes_and_no_are_not_taken_for_classes_of_these_names(tmp_path: Path) -> None:
-    rows = [f"Text {k} is here.,{'yes' if k % 3 else 'no'}" for k in range(40)]
-    (tmp_path / "answers.csv").write_text("\n".join(["text,label", *rows]))
-    study = fm.Study(
-        models=["sim/honest"],
-        datasets=[{"file": str(tmp_path / "answers.csv"), "scale": ["no", "yes"]}],
-        test_size=12,
-        base={"shots": 0},
-        pipeline="cumulative",
-        probes=["label_order", "polarity"],
-        repeats=1,
-    )
-    run = study.run(tmp_path / "run", store=tmp_path / "replies.sqlite")
-    assert run.verdicts.filter(contrast="P1")["word"].to_list() == ["stable"]
-    assert "0 by construction (no label list)" in str(study.show(views=["reversed"]))

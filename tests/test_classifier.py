@@ -114,7 +114,7 @@ def test_a_refusal_is_a_fault_and_never_a_class() -> None:
 
 @pytest.mark.parametrize(
     "pipeline",
-    ["pointwise+permutations", "pointwise+pride", "pointwise+contextual", "pairwise+copeland"],
+    ["orbit(labels:rotations)", "pointwise+pride", "pointwise+contextual", "pairwise+copeland"],
 )
 def test_any_pipeline_stands_behind_it(pipeline: str) -> None:
     found = rater("sim/honest?sharpness=20", pipeline=pipeline, calibration_size=5)

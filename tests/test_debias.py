@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations, permutations
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flipmeter.decide import (
@@ -24,9 +23,7 @@ from flipmeter.decide import (
     debiasers,
     median_ranks,
 )
-from flipmeter.decide.aggregators.kemeny import central_ranking
 from flipmeter.decide.debiasers import averaging, priors
-from flipmeter.decide.debiasers.calibraeval import fit_fair_map, loss_and_gradient
 from flipmeter.decide.debiasers.priors import (
     PAPER_NULL_TEXTS,
     Prior,
@@ -109,13 +106,6 @@ def test_worked_averages_of_ranks(case: dict[str, Any]) -> None:
 def test_worked_averages_of_probabilities(case: dict[str, Any]) -> None:
     found = average_probabilities(**case["inputs"])
     assert found == pytest.approx(np.array(case["expected"]), abs=1e-6)
-
-
-@pytest.mark.parametrize("case", CASES["rankings"], ids=about)
-def test_worked_rankings(case: dict[str, Any]) -> None:
-    found = central_ranking(case["rankings"])
-    assert list(found.order) == case["order"]
-    assert (found.distance, found.tie_decided) == (case["distance"], case["tied"])
 
 
 # --- slots and classes ------------------------------------------------------------------------
@@ -474,111 +464,6 @@ def test_the_null_text_of_the_paper_is_one_of_three() -> None:
     assert PAPER_NULL_TEXTS == ("N/A",)
 
 
-# --- rankings ---------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 5), st.integers(1, 4), SEEDS)
-def test_the_central_ranking_is_the_best_of_all(n_things: int, n_rankings: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rankings = [rng.permutation(n_things).tolist() for _ in range(n_rankings)]
-    totals = {
-        order: sum(_kendall(order, ranking) for ranking in rankings)
-        for order in permutations(range(n_things))
-    }
-    least = min(totals.values())
-    best = [order for order, total in totals.items() if total == least]
-    found = central_ranking(rankings)
-    assert (found.order, found.distance) == (min(best), least)
-    assert found.tie_decided == (len(best) > 1)
-
-
-def _kendall(a: tuple[int, ...], b: list[int]) -> int:
-    return sum(b.index(first) > b.index(second) for first, second in combinations(a, 2))
-
-
-# --- CalibraEval ------------------------------------------------------------------------------
-
-
-def odds(p: npt.ArrayLike) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-np.asarray(p))))
-
-
-@given(st.integers(1, 8), st.floats(0, 0.5), SEEDS)
-def test_the_slope_of_the_objective_is_its_numerical_slope(
-    n_pairs: int, spread: float, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    theta = rng.normal(size=9)
-    where = rng.integers(0, 10, (3, n_pairs))
-    _, slope = loss_and_gradient(theta, where, spread)
-    step = 1e-6 * np.eye(len(theta))
-    numerical = [
-        (
-            loss_and_gradient(theta + e, where, spread)[0]
-            - loss_and_gradient(theta - e, where, spread)[0]
-        )
-        / 2e-6
-        for e in step
-    ]
-    assert slope == pytest.approx(numerical, abs=1e-8)
-
-
-def test_a_place_preference_is_removed() -> None:
-    merit = np.random.default_rng(4).normal(0.4, 1.5, 150)
-    first, rival = odds(merit + 1.2), odds(1.2 - merit)
-    assert np.mean((first > 0.5) == (rival > 0.5)) > 0.4
-    fair = fit_fair_map(first, first, rival)
-    assert fair.converged
-    assert not fair.is_flat
-    sure = np.abs(merit) > 0.1
-    assert ((fair(first) > 0.5) == (merit > 0))[sure].all()
-    assert ((fair(rival) > 0.5) == (merit < 0))[sure].all()
-    assert fair(first) + fair(rival) == pytest.approx(1, abs=0.1)
-
-
-def test_an_even_judge_keeps_its_verdicts() -> None:
-    merit = np.random.default_rng(6).normal(0.4, 1.5, 100)
-    fair = fit_fair_map(odds(merit), odds(merit), odds(-merit))
-    assert ((fair(odds(merit)) > 0.5) == (merit > 0)).all()
-
-
-@settings(max_examples=30)
-@given(st.integers(1, 12), SEEDS)
-def test_a_fair_map_is_monotone_and_keeps_to_probabilities(n_pairs: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    fair = fit_fair_map(*rng.choice([0.0, 0.2, 0.5, 0.9, 1.0, rng.random()], (3, n_pairs)))
-    values = fair(np.linspace(0, 1, 101))
-    assert (np.diff(values) >= 0).all()
-    assert (values[0], values[-1]) == (0, pytest.approx(1))
-    assert (values <= 1).all()
-
-
-def test_a_judge_that_contradicts_itself_needs_more_spread_and_the_map_says_so() -> None:
-    rng = np.random.default_rng(8)
-    merit = rng.normal(0, 1, 60)
-    a, b, c = (odds(side + rng.normal(0, 0.5, 60)) for side in (merit + 1, merit + 1, 1 - merit))
-    flat, fair = fit_fair_map(a, b, c), fit_fair_map(a, b, c, spread=0.5)
-    assert flat.is_flat
-    assert not fair.is_flat
-    assert fair.loss < 0
-    assert np.mean((fair(a) > 0.5) == (fair(c) > 0.5)) < 0.25
-    assert np.mean((a > 0.5) == (c > 0.5)) > 0.5
-
-
-def test_pairs_without_all_three_are_left_out() -> None:
-    a, b, c = (0.9, 0.3, 0.6), (0.8, np.nan, 0.5), (0.4, 0.9, 0.5)
-    fair, without = fit_fair_map(a, b, c), fit_fair_map(a[::2], b[::2], c[::2])
-    assert fair == without
-    assert fair.n_pairs == 2
-    assert np.isnan(fair([0.3, np.nan])).tolist() == [False, True]
-
-
-def test_a_judge_that_is_sure_stays_sure() -> None:
-    a, b, c = 2.7536e-05, 0.0052201, 0.9999995
-    fair = fit_fair_map([a], [b], [c])
-    assert fair([a, b, c]) == pytest.approx([0, 0, 1], abs=0.02)
-
-
 # --- problems ---------------------------------------------------------------------------------
 
 EVEN = np.full((2, 2, 3), 1 / 3)
@@ -612,11 +497,6 @@ EVEN = np.full((2, 2, 3), 1 / 3)
         (lambda: divide(EVEN, Prior((0.5, 0.5), "batch", 1)), "2 slots does not fit 3"),
         (lambda: Prior((1.0, 0.0), "batch", 1), "positive and sums to 1"),
         (lambda: pseudo_texts(["", " "]), "no words"),
-        (lambda: central_ranking([[0, 2]]), "once"),
-        (lambda: central_ranking([list(range(15))]), "at most 14"),
-        (lambda: fit_fair_map([0.5], [0.5], [0.5, 0.5]), "three probabilities"),
-        (lambda: fit_fair_map([np.nan], [0.5], [0.5]), "none of 1 pairs"),
-        (lambda: fit_fair_map([1.5], [0.5], [0.5]), r"lie in \[0, 1\]; got 0.5 to 1.5"),
     ],
 )
 def test_a_problem_names_the_thing_and_the_way_out(wrong: Callable[[], object], words: str) -> None:

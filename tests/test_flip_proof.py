@@ -8,7 +8,6 @@ order. Seeds are drawn again, for an order that a hash fixes is no less arbitrar
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,6 +17,7 @@ import pytest
 
 from flipmeter.decide import open_pipeline
 from flipmeter.decide.pipelines.pipeline import Asked, Heard, Pointwise, Traits, pipelines
+from flipmeter.decide.symmetries import Turns
 from flipmeter.model.backends.sim.judge_reader import worth_of
 from flipmeter.model.backends.sim.sim import SIMS, SimRater, latents, sim_spec
 from flipmeter.probe import order_demos, place_order, probes
@@ -46,9 +46,9 @@ from test_pipelines import OPTIONS
 WORDS = ("dreadful", "poor", "fair", "good", "superb")
 TILTS = [
     "sim/honest?first=2.5&recency=1",
-    "sim/honest?last=3&yes=2",
-    "sim/honest?slope=-1.2&yes=-3",
-    "sim/honest?slope=0.9&recency=2.5&yes=0.7",
+    "sim/honest?last=3",
+    "sim/honest?slope=-1.2",
+    "sim/honest?slope=0.9&recency=2.5",
     "sim/honest?first=1&last=1.5&place=2&length=1",
     "sim/honest?recency=-2&place=-1.5&sharpness=0.4",
 ]
@@ -141,7 +141,7 @@ def _rating(condition: Condition) -> Rating:
 Rater = Callable[[Request], Reply]
 
 
-def rater_of(name: str, condition: Condition, *, scored: bool = True) -> Rater:
+def rater_of(name: str, condition: Condition) -> Rater:
     """A simulated rater that knows the items as they were given first, and reads prompts alone."""
     task, known = condition.task, (*condition.items, *condition.demos, *condition.calibration)
     worth = worth_of(known, task) if task.places else None
@@ -155,7 +155,7 @@ def rater_of(name: str, condition: Condition, *, scored: bool = True) -> Rater:
         if request.key not in said:
             reply = at_once(sim.ask(request))
             assert not reply.error
-            said[request.key] = reply if scored else replace(reply, scores=None)
+            said[request.key] = reply
         return said[request.key]
 
     return ask
@@ -239,14 +239,12 @@ def variants(condition: Condition, kind: str) -> Iterator[Variant]:
                 yield Variant.of(name, replace(moved, seed=seed, view=other))
 
 
-def breaches(
-    condition: Condition, kind: str, raters: Sequence[str] = RATERS, *, scored: bool = True
-) -> list[str]:
+def breaches(condition: Condition, kind: str, raters: Sequence[str] = RATERS) -> list[str]:
     """Where an answer changes that must not, whoever answers."""
     first, *others = (Variant.of("as given", condition), *variants(condition, kind))
     found = []
     for name in raters:
-        rater = rater_of(name, condition, scored=scored)
+        rater = rater_of(name, condition)
         truth = first.answers(rater)
         found += [f"{name}, {one.name}" for one in others if one.answers(rater) != truth]
     return found
@@ -258,14 +256,14 @@ def kinds_of(name: str) -> list[str]:
         return ["pair"]
     if "places" in name:
         return ["pair", "options"]
-    return ["text", "options"] if name == "labelwise" else ["text"]
+    return ["text"]
 
 
 DECLARING = [
     (name, kind)
     for name in (*pipelines, *OPTIONS, "orbit(places:rotations)", "orbit(places:williams)")
     if name in OPTIONS or pipelines.package(name.partition("(")[0]) == OURS
-    if (traits := open_pipeline(name).traits).turns or traits.forgets
+    if open_pipeline(name).traits.turns
     for kind in kinds_of(name)
 ]
 
@@ -275,12 +273,6 @@ def test_no_rater_and_no_tilt_moves_an_answer_along_an_axis_that_is_declared(
     name: str, kind: str
 ) -> None:
     assert breaches(condition_of(name, kind), kind) == []
-
-
-@pytest.mark.parametrize("name", ["cumulative", "cumulative(expected)", "labelwise"])
-def test_votes_keep_the_law_too_ties_and_all(name: str) -> None:
-    assert breaches(condition_of(name, "text"), "text", scored=False) == []
-    assert breaches(condition_of(name, "text", n_classes=5), "text", TILTS, scored=False) == []
 
 
 # --- what is declared, and what is not --------------------------------------------------------
@@ -305,15 +297,6 @@ def agreeing(name: str, probe: str, kind: str = "text", n_classes: int = 3) -> l
         ("orbit(demos:rotations)", "demo_order", 3, []),
         ("orbit(demos:reversal)", "label_order", 3, []),
         ("pointwise", "label_order", 3, []),
-        ("cumulative", "label_order", 3, ["reversed"]),
-        ("cumulative", "demo_order", 3, ["ascending", "descending", "random"]),
-        ("cumulative", "placement", 3, ["after", "split"]),
-        ("cumulative(demos)", "label_order", 3, ["reversed"]),
-        ("cumulative(demos)", "demo_order", 3, []),
-        ("cumulative", "polarity", 3, []),
-        ("windows(1)", "demo_order", 3, ["ascending", "descending", "random"]),
-        ("windows(1)", "placement", 3, []),
-        ("windows", "demo_order", 3, []),
     ],
 )
 def test_what_is_declared_follows_from_the_orders(
@@ -327,7 +310,6 @@ def test_all_rotations_join_the_rotations_of_options_and_not_all_of_their_orders
     rotated = ["rotated_1", "rotated_2", "rotated_3", "rotated_4"]
     assert agreeing(name, "option_order", "options") == rotated
     assert agreeing(name, "option_permutations", "options") == []
-    assert agreeing("labelwise", "option_permutations", "options")
 
 
 @pytest.mark.parametrize(("probe", "place"), [("label_order", 1), ("demo_order", 1)])
@@ -339,11 +321,10 @@ def test_the_raters_of_the_law_flip_where_nothing_is_declared(probe: str, place:
     assert any(base.answers(rater) != moved.answers(rater) for rater in raters)
 
 
-# --- two that declare it falsely ----------------------------------------------------------------
+# --- one that declares it falsely -----------------------------------------------------------------
 
 
-SAME = Traits("control", forgets=dict.fromkeys(("label_order", "demo_order"), "always the same"))
-SORTED = Traits("control", forgets={"demo_order": "sorted by a hash"})
+SAME = Traits("control", turns=Turns(labels="reversal"))
 
 
 @dataclass(frozen=True)
@@ -362,21 +343,6 @@ class Stubborn:
         return View("given", tuple(sorted(panel.view.label_order)))
 
 
-@dataclass(frozen=True)
-class Hashing(Stubborn):
-    """Shows demonstrations in an order that a hash fixes, whatever order they come in."""
-
-    traits: Traits = SORTED
-
-    def _view(self, panel: Asked) -> View:
-        def mark(place: int) -> str:
-            text = f"{panel.seed} {panel.demos[place].text}"
-            return hashlib.sha256(text.encode()).hexdigest()
-
-        turn = tuple(sorted(range(len(panel.demos)), key=mark))
-        return replace(panel.view, demo_order="base", demo_turn=turn)
-
-
 @pytest.fixture
 def control(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Stubborn], Condition]]:
     def add(pipeline: Stubborn) -> Condition:
@@ -393,40 +359,3 @@ def test_a_pipeline_that_ignores_the_view_breaks_the_law(
 ) -> None:
     found = breaches(control(Stubborn()), "text", TILTS)
     assert any("reversed is the base" in one for one in found)
-    assert any("ascending is the base" in one for one in found)
-
-
-def test_a_pipeline_that_sorts_demonstrations_by_a_hash_breaks_the_law(
-    control: Callable[[Stubborn], Condition],
-) -> None:
-    found = breaches(control(Hashing()), "text", TILTS)
-    assert found
-    assert all(one.endswith("seed 7") for one in found)
-
-
-# --- what cancels, and what does not ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["cumulative", "labelwise"])
-@pytest.mark.parametrize(
-    "tilt", ["yes=2", "yes=-4", "first=3", "last=1.5", "yes=1&first=2&last=-1"]
-)
-def test_a_preference_for_an_answer_that_is_equal_both_ways_cancels(name: str, tilt: str) -> None:
-    condition = condition_of(name, "text", n_classes=5)
-    asked = Variant.of("", condition)
-    honest, tilted = (
-        asked.decisions(rater_of(sim, condition)) for sim in ("sim/honest", f"sim/honest?{tilt}")
-    )
-    for one, other in zip(honest, tilted, strict=True):
-        assert one.probabilities is not None
-        assert other.probabilities == pytest.approx(one.probabilities, abs=1e-9)
-
-
-def test_one_polarity_alone_keeps_the_preference() -> None:
-    condition = condition_of("cumulative", "text")
-    rater = rater_of("sim/yes-sayer?strength=30", condition)
-    _, up, down = (
-        Variant.of("", replace(condition, view=view)) for view in probes["polarity"].views(3)
-    )
-    assert set(up.answers(rater)) == {"superb"}
-    assert set(down.answers(rater)) == {"dreadful"}

@@ -19,9 +19,7 @@ from flipmeter.prompt.pointwise import render
 from flipmeter.registry import Registry
 from flipmeter.types import Item, Problem, Prompt, Reply, Scale, Style, Task, View
 
-POINTWISE = {factor: levels for factor, levels in factors.items() if factor != "wording"}
-"""The factors of the prompt that shows labels; those of yes-no questions are in test_yes_no."""
-LEVELS = [(factor, level) for factor, registry in POINTWISE.items() for level in registry]
+LEVELS = [(factor, level) for factor, registry in factors.items() for level in registry]
 every_level = pytest.mark.parametrize(
     ("factor", "level"), LEVELS, ids=[f"{factor}-{level}" for factor, level in LEVELS]
 )

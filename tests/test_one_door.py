@@ -19,7 +19,15 @@ import pytest
 import flipmeter
 from conftest import Cli
 from flipmeter.cli.list import REGISTRIES
-from flipmeter.decide import Aggregator, Bias, Debiaser, aggregators, debiasers, open_pipeline
+from flipmeter.decide import (
+    Aggregator,
+    Bias,
+    Debiaser,
+    aggregators,
+    debiasers,
+    open_pipeline,
+    pipelines,
+)
 from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.debiasers.priors import Prior, batch_prior
 from flipmeter.measure import (
@@ -79,7 +87,6 @@ SORTED: dict[str, dict[str, str]] = {
         "placement": "placement",
         "criterion_order": "criterion_order",
         "system_user": "instructions",
-        **{name: name for name in ("polarity", "answer_order", "grouping")},
         **dict.fromkeys(
             ("pair_order", "option_order", "option_permutations", "candidate_order"), "place_order"
         ),
@@ -624,6 +631,7 @@ def test_a_pipeline_follows_from_what_it_ends_in(
 
 @pytest.mark.usefixtures("door")
 def test_an_aggregator_whose_pipeline_exists_is_refused() -> None:
-    with pytest.raises(Problem, match="already a pipeline named 'pairwise\\+calibraeval'"):
-        aggregators.add("calibraeval", Aggregator(lowest, "the lowest class"))
-    assert "calibraeval" not in aggregators
+    pipelines.add("pairwise+mine", lambda mode: open_pipeline("pointwise"))
+    with pytest.raises(Problem, match="already a pipeline named 'pairwise\\+mine'"):
+        aggregators.add("mine", Aggregator(lowest, "the lowest class"))
+    assert "mine" not in aggregators

@@ -74,8 +74,8 @@ DEMOS = tuple(
 QUERY = Item("q", {"text": "Quite nice."})
 PAIR = Item("j", {"text": "both", "question": "Why?", "answer": "Because."})
 
-OF_PROMPTS = [name for name, probe in probes.items() if probe.moves is None and not probe.needs]
-"""The probes of which a prompt may have a place; others move fields or need a pipeline."""
+OF_PROMPTS = [name for name, probe in probes.items() if probe.moves is None]
+"""The probes of which a prompt may have a place; others move fields."""
 
 
 def shown(source: str, view: str = "base", item: Item = QUERY, **style: Any) -> Prompt:

@@ -48,7 +48,7 @@ def flips(run: Run, level: str, contrast: str = "P1") -> float | None:
 
 
 def test_an_honest_rater_compares_as_it_rates(tmp_path: Path) -> None:
-    names = [*COMPARING, "listwise", "listwise+insertion", "listwise_compare+relabel"]
+    names = [*COMPARING, "listwise", "listwise_compare+relabel"]
     run = performed(tmp_path, *names)
     assert not run.decisions.filter(pl.col("fault") != "").height
     for name in names:

@@ -15,9 +15,8 @@ from test_prompt import TASKS, compare, demos_for
 
 QUERY = Item("q", {"text": "The text in question."})
 PARTS = {
-    "pairwise": ("d3 forward", "d3 backward", "d3 renamed"),
+    "pairwise": ("d3 forward", "d3 backward"),
     "listwise": ("0",),
-    "insertion": ("0",),
     "listwise_compare": ("0",),
     "listwise_relabel": ("0",),
     "windows": ("1",),
@@ -121,7 +120,6 @@ def test_groups_hold_every_class_once_and_every_demonstration() -> None:
 def test_a_reversed_list_means_the_mirrored_classes() -> None:
     for paradigm in ("listwise", "listwise_compare", "listwise_relabel"):
         assert prompt_of(paradigm, TASKS["sst5"], "reversed", "0").ranks == (5, 4, 3, 2, 1)
-    assert prompt_of("insertion", TASKS["sst5"], "reversed", "0").ranks == (6, 5, 4, 3, 2, 1)
 
 
 @pytest.mark.parametrize(("paradigm", "part"), CASES)

@@ -24,7 +24,7 @@ from flipmeter.base.drain import Drained, Stopped, draining
 from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
 from flipmeter.study.file import Study as StudyFile
-from flipmeter.study.file import explaining, find_study, spelled_out
+from flipmeter.study.file import explaining, find_study, held_content, spelled_out
 from flipmeter.study.file import read_study as read_study_file
 from flipmeter.types import Problem
 
@@ -203,10 +203,10 @@ def read_study(
 def _study_at(name: str) -> Path | Mapping[str, Any]:
     """A study file, or the study that a run folder holds."""
     from flipmeter.run.record.folder import Run
-    from flipmeter.run.record.generation import MANIFEST
+    from flipmeter.run.record.generation import MANIFEST, STUDY
 
     if (Path(name) / MANIFEST).is_file():
-        return Run(Path(name)).study.model_dump(mode="json")
+        return held_content(Run(Path(name)).path(STUDY))
     return find_study(name)
 
 

@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Generic, TypeVar
 
+from flipmeter.removed import refusal
 from flipmeter.types import Problem
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._parts and name not in self:
-            raise Problem(f"no {self.kind} named '{name}'{suggestion(name, list(self._parts))}")
+            unknown = f"no {self.kind} named '{name}'{suggestion(name, list(self._parts))}"
+            raise Problem(refusal(self.kind, name) or unknown)
         return self._parts[name]
 
     def __contains__(self, name: object) -> bool:

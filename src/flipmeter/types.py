@@ -50,15 +50,11 @@ Interface = Literal["chat", "completions", "responses"]
 Speaker = Literal["system", "user", "assistant"]
 PlaceKind = Literal["pair", "candidates", "options"]
 """Exchangeable parts of an item: two answers, more than two, or the options of a question."""
-LabelKind = Literal["identifiers", "words", "flipped words", "passages", "yes or no", "numbers"]
-"""The kind of choices: labels (identifiers or words), two passages, yes and no, or numbers. Flipped
-words label demonstrations of the mirrored class, on purpose."""
-LISTLESS: frozenset[LabelKind] = frozenset({"passages", "yes or no", "numbers"})
+LabelKind = Literal["identifiers", "words", "flipped words", "passages", "numbers"]
+"""The kind of choices: labels (identifiers or words), two passages, or numbers. Flipped words label
+demonstrations of the mirrored class, on purpose."""
+LISTLESS: frozenset[LabelKind] = frozenset({"passages", "numbers"})
 """The choices of a prompt without a label list."""
-Polarity = Literal["both", "up", "down"]
-"""Polarity of a yes-no question: about the high end of the scale, the low end, or both."""
-AnswerOrder = Literal["both", "yes_first", "no_first"]
-"""Order of the two answers in a yes-no question: "yes or no", "no or yes", or both."""
 
 
 CacheMark = Literal["none", "key", "breakpoint", "cache_control"]
@@ -368,8 +364,7 @@ class Style:
     `layout` says how a prompt ends whose query is not last: `cued` repeats the query at the end,
     `paper` just stops after the last demonstration. `word_reversal` says what a reversed label
     list does to labels that are words: only the `header` turns, or the demonstrations `flipped`
-    too. `prompt` is the text of a prompt file, which takes the place of our own wording. `wording`
-    is that of the yes-no questions about an ordered scale.
+    too. `prompt` is the text of a prompt file, which takes the place of our own wording.
     """
 
     label_format: str = "numeric"
@@ -382,7 +377,6 @@ class Style:
     layout: Layout = "cued"
     word_reversal: Literal["header", "flipped"] = "header"
     prompt: str = ""
-    wording: str = "or_more"
 
 
 @dataclass(frozen=True)
@@ -393,8 +387,6 @@ class View:
     two are for prompt files: the order of a rubric's criteria, and the place of its
     instructions. `place_order` names the order of the fields that may be exchanged. A turn reorders
     a named order once more: position p shows what was at `turn[p]`, () for no move.
-    `polarity` and `answer_order` are for yes-no questions; `grouping` counts how often the groups
-    of demonstrations were drawn again.
     """
 
     name: str
@@ -407,9 +399,6 @@ class View:
     place_order: str = "base"
     demo_turn: tuple[int, ...] = ()
     place_turn: tuple[int, ...] = ()
-    polarity: Polarity = "both"
-    answer_order: AnswerOrder = "both"
-    grouping: int = 0
 
     @property
     def is_natural(self) -> bool:
@@ -854,8 +843,8 @@ def _asked(model: str, anchor: int, params: str, answers: tuple[str, ...], repea
     return canonical_json([model, anchor, params, answers, repeat])
 
 
-FORWARD, BACKWARD, RENAMED = "forward", "backward", "renamed"
-"""Place of the item in a comparison: first, called A; second, called B; first, but called B."""
+FORWARD, BACKWARD = "forward", "backward"
+"""Place of the item in a comparison: first, or second."""
 
 
 @dataclass(frozen=True)

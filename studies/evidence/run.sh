@@ -6,7 +6,7 @@ set -euo pipefail
 data=$1
 here=$(cd "$(dirname "$0")" && pwd)
 flipmeter cache merge "$here/replies.jsonl" --into .flipmeter/replies.sqlite --prefer first
-for study in flip-proof flip-proof-5 flip-proof-reviews flip-proof-twitter unseen wordings calibration-twitter \
+for study in flip-proof flip-proof-5 flip-proof-reviews flip-proof-twitter unseen calibration-twitter \
   pipelines phase0a phase0b phase1 phase2b; do
   flipmeter run "$here/qwen-$study.yaml" --data-dir "$data" --anyway
 done
@@ -27,7 +27,7 @@ flipmeter paper --out runs/both-paper "${runs[@]}"
 python "$here/../../benchmarks/findings.py" --write --claims "${claims[@]}" \
     phase1:words-raise-p1=runs/qwen-pipelines phase1:words-raise-p1=runs/qwen-calibration-twitter \
     phase2a:calibration-does-not-help=runs/qwen-calibration-twitter \
-  --levels runs/qwen-phase1 runs/qwen-pipelines runs/qwen-calibration-twitter runs/qwen-wordings \
+  --levels runs/qwen-phase1 runs/qwen-pipelines runs/qwen-calibration-twitter \
   --unseen runs/qwen-unseen runs/qwen-flip-proof \
   --fronts runs/qwen-flip-proof runs/qwen-flip-proof-5 runs/qwen-flip-proof-reviews runs/qwen-flip-proof-twitter \
     runs/small-reviews-3 runs/small-sst5-3 runs/small-reviews-5 runs/small-sst5-5

@@ -98,7 +98,7 @@ def classify_(
     """Label every row of a file; stop and resume at any time."""
     chosen = read_card(card, model=model)
     if average is not None:
-        chosen = Card.model_validate(chosen.model_dump() | {"average": average})
+        chosen = chosen.with_average(average)
     job = Job(
         file,
         out or file.with_name(f"{file.stem}.labelled.csv"),

@@ -23,8 +23,6 @@ from flipmeter.decide.pipelines import (  # noqa: F401 - add pipelines
     both_orders,
     comparison,
     correction,
-    cuts,
-    evidence,
     orbit,
     sampled,
 )

@@ -28,7 +28,7 @@ EMBEDDED = "local/smollm2-135m"
 PAPER_MODELS = "paper"
 """The `--models` name of the paper's own: ten endpoints in Phase 0, open weights in the others."""
 CHEAP = ("label_order", "demo_order")
-COSTLY = re.compile(r"permutations|domain_context|pride_cyclic|insertion")
+COSTLY = re.compile(r"domain_context|pride_cyclic")
 """Pipelines that ask many times more, and that the paper has no row for."""
 SMALL_SHOTS = 2
 """Demonstrations of each class in the base of a small size, which has 5 in the paper."""

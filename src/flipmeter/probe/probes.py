@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from flipmeter.probe.orders import distinct, place_orders
 from flipmeter.registry import Registry
@@ -25,8 +24,7 @@ def reversed_order(n_classes: int) -> LabelOrder:
 class Probe:
     """A positional axis: its views, the base first, and the contrasts that they make.
 
-    One that `moves` fields of an item needs a dataset that declares such fields. `needs` says what
-    a pipeline does that has such an axis, "" where nearly all have it.
+    One that `moves` fields of an item needs a dataset that declares such fields.
     """
 
     name: str
@@ -35,7 +33,6 @@ class Probe:
     contrasts: tuple[Contrast, ...]
     needs_demos: bool = True
     moves: PlaceKind | None = None
-    needs: str = ""
 
 
 probes: Registry[Probe] = Registry("probe")
@@ -209,42 +206,6 @@ _add_moving(
     "candidates",
     _ROTATIONS,
     "candidates_",
-)
-
-
-def _special(
-    name: str, about: str, needs: str, changes: Mapping[str, Any], contrast: Contrast
-) -> None:
-    """Add a probe of what only some pipelines have: the views that change one thing of the base."""
-
-    def views(n_classes: int) -> tuple[View, ...]:
-        base = base_view(n_classes)
-        return base, *(replace(base, name=one, **change) for one, change in changes.items())
-
-    probes.add(name, Probe(name, about, views, (contrast,), needs_demos=False, needs=needs))
-
-
-_ASKING = "asks yes-no questions: cumulative, labelwise"
-_special(
-    "polarity",
-    "yes-no questions put towards the high end only, and towards the low end only",
-    _ASKING,
-    {"up_only": {"polarity": "up"}, "down_only": {"polarity": "down"}},
-    Contrast("P8", ("up_only", "down_only"), "questions negated", "polarity"),
-)
-_special(
-    "answer_order",
-    'yes-no questions that offer "yes or no" only, and "no or yes" only',
-    _ASKING,
-    {"yes_first": {"answer_order": "yes_first"}, "no_first": {"answer_order": "no_first"}},
-    Contrast("P9", ("yes_first", "no_first"), "yes or no / no or yes", "answer_order"),
-)
-_special(
-    "grouping",
-    "the same demonstrations in other groups with one of each class",
-    "shows demonstrations in groups: windows, pointwise_vote, listwise, listwise_compare",
-    {"regrouped": {"grouping": 1}},
-    Contrast("P10", ("base", "regrouped"), "groups of demos drawn again", "grouping"),
 )
 
 

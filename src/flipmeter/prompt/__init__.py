@@ -1,6 +1,6 @@
 """View -> Prompt: put a view of an item into words."""
 
-from flipmeter.prompt import comparing, question, windows, yes_no  # noqa: F401 - add paradigms
+from flipmeter.prompt import comparing, question  # noqa: F401 - add paradigms
 from flipmeter.prompt.levels import (
     LabelFormat,
     clarities,
@@ -9,7 +9,6 @@ from flipmeter.prompt.levels import (
     label_formats,
     moods,
     separators,
-    wordings,
 )
 from flipmeter.prompt.pointwise import Write, paradigms, shows_places, unshown
 from flipmeter.prompt.template import Template, read_template
@@ -28,5 +27,4 @@ __all__ = [
     "separators",
     "shows_places",
     "unshown",
-    "wordings",
 ]

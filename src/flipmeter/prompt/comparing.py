@@ -1,16 +1,13 @@
-"""Prompts that compare an item with demonstrations: pairwise, listwise and listwise-compare."""
+"""Prompts with one demonstration, or one of each class: pairwise, listwise, windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flipmeter.base.chance import shuffled
 from flipmeter.prompt.levels import label_formats
-from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms
+from flipmeter.prompt.pointwise import BREAK, FIELD, Write, paradigms, pointwise
 from flipmeter.types import (
     BACKWARD,
-    FORWARD,
-    RENAMED,
     Head,
     Item,
     Prompt,
@@ -20,8 +17,6 @@ from flipmeter.types import (
     Task,
     View,
 )
-
-_LETTERS = {FORWARD: ("A", "B"), BACKWARD: ("A", "B"), RENAMED: ("B", "A")}
 
 
 def pairwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
@@ -45,9 +40,8 @@ def pairwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Wri
         name, _, order = part.rpartition(" ")
         texts = [item.text, by_id[name].text]
         first, second = texts[::-1] if order == BACKWARD else texts
-        a, b = _LETTERS[order]
-        head = Head(start=f"{header}\nPassage {a}: {first}")
-        rest = f"\nPassage {b}: {second}\n{question}"
+        head = Head(start=f"{header}\nPassage A: {first}")
+        rest = f"\nPassage B: {second}\n{question}"
         return Prompt(Script(head, rest), ("Passage A", "Passage B"), (1, 2), "passages")
 
     return write
@@ -57,47 +51,26 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
-def class_groups(demos: Sequence[Item], grouping: int = 0) -> list[dict[Rank, Item]]:
-    """Groups with one demonstration of every class, the same for every order of them.
-
-    Texts are sorted; each further `grouping` shuffles them, by their content alone.
-    """
+def class_groups(demos: Sequence[Item]) -> list[dict[Rank, Item]]:
+    """Groups with one demonstration of every class, the same for every order of them."""
     by_rank: dict[Rank, list[Item]] = {}
-    for demo in _grouped(demos, grouping):
+    for demo in sorted(demos, key=lambda demo: demo.text):
         by_rank.setdefault(demo.rank, []).append(demo)
     n_groups = min(map(len, by_rank.values()), default=0)
     return [{rank: some[place] for rank, some in by_rank.items()} for place in range(n_groups)]
 
 
-def _grouped(demos: Sequence[Item], grouping: int) -> Sequence[Item]:
-    if grouping:
-        return shuffled(demos, "groups", grouping, name=lambda demo: demo.text)
-    return sorted(demos, key=lambda demo: demo.text)
-
-
 def listwise(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
     """Ask for the place of an item among one demonstration of each class, in the paper's words."""
-    return _listwise(task, view, demos, n_places=len(task.scale), hint="")
-
-
-def insertion(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
-    """Ask for the gap that an item belongs into: before the first, between two, after the last."""
-    n_places = len(task.scale) + 1
-    hint = f"; 1 is before the first {task.noun.lower()} and {n_places} after the last"
-    return _listwise(task, view, demos, n_places=n_places, hint=hint)
-
-
-def _listwise(task: Task, view: View, demos: Sequence[Item], *, n_places: int, hint: str) -> Write:
     low, high = _poles(task, view)
-    noun = task.noun.lower()
+    noun, n_places = task.noun.lower(), len(task.scale)
     header = (
         f"Please perform {task.title} task.\n"
         f"Below are {plural(noun)} ordered by {task.aspect} from most {low} to most {high}.\n"
         f"Insert the new {noun} into this ordered scale and return only its position "
-        f"(1-{n_places}{hint})."
+        f"(1-{n_places})."
     )
     answers = tuple(str(place) for place in range(1, n_places + 1))
-    ranks = tuple(range(1, n_places + 1)) if view.is_natural else tuple(range(n_places, 0, -1))
 
     def head(group: dict[Rank, Item]) -> Head:
         shown = "\n".join(f"{task.noun}: {group[rank].text}" for rank in view.label_order)
@@ -106,8 +79,7 @@ def _listwise(task: Task, view: View, demos: Sequence[Item], *, n_places: int, h
     def rest(item: Item) -> str:
         return f"{BREAK}{task.noun}: {item.text}\nPosition:"
 
-    groups = class_groups(demos, view.grouping)
-    return _by_group(groups, head, rest, answers, ranks)
+    return _by_group(class_groups(demos), head, rest, answers, view.label_order)
 
 
 def listwise_compare(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
@@ -147,8 +119,7 @@ def _listwise_compare(
     def rest(item: Item) -> str:
         return f"{BREAK}New passage: {item.text}{BREAK}{question}"
 
-    groups = class_groups(demos, view.grouping)
-    return _by_group(groups, head, rest, answers, view.label_order)
+    return _by_group(class_groups(demos), head, rest, answers, view.label_order)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -179,11 +150,17 @@ def _by_group(
     return write
 
 
-for _paradigm in (
-    pairwise,
-    listwise,
-    insertion,
-    listwise_compare,
-    listwise_relabel,
-):
+def windows(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
+    """Ask the pointwise question behind a group of demonstrations; a part is its number."""
+    places = {demo.id: place for place, demo in enumerate(demos)}
+    groups = (sorted(one.values(), key=lambda demo: places[demo.id]) for one in class_groups(demos))
+    writes = [pointwise(task, style, view, group) for group in groups]
+
+    def write(item: Item, part: str) -> Prompt:
+        return writes[int(part)](item, "")
+
+    return write
+
+
+for _paradigm in (pairwise, listwise, listwise_compare, listwise_relabel, windows):
     paradigms.add(_paradigm.__name__, _paradigm)

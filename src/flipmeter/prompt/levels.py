@@ -71,18 +71,6 @@ class Mood:
     ordered: Callable[[Task, str], str]
 
 
-@dataclass(frozen=True)
-class CutWording:
-    """A yes-no question about the cut between two neighbouring classes, put both ways.
-
-    It is given the task and the names of the lower and the upper class. `up` asks whether an item
-    lies above the cut, `down` whether it lies below.
-    """
-
-    up: Callable[[Task, str, str], str]
-    down: Callable[[Task, str, str], str]
-
-
 Header = Callable[[HeaderParts, Mood], tuple[str, ...]]
 
 label_formats: Registry[LabelFormat] = Registry("label format")
@@ -90,7 +78,6 @@ clarities: Registry[Header] = Registry("clarity")
 moods: Registry[Mood] = Registry("mood")
 separators: Registry[str] = Registry("separator")
 connectors: Registry[str] = Registry("connector")
-wordings: Registry[CutWording] = Registry("wording")
 
 factors: Mapping[str, Registry[Any]] = {
     "label_format": label_formats,
@@ -98,7 +85,6 @@ factors: Mapping[str, Registry[Any]] = {
     "mood": moods,
     "separator": separators,
     "connector": connectors,
-    "wording": wordings,
 }
 
 
@@ -159,33 +145,6 @@ moods.add(
         ),
     ),
 )
-
-
-wordings.add(
-    "or_more",
-    CutWording(
-        up=lambda task, low, high: f"{_is(task)} {high} or more {task.scale.high}?",
-        down=lambda task, low, high: f"{_is(task)} {low} or more {task.scale.low}?",
-    ),
-)
-wordings.add(
-    "more_than",
-    CutWording(
-        up=lambda task, low, high: f"{_is(task)} more {task.scale.high} than {low}?",
-        down=lambda task, low, high: f"{_is(task)} more {task.scale.low} than {high}?",
-    ),
-)
-wordings.add(
-    "at_least",
-    CutWording(
-        up=lambda task, low, high: f"{_is(task)} at least {high}?",
-        down=lambda task, low, high: f"{_is(task)} below {high}?",
-    ),
-)
-
-
-def _is(task: Task) -> str:
-    return f"Is the {task.aspect} of this {_noun(task)}"
 
 
 @clarities.register("minimal")

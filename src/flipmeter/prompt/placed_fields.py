@@ -62,13 +62,6 @@ def offered(task: Task, ranks: tuple[Rank, ...], size: int | None) -> tuple[Rank
 
 def shown_fields(task: Task, label_format: str, item: Item) -> Iterator[tuple[str, str]]:
     """The part of an item in a prompt: the heading and the text of each field."""
-    yield from unmoved_fields(task, item)
-    if task.places is not None:
-        yield from placed(task.places, label_format, item.fields, item.fields.get("text", ""))
-
-
-def unmoved_fields(task: Task, item: Item) -> Iterator[tuple[str, str]]:
-    """The fields of an item that never change places, each with its heading."""
     places = task.places
     if places is None or ("text" in item.fields and not _is_joined(item)):
         yield task.noun, item.text
@@ -77,6 +70,7 @@ def unmoved_fields(task: Task, item: Item) -> Iterator[tuple[str, str]]:
     for name, value in item.fields.items():
         if name != "text" and name not in places.fields:
             yield name.replace("_", " ").capitalize(), value
+    yield from placed(places, label_format, item.fields, item.fields.get("text", ""))
 
 
 def placed(

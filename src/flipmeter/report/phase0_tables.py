@@ -88,6 +88,8 @@ def _keys(table: pl.DataFrame) -> list[str]:
 def _cell(row: Record, name: str) -> str:
     if row.get(name) is None:
         return "–"
+    if row[f"{name}_lo"] is None:  # ruled out by construction
+        return f"{row[name]:.3f}"
     return f"{row[name]:.3f} [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
 
 
@@ -99,6 +101,8 @@ def _latex_cell(row: Record, name: str, largest: float) -> str:
     value = row.get(name)
     if value is None:
         return "--"
+    if row[f"{name}_lo"] is None:  # ruled out by construction
+        return f"{value:.3f}"
     ends = f"{{\\scriptsize [{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]}}"
     shown = latex_stack([f"{value:.3f}", ends])
     shade = shade_of(value, largest) // 2  # half the strength keeps black text readable

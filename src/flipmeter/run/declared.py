@@ -1,7 +1,7 @@
 """Condition -> what its pipeline declares: which views lead it to the same prompts, and why.
 
-Two views are declared to agree where the sets of what they show are equal, without the axes that no
-prompt shows. That is computed from the orders themselves and never taken from a name.
+Two views are declared to agree where the sets of what they show are equal. That is computed from
+the orders themselves and never taken from a name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from flipmeter.probe import base_view, order_demos, place_order, probes
 from flipmeter.types import Condition, Item, View, canonical_json
 
 AXES = ("label_order", "demo_order", "placement", "place_order")
-"""The axes of a view that a pipeline can average over or leave out."""
+"""The axes of a view that a probe moves."""
+
+
+_REMOVED = {"polarity": "both", "answer_order": "both", "grouping": 0}
+"""Fields that views once had: stored digests are of these too."""
 
 
 @dataclass(frozen=True)
@@ -54,34 +58,31 @@ def _why(condition: Condition) -> str:
 def _orbits(condition: Condition) -> Callable[[Item], str]:
     """A function that finds an item's orbit: items that fill as many places are shown alike."""
     traits, places = open_pipeline(condition.rater.pipeline).traits, condition.task.places
-    if traits.turns is None and not traits.forgets:
+    turns, known = traits.turns, dict[int, str]()
+    if turns is None:
         return lambda item: ""
-    forgotten, known = frozenset(traits.forgets), dict[int, str]()
 
     def find(item: Item) -> str:
         size = 0 if places is None else places.n_filled(item)
         if size not in known:
-            views = (traits.turns or _as_it_is)(condition.view, len(condition.demos), size)
-            shown = {_shown(view, condition, item, forgotten) for view in views}
+            views = turns(condition.view, len(condition.demos), size)
+            shown = {_shown(view, condition, item) for view in views}
             known[size] = hashlib.sha256(" ".join(sorted(shown)).encode()).hexdigest()[:16]
         return known[size]
 
     return find
 
 
-def _as_it_is(view: View, n_demos: int, n_places: int) -> tuple[View, ...]:
-    return (view,)
-
-
-def _shown(view: View, condition: Condition, item: Item, forgotten: frozenset[str]) -> str:
-    """The content of a prompt under a view, in order, without axes that no prompt shows."""
+def _shown(view: View, condition: Condition, item: Item) -> str:
+    """The content of a prompt under a view, in order."""
     places = condition.task.places
     demos = order_demos(condition.demos, view.demo_order, condition.seed, view.demo_turn)
     moved = place_order(item, places, view.place_order, view.place_turn) if places else ()
     found = {
         **vars(view),
+        **_REMOVED,
         "demo_order": [demo.id for demo in demos],
         "place_order": moved,
     }
     resolved = {"name", "repeat", "demo_turn", "place_turn"}  # by the two above, or no position
-    return canonical_json({k: v for k, v in found.items() if k not in forgotten | resolved})
+    return canonical_json({k: v for k, v in found.items() if k not in resolved})

@@ -27,6 +27,7 @@ from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import read_template
 from flipmeter.registry import suggestion
+from flipmeter.removed import is_stored, reading_stored, without_defaults
 from flipmeter.study.entries import (
     STRICT,
     DecodingEntry,
@@ -234,7 +235,8 @@ class Card(BaseModel):
     @classmethod
     def _known_levels(cls, style: dict[str, Any]) -> dict[str, Any]:
         worded = {name: v for name, v in style.items() if name != "prompt" or v != BUILT_IN}
-        for name, value in worded.items():
+        named = without_defaults(worded) if is_stored() else worded
+        for name, value in named.items():
             check_level(name, value)
         if "prompt" in worded:
             read_template(worded["prompt"])
@@ -282,7 +284,7 @@ class Card(BaseModel):
         return self._rater(self.members[0])
 
     def _rater(self, model: ModelEntry) -> Rater:
-        style, extract = replace(Style(), **self.style), Extract(**self.answer)
+        style, extract = replace(Style(), **without_defaults(self.style)), Extract(**self.answer)
         return make_rater(
             *(model.model_for(self.min_interval), style, self.pipeline, self.decoding),
             has_scores=self.scores,
@@ -350,6 +352,11 @@ class Card(BaseModel):
         if self.panel is not None:
             raise Problem("a panel of judges has several models; change them in the card itself")
         return self.model_copy(update={"model": ModelEntry(model=address)})
+
+    def with_average(self, names: Sequence[str]) -> Card:
+        """The card with the views of other probes put together."""
+        with reading_stored():
+            return Card.model_validate(self.model_dump() | {"average": names})
 
     def warning(self, known: World | None = None) -> str:
         """A warning if the model is not the one the rater was selected on, "" if it is."""
@@ -422,7 +429,8 @@ def read_as_written(path: Path) -> Card:
         path, f"no rater card {path}; {way_out}", f"{path} is not a rater card; {way_out}"
     )
     try:
-        card = Card.model_validate(content)
+        with reading_stored():
+            card = Card.model_validate(content)
         card.condition()
     except ValidationError as error:
         kinds = (Card, ModelEntry, DecodingEntry, TaskEntry, SelectedOn, ConfirmedOn)

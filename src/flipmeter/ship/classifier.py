@@ -27,6 +27,7 @@ from flipmeter.data.number_scales import read_span
 from flipmeter.decide import open_pipeline
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
+from flipmeter.removed import without_defaults
 from flipmeter.ship.card import Card, items_as_rows, read_card, write_card
 from flipmeter.ship.card_rater import (
     Labelled,
@@ -57,7 +58,7 @@ TWO_AXES = 2
 def _has_probabilities(self: OrdinalClassifier) -> bool:
     """Whether replies are asked for with the probabilities of the labels."""
     traits = open_pipeline(self._pipeline).traits
-    if self.scores or self.draws or self.flip_proof or traits.needs_scores or traits.wants_scores:
+    if self.scores or self.draws or self.flip_proof or traits.needs_scores:
         return True
     raise AttributeError(
         f"the pipeline '{self._pipeline}' gives classes without probabilities; set scores=True to "
@@ -290,7 +291,7 @@ class OrdinalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise Problem(f"{name} says what {option} is; change it there, or load without")
         found = cls(**told_by_card, **options)
         found._order_classes(classes)
-        return found._begin(Card.model_validate(card.model_dump() | {"average": average}))
+        return found._begin(card.with_average(average))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted rater as a card, for `load` and `flipmeter classify`."""
@@ -418,7 +419,8 @@ def _usual(names: Sequence[str]) -> dict[str, str]:
 def _parameters(card: Card) -> dict[str, Any]:
     """The parameters of an estimator from a card."""
     # A card that does not say so means the default of all cards, not ours for numbers.
-    style = dict.fromkeys(_usual(card.task.scale), Style.label_format) | card.style
+    usual = dict.fromkeys(_usual(card.task.scale), Style.label_format)
+    style = usual | without_defaults(card.style)
     sizes = {"calibration_size": len(card.calibration)} if card.calibration else {}
     return {
         "model": card.model.model_dump(exclude_defaults=True),

@@ -18,6 +18,7 @@ from flipmeter.measure.effects.field import By
 from flipmeter.measure.inference.words import Word, overall
 from flipmeter.model import Asked, Ledger, Store
 from flipmeter.model.backends.weights import Fetched
+from flipmeter.removed import without_defaults
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import (
@@ -200,7 +201,7 @@ def _refuse_too_few(dataset: Dataset, n_items: int, balance: Balance) -> None:
 def _study(card: Card, n_items: int) -> Study:
     """The card as a study; what is asked is laid out from the card itself."""
     selected = _selected(card)
-    style = dict(card.style)
+    style = without_defaults(card.style)
     prompts = {PROMPT: style["prompt"]} if style.get("prompt") else {}
     return Study(
         name=f"{selected.study}-confirm",

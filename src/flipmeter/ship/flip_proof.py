@@ -9,8 +9,8 @@ from flipmeter.run.declared import declares
 from flipmeter.ship.card import Card
 from flipmeter.types import Item, Problem, Task
 
-CHEAPEST = ("orbit", "orbit(places:reversal)", "orbit(places:rotations)", "cumulative", "labelwise")
-"""Pipelines tried in turn: 2 calls, then the number of options, 4 (M - 1), and 4M."""
+CHEAPEST = ("orbit", "orbit(places:reversal)", "orbit(places:rotations)")
+"""Pipelines tried in turn: 2 calls, then as many as options."""
 
 
 def flip_proof(card: Card, names: Sequence[str]) -> Card:
@@ -51,6 +51,4 @@ def _fits(traits: Traits, task: Task) -> bool:
         return is_ordered and not (traits.turns and traits.turns.places)
     if traits.turns and traits.turns.labels:
         return places.kind != "options"
-    if traits.paradigm == "labelwise":
-        return all(len(places.named(rank)) == 1 for rank in task.scale.ranks)
     return traits.paradigm == "pointwise"

@@ -245,7 +245,7 @@ def _flip_proof(
     if not ways - able:
         raise Problem(
             f"no configuration of this run rules out flips of {named}; add pipelines that do "
-            "(docs/flip-proof.md): orbit for P1, cumulative or labelwise for P1 and P2"
+            "(docs/flip-proof.md): orbit for P1"
         )
     order = distinct(decisions, "rater", "level")
     kept = pl.DataFrame([one for one in order if one not in able], ["rater", "level"], orient="row")
@@ -281,7 +281,10 @@ def card_of(run: Run, selection: Selection) -> Card:
     name, level = chosen.candidate
     jury = next((one for one in study.juries if one.name == name), None)
     asked = [name] if jury is None else jury.members
-    rater = next(one for one in study.raters(study.levels()[level]) if one.name == asked[0])
+    levels = study.levels()
+    if level not in levels:
+        raise Problem(f"a factor of '{level}' was removed; choose another level with --level")
+    rater = next(one for one in study.raters(levels[level]) if one.name == asked[0])
     entries = {one.name or one.model: one for one in study.entries}
     task = run.tasks[selection.dataset]
     demos, calibration = _shown_with(run, name, selection.dataset, level)

@@ -28,7 +28,7 @@ from flipmeter.model import Price
 from flipmeter.model.backends.family import refuse_secrets
 from flipmeter.model.endpoints import checked_address
 from flipmeter.registry import suggestion
-from flipmeter.study.removed import KEYS, VALUES
+from flipmeter.removed import KEYS, VALUES
 from flipmeter.types import (
     Actors,
     Interface,

@@ -38,6 +38,16 @@ from flipmeter.parse.extraction import check as check_extract
 from flipmeter.probe import contrasts_of, expand, probes
 from flipmeter.prompt import Template, factors, label_formats, read_template
 from flipmeter.registry import suggestion
+from flipmeter.removed import (
+    SCORED,
+    as_written,
+    is_removed,
+    is_stored,
+    plain_name,
+    reading_stored,
+    refusal,
+    without_removed,
+)
 from flipmeter.study.configs import configs
 from flipmeter.study.entries import (
     STRICT,
@@ -52,7 +62,6 @@ from flipmeter.study.entries import (
     read_mapping,
 )
 from flipmeter.study.raters import make_rater
-from flipmeter.study.removed import reading_stored, without_removed
 from flipmeter.study.replaced import follow
 from flipmeter.types import (
     Contrast,
@@ -158,7 +167,8 @@ class Study(BaseModel):
     @classmethod
     def _known_probes(cls, names: list[str]) -> list[str]:
         for name in names:
-            probes[name]
+            if not (is_stored() and is_removed("probe", name)):
+                probes[name]
         return names
 
     @field_validator("probe_items")
@@ -172,14 +182,14 @@ class Study(BaseModel):
     def _known_views(cls, names: list[str]) -> list[str]:
         known = [view.name for view in expand(list(probes), 2)] + ["all"]
         for name in names:
-            if name not in known:
+            if name not in known and not is_stored():
                 raise Problem(f"no view named '{name}'{suggestion(name, known)}")
         return names
 
     @field_validator("pipeline")
     @classmethod
     def _known_pipeline(cls, name: str) -> str:
-        open_pipeline(name)
+        check_level(_PIPELINE, name)
         return name
 
     @field_validator("base")
@@ -232,7 +242,8 @@ class Study(BaseModel):
         for name in only_on:
             factor = name.partition("=")[0]
             if factor not in known:
-                raise Problem(f"only_on: no factor named '{factor}'{suggestion(factor, known)}")
+                unknown = f"only_on: no factor named '{factor}'{suggestion(factor, known)}"
+                raise Problem(refusal("factor", factor) or unknown)
         return only_on
 
     @model_validator(mode="after")
@@ -414,8 +425,9 @@ class Study(BaseModel):
         """Whether log-probabilities of the labels are requested with every reply."""
         if self.n_draws:
             return False
-        pipelines = (open_pipeline(level.pipeline) for level in self.levels().values())
-        return self.scores is True or any(p.traits.needs_scores for p in pipelines)
+        return self.scores is True or any(
+            _needs_scores(level.pipeline) for level in self.levels().values()
+        )
 
     @property
     def n_draws(self) -> int:
@@ -499,6 +511,13 @@ def _is_meant(key: str, level: str) -> bool:
     return fnmatchcase(level, key if "=" in key else f"{key}=*")
 
 
+def _needs_scores(pipeline: str) -> bool:
+    """Whether a pipeline works on the probabilities of labels, or did before it was removed."""
+    if is_removed(_PIPELINE, pipeline):
+        return plain_name(pipeline) in SCORED
+    return open_pipeline(pipeline).traits.needs_scores
+
+
 def _factors() -> list[str]:
     return [*(field.name for field in fields(Style)), _PIPELINE]
 
@@ -507,9 +526,11 @@ def check_level(factor: str, value: Any) -> None:
     """Refuse an unknown factor or level."""
     known = _factors()
     if factor not in known:
-        raise Problem(f"no factor named '{factor}'{suggestion(factor, known)}")
+        unknown = f"no factor named '{factor}'{suggestion(factor, known)}"
+        raise Problem(refusal("factor", factor) or unknown)
     if factor == _PIPELINE:
-        open_pipeline(str(value))
+        if not (is_stored() and is_removed("pipeline", str(value))):
+            open_pipeline(str(value))
     elif factor in factors:
         factors[factor][str(value)]
     elif factor == _PROMPT and not (isinstance(value, str) and value):
@@ -569,11 +590,17 @@ def study_keys(
 
 def read_held(path: Path) -> Study:
     """Read the study of a run, which holds the text of its prompt files: no other file is read."""
+    content = held_content(path)
+    with explaining(str(path)), reading_stored():
+        return Study(**without_removed(content), folder=path.parent)
+
+
+def held_content(path: Path) -> dict[str, Any]:
+    """The keys of the study of a run, to be asked again."""
     content = _content(path)
     check_values(content, str(path))
     _check_keys(content)
-    with explaining(str(path)), reading_stored():
-        return Study(**without_removed(content), folder=path.parent)
+    return as_written(content)
 
 
 def _check_keys(content: Mapping[Any, Any]) -> None:

@@ -24,7 +24,7 @@ from flipmeter.probe import expand, probes, shown_in
 from flipmeter.prompt import shows_places, unshown
 from flipmeter.registry import suggestion
 from flipmeter.study.draws import draw_sample, merged_for
-from flipmeter.study.file import Level, Study, has_meaning
+from flipmeter.study.file import Level, Study
 from flipmeter.study.fit import fitted
 from flipmeter.types import (
     Condition,
@@ -32,7 +32,6 @@ from flipmeter.types import (
     Dataset,
     Item,
     Model,
-    Places,
     Problem,
     Rater,
     Task,
@@ -42,7 +41,7 @@ REPEATED_ITEMS = 20
 """Repeated items of a rater that is shown to be reproducible: a check, not an estimate."""
 
 
-POINTWISE = ("pointwise", "windows", "single_windows")
+POINTWISE = ("pointwise", "windows")
 """The paradigms that ask about one item in the words of a style."""
 
 
@@ -60,7 +59,6 @@ def conditions(
     _refuse_repeats(study.seeds, "seeds", "list each seed once")
     _refuse_unknown(study, [dataset.name for dataset in datasets])
     _refuse_unmoved(study, datasets)
-    _refuse_special(study)
     _refuse_label_order(study, datasets)
     _refuse_juries(study, datasets)
     # As many for all, so that a contrast has the same views everywhere: equal prompts are one.
@@ -151,14 +149,6 @@ def _refuse_unmoved(study: Study, datasets: Sequence[Dataset]) -> None:
             raise Problem(f"the probe '{name}' {_DECLARED[kind]}, but no dataset of the study does")
 
 
-def _refuse_special(study: Study) -> None:
-    """Refuse a probe of what no pipeline of the study has."""
-    traits = [open_pipeline(level.pipeline).traits for level in study.levels().values()]
-    for name in study.probes:
-        if probes[name].needs and not any(name in one.shows for one in traits):
-            raise Problem(f"the probe '{name}' needs a pipeline that {probes[name].needs}; add one")
-
-
 _DECLARED = {
     "pair": "swaps two fields that a dataset declares (exchange: [a, b])",
     "candidates": "moves three or more fields that a dataset declares (exchange: [a, b, c])",
@@ -203,18 +193,12 @@ def _refuse_without_demos(name: str, level: Level) -> None:
 
 
 def _refuse_unlisted(level: Level, dataset: Dataset) -> None:
-    """Refuse orders of labels, or prompts without demonstrations, where no prompt lists labels."""
-    traits, style = open_pipeline(level.pipeline).traits, level.style
-    if traits.turns and traits.turns.labels and "label_order" in unshown(style, dataset.task):
+    """Refuse orders of labels where no prompt lists labels."""
+    turns = open_pipeline(level.pipeline).traits.turns
+    if turns and turns.labels and "label_order" in unshown(level.style, dataset.task):
         raise Problem(
             f"the pipeline '{level.pipeline}' reorders a list of labels, but prompts about "
             f"{dataset.name} show none; use orbit(places:rotations) or orbit(demos:reversal)"
-        )
-    is_bare = traits.paradigm in ("windows", "single_windows") and traits.needs_scores
-    if is_bare and not style.prompt and not has_meaning({**vars(style), "shots": 0}):
-        raise Problem(
-            f"the pipeline '{level.pipeline}' also asks without demonstrations, where nothing says "
-            "what labels mean; set clarity: explicit, or label_format: natural_language"
         )
 
 
@@ -248,29 +232,17 @@ def _refuse_places(level: Level, dataset: Dataset) -> None:
             f"the pipeline '{level.pipeline}' is for a pair of fields that may change places, but "
             f"{dataset.name} declares none (exchange: [a, b]); use pointwise there (only_on)"
         )
-    if places and traits.paradigm not in (*POINTWISE, "labelwise"):
+    if places and traits.paradigm not in POINTWISE:
         raise Problem(
             f"the pipeline '{level.pipeline}' is about single texts, but {dataset.name} has "
             f"{', '.join(places.fields)} to choose from; use pointwise, orbit(places:rotations), "
-            "labelwise, or one of the pair pipelines"
+            "or one of the pair pipelines"
         )
-    if places and traits.paradigm == "labelwise":
-        _refuse_shared(dataset, places)
     if traits.turns and traits.turns.places and places is None:
         raise Problem(
             f"the pipeline '{level.pipeline}' moves answers or options, but {dataset.name} "
             "declares none (exchange: [a, b], or options: [a, b, c])"
         )
-
-
-def _refuse_shared(dataset: Dataset, places: Places) -> None:
-    """Refuse to show answers one by one where a class is not about one of them, such as a tie."""
-    for rank, name in enumerate(dataset.task.scale.names, 1):
-        if len(places.named(rank)) != 1:
-            raise Problem(
-                f"labelwise shows one {places.noun.lower()} at a time, but the class '{name}' of "
-                f"{dataset.name} names no single one; use orbit(places:reversal)"
-            )
 
 
 def _refuse_order(study: Study, level: Level, dataset: Dataset) -> None:
@@ -380,9 +352,7 @@ def applicable(names: Iterable[str], rater: Rater, task: Task) -> list[str]:
     names = list(names)
     places = task.places
     moved = places.kind if places and shows_places(rater.style, task) else None
-    traits = open_pipeline(rater.pipeline).traits
-    fixed = traits.consumes | unshown(rater.style, task)
-    fixed |= {name for name in names if probes[name].needs and name not in traits.shows}
+    fixed = open_pipeline(rater.pipeline).traits.consumes | unshown(rater.style, task)
     if interface_of(rater.model) == "completions":
         fixed |= {"system_user"}  # raw text has no speakers: both views would be one prompt
     return [name for name in names if name not in fixed and probes[name].moves in (None, moved)]

@@ -25,8 +25,7 @@ def make_rater(
 
     A callable gives its label itself: nothing is extracted from what it says.
     """
-    traits = open_pipeline(pipeline).traits
-    needs_scores = has_scores or traits.needs_scores
+    needs_scores = has_scores or open_pipeline(pipeline).traits.needs_scores
     if is_reasoned(style) and needs_scores and not n_draws:
         raise Problem(
             "clarity 'reasoned': a reply does not begin with its label, so labels have no "
@@ -34,10 +33,9 @@ def make_rater(
             "alone (clarity: explicit)"
         )
     how = extract or (LAST_LABEL if is_reasoned(style) else None)
-    uses_scores = needs_scores or (traits.wants_scores and how is None)
     return Rater(
         *(model, style, pipeline, _decoding(decoding, model, style, pipeline, mode)),
-        is_scored=uses_scores and not n_draws,
+        is_scored=needs_scores and not n_draws,
         n_draws=n_draws,
         extract=None if is_callable(model) else how,
     )

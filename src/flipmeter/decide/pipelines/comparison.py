@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import nan
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from flipmeter.decide.aggregators.aggregate import Aggregator, Rule, aggregators
-from flipmeter.decide.aggregators.bins import weighted
 from flipmeter.decide.aggregators.outcomes import Aggregated, Comparisons
 from flipmeter.decide.aggregators.votes import favourite, nearest_class
-from flipmeter.decide.debiasers.calibraeval import fit_fair_map
 from flipmeter.decide.pipelines.pipeline import (
     Asked,
-    Calibration,
     Heard,
     Open,
     Traits,
@@ -30,7 +25,6 @@ from flipmeter.types import (
     BACKWARD,
     FORWARD,
     NO_CLASS,
-    RENAMED,
     Answer,
     Ask,
     Decision,
@@ -45,24 +39,17 @@ _WHOLE = frozenset({"demo_order", "placement"})
 
 _FIRST, _SECOND = 1, 2
 _BOTH = FORWARD, BACKWARD
-MORE_SPREAD = 0.5
 
 Ints = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 
-Outcomes = Callable[[Asked, Heard, Mode], "tuple[Ints, Booleans]"]
-"""Comparison outcomes, items x demonstrations, and the items with any readable answer."""
-
-
 @dataclass(frozen=True)
 class Pairwise:
-    """Compare with every demonstration, in several orders, and aggregate the outcomes."""
+    """Compare with every demonstration, in both orders, and aggregate the outcomes."""
 
     traits: Traits
     rule: Rule
-    orders: tuple[str, ...]
-    outcomes: Outcomes
     mode: Mode = "recommended"
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
@@ -70,7 +57,7 @@ class Pairwise:
 
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._about(item, panel)] for item in panel.items]
-        outcomes, is_known = self.outcomes(panel, heard, self.mode)
+        outcomes, is_known = comparison_outcomes(panel, heard)
         labels = [demo.rank for demo in panel.demos]
         found = self.rule(Comparisons.of(outcomes, labels, panel.n_classes), self.mode)
         each = zip(is_known, answers, found.ranks, found.tie_decided, found.degenerate, strict=True)
@@ -83,63 +70,30 @@ class Pairwise:
 
     def _about(self, item: Item, panel: Asked) -> list[Ask]:
         return [
-            Ask(item, panel.view, f"{demo.id} {order}")
-            for demo in panel.demos
-            for order in self.orders
+            Ask(item, panel.view, f"{demo.id} {order}") for demo in panel.demos for order in _BOTH
         ]
 
 
-def plain_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
+def comparison_outcomes(panel: Asked, heard: Heard) -> tuple[Ints, Booleans]:
     """Items x demonstrations: +1 where the item is higher up the scale, -1 where lower.
 
-    It is 0 where the two slots disagree or one could not be read.
+    It is 0 where the two slots disagree or one could not be read. The second table marks the items
+    with any readable answer.
     """
-    first, second = (_asked(panel, heard, order, lambda answer: answer.slot) for order in _BOTH)
+    first, second = (_slots(panel, heard, order) for order in _BOTH)
     is_known: Booleans = np.any((first > 0) | (second > 0), axis=1)
-    return _in_frame(panel, consensus(first, second)), is_known
+    outcomes = consensus(first, second)
+    # A reversed view asks which is further down the scale.
+    return outcomes if panel.view.is_natural else -outcomes, is_known
 
 
-def fair_outcomes(panel: Asked, heard: Heard, mode: Mode) -> tuple[Ints, Booleans]:
-    """The outcomes after the probabilities of all pairs went through one fair map.
-
-    A map that the published weight makes flat is fitted again with more spread, but in the paper's
-    mode.
-    """
-    first = _asked(panel, heard, FORWARD, partial(_probability, slot=_FIRST))
-    second = _asked(panel, heard, BACKWARD, partial(_probability, slot=_FIRST))
-    renamed = _asked(panel, heard, RENAMED, partial(_probability, slot=_SECOND))
-    is_known: Booleans = np.any(~np.isnan(first + second), axis=1)
-    if np.isnan(first + second + renamed).all():
-        return np.zeros_like(first, dtype=np.int64), np.zeros_like(is_known)
-    fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel())
-    if fair.is_flat and mode == "recommended":
-        fair = fit_fair_map(first.ravel(), renamed.ravel(), second.ravel(), spread=MORE_SPREAD)
-    return _in_frame(panel, consensus(_chosen(fair(first)), _chosen(fair(second)))), is_known
-
-
-def _probability(answer: Answer, slot: int) -> float:
-    return answer.probabilities[slot - 1] if answer.probabilities else nan
-
-
-def _chosen(p: npt.NDArray[np.float64]) -> Ints:
-    """The chosen passage, 0 for neither."""
-    return np.where(p > 0.5, _FIRST, np.where(p < 0.5, _SECOND, 0))
-
-
-def _asked(
-    panel: Asked, heard: Heard, order: str, read: Callable[[Answer], float]
-) -> npt.NDArray[np.float64]:
-    """The answers about every item and demonstration in an order."""
+def _slots(panel: Asked, heard: Heard, order: str) -> Ints:
+    """The slot chosen for every item and demonstration in an order, 0 where none could be read."""
     found = [
-        [read(heard[Ask(item, panel.view, f"{demo.id} {order}")]) for demo in panel.demos]
+        [heard[Ask(item, panel.view, f"{demo.id} {order}")].slot for demo in panel.demos]
         for item in panel.items
     ]
-    return np.array(found, dtype=np.float64).reshape(len(panel.items), len(panel.demos))
-
-
-def _in_frame(panel: Asked, outcomes: Ints) -> Ints:
-    """Turn outcomes round that were asked for as "further down the scale"."""
-    return outcomes if panel.view.is_natural else -outcomes
+    return np.array(found, dtype=np.int64).reshape(len(panel.items), len(panel.demos))
 
 
 def consensus(forward: npt.NDArray[Any], backward: npt.NDArray[Any]) -> Ints:
@@ -173,13 +127,8 @@ class ByGroups:
 
 
 def _by_group(item: Item, panel: Asked) -> list[Ask]:
-    return [Ask(item, panel.view, part) for part in group_parts(panel)]
-
-
-def group_parts(panel: Asked) -> list[str]:
-    """The numbers of the groups with one demonstration of every class."""
     n_groups = min(Counter(demo.gold for demo in panel.demos).values(), default=0)
-    return [str(group) for group in range(n_groups)]
+    return [Ask(item, panel.view, str(group)) for group in range(n_groups)]
 
 
 def _ranks(answers: Iterable[Answer]) -> list[Rank]:
@@ -212,12 +161,6 @@ def mean_place(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
     return _decided(nearest_class(np.array([sum(ranks)]), len(ranks), n_classes, mode))
 
 
-def mean_gap(ranks: Sequence[Rank], n_classes: int, mode: Mode) -> Decision:
-    """Round the mean of gaps: gap 1 is before the first class, gap 2 between the first two."""
-    middles = np.clip(2 * np.array(ranks) - 1, 2, 2 * n_classes)
-    return _decided(nearest_class(np.array([middles.sum()]), 2 * len(ranks), n_classes, mode))
-
-
 def _decided(one: Aggregated) -> Decision:
     return Decision(int(one.ranks[0]), tie_decided=bool(one.tie_decided[0]))
 
@@ -232,16 +175,6 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
             needs_order=True,
         ),
         mean_place,
-    ),
-    "listwise+insertion": (
-        Traits(
-            "gap between demonstrations where an item belongs, mean over groups",
-            "insertion",
-            _WHOLE,
-            needs_demos=True,
-            needs_order=True,
-        ),
-        mean_gap,
     ),
     "listwise_compare": (
         Traits(
@@ -275,57 +208,23 @@ _GROUPED: Mapping[str, tuple[Traits, Join]] = {
 
 def _grouped(name: str) -> Open:
     traits, join = _GROUPED[name]
-    return lambda mode: ByGroups(replace(traits, shows=frozenset({"grouping"})), join, mode)
+    return lambda mode: ByGroups(traits, join, mode)
 
 
-def _pairwise(
-    ending: str,
-    rule: Rule,
-    orders: tuple[str, ...] = _BOTH,
-    outcomes: Outcomes = plain_outcomes,
-    calibration: Calibration = "",
-) -> Open:
+def _pairwise(aggregator: Aggregator) -> Open:
     traits = Traits(
-        f"comparisons with every demonstration, {ending}",
+        f"comparisons with every demonstration, {aggregator.about}",
         "pairwise",
         _WHOLE,
         needs_demos=True,
-        needs_scores=outcomes is fair_outcomes,
         needs_order=True,
-        calibration=calibration,
     )
-    return lambda mode: Pairwise(traits, rule, orders, outcomes, mode)
+    return lambda mode: Pairwise(traits, aggregator.rule, mode)
 
 
-def _self_supervised(compared: Comparisons, mode: Mode) -> Aggregated:
-    """Cut the weighted sum where the items themselves say, in either mode."""
-    return weighted(compared, "recommended", thresholds="self")
-
-
-def _add_pairwise(name: str, aggregator: Aggregator) -> None:
-    pipelines.add(f"pairwise+{name}", _pairwise(aggregator.about, aggregator.rule))
-
-
-_DEFAULT = aggregators["weighted_sum"]
-pipelines.add("pairwise", _pairwise(_DEFAULT.about, _DEFAULT.rule))
-aggregators.follow(_add_pairwise)
-pipelines.add(
-    "pairwise+weighted_sum_self",
-    _pairwise(
-        "the sum of outcome times label, cut by quantiles too",
-        _self_supervised,
-        calibration="batch",
-    ),
-)
-pipelines.add(
-    "pairwise+calibraeval",
-    _pairwise(
-        "made fair by CalibraEval, " + _DEFAULT.about,
-        _DEFAULT.rule,
-        (*_BOTH, RENAMED),
-        fair_outcomes,
-        "batch",
-    ),
+pipelines.add("pairwise", _pairwise(aggregators["weighted_sum"]))
+aggregators.follow(
+    lambda name, aggregator: pipelines.add(f"pairwise+{name}", _pairwise(aggregator))
 )
 for _name in _GROUPED:
     pipelines.add(_name, _grouped(_name))

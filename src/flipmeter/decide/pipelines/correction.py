@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from flipmeter.decide.debiasers.averaging import average_ranks, choose, median_ranks
+from flipmeter.decide.debiasers.averaging import average_ranks, choose
 from flipmeter.decide.debiasers.priors import (
     NULL_TEXTS,
     PAPER_NULL_TEXTS,
@@ -71,11 +71,10 @@ def _with_labels(view: View, order: tuple[Rank, ...]) -> View:
 
 @dataclass(frozen=True)
 class Averaged:
-    """Ask under several views and take the middle class."""
+    """Ask under several views and round the mean class."""
 
     traits: Traits
     views: Views
-    middle: Literal["mean", "median"]
     mode: Mode = "recommended"
 
     def asks(self, panel: Asked, heard: Heard) -> Sequence[Ask]:
@@ -84,8 +83,6 @@ class Averaged:
     def settle(self, panel: Asked, heard: Heard) -> Sequence[Decision]:
         answers = [[heard[ask] for ask in self._asks(item, panel)] for item in panel.items]
         ranks = [[answer.rank for answer in some] for some in answers]
-        if self.middle == "median":
-            return decisions(median_ranks(ranks), answers)
         return decisions(average_ranks(ranks, mode=self.mode), answers)
 
     def _asks(self, item: Item, panel: Asked) -> list[Ask]:
@@ -179,15 +176,15 @@ def _batch() -> Bias:
     return Bias(lambda panel: (), prior)
 
 
-def _averaged(about: str, axis: str, views: Views, middle: Literal["mean", "median"]) -> Open:
-    """A pipeline that asks under the views of an axis and takes the median class."""
+def _averaged(about: str, axis: str, views: Views) -> Open:
+    """A pipeline that asks under the views of an axis and rounds the mean class."""
     traits = Traits(
         about,
         consumes=frozenset({axis}),
         needs_demos=axis == "demo_order",
         needs_order=True,
     )
-    return lambda mode: Averaged(traits, views, middle, mode)
+    return lambda mode: Averaged(traits, views, mode)
 
 
 def _between_demos(mode: Mode) -> Orbit:
@@ -244,7 +241,6 @@ _OPEN: dict[str, Open] = {
         "class in natural and reversed label order, averaged",
         "label_order",
         both_label_orders,
-        "mean",
     ),
     "label_average_probabilities": orbit(
         "probabilities in natural and reversed label order, geometric mean",
@@ -254,17 +250,8 @@ _OPEN: dict[str, Open] = {
         "class with demonstrations ascending and descending, averaged",
         "demo_order",
         both_demo_orders,
-        "mean",
     ),
     "demo_average_probabilities": _between_demos,
-    "permutations": _averaged(
-        "class in every rotation of the labels, median", "label_order", all_rotations, "median"
-    ),
-    "permutations_probabilities": orbit(
-        "probabilities in every rotation of the labels, geometric mean",
-        Turns(labels="rotations"),
-        consumes=frozenset({"label_order"}),
-    ),
 }
 for _name, _open in _OPEN.items():
     pipelines.add(f"pointwise+{_name}", _open)

@@ -98,13 +98,11 @@ def orbit(
     about: str,
     turns: Turns,
     *,
-    consumes: frozenset[str] = frozenset(),
     moves: PlaceKind | None = None,
 ) -> Open:
     """A pipeline that averages geometrically over the orders of some turns."""
     traits = Traits(
         about,
-        consumes=consumes,
         needs_demos=bool(turns.demos),
         needs_scores=True,
         moves=moves,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, Protocol
 
@@ -63,12 +63,10 @@ class Traits:
 
     `paradigm` names the prompt of its questions; `consumes` the probes that are left out: their
     axis has no place in its prompts, or it shows an order of its own instead of the view's. `turns`
-    are the orders that it averages over, `forgets` the axes of a view that no prompt of it shows,
-    each with the reason: where these lead two views to the same prompts, it declares that they
-    agree. `shows` names the probes that only some pipelines have an axis for. One that
-    `needs_scores` works on the probabilities of labels, one that `wants_scores` too where a model
-    shows them, and one that `needs_order` on classes of which some are higher than others. One that
-    `takes_numbers` can decide on decimal scores too.
+    are the orders that it averages over: where these lead two views to the same prompts, it
+    declares that they agree. One that `needs_scores` works on the probabilities of labels, and one
+    that `needs_order` on classes of which some are higher than others. One that `takes_numbers` can
+    decide on decimal scores too.
     `calibration` says on which items it learns a bias: some set apart, some test items, or the
     whole batch that it decides on. One with a `temperature` draws at it where a study is greedy.
     """
@@ -78,21 +76,18 @@ class Traits:
     consumes: frozenset[str] = frozenset()
     needs_demos: bool = False
     needs_scores: bool = False
-    wants_scores: bool = False
     needs_order: bool = False
     takes_numbers: bool = False
     moves: PlaceKind | None = None
     calibration: Calibration = ""
     temperature: float = 0.0
     turns: Turns | None = None
-    forgets: Mapping[str, str] = field(default_factory=dict)
-    shows: frozenset[str] = frozenset()
 
     def why(self, axis: str) -> str:
         """Reason why an axis of a view cannot matter, "" if none is declared."""
         named = {"label_order": "labels", "demo_order": "demos", "place_order": "places"}.get(axis)
         turned = getattr(self.turns, named) if self.turns and named else ""
-        return self.forgets.get(axis, "") or (f"average over {named}:{turned}" if turned else "")
+        return f"average over {named}:{turned}" if turned else ""
 
 
 class Pipeline(Protocol):

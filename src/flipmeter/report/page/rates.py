@@ -79,9 +79,11 @@ def _phase0_cell(row: Record, name: str) -> Cell:
     value = row.get(name)
     if value is None:
         return Cell("–", None, "num")
-    ends = f"[{row[f'{name}_lo']:.3f}, {row[f'{name}_hi']:.3f}]"
-    shown = Markup('{} <small class="ends">{}</small>').format(f"{value:.3f}", ends)
-    return Cell(shown, value, "num")
+    low, high = row[f"{name}_lo"], row[f"{name}_hi"]
+    if low is None:  # ruled out by construction
+        return Cell(f"{value:.3f}", value, "num")
+    shown = Markup('{} <small class="ends">[{}, {}]</small>')
+    return Cell(shown.format(f"{value:.3f}", f"{low:.3f}", f"{high:.3f}"), value, "num")
 
 
 def forest_grid(found: Findings) -> Grid:

@@ -17,6 +17,7 @@ import yaml
 from flipmeter.base.files.parquet import collected, scan_file
 from flipmeter.decide import open_pipeline
 from flipmeter.measure import Panels, Parts, measure, noise_warnings, verdicts
+from flipmeter.removed import is_removed
 from flipmeter.run.record.generation import (
     CALLS,
     CONDITIONS,
@@ -45,6 +46,13 @@ from flipmeter.types import UNFINISHED, Contrast, Scale, Task
 
 HALF = 0.5
 """Below this share of the probability on labels, what is said of them rests on little."""
+
+
+def _is_in_sample(pipeline: str) -> bool:
+    """Whether a pipeline learns from test items; none of the removed ones did."""
+    if is_removed("pipeline", pipeline):
+        return False
+    return open_pipeline(pipeline).traits.calibration == "test"
 
 
 @dataclass(frozen=True)
@@ -249,7 +257,7 @@ class Run:
         told = {
             name or "the base"
             for name in self.named("level")
-            if name in levels and open_pipeline(levels[name].pipeline).traits.calibration == "test"
+            if name in levels and _is_in_sample(levels[name].pipeline)
         }
         if not told:
             return {}

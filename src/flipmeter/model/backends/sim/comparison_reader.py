@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 PAIR = re.compile(
-    r"\nPassage ([AB]): (?P<both>.*)\nWhich Passage is more (?P<pole>[^\n]+) in terms of its "
+    r"\nPassage A: (?P<both>.*)\nWhich Passage is more (?P<pole>[^\n]+) in terms of its "
     r"[^\n]+\?\nOutput Passage A or Passage B:\s*\Z",
     re.DOTALL,
 )
-SECOND = re.compile(r"\nPassage [AB]: ")
+SECOND = re.compile(r"\nPassage B: ")
 PLACE = re.compile(
     r"return only its position \(1-(?P<n>\d+)[^\n]*\)\.\n\n(?P<shown>.*)\n\n"
     r"(?P<noun>[^\n:]+): (?P<query>.*)\nPosition:\s*\Z",
@@ -33,8 +33,7 @@ Known = Callable[[str], bool]
 class ComparisonPrompt:
     """The choices of a prompt by slot: a label and its text.
 
-    Two passages are asked about by a `pole`, anything longer by a `query`. Where it offers gaps
-    there is one slot more than there are texts.
+    Two passages are asked about by a `pole`, anything longer by a `query`.
     """
 
     labels: tuple[str, ...]
@@ -55,15 +54,11 @@ def _pair(text: str, is_known: Known) -> ComparisonPrompt | None:
     found = PAIR.search(text)
     if not found:
         return None
-    both, letters = found["both"], (found[1], "B" if found[1] == "A" else "A")
-    splits = list(_splits(both))
-    texts = next((pair for pair in splits if all(map(is_known, pair))), splits[0] if splits else ())
-    by_letter = dict(zip(letters, texts, strict=False))
-    if len(by_letter) < 2:
+    splits = list(_splits(found["both"]))
+    if not splits:
         return None
-    return ComparisonPrompt(
-        ("Passage A", "Passage B"), (by_letter["A"], by_letter["B"]), pole=found["pole"]
-    )
+    texts = next((pair for pair in splits if all(map(is_known, pair))), splits[0])
+    return ComparisonPrompt(("Passage A", "Passage B"), texts, pole=found["pole"])
 
 
 def _splits(both: str) -> Iterator[tuple[str, str]]:

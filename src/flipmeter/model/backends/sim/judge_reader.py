@@ -31,12 +31,11 @@ class Worth:
     """The knowledge of a simulated judge: the quality of each text, by the set of choices.
 
     `leans[rank - 1]` says how much a class of a pair favours the answer in the first place, from -1
-    to 1. `beside` are the texts that stand beside what is chosen from: the question.
+    to 1.
     """
 
     places: Places
     by_key: Mapping[Key, Mapping[str, float]]
-    beside: Mapping[Key, tuple[str, ...]]
 
     @property
     def leans(self) -> tuple[float, ...]:
@@ -60,7 +59,6 @@ def worth_of(items: Iterable[Item], task: Task, seed: int = 0, spread: float = S
     assert task.places is not None
     places = task.places
     known: dict[Key, Mapping[str, float]] = {}
-    beside: dict[Key, tuple[str, ...]] = {}
     for item in items:
         if item.role == "null":
             known[(squeeze(item.text),) * len(places.fields)] = {squeeze(item.text): 0.0}
@@ -68,9 +66,7 @@ def worth_of(items: Iterable[Item], task: Task, seed: int = 0, spread: float = S
         texts = [squeeze(item.fields[name]) for name in places.fields if item.fields.get(name)]
         key = tuple(sorted(texts))
         known[key] = _valued(key, texts, item.gold or 0, places, seed, spread)
-        others = (f for f in item.fields if f not in places.fields and f != "text")
-        beside[key] = tuple(squeeze(item.fields[name]) for name in others)
-    return Worth(places, known, beside)
+    return Worth(places, known)
 
 
 def _valued(
@@ -200,20 +196,6 @@ def _listed(
         if sorted(labels) == sorted(ranks):
             return labels, tuple(ranks[label] for label in labels)
     return None
-
-
-def read_alone(body: str, known: Worth) -> tuple[Key, str]:
-    """Find the one text that a prompt shows of several, and what it is one of.
-
-    The text alone may belong to many questions: that one is meant which the prompt shows too.
-    """
-    plain, head = squeeze(body), f" {known.places.noun}"
-    for key, values in known.by_key.items():
-        if all(text in plain for text in known.beside.get(key, ())):
-            for text in values:
-                if any(plain.endswith(f"{head}{mark}{text}") for mark in (": ", " ")):
-                    return key, text
-    raise Problem(f"no known choice in the prompt '{body[:60]}'")
 
 
 def length_lean(texts: Sequence[str]) -> list[float]:

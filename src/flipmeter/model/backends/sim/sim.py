@@ -12,9 +12,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import NormalDist, fmean
 
 from flipmeter.model.backends.backend import Spoken, n_alternatives
@@ -23,7 +22,6 @@ from flipmeter.model.backends.sim.judge_reader import (
     JudgePrompt,
     Worth,
     length_lean,
-    read_alone,
     read_judge,
     squeeze,
 )
@@ -43,7 +41,6 @@ from flipmeter.model.backends.sim.tilts import (
     predict_flip_rate,
     sim_spec,
 )
-from flipmeter.model.backends.sim.yes_no_reader import YES, YesNoPrompt, blocks, read_yes_no
 from flipmeter.model.label_scores import Step
 from flipmeter.types import Item, Problem, Rank, Reply, Request, Scale, Slot, Usage, canonical_json
 
@@ -269,9 +266,6 @@ class SimRater:
         """The question of a prompt, by the first reading that leads to a text in the table."""
         if WANTS_REASONS in text:
             text = REASONS.sub(r"\1Label\2", text)
-        question = read_yes_no(text, self.names, self.poles)
-        if question is not None:
-            return self._asked(question)
         if self.worth is not None:
             return self._judged(read_judge(text, self.worth), self.worth)
         comparison = read_comparison(text, lambda one: self._latent(one) != UNKNOWN)
@@ -297,43 +291,12 @@ class SimRater:
             direction = 1 if found.pole == self.poles[1] else -1
             both = " | ".join(sorted(found.texts))
             return _Question(both, math.nan, found.labels, slots, 0, tuple(anchors), direction)
-        if len(found.labels) == len(anchors) + 1:
-            anchors = _gaps(anchors)
         if len(found.labels) != len(anchors):
             raise Problem(f"{len(anchors)} texts for {len(found.labels)} labels")
         # The labels say which slot is which, wherever the references stand.
         placed = dict(sorted(zip(found.labels, anchors, strict=True), key=lambda one: int(one[0])))
         query = self._known(found.query)
         return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
-
-    def _asked(self, found: YesNoPrompt) -> _Question:
-        """The yes-no question of a prompt, with the log-odds of both answers."""
-        if found.yes_for is None and self.worth is not None:
-            key, text = read_alone(found.body, self.worth)
-            sign = 1 if found.is_good else -1
-            odds = sign * 2 * self.spec.sharpness * self.worth.by_key[key][text]
-            return self._yes_no(found, " | ".join(key), odds, "")
-        for text, last in blocks(found.body):
-            latent = self._latent(text)
-            if latent != UNKNOWN:
-                return self._yes_no(found, text, self._yes_odds(latent, found.yes_for), last)
-        raise Problem(f"no latent score for the text of the prompt '{found.body[-80:]}'")
-
-    def _yes_odds(self, latent: float, yes_for: Collection[Rank] | None) -> float:
-        """The log-odds of yes: how much of the probability the classes it is for have."""
-        if math.isnan(latent) or not yes_for or len(yes_for) == len(self.names):
-            return 0.0
-        odds = {r: -self.spec.sharpness * (latent - r) ** 2 for r in range(1, len(self.names) + 1)}
-        yes, no = (
-            [odd for r, odd in odds.items() if (r in yes_for) == one] for one in (True, False)
-        )
-        return _log_sum(yes) - _log_sum(no)
-
-    def _yes_no(self, found: YesNoPrompt, text: str, odds: float, last: str) -> _Question:
-        content = tuple(odds + self.spec.yes if one == YES else 0.0 for one in found.answers)
-        ranks = tuple(1 if one == YES else 2 for one in found.answers)
-        demo_slot = found.answers.index(last) + 1 if last else 0
-        return _Question(text, math.nan, found.answers, ranks, demo_slot, content=content)
 
     def _judged(self, found: JudgePrompt, worth: Worth) -> _Question:
         """The question to a judge: which of the shown texts is best."""
@@ -444,13 +407,6 @@ class SimRater:
         return found
 
 
-def _gaps(anchors: Sequence[float]) -> list[float]:
-    """The middles between neighbours, and as far before the first and after the last."""
-    step = (anchors[-1] - anchors[0]) / max(len(anchors) - 1, 1) or 1.0
-    ends = [anchors[0] - step, *anchors, anchors[-1] + step]
-    return [(low + high) / 2 for low, high in pairwise(ends)]
-
-
 def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tuple[Rank, ...]:
     """The rank of each slot that fits the demonstrations best.
 
@@ -471,13 +427,9 @@ def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tup
 
 
 def _log_softmax(odds: list[float]) -> list[float]:
-    total = _log_sum(odds)
-    return [odd - total for odd in odds]
-
-
-def _log_sum(odds: Sequence[float]) -> float:
     top = max(odds)
-    return top + math.log(sum(math.exp(odd - top) for odd in odds))
+    total = top + math.log(sum(math.exp(odd - top) for odd in odds))
+    return [odd - total for odd in odds]
 
 
 def open_sim(
