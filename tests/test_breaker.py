@@ -128,7 +128,7 @@ def test_prompts_that_always_fail_are_errors_of_a_run_that_has_nearly_all() -> N
 # A vendor that stops a run
 
 
-IN_TWO_HOURS = format_datetime(datetime.now(UTC) + timedelta(hours=2, minutes=5), usegmt=True)
+IN_TWO_HOURS = format_datetime(datetime.now(UTC) + timedelta(hours=2, minutes=55), usegmt=True)
 VENDOR_STOPS: dict[str, tuple[Behaviour, str]] = {
     "limit": (fails(429, "daily limit", Retry_After="3600"), "(in 60.0 min)"),
     "limit until a moment": (fails(429, Retry_After=IN_TWO_HOURS), "(in 2."),
