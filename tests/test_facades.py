@@ -63,7 +63,7 @@ def test_what_a_facade_offers_is_there(package: str) -> None:
 def test_the_public_names_are_these() -> None:
     assert sorted(flipmeter.__all__) == [
         *("Example", "Label", "OrdinalClassifier", "Predictions", "Problem", "Question", "Run"),
-        *("Study", "__version__", "read_predictions", "read_study"),
+        *("Study", "__version__", "read_predictions", "read_study", "stats"),
     ]
 
 

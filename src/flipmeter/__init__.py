@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flipmeter.base.problem import Problem
 
 if TYPE_CHECKING:
+    from flipmeter import stats
     from flipmeter.api import Run, Study, read_study
     from flipmeter.run.tables.predictions import Predictions, read_predictions
     from flipmeter.ship.classifier import OrdinalClassifier
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "read_predictions",
     "read_study",
+    "stats",
 ]
 
 _HOMES = {
@@ -53,6 +55,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: the pytest plugin must not load polars."""
     if name == "__version__":
         return _version()
+    if name == "stats":
+        return import_module("flipmeter.stats")
     if name not in _HOMES:
         raise AttributeError(f"module 'flipmeter' has no attribute '{name}'")
     try:
