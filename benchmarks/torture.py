@@ -90,7 +90,7 @@ STORE = ".flipmeter/replies.sqlite"
 RUN = ("run", "study.yaml", "--store", STORE, "--anyway")
 
 LONG = Size(180, 2, 48, 20, 20, 24, 180, 4, 50, True, 30, 6)  # 180 items x 7 views x 2 seeds
-SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False, 3, 0)
+SHORT = Size(40, 1, 3, 1, 0, 2, 20, 1, 10, False, 3, 2)
 
 
 @dataclass
@@ -554,10 +554,9 @@ def outcomes(folder: Path, size: Size, seed: int, seconds: float) -> Iterator[Ou
         one = ordeal("streams")
         drained(one, size.streams, UNHEARD)
         yield one.outcome
-        if size.removals:
-            one = ordeal("removal")
-            removed(one, size.removals)
-            yield one.outcome
+        one = ordeal("removal")
+        removed(one, size.removals)
+        yield one.outcome
         one = ordeal("kill -9")
         killed(one, size.kills)
         yield one.outcome
@@ -589,7 +588,7 @@ def alone(name: str, folder: Path, size: Size, seed: int, seconds: float) -> Ite
     """One ordeal."""
     ordeals: dict[str, Callable[[Ordeal], None]] = {
         "streams": lambda one: drained(one, size.streams, UNHEARD),
-        "removal": lambda one: removed(one, size.removals or 2),
+        "removal": lambda one: removed(one, size.removals),
         "damage": lambda one: damaged(one, size.damages),
     }
     with Process(folder / "ledger", FAULTS, LATENCY) as server:

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -980,6 +981,28 @@ def test_an_output_that_goes_away_loses_no_reply(card: Card, tmp_path: Path) -> 
         job = Job(source, tmp_path / "other.csv", "body")
         assert do(card, job, store, ledger=ledger) == LabelCounts(10, 10)
         assert (ledger.asked, ledger.stored) == (2, 8)
+
+
+def test_an_output_that_finds_no_room_is_incomplete(card: Card, tmp_path: Path) -> None:
+    """As on a disk that others fill: everything asked is stored, and the command continues."""
+    job = Job(write_csv(tmp_path / "t.csv", TEXTS[:10]), tmp_path / "out.csv", "body")
+    before, ledger = resource.getrlimit(resource.RLIMIT_FSIZE), Ledger()
+
+    def fill(request: Request, reply: Reply) -> None:
+        if ledger.asked > 5:
+            full = (tmp_path / "out.csv.part").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (full, before[1]))
+
+    store = Store()
+    try:
+        with pytest.raises(Incomplete, match=r"cannot write .*out\.csv.*are in the store"):
+            do(card, job, store, chunk=4, ledger=ledger, on_reply=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    again = Ledger()
+    assert do(card, job, store, ledger=again).n_rows == 10
+    assert (ledger.asked, again.asked) == (8, 2)
+    assert [row["row"] for row in labelled(job.out)] == [str(k) for k in range(1, 11)]
 
 
 def test_rows_that_failed_say_which_and_why(card: Card, cli: Cli) -> None:

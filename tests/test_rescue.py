@@ -6,6 +6,8 @@ import asyncio
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import Card, write_card
 from flipmeter.study.entries import ModelEntry
+from full_disk import NO_DISK
 from misbehaving import MODEL, Behaviour, Server, rates, serving
 from misbehaving import tidy as tidy
 from test_classify import TEXTS, labelled, write_csv
@@ -295,6 +298,22 @@ def test_a_rescue_file_that_is_a_link_is_left_alone(rescued: Path, tmp_path: Pat
     with Store(tmp_path / STORE) as store:
         assert len(store) == 0
     assert other.exists()
+
+
+def test_a_rescue_file_that_cannot_be_removed_is_taken_in_and_stays(
+    rescued: Path, tmp_path: Path
+) -> None:
+    """A folder without permission to write, or a file that another program holds."""
+    count = f"from flipmeter.model import Store\nwith Store({str(STORE)!r}) as s: print(len(s))"
+    held = f'mount --bind "$1" "$1" || exit {NO_DISK}; "$2" -c "$3" && "$2" -c "$3"'
+    line = ["unshare", "-rm", "sh", "-c", held, "sh", str(rescued), sys.executable, count]
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare here")
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    if done.returncode == NO_DISK or "unshare" in done.stderr:
+        pytest.skip("nothing can be mounted here")
+    n_saved = len(rescued.read_text().splitlines())
+    assert (done.stdout, done.stderr) == (2 * f"{n_saved}\n", "")
 
 
 def test_a_rescue_file_can_be_merged_into_any_store(rescued: Path, tmp_path: Path) -> None:

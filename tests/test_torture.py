@@ -13,5 +13,5 @@ def test_a_short_torture_meets_every_target() -> None:
     command = [sys.executable, str(TORTURE), "--short", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in ("drain", "streams", "kill -9", "three processes", "damage", "faults"):
+    for name in ("drain", "streams", "removal", "kill -9", "three processes", "damage", "faults"):
         assert f"{name}: done" in done.stderr

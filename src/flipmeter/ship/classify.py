@@ -376,11 +376,11 @@ class LabelFile:
             os.close(handle)
 
     @contextmanager
-    def _writable(self) -> Iterator[None]:
+    def _writable(self, kind: type[Problem] = Problem) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise Problem(
+            raise kind(
                 f"cannot write {self.job.out} ({error.strerror}); free some space or use another "
                 "--out: all replies so far are in the store"
             ) from error
@@ -416,7 +416,7 @@ class LabelFile:
             [self._digest_of(record), _digest(line), len(line), row["fault"]]
             for record, row, line in zip(records, rows, lines, strict=True)
         ]
-        with self._writable():
+        with self._writable(Incomplete):
             if self._part is None or self._about is None:
                 if _stamp(self.job.out) != self._finished:
                     raise _changed(self.job.out)
@@ -429,7 +429,7 @@ class LabelFile:
         """Give the part its name, now that every row is settled."""
         if self._part is None or self._about is None:
             return tally
-        with self._writable():
+        with self._writable(Incomplete):
             if self.job.limit is None or tally.n_rows < self.job.limit:
                 self._about.add(WHOLE)
             self._part.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ def take_in(path: Path, store: Store) -> None:
             f"cannot read {path} ({error}), replies saved for {store.path}; move it away"
         ) from error
     _add(store, content.splitlines(), path)
-    discard(path)
+    with suppress(OSError):  # one that stays is taken in again, which changes nothing
+        discard(path)
 
 
 def _add(store: Store, lines: Iterable[str | bytes], path: Path) -> None:
