@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import unquote
 
-SHORTEST_SECRET = 8
+from flipmeter.base.problem import Problem
+
+SHORTEST_SECRET, LONG = 8, 20
 """Servers without accounts take any key ("EMPTY", "1"); hiding such a word would change replies."""
 SHOWN = "[key]"
 GROUP = 3
@@ -50,6 +52,19 @@ def spellings() -> tuple[str, ...]:
     return _redactor(_secrets.values()).spellings
 
 
+def refuse_hidden(what: str, *texts: str) -> None:
+    """Refuse data that are read again and have a secret in them: hidden, they are other data."""
+    spelled = "\n".join(form for one in texts for form in (one, one.upper(), one.lower()))
+    if masked(spelled) == spelled:
+        return
+    for name, parts in _secrets.by_name():
+        if _redactor(parts).masked(spelled) != spelled:
+            raise Problem(
+                f"{what} has the value of the variable {name} in it, which is hidden as a secret "
+                f"wherever it is written or read; change one of the two, or unset {name}"
+            )
+
+
 class Redacted:
     """A text stream without secrets; it has no `buffer`, through which they could pass."""
 
@@ -78,8 +93,8 @@ class _Redactor:
     """Some secrets, and all their spellings, those of the longest first."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
-        long = (one for one in secrets if len(one) >= SHORTEST_SECRET)
-        found = (text for one in sorted(long, key=len, reverse=True) for text in _spellings(one))
+        hidden = sorted(filter(_can_be_hidden, secrets), key=len, reverse=True)
+        found = (text for one in hidden for text in _spellings(one))
         self.spellings = tuple(dict.fromkeys(text.replace("\\", "") for text in found))
 
     def masked(self, text: str) -> str:
@@ -91,7 +106,13 @@ class _Redactor:
         return text
 
 
+def _can_be_hidden(secret: str) -> bool:
+    """Whether a secret can be told from what else is read and written: no number can."""
+    return len(secret) >= (LONG if _NUMBER.fullmatch(secret) else SHORTEST_SECRET)
+
+
 _redactor = lru_cache(maxsize=64)(_Redactor)
+_NUMBER = re.compile(r"[-+]?[\d.,:]+")
 _ESCAPE = re.compile(r"(?:\\+(?:u00|x)|%)([2-7][0-9a-fA-F])")
 """An escape of a printable character in JSON, Python or an address."""
 
@@ -157,9 +178,13 @@ class _Secrets:
         now = vars(os.environ)["_data"]
         if now != self._seen:
             seen = dict(now)
-            found = [part for name, value in os.environ.items() for part in self._of(name, value)]
+            found = [part for _, parts in self.by_name() for part in parts]
             self._values, self._seen = tuple(dict.fromkeys(found)), seen
         return self._values
+
+    def by_name(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The variables, each with the secrets in it."""
+        return ((name, tuple(self._of(name, value))) for name, value in os.environ.items())
 
     def _of(self, name: str, value: str) -> Iterator[str]:
         """The secrets in a variable: its value, without a scheme before it, and its long lines."""
@@ -174,11 +199,10 @@ class _Secrets:
 _secrets = _Secrets()
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
 _INNOCENT = re.compile(
-    r"[-+]?[\d.,:]+|true|false|none|null|disabled|enabled|/[^/=+]+/[^=+]*|[A-Za-z]:\\.*",
+    rf"{_NUMBER.pattern}|true|false|none|null|disabled|enabled|/[^/=+]+/[^=+]*|[A-Za-z]:\\.*",
     re.IGNORECASE,
 )
 """Numbers, switches and paths."""
-LONG = 20
 WORD = 12
 """Shorter ones of letters alone are words: `AUTH_METHOD=password`."""
 
