@@ -352,7 +352,7 @@ class Store:
         """Notice a file that was overwritten in place: SQLite never shortens it in use."""
         n_bytes, self._n_bytes = self._n_bytes, 0
         with suppress(OSError):
-            self._n_bytes = Path(self.path).stat().st_size
+            self._n_bytes = self.place.stat().st_size
         self._is_damaged |= self._n_bytes < n_bytes
 
     def _files_now(self) -> list[tuple[int, int]]:
@@ -360,7 +360,7 @@ class Store:
         found: list[tuple[int, int]] = []
         for end in ("", "-wal", "-shm") if self.place.name else ():
             with suppress(OSError):
-                about = Path(f"{self.path}{end}").lstat()
+                about = Path(f"{self.place}{end}").lstat()
                 found.append((about.st_dev, about.st_ino))
         return found
 
