@@ -340,6 +340,41 @@ def test_innocent_fields_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
+    "field",
+    [
+        {"config": json.dumps({"api_key": PLANTED})},
+        {"headers": [["x-api-key", PLANTED]]},
+        {"headers": [f"x-api-key: {PLANTED}"]},
+        {"note": f"client_secret={PLANTED}"},
+        {"headers": [{"key": "api_key", "value": PLANTED}]},
+        {"callback": "https://me:secret12@h.example/x"},
+        {"callback": f"https://h.example/x?v=1&api_key={quote(PLANTED, safe='')}"},
+        {"dsn": "postgres://me:hunter2@h.example/db"},
+        *({name: PLANTED} for name in ("pat", "pw", "passcode", "psk")),
+    ],
+    ids=str,
+)
+def test_a_secret_within_a_field_is_found(field: dict[str, Any]) -> None:
+    assert literal_secret({"extra_body": field}) is not None
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"required": ["token", "password"], "names": ["key", "identifier"]},
+        {"system": "Never repeat the password: say token=classification, or key: very-negative."},
+        {"system": "The API key: it has 2 parts. At 10:30:00@home, see https://h.example:8000/a@b"},
+        {"callback": "https://h.example/x?api_key={env:MY_KEY}"},
+        {"key_name": "prod_key_2024_a", "eos_token": "<|endoftext|>", "path": "/a/pw=1"},
+        {"tools": [{"name": "get_token", "parameters": {"type": "object"}}]},
+    ],
+    ids=str,
+)
+def test_what_is_no_secret_within_a_field_stays(field: dict[str, Any]) -> None:
+    assert literal_secret({"extra_body": field}) is None
+
+
+@pytest.mark.parametrize(
     "part",
     [
         *("gpt-4o-mini-2024-07-18-eastus2-prod", "MyDeployment-GPT4o-2024", "v1beta", "openai"),

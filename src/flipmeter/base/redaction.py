@@ -246,7 +246,10 @@ _ABOUT = {
     *("method", "mode", "budget", "size", "length", "ttl", "sock", "provider", "endpoint"),
 }
 """Last words of names that say something about a secret."""
-_FAINT = {"key", "keys", "token", "auth", "sig", "signature", "pass", "cred", "creds"}
+_FAINT = {
+    *("key", "keys", "token", "auth", "sig", "signature", "pass", "cred", "creds"),
+    *("pat", "psk", "pw", "passcode"),
+}
 _NO_SECRET = {"cache", "idempotency", "sort", "partition", "group", "primary", "foreign", "max"}
 
 
@@ -283,6 +286,10 @@ _PREFIXED = re.compile(
     r"|eyJ[\w-]{12,}\.[\w-]{8,}|(?i:Bearer|Basic)\s+(?!env:)\S{8,})"
 )
 """What vendors put before their keys, and headers before any."""
+_USER = re.compile(r"\w://[^/\s:@]*:[^/\s@]+@")
+"""An address with a password in it."""
+_ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)[\"']?\s*[:=]\s*[\"']?([^\s\"'&,;]{8,})")
+"""A field within a text: in JSON, a header or an address."""
 _ACCOUNT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KIND = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "A" * 26 + "a" * 26 + "0" * 10
@@ -312,10 +319,12 @@ def literal_secret(content: object, name: str = "", *, is_inside: bool = False) 
     is_inside = is_inside or is_secret_name(name.rpartition(".")[2])
     if isinstance(content, Mapping):
         fields = [(f"{name}.{key}" if name else str(key), one) for key, one in content.items()]
-        if is_secret_name(str(content.get("name"))):  # a list of headers
-            fields += [(str(content["name"]), content.get("value"))]
+        told = (str(content.get(one)) for one in ("name", "key"))  # a list of headers
+        fields += [(one, content.get("value")) for one in told if is_secret_name(one)]
     elif isinstance(content, list | tuple):
         fields = [(name, one) for one in content]
+        if len(content) == 2 and all(isinstance(one, str) for one in content):  # a header
+            fields.append((name, f"{content[0]}: {content[1]}"))
     else:
         return name if _is_literal_secret(content, name, is_inside=is_inside) else None
     found = (literal_secret(one, below, is_inside=is_inside) for below, one in fields)
@@ -328,9 +337,11 @@ def _is_literal_secret(value: object, name: str, *, is_inside: bool) -> bool:
         return is_inside and is_long and not isinstance(value, bool)
     if not isinstance(value, str) or not value or REFERENCE.fullmatch(value):
         return False
-    if is_inside or masked(value) != value or _PREFIXED.search(value):
+    if is_inside or masked(value) != value or _PREFIXED.search(value) or _USER.search(value):
         return True
-    return may_be_secret_name(name.rpartition(".")[2]) and looks_like_key(value)
+    fields = [*_ASSIGNED.findall(value), (name.rpartition(".")[2], value)]
+    named = (one for of, one in fields if is_secret_name(of) or may_be_secret_name(of))
+    return any(map(looks_like_key, named))
 
 
 def hidden(content: Any) -> Any:
