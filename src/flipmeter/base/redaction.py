@@ -39,6 +39,12 @@ def masked(text: str, *more: str) -> str:
     return _redactor(known).masked(text) if known else text
 
 
+def all_masked(*texts: str) -> tuple[str, ...]:
+    """Texts without secrets, which are sought in all of them at once."""
+    whole = "\x1f".join(texts)
+    return texts if masked(whole) == whole else tuple(map(masked, texts))
+
+
 def masked_bytes(content: bytes, *more: str) -> bytes:
     """A server's answer without secrets, as UTF-8; JSON may come in other encodings."""
     encoding = json.detect_encoding(content)
