@@ -346,6 +346,8 @@ def test_innocent_fields_stay_as_they_are() -> None:
         {"headers": [["x-api-key", PLANTED]]},
         {"headers": [f"x-api-key: {PLANTED}"]},
         {"note": f"client_secret={PLANTED}"},
+        {"callback": f"https://h.example/x?api_key={quote(PLANTED, safe='')}"},
+        {"properties": {"api_key": PLANTED}},
         {"headers": [{"key": "api_key", "value": PLANTED}]},
         {"callback": "https://me:secret12@h.example/x"},
         {"callback": f"https://h.example/x?v=1&api_key={quote(PLANTED, safe='')}"},
@@ -367,6 +369,7 @@ def test_a_secret_within_a_field_is_found(field: dict[str, Any]) -> None:
         {"callback": "https://h.example/x?api_key={env:MY_KEY}"},
         {"key_name": "prod_key_2024_a", "eos_token": "<|endoftext|>", "path": "/a/pw=1"},
         {"tools": [{"name": "get_token", "parameters": {"type": "object"}}]},
+        {"schema": {"properties": {"token": {"type": "string"}, "api_key": {"type": "string"}}}},
     ],
     ids=str,
 )

@@ -294,7 +294,7 @@ _PREFIXED = re.compile(
 """What vendors put before their keys, and headers before any."""
 _USER = re.compile(r"\w://[^/\s:@]*:[^/\s@]+@")
 """An address with a password in it."""
-_ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)[\"']?\s*[:=]\s*[\"']?([^\s\"'&,;]{8,})")
+_ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)[\"']?\s*[:=]\s*[\"']?(?=([^\s\"'&,;]{8,99}))")
 """A field within a text: in JSON, a header or an address."""
 _ACCOUNT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KIND = str.maketrans(
@@ -325,6 +325,8 @@ def literal_secret(content: object, name: str = "", *, is_inside: bool = False) 
     is_inside = is_inside or is_secret_name(name.rpartition(".")[2])
     if isinstance(content, Mapping):
         fields = [(f"{name}.{key}" if name else str(key), one) for key, one in content.items()]
+        if name.endswith(".properties"):  # a JSON Schema, which describes fields of these names
+            fields = [(name if isinstance(one, Mapping) else key, one) for key, one in fields]
         told = (str(content.get(one)) for one in ("name", "key"))  # a list of headers
         fields += [(one, content.get("value")) for one in told if is_secret_name(one)]
     elif isinstance(content, list | tuple):
