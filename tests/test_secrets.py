@@ -408,7 +408,13 @@ def test_innocent_variables_hide_nothing(
 def test_variables_named_as_secrets_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert masked(PLANTED) == PLANTED
     monkeypatch.setenv(name, f"Bearer {PLANTED}")
-    for form in (*spelled(PLANTED), PLANTED.replace("+", "&#43;"), PLANTED.replace("/", "\\u002F")):
+    for form in (
+        *spelled(PLANTED),
+        PLANTED.replace("+", "&#43;"),
+        PLANTED.replace("/", "\\u002F"),
+        quote(quote(PLANTED, safe=""), safe=""),
+        PLANTED.replace("/", "&sol;").replace("+", "&plus;"),
+    ):
         assert masked(f"a {form} b") != f"a {form} b", form
     monkeypatch.delenv(name)
     assert masked(PLANTED) == PLANTED
@@ -475,6 +481,14 @@ def test_ordinary_words_in_variables_change_no_answer(words: Verb, tmp_path: Pat
     assert done.returncode in (0, 1), done.stderr
     calls = pl.read_parquet(next((tmp_path / "run").rglob("calls.parquet")))
     assert set(calls["reply"]) == {"not-so-bad", "good"}
+
+
+def test_a_long_row_of_escapes_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile server would stop a run for hours."""
+    monkeypatch.setenv("MY_SECRET", PLANTED)
+    for row in ("\\" * 300_000, "%25" * 100_000, "%" + "25" * 100_000, "&#" * 100_000):
+        assert masked(row) == row
+        assert masked(row + PLANTED).endswith(SHOWN)
 
 
 def test_a_number_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

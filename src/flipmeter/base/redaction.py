@@ -104,12 +104,20 @@ class _Redactor:
         self.spellings = tuple(dict.fromkeys(text.replace("\\", "") for text in found))
 
     def masked(self, text: str) -> str:
+        found = self._found(text)
+        for spelling in found:
+            text = _pattern(spelling).sub(SHOWN, text)
+        if found and self._found(text):  # by an escape that the pattern does not have
+            text = _unescaped(text).replace("\\", "")
+            for spelling in found:
+                text = text.replace(spelling, SHOWN)
+        return text
+
+    def _found(self, text: str) -> list[str]:
         plain = _unescaped(text)
         read = text if plain is text or plain == text else f"{text}\n{plain}"
         read = read.replace("\\", "")
-        for spelling in [one for one in self.spellings if one in read]:
-            text = _pattern(spelling).sub(SHOWN, text)
-        return text
+        return [one for one in self.spellings if one in read]
 
 
 def _can_be_hidden(secret: str) -> bool:
@@ -119,7 +127,7 @@ def _can_be_hidden(secret: str) -> bool:
 
 _redactor = lru_cache(maxsize=64)(_Redactor)
 _NUMBER = re.compile(r"[-+]?[\d.,:]+")
-_ESCAPE = re.compile(r"(?:\\+(?:u00|x)|%)([2-7][0-9a-fA-F])")
+_ESCAPE = re.compile(r"(?:(?<!\\)\\++(?:u00|x)|%(?:25)*)([2-7][0-9a-fA-F])")
 """An escape of a printable character in JSON, Python or an address."""
 
 
@@ -154,7 +162,7 @@ def _forms(character: str) -> str:
     digits = f"(?i:{code:02x})"
     return (
         rf"\\*+(?:{re.escape(character)}|{re.escape(escape(character))}|(?:u00|x){digits}"
-        rf"|%{digits}|&\#(?:0*+{code}|[xX]0*+{digits});)"
+        rf"|%(?:25)*{digits}|&\#(?:0*+{code}|[xX]0*+{digits});)"
     )
 
 
