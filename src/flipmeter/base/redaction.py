@@ -299,7 +299,7 @@ _PREFIXED = re.compile(
     r"(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{16,}|AIza[\w-]{30,}|A[KS]IA[A-Z0-9]{16}|ya29\.[\w-]{16,}"
     r"|eyJ[\w-]{12,}\.[\w-]{8,}|(?i:Bearer|Basic)\s+(?!env:)\S{8,})"
 )
-"""What vendors put before their keys, and headers before any."""
+"""Prefixes of the keys of vendors, and of keys in headers."""
 _USER = re.compile(r"\w://[^/\s:@]*:[^/\s@]+@")
 """An address with a password in it."""
 _ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)[\"']?\s*[:=]\s*[\"']?(?=([^\s\"'&,;]{8,99}))")
