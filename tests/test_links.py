@@ -256,6 +256,13 @@ def test_a_path_that_cannot_be_written_is_said_to_be_so(mine: Path, cli: Cli, na
         assert (code, bool(err)) in ((2, True), (4, True), (0, False)), words
 
 
+@pytest.mark.parametrize("verb", ["select", "measure", "check"])
+def test_a_run_in_a_loop_of_links_is_said_to_be_no_run(mine: Path, cli: Cli, verb: str) -> None:
+    link("loop", "loop")
+    code, _, err = cli(verb, "loop/x")
+    assert (code, "loop/x" in err) == (2, True)
+
+
 def test_a_link_above_the_working_folder_does_not_matter(
     mine: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,19 @@ def test_a_key_keeps_its_first_reply() -> None:
         assert store.get([request("a").key])[request("a").key].text == "1"
 
 
+def test_a_store_is_not_lost_when_the_working_folder_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rater may do that."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    with Store("r.sqlite") as store:
+        monkeypatch.chdir("other")
+        store.put(request("a"), REPLY)
+        assert not store.is_lost
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "r.sqlite"}
+
+
 def test_an_error_is_not_stored() -> None:
     with Store() as store, pytest.raises(ValueError, match="not a reply"):
         store.put(request("a"), Reply(error="HTTP 500"))

@@ -27,6 +27,7 @@ from flipmeter.base.redaction import (
     literal_secret,
     looks_like_key,
     masked,
+    name_secret,
 )
 
 PLANTED = "q7Zt4mWx/Pv+2LrK8sDn5HcB"
@@ -339,6 +340,44 @@ def test_innocent_fields_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
+    "field",
+    [
+        {"config": json.dumps({"api_key": PLANTED})},
+        {"headers": [["x-api-key", PLANTED]]},
+        {"headers": [f"x-api-key: {PLANTED}"]},
+        {"note": f"client_secret={PLANTED}"},
+        {"callback": f"https://h.example/x?api_key={quote(PLANTED, safe='')}"},
+        {"properties": {"api_key": PLANTED}},
+        {"headers": [{"key": "api_key", "value": PLANTED}]},
+        {"callback": "https://me:secret12@h.example/x"},
+        {"callback": f"https://h.example/x?v=1&api_key={quote(PLANTED, safe='')}"},
+        {"dsn": "postgres://me:hunter2@h.example/db"},
+        *({name: PLANTED} for name in ("pat", "pw", "passcode", "psk")),
+    ],
+    ids=str,
+)
+def test_a_secret_within_a_field_is_found(field: dict[str, Any]) -> None:
+    assert literal_secret({"extra_body": field}) is not None
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"required": ["token", "password"], "names": ["key", "identifier"]},
+        {"system": "Never repeat the password: say token=classification, or key: very-negative."},
+        {"system": "The API key: it has 2 parts. At 10:30:00@home, see https://h.example:8000/a@b"},
+        {"callback": "https://h.example/x?api_key={env:MY_KEY}"},
+        {"key_name": "prod_key_2024_a", "eos_token": "<|endoftext|>", "path": "/a/pw=1"},
+        {"tools": [{"name": "get_token", "parameters": {"type": "object"}}]},
+        {"schema": {"properties": {"token": {"type": "string"}, "api_key": {"type": "string"}}}},
+    ],
+    ids=str,
+)
+def test_what_is_no_secret_within_a_field_stays(field: dict[str, Any]) -> None:
+    assert literal_secret({"extra_body": field}) is None
+
+
+@pytest.mark.parametrize(
     "part",
     [
         *("gpt-4o-mini-2024-07-18-eastus2-prod", "MyDeployment-GPT4o-2024", "v1beta", "openai"),
@@ -369,7 +408,104 @@ def test_innocent_variables_hide_nothing(
 def test_variables_named_as_secrets_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert masked(PLANTED) == PLANTED
     monkeypatch.setenv(name, f"Bearer {PLANTED}")
-    for form in (*spelled(PLANTED), PLANTED.replace("+", "&#43;"), PLANTED.replace("/", "\\u002F")):
+    for form in (
+        *spelled(PLANTED),
+        PLANTED.replace("+", "&#43;"),
+        PLANTED.replace("/", "\\u002F"),
+        quote(quote(PLANTED, safe=""), safe=""),
+        PLANTED.replace("/", "&sol;").replace("+", "&plus;"),
+    ):
         assert masked(f"a {form} b") != f"a {form} b", form
     monkeypatch.delenv(name)
     assert masked(PLANTED) == PLANTED
+
+
+# --- data that happen to equal a secret -------------------------------------------------------
+
+WORDS = STUDY | {
+    "datasets": [STUDY["datasets"][0] | {"scale": ["not-so-bad", "good"]}],
+    "base": {"shots": 0, "label_format": "natural_language"},
+    "models": ["python/rater.py:rate"],
+}
+NAMED = "has the value of the variable MY_BEARER in it"
+
+
+@pytest.fixture
+def words(tmp_path: Path, verb: Verb) -> Verb:
+    """A study whose rater answers with the names of classes."""
+    (tmp_path / "items.csv").write_text(ITEM_LINES.replace("bad", "not-so-bad"))
+    (tmp_path / "rater.py").write_text("def rate(q): return q.labels[0].text\n")
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(WORDS))
+    return verb
+
+
+@pytest.mark.parametrize("value", ["not-so-bad", "t-so-bad", "NOT-SO-BAD"])
+def test_a_class_that_would_be_hidden_is_refused(words: Verb, tmp_path: Path, value: str) -> None:
+    """Its replies could not be read."""
+    done = words(*VERBS[-1], "--trust", MY_BEARER=value)
+    assert (done.returncode, NAMED in " ".join(done.stderr.split())) == (2, True), done.stderr
+    assert words(*VERBS[-1], "--trust").returncode in (0, 1)
+
+
+def test_a_class_that_equals_the_key_of_a_model_is_refused(words: Verb, tmp_path: Path) -> None:
+    with echoing() as echo:
+        entry = {"model": "http/x", "base_url": echo.url, "key": "MY_WORD"}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(WORDS | {"models": [entry]}))
+        done = words(*VERBS[-1], "--trust-host", "127.0.0.1", MY_WORD="not-so-bad")
+        assert echo.bodies == []
+    assert done.returncode == 2
+    assert "the value of the variable MY_WORD in it" in " ".join(done.stderr.split())
+
+
+def test_a_study_is_not_drafted_with_a_class_that_is_hidden(words: Verb, tmp_path: Path) -> None:
+    scale = ("--text", "text", "--label", "label", "--scale", "not-so-bad,good")
+    done = words("init", "items.csv", *scale, "--out", "new.yaml", MY_BEARER="not-so-bad")
+    assert (done.returncode, NAMED in " ".join(done.stderr.split())) == (2, True)
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_a_card_is_what_was_measured_or_is_not_written(words: Verb, tmp_path: Path) -> None:
+    study = WORDS | {"base": {"shots": 2}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    assert words(*VERBS[-1], "--trust").returncode in (0, 1)
+    select = ("select", "run", "--out", "card.yaml")
+    done = words(*select, MY_BEARER="Text number")
+    assert (done.returncode, NAMED in " ".join(done.stderr.split())) == (2, True)
+    assert not (tmp_path / "card.yaml").exists()
+    assert words(*select).returncode == 0
+
+
+def test_ordinary_words_in_variables_change_no_answer(words: Verb, tmp_path: Path) -> None:
+    given = {"API_TOKEN": "not-bad", "AUTH_KEY": "12345678", "PASS_KEY": "positive"}
+    done = words(*VERBS[-1], "--trust", **given)
+    assert done.returncode in (0, 1), done.stderr
+    calls = pl.read_parquet(next((tmp_path / "run").rglob("calls.parquet")))
+    assert set(calls["reply"]) == {"not-so-bad", "good"}
+
+
+def test_a_long_row_of_escapes_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile server would stop a run for hours."""
+    monkeypatch.setenv("MY_SECRET", PLANTED)
+    for row in ("\\" * 300_000, "%25" * 100_000, "%" + "25" * 100_000, "&#" * 100_000):
+        assert masked(row) == row
+        assert masked(row + PLANTED).endswith(SHOWN)
+
+
+def test_a_number_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without accounts takes any key, and its answers are full of numbers."""
+    monkeypatch.setenv("MY_SECRET", "00000000")
+    name_secret("MY_SECRET")
+    body = '{"logprob": -1.00000000123, "created": 1200000000, "seed": 12345678}'
+    assert masked(body, "12345678") == body
+    assert masked("it is 12345678901234567890.", "12345678901234567890") == f"it is {SHOWN}."
+
+
+def test_a_run_whose_seed_equals_a_key_is_written(verb: Verb, tmp_path: Path) -> None:
+    with echoing() as echo:
+        write_study(tmp_path, model="http/x", base_url=echo.url, key="MY_DIGITS")
+        words = [*VERBS[-1], "--trust-host", "127.0.0.1", "--set", "seeds=[12345678]"]
+        done = verb(*words, MY_DIGITS="12345678")
+    assert done.returncode in (0, 1), done.stderr
+    kept = ("cache", "export", ".flipmeter/replies.sqlite", "--out", "replies.jsonl")
+    assert verb(*kept, MY_DIGITS="12345678").returncode == 0
+    assert [*map(json.loads, (tmp_path / "replies.jsonl").read_text().splitlines())]

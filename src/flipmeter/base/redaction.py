@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import unquote
 
-SHORTEST_SECRET = 8
+from flipmeter.base.problem import Problem
+
+SHORTEST_SECRET, LONG = 8, 20
 """Servers without accounts take any key ("EMPTY", "1"); hiding such a word would change replies."""
 SHOWN = "[key]"
 GROUP = 3
@@ -37,6 +39,12 @@ def masked(text: str, *more: str) -> str:
     return _redactor(known).masked(text) if known else text
 
 
+def all_masked(*texts: str) -> tuple[str, ...]:
+    """Texts without secrets, which are sought in all of them at once."""
+    whole = "\x1f".join(texts)
+    return texts if masked(whole) == whole else tuple(map(masked, texts))
+
+
 def masked_bytes(content: bytes, *more: str) -> bytes:
     """A server's answer without secrets, as UTF-8; JSON may come in other encodings."""
     encoding = json.detect_encoding(content)
@@ -48,6 +56,19 @@ def masked_bytes(content: bytes, *more: str) -> bytes:
 def spellings() -> tuple[str, ...]:
     """All spellings of the secrets, for those who search many texts at once."""
     return _redactor(_secrets.values()).spellings
+
+
+def refuse_hidden(what: str, *texts: str) -> None:
+    """Refuse data that are read again and have a secret in them: hidden, they are other data."""
+    spelled = "\n".join(form for one in texts for form in (one, one.upper(), one.lower()))
+    if masked(spelled) == spelled:
+        return
+    for name, parts in _secrets.by_name():
+        if _redactor(parts).masked(spelled) != spelled:
+            raise Problem(
+                f"{what} has the value of the variable {name} in it, which is hidden as a secret "
+                f"wherever it is written or read; change one of the two, or unset {name}"
+            )
 
 
 class Redacted:
@@ -78,21 +99,35 @@ class _Redactor:
     """Some secrets, and all their spellings, those of the longest first."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
-        long = (one for one in secrets if len(one) >= SHORTEST_SECRET)
-        found = (text for one in sorted(long, key=len, reverse=True) for text in _spellings(one))
+        hidden = sorted(filter(_can_be_hidden, secrets), key=len, reverse=True)
+        found = (text for one in hidden for text in _spellings(one))
         self.spellings = tuple(dict.fromkeys(text.replace("\\", "") for text in found))
 
     def masked(self, text: str) -> str:
+        found = self._found(text)
+        for spelling in found:
+            text = _pattern(spelling).sub(SHOWN, text)
+        if found and self._found(text):  # by an escape that the pattern does not have
+            text = _unescaped(text).replace("\\", "")
+            for spelling in found:
+                text = text.replace(spelling, SHOWN)
+        return text
+
+    def _found(self, text: str) -> list[str]:
         plain = _unescaped(text)
         read = text if plain is text or plain == text else f"{text}\n{plain}"
         read = read.replace("\\", "")
-        for spelling in [one for one in self.spellings if one in read]:
-            text = _pattern(spelling).sub(SHOWN, text)
-        return text
+        return [one for one in self.spellings if one in read]
+
+
+def _can_be_hidden(secret: str) -> bool:
+    """Whether a secret can be told from what else is read and written: no number can."""
+    return len(secret) >= (LONG if _NUMBER.fullmatch(secret) else SHORTEST_SECRET)
 
 
 _redactor = lru_cache(maxsize=64)(_Redactor)
-_ESCAPE = re.compile(r"(?:\\+(?:u00|x)|%)([2-7][0-9a-fA-F])")
+_NUMBER = re.compile(r"[-+]?[\d.,:]+")
+_ESCAPE = re.compile(r"(?:(?<!\\)\\++(?:u00|x)|%(?:25)*)([2-7][0-9a-fA-F])")
 """An escape of a printable character in JSON, Python or an address."""
 
 
@@ -127,7 +162,7 @@ def _forms(character: str) -> str:
     digits = f"(?i:{code:02x})"
     return (
         rf"\\*+(?:{re.escape(character)}|{re.escape(escape(character))}|(?:u00|x){digits}"
-        rf"|%{digits}|&\#(?:0*+{code}|[xX]0*+{digits});)"
+        rf"|%(?:25)*{digits}|&\#(?:0*+{code}|[xX]0*+{digits});)"
     )
 
 
@@ -157,9 +192,13 @@ class _Secrets:
         now = vars(os.environ)["_data"]
         if now != self._seen:
             seen = dict(now)
-            found = [part for name, value in os.environ.items() for part in self._of(name, value)]
+            found = [part for _, parts in self.by_name() for part in parts]
             self._values, self._seen = tuple(dict.fromkeys(found)), seen
         return self._values
+
+    def by_name(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The variables, each with the secrets in it."""
+        return ((name, tuple(self._of(name, value))) for name, value in os.environ.items())
 
     def _of(self, name: str, value: str) -> Iterator[str]:
         """The secrets in a variable: its value, without a scheme before it, and its long lines."""
@@ -174,11 +213,10 @@ class _Secrets:
 _secrets = _Secrets()
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+", re.IGNORECASE)
 _INNOCENT = re.compile(
-    r"[-+]?[\d.,:]+|true|false|none|null|disabled|enabled|/[^/=+]+/[^=+]*|[A-Za-z]:\\.*",
+    rf"{_NUMBER.pattern}|true|false|none|null|disabled|enabled|/[^/=+]+/[^=+]*|[A-Za-z]:\\.*",
     re.IGNORECASE,
 )
 """Numbers, switches and paths."""
-LONG = 20
 WORD = 12
 """Shorter ones of letters alone are words: `AUTH_METHOD=password`."""
 
@@ -222,7 +260,10 @@ _ABOUT = {
     *("method", "mode", "budget", "size", "length", "ttl", "sock", "provider", "endpoint"),
 }
 """Last words of names that say something about a secret."""
-_FAINT = {"key", "keys", "token", "auth", "sig", "signature", "pass", "cred", "creds"}
+_FAINT = {
+    *("key", "keys", "token", "auth", "sig", "signature", "pass", "cred", "creds"),
+    *("pat", "psk", "pw", "passcode"),
+}
 _NO_SECRET = {"cache", "idempotency", "sort", "partition", "group", "primary", "foreign", "max"}
 
 
@@ -258,7 +299,11 @@ _PREFIXED = re.compile(
     r"(?=[A-Za-z0-9]*\d)[A-Za-z0-9]{16,}|AIza[\w-]{30,}|A[KS]IA[A-Z0-9]{16}|ya29\.[\w-]{16,}"
     r"|eyJ[\w-]{12,}\.[\w-]{8,}|(?i:Bearer|Basic)\s+(?!env:)\S{8,})"
 )
-"""Prefixes that vendors give their keys, and headers before any."""
+"""Prefixes of the keys of vendors, and of keys in headers."""
+_USER = re.compile(r"\w://[^/\s:@]*:[^/\s@]+@")
+"""An address with a password in it."""
+_ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z][\w-]*)[\"']?\s*[:=]\s*[\"']?(?=([^\s\"'&,;]{8,99}))")
+"""A field within a text: in JSON, a header or an address."""
 _ACCOUNT = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _KIND = str.maketrans(
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", "A" * 26 + "a" * 26 + "0" * 10
@@ -288,10 +333,14 @@ def literal_secret(content: object, name: str = "", *, is_inside: bool = False) 
     is_inside = is_inside or is_secret_name(name.rpartition(".")[2])
     if isinstance(content, Mapping):
         fields = [(f"{name}.{key}" if name else str(key), one) for key, one in content.items()]
-        if is_secret_name(str(content.get("name"))):  # a list of headers
-            fields += [(str(content["name"]), content.get("value"))]
+        if name.endswith(".properties"):  # a JSON Schema, which describes fields of these names
+            fields = [(name if isinstance(one, Mapping) else key, one) for key, one in fields]
+        told = (str(content.get(one)) for one in ("name", "key"))  # a list of headers
+        fields += [(one, content.get("value")) for one in told if is_secret_name(one)]
     elif isinstance(content, list | tuple):
         fields = [(name, one) for one in content]
+        if len(content) == 2 and all(isinstance(one, str) for one in content):  # a header
+            fields.append((name, f"{content[0]}: {content[1]}"))
     else:
         return name if _is_literal_secret(content, name, is_inside=is_inside) else None
     found = (literal_secret(one, below, is_inside=is_inside) for below, one in fields)
@@ -304,9 +353,11 @@ def _is_literal_secret(value: object, name: str, *, is_inside: bool) -> bool:
         return is_inside and is_long and not isinstance(value, bool)
     if not isinstance(value, str) or not value or REFERENCE.fullmatch(value):
         return False
-    if is_inside or masked(value) != value or _PREFIXED.search(value):
+    if is_inside or masked(value) != value or _PREFIXED.search(value) or _USER.search(value):
         return True
-    return may_be_secret_name(name.rpartition(".")[2]) and looks_like_key(value)
+    fields = [*_ASSIGNED.findall(value), (name.rpartition(".")[2], value)]
+    named = (one for of, one in fields if is_secret_name(of) or may_be_secret_name(of))
+    return any(map(looks_like_key, named))
 
 
 def hidden(content: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flipmeter.base.redaction import refuse_hidden
 from flipmeter.cli.consoles import warn
 from flipmeter.cli.exits import INTERRUPTED
 from flipmeter.cli.next_commands import on_file
@@ -79,6 +80,7 @@ def init(
         model=model,
         ask=None if as_json else _asker(),
     )
+    refuse_hidden(f"the study {path}", draft.text)
     write_text(draft.text, path)
     for note in draft.notes:
         warn(note)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from flipmeter.base.redaction import refuse_hidden
 from flipmeter.decide import Asked, open_pipeline
 from flipmeter.model import Engine, is_callable, requests_for
 from flipmeter.parse import counted, parse
@@ -66,10 +67,12 @@ class Rating:
     conditions: Sequence[Condition]
     identities: Mapping[Seat, str]
     evidence: dict[int, dict[Ask, list[Evidence]]] = field(default_factory=dict)
+    _offered: set[tuple[str, ...]] = field(default_factory=set)
 
     def calls(self) -> Iterator[Call]:
         """Yield what the pipelines ask next."""
         for number, condition in enumerate(self.conditions):
+            self._refuse_hidden(condition.task.scale.names)
             pipeline = open_pipeline(condition.rater.pipeline)
             asks = pipeline.asks(panel_of(condition), self._answers(number))
             if not asks:
@@ -77,6 +80,7 @@ class Rating:
             write, draws = writer(condition), self._draws(condition)
             for ask in asks:
                 prompt = write(ask)
+                self._refuse_hidden(prompt.answers)
                 for draw, request in enumerate(draws):
                     repeat = ask.view.repeat + DRAWS_APART * draw
                     yield Call(number, ask, prompt, request(prompt, repeat), draw)
@@ -103,6 +107,12 @@ class Rating:
             own, shared = self._sorted(number)
             for item, decision in zip(condition.items, decisions, strict=True):
                 yield Rated(condition, item, decision, tuple(own[item.id]), shared)
+
+    def _refuse_hidden(self, answers: tuple[str, ...]) -> None:
+        """Refuse answers that would be hidden as secrets: replies with them could not be read."""
+        if answers not in self._offered:
+            refuse_hidden(f"one of the answers {answers!r:.200}", *answers)
+            self._offered.add(answers)
 
     def _answers(self, number: int) -> dict[Ask, Answer]:
         found = self.evidence.get(number, {})

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from flipmeter.base.checks import ordered
 from flipmeter.base.files.atomic import inside, write_output
 from flipmeter.base.numbers import read_number
+from flipmeter.base.redaction import refuse_hidden
 from flipmeter.data import Balance, load, merge
 from flipmeter.decide import open_pipeline
 from flipmeter.measure.effects.field import By
@@ -455,6 +456,7 @@ def write_card(card: Card, path: Path) -> None:
     if card.confirmed is not None:
         content["confirmed"] = card.confirmed.model_dump(mode="json", exclude_none=True)
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100)
+    refuse_hidden(f"the card {path}", text)
     inside(path)
     try:
         if path.is_file():  # reading a pipe, as /dev/stdout may be, would wait forever

@@ -13,7 +13,7 @@ from html import unescape
 from typing import Any
 
 from flipmeter.base.printed import about_time
-from flipmeter.base.redaction import masked
+from flipmeter.base.redaction import all_masked
 from flipmeter.model.label_scores import Step, scores_along
 from flipmeter.types import Reply, Usage
 
@@ -41,11 +41,9 @@ _TAG = re.compile(r"<(style|script)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNOR
 
 def without_secrets(reply: Reply) -> Reply:
     """A reply as it may be read, stored and shown."""
-    texts = {name: getattr(reply, name) for name in REPLY_TEXTS}
-    changed: dict[str, Any] = {
-        name: clean for name, text in texts.items() if (clean := masked(text)) != text
-    }
-    return replace(reply, **changed) if changed else reply
+    texts = tuple(getattr(reply, name) for name in REPLY_TEXTS)
+    clean: tuple[Any, ...] = all_masked(*texts)
+    return reply if clean == texts else replace(reply, **dict(zip(REPLY_TEXTS, clean, strict=True)))
 
 
 def decoded(content: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
-from flipmeter.base.redaction import masked
+from flipmeter.base.redaction import all_masked, masked
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -352,7 +352,7 @@ class Store:
         """Notice a file that was overwritten in place: SQLite never shortens it in use."""
         n_bytes, self._n_bytes = self._n_bytes, 0
         with suppress(OSError):
-            self._n_bytes = Path(self.path).stat().st_size
+            self._n_bytes = self.place.stat().st_size
         self._is_damaged |= self._n_bytes < n_bytes
 
     def _files_now(self) -> list[tuple[int, int]]:
@@ -360,7 +360,7 @@ class Store:
         found: list[tuple[int, int]] = []
         for end in ("", "-wal", "-shm") if self.place.name else ():
             with suppress(OSError):
-                about = Path(f"{self.path}{end}").lstat()
+                about = Path(f"{self.place}{end}").lstat()
                 found.append((about.st_dev, about.st_ino))
         return found
 
@@ -391,11 +391,11 @@ class Store:
         return (row[0].hex() for row in self.read(f"SELECT key FROM replies {where}"))
 
     def _row(self, request: KeptRequest, reply: Reply) -> Row:
-        answered = masked("\x1f".join((reply.model, reply.provider, reply.fingerprint)))
+        answered = "\x1f".join((reply.model, reply.provider, reply.fingerprint))
+        answered, text, finish, rest = all_masked(answered, reply.text, reply.finish, request.rest)
         key = bytes.fromhex(request.key)
         scores = ",".join(map(repr, reply.scores)) if reply.scores is not None else None
-        said = masked(reply.text), masked(reply.finish), scores
-        rest = masked(request.rest)
+        said = text, finish, scores
         numbers = *vars(reply.usage).values(), reply.seconds
         return (
             key,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,15 +99,15 @@ def joined(runs: Sequence[Run]) -> Run:
 
     Raters, datasets, seeds and levels add up. The same decision may be in two runs.
     """
-    folders = [run.folder.resolve() for run in runs]
+    folders = [os.path.realpath(run.folder) for run in runs]
     if len(set(folders)) < len(folders):
         raise Problem(f"the run folder {_repeated(runs).folder} is given twice; give each once")
     return runs[0] if len(runs) == 1 else Joined(runs[0].folder, tuple(runs))
 
 
 def _repeated(runs: Sequence[Run]) -> Run:
-    folders = [run.folder.resolve() for run in runs]
-    return next(run for run in runs if folders.count(run.folder.resolve()) > 1)
+    folders = [os.path.realpath(run.folder) for run in runs]
+    return next(run for run in runs if folders.count(os.path.realpath(run.folder)) > 1)
 
 
 # --- the study --------------------------------------------------------------------------------
