@@ -2,10 +2,10 @@
 
     python benchmarks/flipproof.py [--items 120] [--classes 5] [--write]
 
-Each tilt is planted in a simulated rater, which reads the prompts alone. Accuracy under the base
-view and flips when labels are reversed (P1) and demonstrations shuffled (P2c) come with 95 % Wilson
-intervals; calls are those of one item, tokens words of its prompts. Sampled votes (temperature 0.7)
-and averages over random label orders get as many calls, and as many tokens, as `cumulative` takes.
+Each tilt is planted in a simulated rater. Accuracy under the base view and flips when labels are
+reversed (P1) and demonstrations shuffled (P2c) come with 95 % Wilson intervals; calls are those of
+one item, tokens words of its prompts. Sampled votes (temperature 0.7) and averages over random
+label orders get as many calls, and as many tokens, as `cumulative` takes.
 `--write` puts the table at its place in docs/flip-proof.md.
 """
 
@@ -19,7 +19,8 @@ from pathlib import Path
 
 from flipmeter.base.chance import draw
 from flipmeter.measure.statistics.formulas import wilson
-from flipmeter.model.backends.sim.sim import SimRater, latents, sim_spec
+from flipmeter.model.backends.sim.sim import SimRater, latents
+from flipmeter.model.backends.sim.tilts import sim_spec
 from flipmeter.probe import probes
 from flipmeter.run.declared import Declared
 from flipmeter.run.rate import Rating, seat
@@ -45,7 +46,6 @@ TILTS = {
     "first slot, 4": "sim/first-slot?strength=4",
     "late slots, 1 each": "sim/honest?slope=1",
     "last demonstration, 3": "sim/recency?strength=3",
-    "yes, 3": "sim/yes-sayer?strength=3",
 }
 TEMPERATURE = 0.7
 

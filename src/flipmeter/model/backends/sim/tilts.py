@@ -50,8 +50,6 @@ class SimSpec:
 
     Neither factor does anything by itself on average, only both together.
     """
-    yes: float = 0.0
-    """Bonus for yes as the answer to a yes-no question, whatever it asks."""
     place: float = 0.0
     """Bonus for the answer or option that is shown first, whatever the order of the labels."""
     length: float = 0.0
@@ -133,7 +131,6 @@ _preset("noisy", "noise", "no tilt; every request draws at temperature 1", noise
 _preset("refusing", "refuse", "no tilt; one text in five is refused, whatever the view", refuse=0.2)
 _preset("first-answer", "place", "1.5 log-odds for the answer that is shown first", place=1.5)
 _preset("longer-answer", "length", "1.5 log-odds for longer answers, wherever they are", length=1.5)
-_preset("yes-sayer", "yes", "1.5 log-odds for yes, whatever the question", yes=1.5)
 _preset("biased-noisy", "first", "1.5 log-odds for slot 1, temperature 0.5", first=1.5, noise=0.5)
 
 
