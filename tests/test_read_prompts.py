@@ -6,6 +6,7 @@ words. These laws do: the words are read back over every style, view and pipelin
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -296,4 +297,11 @@ def test_a_question_is_no_part_of_a_key() -> None:
     bare = replace(request, question=None)
     assert request.question is not None
     assert (bare.key, bare) == (request.key, request)
-    assert "reads no words" in at_once(rater.ask(bare)).error  # type: ignore[arg-type]
+    assert "reads no words" in at_once(rater.ask(bare)).error
+
+
+def test_a_question_travels_to_another_process() -> None:
+    rater, request = simulated(posed())
+    there = pickle.loads(pickle.dumps(request))
+    assert there.question == request.question
+    assert at_once(rater.ask(there)) == at_once(rater.ask(request))

@@ -59,7 +59,7 @@ def _offer(task: Task, style: Style, view: View, size: int | None) -> HeaderPart
 
 
 def posing(name: str) -> Paradigm:
-    """A paradigm whose prompts carry what they ask, for raters that do not read."""
+    """A paradigm that gives every prompt its question, for raters that do not read."""
 
     def prepare(task: Task, style: Style, view: View, demos: Sequence[Item]) -> Write:
         write, prepare_pose = paradigms[name](task, style, view, demos), _poses.get(name)
