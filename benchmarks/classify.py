@@ -51,7 +51,7 @@ def world(rows: list[str], rater: Card) -> World:
     """The rater's table: a class for every text and demonstration."""
     items = [Item(text, {"text": text}, 1 + k % 5) for k, text in enumerate(rows)]
     shown = rater.condition().demos
-    return World(latents([*items, *shown], SCALE), SCALE.names, (SCALE.low, SCALE.high))
+    return World(latents([*items, *shown], SCALE), SCALE.names)
 
 
 def mebibytes() -> float:

@@ -2,7 +2,7 @@
 
     python benchmarks/flipproof.py [--items 120] [--classes 5] [--write]
 
-Each tilt is planted in a simulated rater, which reads the prompts alone. Accuracy under the base
+Each tilt is planted in a simulated rater. Accuracy under the base
 view and flips when labels are reversed (P1) and demonstrations shuffled (P2c) come with 95 % Wilson
 intervals; calls are those of one item, tokens words of its prompts. Sampled votes (temperature 0.7)
 and averages over random label orders get as many calls as `orbit` takes, and many more.
@@ -19,7 +19,8 @@ from pathlib import Path
 
 from flipmeter.base.chance import draw
 from flipmeter.measure.statistics.formulas import wilson
-from flipmeter.model.backends.sim.sim import SimRater, latents, sim_spec
+from flipmeter.model.backends.sim.sim import SimRater, latents
+from flipmeter.model.backends.sim.tilts import sim_spec
 from flipmeter.probe import probes
 from flipmeter.run.declared import Declared
 from flipmeter.run.rate import Rating, seat

@@ -37,6 +37,7 @@ from flipmeter.types import Model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fake_endpoint import serve
+from read_prompts import reading
 
 PLANTED = [
     "sim/first-slot?strength=1.6&noise=0.15",
@@ -105,10 +106,10 @@ def main() -> None:
     os.environ["OPENROUTER_API_KEY"] = "not-needed-on-loopback"
     out = chosen.out or Path(tempfile.mkdtemp(prefix="phase0-"))
     if chosen.embedded:
-        backends = {"*": open_backend(Model("local/smollm2-135m"))}
+        backends: dict[str, Backend] = {"*": open_backend(Model("local/smollm2-135m"))}
     else:
         known = world(load("sst5", data_dir=chosen.data_dir))
-        backends = {name: open_backend(Model(rater), known) for name, rater in rows().items()}
+        backends = {name: reading(rater, known) for name, rater in rows().items()}
     done: dict[str, Run] = {}
     with served(backends) as url, Store(out / "replies.sqlite") as store:
         os.environ["OPENROUTER_BASE_URL"] = url

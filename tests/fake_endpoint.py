@@ -33,6 +33,7 @@ from flipmeter.types import (
     Script,
     canonical_json,
 )
+from read_prompts import reading
 
 ANY_MODEL = "*"
 PREFIXES = ("", "/v1", "/api/v1")
@@ -401,9 +402,15 @@ def _error(status: int, message: str, after: float | None = None) -> web.Respons
     return web.json_response({"error": error}, status=status, headers=headers)
 
 
+def open_for_words(address: str) -> Backend:
+    """What answers prompts alone: a simulated rater has to read them, and knows the reviews."""
+    if address.startswith("sim/"):
+        return reading(address, world(load("reviews")))
+    return open_backend(Model(address))
+
+
 async def _serve_alone(address: str) -> None:
-    known = world(load("reviews")) if address.startswith("sim/") else None
-    async with serve({ANY_MODEL: open_backend(Model(address), known)}) as url:
+    async with serve({ANY_MODEL: open_for_words(address)}) as url:
         print(url, flush=True)
         await asyncio.Event().wait()
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from fake_endpoint import serve
-from flipmeter.data import load
+from fake_endpoint import open_for_words, serve
 from flipmeter.model import (
     CAPABILITIES,
     Budget,
@@ -34,7 +33,7 @@ from flipmeter.run.perform import perform
 from flipmeter.run.preview import preview
 from flipmeter.run.record.folder import Run
 from flipmeter.study.file import Study, read_study
-from flipmeter.study.grid import conditions, world
+from flipmeter.study.grid import conditions
 from flipmeter.types import Decoding, Message, Model, Problem, Request, Script
 from misbehaving import (
     KEY,
@@ -575,8 +574,7 @@ def test_examine_of_a_simulated_rater_sends_and_stores_nothing(cli: Cli) -> None
 
 def at_our_server(address: str) -> dict[str, Capability]:
     async def go() -> Examination:
-        known = world(load("reviews")) if address.startswith("sim/") else None
-        backend = open_backend(Model(address), known)
+        backend = open_for_words(address)
         try:
             async with serve({"ours": backend}) as url:
                 model = Model("http/ours", base_url=url)

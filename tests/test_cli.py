@@ -272,13 +272,12 @@ SLOW = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
 from flipmeter.data import load
-from flipmeter.model import open_backend
 from fake_endpoint import serve
 from flipmeter.study.grid import world
-from flipmeter.types import Model
+from read_prompts import reading
 
 async def go():
-    backend = open_backend(Model("sim/first-slot"), world(load("reviews")))
+    backend = reading("sim/first-slot", world(load("reviews")))
     async with serve({"*": backend}, delay=0.05) as url:
         print(url, flush=True)
         await asyncio.Event().wait()

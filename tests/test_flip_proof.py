@@ -8,18 +8,18 @@ order. Seeds are drawn again, for an order that a hash fixes is no less arbitrar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import cast
 
 import pytest
 
 from flipmeter.decide import open_pipeline
 from flipmeter.decide.pipelines.pipeline import Asked, Heard, Pointwise, Traits, pipelines
 from flipmeter.decide.symmetries import Turns
-from flipmeter.model.backends.sim.judge_reader import worth_of
-from flipmeter.model.backends.sim.sim import SIMS, SimRater, latents, sim_spec
+from flipmeter.model.backends.family import World
+from flipmeter.model.backends.sim.sim import latents, worth_of
+from flipmeter.model.backends.sim.tilts import SIMS
 from flipmeter.probe import order_demos, place_order, probes
 from flipmeter.registry import OURS
 from flipmeter.run.declared import Declared
@@ -41,6 +41,7 @@ from flipmeter.types import (
     Task,
     View,
 )
+from read_prompts import at_once, reading
 from test_pipelines import OPTIONS
 
 WORDS = ("dreadful", "poor", "fair", "good", "superb")
@@ -146,9 +147,8 @@ def rater_of(name: str, condition: Condition) -> Rater:
     task, known = condition.task, (*condition.items, *condition.demos, *condition.calibration)
     worth = worth_of(known, task) if task.places else None
     table = latents(() if task.places else known, task.scale)
-    sim = SimRater(
-        sim_spec(name), table, task.scale.names, (task.scale.low, task.scale.high), worth
-    )
+    poles = task.scale.low, task.scale.high
+    sim = reading(name, World(table, task.scale.names, worth), poles)
     said: dict[str, Reply] = {}
 
     def ask(request: Request) -> Reply:
@@ -159,13 +159,6 @@ def rater_of(name: str, condition: Condition) -> Rater:
         return said[request.key]
 
     return ask
-
-
-def at_once(asked: Coroutine[None, None, Reply]) -> Reply:
-    """The reply of a rater that waits for nothing, without a loop of events for each request."""
-    with pytest.raises(StopIteration) as ended:
-        asked.send(None)
-    return cast("Reply", ended.value.value)
 
 
 def content(decision: Decision, item: Item, task: Task) -> str:

@@ -1,4 +1,4 @@
-"""A simulated rater reads any prompt of the paper and answers as it was planted to."""
+"""A simulated rater that reads any prompt of the paper answers as it was planted to."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 
 from flipmeter.model.backends.backend import Spoken
-from flipmeter.model.backends.sim.sim import (
-    REFUSAL,
+from flipmeter.model.backends.family import World
+from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, latents
+from flipmeter.model.backends.sim.tilts import (
     SIMS,
     Positions,
-    SimRater,
     SimSpec,
-    latents,
-    open_sim,
     predict_flip_rate,
     sim_spec,
 )
 from flipmeter.types import Item, Message, Problem, Reply, Request, Scale, Script
+from read_prompts import Reader, ReadingRater, reading
 
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
 TWO = Scale(("non-hate", "hate"))
@@ -117,12 +116,18 @@ def prompt(
     return "\n\n".join([header, *blocks[:place], block(query.text), *blocks[place:], *ends[cue]])
 
 
-def honest(**settings: Any) -> SimRater:
-    spec = SimSpec("test", **settings)
-    return SimRater(spec, latents(ITEMS, FIVE, spread=0.1), FIVE.names)
+def reader(
+    spec: SimSpec, table: dict[str, float], names: tuple[str, ...] = FIVE.names
+) -> ReadingRater:
+    """A simulated rater that is given the words of a prompt alone."""
+    return ReadingRater(SimRater(spec, table, names), Reader(World(table, names)))
 
 
-def understands(rater: SimRater, query: Item = PLAIN, **levels: Any) -> bool:
+def honest(**settings: Any) -> ReadingRater:
+    return reader(SimSpec("test", **settings), latents(ITEMS, FIVE, spread=0.1))
+
+
+def understands(rater: ReadingRater, query: Item = PLAIN, **levels: Any) -> bool:
     """Say whether the rater answers with the label of the query's gold class."""
     order = levels.get("order", NATURAL)
     labels = labels_of(order, str(levels.get("label_format", "numeric")))
@@ -130,7 +135,7 @@ def understands(rater: SimRater, query: Item = PLAIN, **levels: Any) -> bool:
     return bool(rater.reply(prompt(query, **levels)) == wanted)
 
 
-def ask(rater: SimRater, text: str, params: str = "{}", **fields: Any) -> Reply:
+def ask(rater: ReadingRater, text: str, params: str = "{}", **fields: Any) -> Reply:
     request = Request(rater.identity, Script.of([Message("user", text)]), params, **fields)
     return asyncio.run(rater.ask(request))
 
@@ -193,7 +198,7 @@ def test_a_noun_may_have_two_words() -> None:
 
 def test_a_name_inside_another_name_is_not_taken_for_it() -> None:
     items = [Item("a", {"text": "Go home ."}, gold=2), Item("b", {"text": "Come in ."}, gold=1)]
-    rater = open_sim("sim/honest", items, TWO, spread=0.1)
+    rater = reading("sim/honest", World(latents(items, TWO, spread=0.1), TWO.names))
     texts = [
         prompt(items[0], items[1:], order=order, label_format="natural_language", scale=TWO)
         for order in ((1, 2), (2, 1))
@@ -241,12 +246,12 @@ def test_a_prompt_without_a_query_is_an_error() -> None:
 
 def test_a_tilt_acts_on_slots_and_not_on_classes() -> None:
     for name, slot in (("first-slot", "1"), ("last-slot", "5")):
-        rater = SimRater(sim_spec(f"sim/{name}?strength=99"), latents(ITEMS, FIVE), FIVE.names)
+        rater = reader(sim_spec(f"sim/{name}?strength=99"), latents(ITEMS, FIVE))
         assert {rater.reply(prompt(order=order)) for order in (NATURAL, REVERSED, MIXED)} == {slot}
 
 
 def test_a_slope_moves_the_answer_by_its_share_of_the_sharpness() -> None:
-    rater = SimRater(SimSpec("tilted", sharpness=2.0, slope=2.2), {PLAIN.text: 3.0}, FIVE.names)
+    rater = reader(SimSpec("tilted", sharpness=2.0, slope=2.2), {PLAIN.text: 3.0})
     assert rater.reply(prompt()) == "4"
     assert rater.reply(prompt(order=REVERSED)) == "4"
 
@@ -294,7 +299,7 @@ def test_scores_follow_the_answers_that_are_asked_for() -> None:
 
 def test_a_text_without_content_shows_the_tilt_alone() -> None:
     null = Item("null", {"text": "N/A"}, role="null")
-    rater = open_sim("sim/first-slot", [*ITEMS, null], FIVE)
+    rater = reader(sim_spec("sim/first-slot"), latents([*ITEMS, null], FIVE))
     scores = ask(rater, prompt(null, order=MIXED)).scores
     assert scores is not None
     assert [score - scores[1] for score in scores] == pytest.approx([1.5, 0, 0, 0, 0])
@@ -309,19 +314,18 @@ def test_noise_is_fresh_for_each_repeat_and_the_same_for_the_same_one() -> None:
 
 
 def test_repeats_agree_as_often_as_independent_draws() -> None:
-    rater = SimRater(
-        SimSpec("noisy", noise=2.0), {f"Text {k}": 4.0 for k in range(2000)}, FIVE.names
-    )
-    texts = [prompt(Item("", {"text": text}), []) for text in rater.table]
+    spec, table = SimSpec("noisy", noise=2.0), {f"Text {k}": 4.0 for k in range(2000)}
+    rater = reader(spec, table)
+    texts = [prompt(Item("", {"text": text}), []) for text in table]
     shown, shares = Positions(REVERSED), [0, 0, 0, 1, 0]
-    planted = predict_flip_rate(rater.spec, 5, shown, shown, spread=0, gold_shares=shares)
+    planted = predict_flip_rate(spec, 5, shown, shown, spread=0, gold_shares=shares)
     found = sum(rater.reply(text, 0) != rater.reply(text, 1) for text in texts) / 2000
     assert found == pytest.approx(planted, abs=4 * math.sqrt(planted * (1 - planted) / 2000))
 
 
 def test_a_refused_text_is_refused_in_every_view() -> None:
     texts = [f"Text {k}" for k in range(1000)]
-    rater = SimRater(sim_spec("sim/refusing"), dict.fromkeys(texts, 2.0), FIVE.names)
+    rater = reader(sim_spec("sim/refusing"), dict.fromkeys(texts, 2.0))
     refused = [
         {
             text
@@ -425,7 +429,7 @@ CORPUS_TABLE = latents([*CORPUS, *LAST.values()], FIVE)
 
 
 def measured(spec: SimSpec, a: Positions, b: Positions, every: int) -> float:
-    rater = SimRater(spec, CORPUS_TABLE, FIVE.names)
+    rater = reader(spec, CORPUS_TABLE)
     frames = []
     for shown in (a, b):
         demos = [LAST[shown.last_demo]] if shown.last_demo else []

@@ -291,10 +291,11 @@ def test_a_study_says_what_is_wrong_with_its_prompt(
         conditions(study_with(write, **keys))
 
 
-def test_a_simulated_rater_reads_a_prompt_file_and_flips_as_planted(
-    write: Write, tmp_path: Path
+@pytest.mark.parametrize("source", [PLAIN, TURNS], ids=["plain", "turns"])
+def test_a_simulated_rater_flips_as_planted_whatever_a_prompt_file_says(
+    write: Write, tmp_path: Path, source: str
 ) -> None:
-    write("own.md", PLAIN.replace("Labels: {{ labels }}.", "[{{ labels }}]"))
+    write("own.md", source)
     models = ["sim/honest", "sim/first-slot?strength=40"]
     study = study_with(write, prompt="own.md", models=models, test_size=40, repeats=1)
     with Store(tmp_path / "replies.sqlite") as store:

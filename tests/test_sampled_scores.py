@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flipmeter.model import Capability, Store, World, latents, open_backend
 from flipmeter.model.names import request_for
 from flipmeter.parse import counted, parse
+from flipmeter.prompt import posing
 from flipmeter.prompt.pointwise import render
 from flipmeter.run.fallbacks import adapted
 from flipmeter.run.perform import perform
@@ -74,7 +75,7 @@ def test_one_more_draw_is_spread_over_all_slots() -> None:
 def test_counted_draws_converge_to_the_scores_of_the_same_rater() -> None:
     item = Item("q", {"text": "a text"}, 2)
     task, view, model = Task(Scale(NAMES)), View("base", (3, 2, 1)), Model("sim/noisy?first=1")
-    prompt = render(task, Style(shots=0), view, (), item)
+    prompt = posing("pointwise")(task, Style(shots=0), view, ())(item, "")
     backend = open_backend(model, World(latents([item], task.scale), NAMES))
 
     def ask(draw: int) -> Answer:

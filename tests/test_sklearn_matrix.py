@@ -61,7 +61,7 @@ def rater(classes: Any, model: str = f"sim/honest?sharpness={SHARPNESS}", **opti
     table = {text: latent(place, len(names)) for place, text in enumerate(texts(60))}
     style = {"label_format": "numeric"}
     usual = {"scale": classes, "scores": True, "shots": 1, "store": None, "style": style}
-    known = World(table, tuple(names), (names[0], names[-1]))
+    known = World(table, tuple(names))
     return OrdinalClassifier(model, **{**usual, "world": known} | options)
 
 

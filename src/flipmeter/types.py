@@ -561,6 +561,7 @@ class Prompt:
     `answers[s - 1]` is the text offered in slot s and `ranks[s - 1]` what it means. The head of the
     script is what every item behind the same demonstrations shares. A prompt that wants a number
     offers a `span` instead; where `is_mirrored`, a number means that as far from the other end.
+    `question` is what the words ask, for raters that do not read.
     """
 
     script: Script
@@ -569,6 +570,7 @@ class Prompt:
     labels: LabelKind = "identifiers"
     span: Span | None = None
     is_mirrored: bool = False
+    question: Posed | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:
@@ -650,6 +652,21 @@ class Question:
         ends = shown.get("span")
         span = (float(ends[0]), float(ends[1])) if ends else None
         return cls(fields, tuple(labels), tuple(demos), shown["placement"], repeat, span)
+
+
+@dataclass(frozen=True)
+class Posed(Question):
+    """A question as a prompt puts it, beside the words: the input of a simulated rater.
+
+    Where a prompt does not list its labels (`is_listed`), they stand in the order that they have by
+    themselves. `beside` are the texts in its slots where an item is compared: the label of the one
+    that is further up (1) or down (-1) the scale is wanted, by `toward`, or of the nearest (0).
+    """
+
+    style: Style = Style()
+    is_listed: bool = True
+    beside: tuple[str, ...] = ()
+    toward: Literal[-1, 0, 1] = 0
 
 
 @dataclass(frozen=True)
@@ -810,6 +827,7 @@ class Request:
     `model` identifies what answers (endpoint or weights hash, interface), never a display name;
     `params` is the canonical JSON of all other fields of the body. Where the head of the script
     ends is in the key: an engine may compute the prompt in two pieces, and that moves last bits.
+    Outside it travels the `question` in the words, for raters that do not read.
     """
 
     model: str
@@ -817,6 +835,7 @@ class Request:
     params: str = "{}"
     answers: tuple[str, ...] = ()
     repeat: int = 0
+    question: Posed | None = field(default=None, compare=False, repr=False)
 
     @once
     def key(self) -> str:

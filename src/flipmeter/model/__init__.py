@@ -4,9 +4,7 @@ from flipmeter.model.backends.backend import Backend, Capability
 from flipmeter.model.backends.family import Family, World, backends
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.ray import RayBackend, ray_cluster
-from flipmeter.model.backends.sim.judge_reader import worth_of
-from flipmeter.model.backends.sim.number_rater import latent_scores
-from flipmeter.model.backends.sim.sim import latents
+from flipmeter.model.backends.sim.sim import latent_scores, latents, worth_of
 from flipmeter.model.capabilities import (
     CAPABILITIES,
     Examination,

@@ -13,9 +13,8 @@ from flipmeter.model.backends.hf.presets import hf_models
 from flipmeter.model.backends.llama import LlamaBackend, engine, file_digest
 from flipmeter.model.backends.logged import LoggedBackend
 from flipmeter.model.backends.python import PythonBackend, is_said_reproducible, python_identity
-from flipmeter.model.backends.sim.number_rater import NumberRater
-from flipmeter.model.backends.sim.sim import SimRater, sim_spec
-from flipmeter.model.backends.sim.tilts import SIMS
+from flipmeter.model.backends.sim.sim import NumberRater, SimRater
+from flipmeter.model.backends.sim.tilts import SIMS, sim_spec
 from flipmeter.model.backends.weights import Fetched, local_models
 from flipmeter.types import Decoding, Interface, Model, Problem
 
@@ -123,7 +122,7 @@ class Simulated(Family):
             raise Problem(f"{model.address} needs a dataset whose classes are known")
         if world.span is not None:
             return NumberRater(spec, world.latents, world.span)
-        return SimRater(spec, world.latents, world.names, world.poles, world.worth)
+        return SimRater(spec, world.latents, world.names, world.worth)
 
     def identity_of(self, model: Model, world: World | None = None) -> str:
         return self.open(model, world, None).identity

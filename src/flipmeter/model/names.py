@@ -115,7 +115,7 @@ def requests_for(
         if repeat not in params:
             params[repeat] = params_for(model, decoding, repeat, scored)
         answers = tuple(sorted(prompt.answers)) if are_scored else ()
-        return Request(identity, prompt.script, params[repeat], answers, repeat)
+        return Request(identity, prompt.script, params[repeat], answers, repeat, prompt.question)
 
     return request
 

@@ -11,6 +11,7 @@ from flipmeter.prompt.levels import (
     separators,
 )
 from flipmeter.prompt.pointwise import Write, paradigms, shows_places, unshown
+from flipmeter.prompt.question import posing
 from flipmeter.prompt.template import Template, read_template
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "label_formats",
     "moods",
     "paradigms",
+    "posing",
     "read_template",
     "separators",
     "shows_places",

@@ -8,11 +8,11 @@ from itertools import groupby
 
 from flipmeter.base.redaction import refuse_hidden
 from flipmeter.decide import Asked, open_pipeline
-from flipmeter.model import Engine, is_callable, requests_for
+from flipmeter.model import Engine, is_callable, is_simulated, requests_for
 from flipmeter.parse import counted, parse
 from flipmeter.plan import Plan, plan
 from flipmeter.probe import order_demos, show
-from flipmeter.prompt import Write, paradigms
+from flipmeter.prompt import Write, paradigms, posing
 from flipmeter.types import (
     Answer,
     Ask,
@@ -157,7 +157,10 @@ def panel_of(condition: Condition) -> Asked:
 def writer(condition: Condition) -> Callable[[Ask], Prompt]:
     """The renderer of a condition's questions, each view prepared once."""
     name = open_pipeline(condition.rater.pipeline).traits.paradigm
-    paradigm = paradigms["question" if is_callable(condition.rater.model) else name]
+    model = condition.rater.model
+    paradigm = paradigms["question" if is_callable(model) else name]
+    if is_simulated(model):
+        paradigm = posing(name)
     writes: dict[View, Write] = {}
 
     def write(ask: Ask) -> Prompt:

@@ -411,7 +411,7 @@ def merged_datasets(study: Study, dataset: Dataset) -> list[Dataset]:
 
 
 def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
-    """The latent score of every text that may be asked, content-free ones too, and the words.
+    """The latent score of every text that may be asked, content-free ones too, and the classes.
 
     An unlabelled text gets a random class, so that a study can be rehearsed on it.
     """
@@ -420,7 +420,7 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
     labelled = {item.text for item in items}
     others = [item for item in known if item.text.strip() and item.text not in labelled]
     nulls = [Item(text, {"text": text}, role="null") for text in {*NULL_TEXTS, *null_texts}]
-    scale, poles = dataset.task.scale, (dataset.task.scale.low, dataset.task.scale.high)
+    scale = dataset.task.scale
     n_ranks = scale.span.n_ranks if scale.span else len(scale)
     items += [replace(one, gold=1 + int(draw("class", one.text) * n_ranks)) for one in others]
     if scale.span is not None:
@@ -429,9 +429,9 @@ def world(dataset: Dataset, null_texts: Iterable[str] = ()) -> World:
                 f"{dataset.name}: a simulated rater gives no numbers for a pair of answers; use "
                 "classes (scale: [b, tie, a]), or a callable (python/...)"
             )
-        return World(latent_scores(items, scale.span), (), poles, span=scale.span)
+        return World(latent_scores(items, scale.span), (), span=scale.span)
     worth = worth_of([*known, *nulls], dataset.task) if dataset.task.places else None
-    return World(latents([*items, *nulls], scale), scale.names, poles, worth)
+    return World(latents([*items, *nulls], scale), scale.names, worth)
 
 
 def base_conditions(grid: Sequence[Condition]) -> list[Condition]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from flipmeter.base.redaction import literal_secret, name_secret
 from flipmeter.model.backends.backend import Backend
-from flipmeter.model.backends.sim.judge_reader import Worth
+from flipmeter.model.backends.sim.sim import Worth
 from flipmeter.model.backends.weights import Fetched
 from flipmeter.registry import Registry, suggestion
 from flipmeter.types import Caching, Decoding, Interface, Model, Problem, Span
@@ -17,7 +17,7 @@ from flipmeter.types import Caching, Decoding, Interface, Model, Problem, Span
 
 @dataclass(frozen=True)
 class World:
-    """The knowledge of simulated raters: latent scores of texts, and the words of the scale.
+    """The knowledge of simulated raters: latent scores of texts, and the names of classes.
 
     `worth` is how good every answer or option is, where items have some to choose from, `span` the
     range of decimal scores, where the scale is one.
@@ -25,7 +25,6 @@ class World:
 
     latents: Mapping[str, float]
     names: tuple[str, ...]
-    poles: tuple[str, str] = ("negative", "positive")
     worth: Worth | None = None
     span: Span | None = None
 

@@ -1,8 +1,8 @@
 """Request -> Reply: simulated raters with a planted tilt, the instrument's calibration weights.
 
-A rater is given the prompt text only. It finds the label list, the demonstrations and the query in
-it, as a model must, looks the latent score of the query up in a table, and answers with the label
-of a slot. A prompt that maps slots to classes wrongly shows as wrong numbers.
+A rater is given the question in a request beside its words: labels by slot, demonstrations in their
+order, texts in their places. It looks up what it knows of the texts, and answers with the label of
+a slot. Draws depend on the words too: they are the request.
 """
 
 from __future__ import annotations
@@ -10,66 +10,47 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
+from flipmeter.base.numbers import read_number
 from flipmeter.model.backends.backend import Spoken, n_alternatives
-from flipmeter.model.backends.sim.comparison_reader import ComparisonPrompt, read_comparison
-from flipmeter.model.backends.sim.judge_reader import (
-    JudgePrompt,
-    Worth,
-    length_lean,
-    read_judge,
-    squeeze,
-)
-from flipmeter.model.backends.sim.prompt_reader import (
-    LabelledText,
-    ReadPrompt,
-    all_labels,
-    find_heads,
-    join_blocks,
-    read_prompt,
-)
-from flipmeter.model.backends.sim.tilts import (
-    SIMS,
-    SPREAD,
-    Positions,
-    SimSpec,
-    predict_flip_rate,
-    sim_spec,
-)
+from flipmeter.model.backends.sim.tilts import SPREAD, SimSpec
 from flipmeter.model.label_scores import Step
-from flipmeter.types import Item, Problem, Rank, Reply, Request, Scale, Slot, Usage, canonical_json
-
-__all__ = [
-    "REFUSAL",
-    "SIMS",
-    "Positions",
-    "SimRater",
-    "SimSpec",
-    "latents",
-    "open_sim",
-    "predict_flip_rate",
-    "sim_spec",
-]
+from flipmeter.types import (
+    Example,
+    Item,
+    Places,
+    Posed,
+    Problem,
+    Rank,
+    Reply,
+    Request,
+    Scale,
+    Slot,
+    Span,
+    Style,
+    Task,
+    Usage,
+    canonical_json,
+)
 
 REFUSAL = "I'm sorry, but I cannot rate this text."
 CONTENT_FREE = math.nan
 """The latent score of a text that says nothing ("N/A"): only the tilt decides."""
 
-UNKNOWN = math.inf
 WANTS_REASONS = "Explain your reasoning first."
-REASONS = re.compile(r"(\s)Reasoning(:?)(?=\s*(?:\n\n|\Z))")
-JOINED = 4
-"""Largest number of apparent blocks that can be one text."""
 CLEAR = 3.0
 """Squared ranks by which another order must fit the demonstrations better than the usual two."""
+SD = 0.05
+"""A `noise` of 1, and a rank of spread, as a share of the range of decimal scores."""
+PULL = 0.1
+"""Pull of a decimal score to that of the last demonstration with a `recency` of 1."""
 
 
-# ---------------------------------------------------------------------- the latent scores
+# ---------------------------------------------------------------------- what raters know
 
 
 def latents(
@@ -111,26 +92,116 @@ def uniform(*content: object) -> float:
     return ((int.from_bytes(digest.digest()[:8], "big") >> 11) + 0.5) / 2**53
 
 
-# ---------------------------------------------------------------------- the rater
+Key = tuple[str, ...]
+"""The choices, sorted: the same in every order."""
 
 
 @dataclass(frozen=True)
-class _Question:
-    """The question of a prompt, as the rater understood it.
+class Worth:
+    """The knowledge of a simulated judge: the quality of each text, by the set of choices.
 
-    In a prompt that compares, `anchors` are the latent scores of the text in each slot; with a
-    `direction` up or down the scale one of these is chosen, without one the nearest to the query.
-    `content` are the log-odds of the slots of a judge, before any preference for slots.
+    `leans[rank - 1]` says how much a class of a pair favours the answer in the first place, from -1
+    to 1.
     """
 
-    text: str
-    latent: float
+    places: Places
+    by_key: Mapping[Key, Mapping[str, float]]
+
+    @property
+    def leans(self) -> tuple[float, ...]:
+        return leans(self.places)
+
+
+def leans(places: Places) -> tuple[float, ...]:
+    """The preference of each class of a pair for the first answer, from -1 to 1."""
+    mirrored = places.meanings((1, 0))
+    steps = max(len(mirrored) - 1, 1)
+    signs = (1 if places.named(rank)[:1] == (0,) else -1 for rank in range(1, len(mirrored) + 1))
+    apart = (abs(other - rank) for rank, other in enumerate(mirrored, 1))
+    return tuple(sign * far / steps for sign, far in zip(signs, apart, strict=True))
+
+
+def worth_of(items: Iterable[Item], task: Task, seed: int = 0, spread: float = SPREAD) -> Worth:
+    """Say how good every answer or option is, from the item's class and the hash of its texts.
+
+    A text without content stands in every place and is as good as itself.
+    """
+    assert task.places is not None
+    places = task.places
+    known: dict[Key, Mapping[str, float]] = {}
+    for item in items:
+        if item.role == "null":
+            known[(squeeze(item.text),) * len(places.fields)] = {squeeze(item.text): 0.0}
+            continue
+        texts = [squeeze(item.fields[name]) for name in places.fields if item.fields.get(name)]
+        key = tuple(sorted(texts))
+        known[key] = _valued(key, texts, item.gold or 0, places, seed, spread)
+    return Worth(places, known)
+
+
+def _valued(
+    key: Key, texts: Sequence[str], gold: Rank, places: Places, seed: int, spread: float
+) -> dict[str, float]:
+    named = places.named(gold) if gold else ()
+    if places.kind == "pair" and len(texts) == 2:
+        # In units of a lean: two classes of a scale of M are 2 / (M - 1) apart.
+        step = 2 / max(len(places.forms) - 1, 1)
+        lean = leans(places)[gold - 1] if gold else 0.0
+        far = lean + spread * step * _normal("pair", seed, *key)
+        return {texts[0]: far / 2, texts[1]: -far / 2}
+    return {
+        text: (0.5 if place in named else -0.5) + spread * _normal("option", seed, text, *key)
+        for place, text in enumerate(texts)
+    }
+
+
+def _normal(*content: object) -> float:
+    return round(NormalDist().inv_cdf(uniform(*content)), 9)
+
+
+def squeeze(text: str) -> str:
+    """A text with its white space made plain, for prompts that tidy it."""
+    return " ".join(text.split())
+
+
+def length_lean(texts: Sequence[str]) -> list[float]:
+    """Log ratio of each text's length to the longest other one, at most 1."""
+    found = []
+    for place, text in enumerate(texts):
+        others = [len(other) for at, other in enumerate(texts) if at != place]
+        ratio = math.log(max(len(text), 1) / max(*others, 1))
+        found.append(min(max(ratio, -1.0), 1.0))
+    return found
+
+
+def latent_scores(items: Iterable[Item], span: Span) -> dict[str, float]:
+    """The latent score of each text: its gold score and a little, which depends on the text."""
+    golds: dict[str, list[float]] = {}
+    for item in items:
+        if item.gold:
+            golds.setdefault(item.text, []).append(span.score(item.gold))
+    wide = SPREAD * SD * (span.high - span.low)
+    return {
+        text: fmean(found) + wide * NormalDist().inv_cdf(uniform("latent", 0, text))
+        for text, found in golds.items()
+    }
+
+
+# ---------------------------------------------------------------------- the raters
+
+
+@dataclass(frozen=True)
+class Understood:
+    """A question to a rater that knows the texts: the log-odds of the slots, and what it is about.
+
+    `about` decides on a refusal.
+    """
+
+    about: str
     labels: tuple[str, ...]
     ranks: tuple[Rank, ...]
-    demo_slot: Slot
-    anchors: tuple[float, ...] = ()
-    direction: int = 0
-    content: tuple[float, ...] = ()
+    odds: tuple[float, ...]
+    wants_reasons: bool = False
 
 
 class SimRater:
@@ -145,13 +216,11 @@ class SimRater:
         spec: SimSpec,
         table: Mapping[str, float],
         scale_names: Sequence[str],
-        poles: tuple[str, str] = ("negative", "positive"),
         worth: Worth | None = None,
     ) -> None:
         self.spec = spec
         self.worth = worth
         self.names = tuple(scale_names)
-        self.poles = poles
         self.is_reproducible = spec.noise == 0
         self.table = dict(table)
         self._squeezed = {squeeze(text): score for text, score in table.items()}
@@ -159,152 +228,84 @@ class SimRater:
         if worth is not None:
             valued = (each for some in worth.by_key.values() for each in some.items())
             rows += sorted((text, value.hex()) for text, value in valued)
-        digest = hashlib.sha256(canonical_json([self.names, rows]).encode("utf-8", "surrogatepass"))
-        self.identity = f"{spec}@{digest.hexdigest()[:16]}"
+        self.identity = _identity(spec, [self.names, rows])
 
     async def ask(self, request: Request) -> Reply:
-        """Answer a request; a prompt that cannot be read or a text not in the table is an error."""
+        """Answer a request; a text that is not in the table is an error."""
         params = json.loads(request.params)
         n_shown = n_alternatives(params)
-        text = request.script.text
         try:
-            question = self._understand(text)
+            case = self.understand(_question(request))
         except Problem as problem:
             return Reply(error=str(problem), model=self.identity)
-        answer = self._said(question, text, request.repeat, params.get("seed"))
-        reply = self._reply(question, text, answer, params.get("max_tokens"), request.answers)
+        text = request.script.text
+        answer = self._said(case, text, request.repeat, params.get("seed"))
+        reply = self._reply(case, text, answer, params.get("max_tokens"), request.answers)
         if n_shown is None:
             return reply
-        return Spoken(**vars(reply), steps=self._steps(question, reply.text, n_shown))
-
-    def _steps(self, question: _Question, said: str, n_shown: int) -> tuple[Step, ...]:
-        """A label as one token beside the others; whatever else is said has no steps."""
-        scores = dict(zip(question.labels, _log_softmax(self._odds(question)), strict=True))
-        if said not in scores:
-            return ()
-        best = sorted(scores, key=lambda label: -scores[label])[:n_shown]
-        return (Step(said, {label: scores[label] for label in [*best, said]}),)
+        return Spoken(**vars(reply), steps=self._steps(case, reply.text, n_shown))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
 
-    def reply(self, text: str, repeat: int = 0, seed: int | None = None) -> str:
-        """The words that answer a prompt."""
-        return self._said(self._understand(text), text, repeat, seed)
-
-    def _said(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
-        """Say the answer, after a reason where the prompt asks for one."""
-        answer = self._answer(question, text, repeat, seed)
-        is_plain = answer == REFUSAL or WANTS_REASONS not in text
-        return answer if is_plain else f"I weighed what it says.\nLabel: {answer}"
-
-    def _answer(self, question: _Question, text: str, repeat: int, seed: int | None) -> str:
-        if self.spec.refuse and uniform("refuse", question.text) < self.spec.refuse:
-            return REFUSAL
-        odds = self._odds(question)
-        if not self.spec.noise:
-            best = max(zip(odds, (-rank for rank in question.ranks), question.labels, strict=True))
-            return best[2]
-        weights = [math.exp(p) for p in _log_softmax([odd / self.spec.noise for odd in odds])]
-        mark = uniform("noise", repeat, seed, text)
-        for label, weight in zip(question.labels, weights, strict=True):
-            mark -= weight
-            if mark < 0:
-                return label
-        return question.labels[-1]
-
-    def _odds(self, question: _Question) -> list[float]:
-        tilt = self.spec.tilt(len(question.ranks), question.demo_slot)
-        if question.content:
-            return [bonus + odds for bonus, odds in zip(tilt, question.content, strict=True)]
-        if question.direction:
-            # As steep as choosing between two classes is: the difference of two squares.
-            slope = 2 * self.spec.sharpness * question.direction
-            return [b + slope * anchor for b, anchor in zip(tilt, question.anchors, strict=True)]
-        if math.isnan(question.latent):
-            return tilt
-        if question.anchors:
-            return [
-                bonus - self.spec.sharpness * (question.latent - anchor) ** 2
-                for bonus, anchor in zip(tilt, question.anchors, strict=True)
-            ]
-        return self.spec.log_odds(question.latent, question.ranks, question.demo_slot)
-
-    def _reply(
-        self,
-        question: _Question,
-        text: str,
-        answer: str,
-        max_tokens: int | None,
-        wanted: tuple[str, ...],
-    ) -> Reply:
-        """The reply with a word counted as a token; the scores are before any noise."""
-        words = answer.split()
-        room = len(words) if max_tokens is None else max(max_tokens - self.spec.hidden, 0)
-        is_cut = room < len(words)
-        n_said = self.spec.hidden + min(room, len(words))
-        n_completion = min(n_said, max_tokens) if max_tokens is not None else n_said
-        n_hidden = min(self.spec.hidden, n_completion)
-        return Reply(
-            text=" ".join(words[:room]) if is_cut else answer,
-            finish="length" if is_cut else "stop",
-            scores=self._scores(question, wanted),
-            usage=Usage(len(text.split()), 0, n_completion, n_hidden),
-            model=self.identity,
-        )
-
-    def _scores(self, question: _Question, wanted: tuple[str, ...]) -> tuple[float, ...] | None:
-        """The log-probabilities of the wanted answers, or of the slots as they are shown."""
-        scores = _log_softmax(self._odds(question))
-        known = {
-            label.casefold(): score for label, score in zip(question.labels, scores, strict=True)
-        }
-        found = [known.get(answer.strip().casefold()) for answer in wanted or question.labels]
-        return tuple(score for score in found if score is not None) if None not in found else None
-
-    def _understand(self, text: str) -> _Question:
-        """The question of a prompt, by the first reading that leads to a text in the table."""
-        if WANTS_REASONS in text:
-            text = REASONS.sub(r"\1Label\2", text)
+    def understand(self, question: Posed) -> Understood:
+        """The log-odds of a question's slots, by what the rater knows of its texts."""
         if self.worth is not None:
-            return self._judged(read_judge(text, self.worth), self.worth)
-        comparison = read_comparison(text, lambda one: self._latent(one) != UNKNOWN)
-        if comparison is not None:
-            return self._compared(comparison)
-        problems = []
-        for head in find_heads(text):
-            try:
-                return self._question(read_prompt(text, head, self.names))
-            except Problem as problem:
-                problems.append(problem)
-        if problems:
-            raise problems[0]
-        raise Problem(f"no block of a text and a 'Label' in the prompt '{text[:60]}'")
+            return self._judged(question, self.worth)
+        return self._compared(question) if question.beside else self._rated(question)
 
-    def _compared(self, found: ComparisonPrompt) -> _Question:
-        """The question of a prompt that compares an item with others."""
-        anchors = [self._known(text) for text in found.texts]
-        slots = tuple(range(1, len(found.labels) + 1))
-        if found.pole:
-            if found.pole not in self.poles:
-                raise Problem(f"'{found.pole}' is not an end of the scale; known: {self.poles}")
-            direction = 1 if found.pole == self.poles[1] else -1
-            both = " | ".join(sorted(found.texts))
-            return _Question(both, math.nan, found.labels, slots, 0, tuple(anchors), direction)
-        if len(found.labels) != len(anchors):
-            raise Problem(f"{len(anchors)} texts for {len(found.labels)} labels")
-        # The labels say which slot is which, wherever the references stand.
-        placed = dict(sorted(zip(found.labels, anchors, strict=True), key=lambda one: int(one[0])))
-        query = self._known(found.query)
-        return _Question(found.query, query, tuple(placed), slots, 0, tuple(placed.values()))
+    def _rated(self, question: Posed) -> Understood:
+        labels, ranks = _labels(question)
+        if not question.is_listed:
+            labels, ranks = self._guess_list(labels, question.demos)
+        slots = {label.casefold(): slot for slot, label in enumerate(labels, start=1)}
+        demos = question.demos
+        demo_slot = slots.get(demos[-1].label.casefold(), 0) if demos else 0
+        latent = self._known(question.text) + self._shift(labels, question.style)
+        if math.isnan(latent):
+            odds = self.spec.tilt(len(ranks), demo_slot)
+        else:
+            odds = self.spec.log_odds(latent, ranks, demo_slot)
+        wants = _wants_reasons(question.style)
+        return Understood(question.text.strip(), labels, ranks, tuple(odds), wants)
 
-    def _judged(self, found: JudgePrompt, worth: Worth) -> _Question:
-        """The question to a judge: which of the shown texts is best."""
-        values = [worth.by_key[found.key][text] for text in found.texts]
-        longer = length_lean(found.texts)
-        odds = [self._class_odds(rank, values, longer, worth) for rank in found.ranks]
-        everything = " | ".join(found.key)
-        return _Question(everything, math.nan, found.labels, found.ranks, 0, content=tuple(odds))
+    def _shift(self, labels: tuple[str, ...], style: Style) -> float:
+        """Shift of a text's score by the style of its prompt."""
+        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
+        return self.spec.joint * (is_lettered != (style.separator == "tab"))
+
+    def _compared(self, question: Posed) -> Understood:
+        """The texts in the slots by their scores, or by how near they are to the item's."""
+        beside, sharpness = question.beside, self.spec.sharpness
+        anchors = [self._known(text) for text in beside]
+        tilt = self.spec.tilt(len(anchors), 0)
+        about = question.text
+        if question.toward:
+            about = " | ".join(sorted(beside))
+            # As steep as choosing between two classes is: the difference of two squares.
+            content = [2 * sharpness * question.toward * anchor for anchor in anchors]
+        elif math.isnan(query := self._known(question.text)):
+            content = [0.0] * len(anchors)
+        else:
+            content = [-sharpness * (query - anchor) ** 2 for anchor in anchors]
+        odds = tuple(bonus + own for bonus, own in zip(tilt, content, strict=True))
+        labels, slots = _labels(question)[0], tuple(range(1, len(anchors) + 1))
+        return Understood(about, labels, slots, odds)
+
+    def _judged(self, question: Posed, worth: Worth) -> Understood:
+        """The question to a judge: which of the texts is best."""
+        fields, names = question.fields, worth.places.fields
+        filled = [fields[name] for name in names if fields.get(name)]
+        texts = [squeeze(text) for text in filled or [question.text] * len(names)]
+        key = tuple(sorted(texts))
+        if key not in worth.by_key:
+            raise Problem(f"no known choice in '{' | '.join(texts)[:80]}'")
+        values, longer = [worth.by_key[key][text] for text in texts], length_lean(texts)
+        labels, ranks = _labels(question)
+        tilt = self.spec.tilt(len(ranks), 0)
+        content = [self._class_odds(rank, values, longer, worth) for rank in ranks]
+        odds = tuple(bonus + own for bonus, own in zip(tilt, content, strict=True))
+        return Understood(" | ".join(key), labels, ranks, odds, _wants_reasons(question.style))
 
     def _class_odds(
         self, rank: Rank, values: Sequence[float], longer: Sequence[float], worth: Worth
@@ -323,88 +324,154 @@ class SimRater:
             for place in named
         )
 
-    def _known(self, text: str) -> float:
-        latent = self._latent(text)
-        if latent == UNKNOWN:
-            raise Problem(f"no latent score for the text '{text[:80]}'; the rater's table lacks it")
-        return latent
-
-    def _question(self, sheet: ReadPrompt) -> _Question:
-        blocks = self._joined(sheet)
-        query = self._query(blocks)
-        demos = [block for block in blocks if not block.is_open]
-        labels, ranks = sheet.labels, sheet.ranks
-        if not labels:
-            labels, ranks = self._guess_list(demos)
-        slots = {label.casefold(): slot for slot, label in enumerate(labels, start=1)}
-        demo_slot = slots.get(demos[-1].value.casefold(), 0) if demos else 0
-        latent = self._latent(query.text) + self._shift(labels, sheet.glue)
-        return _Question(query.text, latent, labels, ranks, demo_slot)
-
-    def _shift(self, labels: tuple[str, ...], glue: str) -> float:
-        """Shift of a text's score by the style of its prompt."""
-        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
-        return self.spec.joint * (is_lettered != glue.endswith("\t"))
-
-    def _latent(self, text: str) -> float:
-        """The latent score of a text, infinite for one that is not in the table."""
+    def _latent(self, text: str) -> float | None:
+        """The latent score of a text, None for one that is not in the table."""
         score = self.table.get(text)
-        return self._squeezed.get(squeeze(text), UNKNOWN) if score is None else score
+        return self._squeezed.get(squeeze(text)) if score is None else score
 
-    def _joined(self, sheet: ReadPrompt) -> list[LabelledText]:
-        """The blocks, joined where only the whole is a text of the table.
+    def _known(self, text: str) -> float:
+        score = self._latent(text)
+        if score is None:
+            raise Problem(f"no latent score for the text '{text[:80]}'; the rater's table lacks it")
+        return score
 
-        A text may itself hold a label and a blank line and a noun, which look like a new block.
-        """
-        joined: list[LabelledText] = []
-        place = 0
-        while place < len(sheet.blocks):
-            n_joined = self._n_joined(sheet, place)
-            joined.append(join_blocks(sheet.blocks[place : place + n_joined], sheet.glue))
-            place += n_joined
-        return joined
-
-    def _n_joined(self, sheet: ReadPrompt, place: int) -> int:
-        """Number of blocks from here on that form one text."""
-        if sheet.blocks[place].text in self.table:
-            return 1
-        for n in range(1, JOINED + 1):
-            whole = join_blocks(sheet.blocks[place : place + n], sheet.glue)
-            if self._latent(whole.text) != UNKNOWN:
-                return n
-        return 1
-
-    def _query(self, blocks: list[LabelledText]) -> LabelledText:
-        """The first open block with a known text; a later one only asks for it again."""
-        queries = [block for block in blocks if block.is_open]
-        for query in queries:
-            if self._latent(query.text) != UNKNOWN:
-                return query
-        if not queries:
-            raise Problem("no query in the prompt: every block has a label")
-        text = queries[0].text[:80]
-        raise Problem(f"no latent score for the text '{text}'; the rater's table lacks it")
-
-    def _guess_list(self, demos: list[LabelledText]) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
+    def _guess_list(
+        self, labels: tuple[str, ...], demos: Sequence[Example]
+    ) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
         """Labels that no header lists, and what the demonstrations say that they mean.
 
         Words mean what they say, whatever a demonstration shows; a class named "2" is not a word.
+        Without demonstrations there are the names of the classes alone.
         """
-        labels = all_labels([demo.value for demo in demos], self.names)
+        labels = labels if demos else self.names
         if labels == self.names and not labels[0].isdigit():
             return labels, tuple(range(1, len(labels) + 1))
-        return labels, _fit_order(self._latents_by_slot(demos, labels), len(labels))
-
-    def _latents_by_slot(
-        self, demos: list[LabelledText], labels: tuple[str, ...]
-    ) -> dict[Slot, list[float]]:
-        """The latent scores of the demonstrations under each label that they show."""
         found: dict[Slot, list[float]] = defaultdict(list)
         for demo in demos:
             latent = self._latent(demo.text)
-            if demo.value in labels and math.isfinite(latent):
-                found[labels.index(demo.value) + 1].append(latent)
-        return found
+            if latent is not None and demo.label in labels and math.isfinite(latent):
+                found[labels.index(demo.label) + 1].append(latent)
+        return labels, _fit_order(found, len(labels))
+
+    def _said(self, case: Understood, text: str, repeat: int, seed: int | None) -> str:
+        """Say the answer, after a reason where the prompt asks for one."""
+        answer = self._answer(case, text, repeat, seed)
+        is_plain = answer == REFUSAL or not case.wants_reasons
+        return answer if is_plain else f"I weighed what it says.\nLabel: {answer}"
+
+    def _answer(self, case: Understood, text: str, repeat: int, seed: int | None) -> str:
+        if self.spec.refuse and uniform("refuse", case.about) < self.spec.refuse:
+            return REFUSAL
+        if not self.spec.noise:
+            best = max(zip(case.odds, (-rank for rank in case.ranks), case.labels, strict=True))
+            return best[2]
+        weights = [math.exp(p) for p in _log_softmax([odd / self.spec.noise for odd in case.odds])]
+        mark = uniform("noise", repeat, seed, text)
+        for label, weight in zip(case.labels, weights, strict=True):
+            mark -= weight
+            if mark < 0:
+                return label
+        return case.labels[-1]
+
+    def _steps(self, case: Understood, said: str, n_shown: int) -> tuple[Step, ...]:
+        """A label as one token beside the others; whatever else is said has no steps."""
+        scores = dict(zip(case.labels, _log_softmax(case.odds), strict=True))
+        if said not in scores:
+            return ()
+        best = sorted(scores, key=lambda label: -scores[label])[:n_shown]
+        return (Step(said, {label: scores[label] for label in [*best, said]}),)
+
+    def _reply(
+        self,
+        case: Understood,
+        text: str,
+        answer: str,
+        max_tokens: int | None,
+        wanted: tuple[str, ...],
+    ) -> Reply:
+        """The reply with a word counted as a token; the scores are before any noise."""
+        words = answer.split()
+        room = len(words) if max_tokens is None else max(max_tokens - self.spec.hidden, 0)
+        is_cut = room < len(words)
+        n_said = self.spec.hidden + min(room, len(words))
+        n_completion = min(n_said, max_tokens) if max_tokens is not None else n_said
+        n_hidden = min(self.spec.hidden, n_completion)
+        return Reply(
+            text=" ".join(words[:room]) if is_cut else answer,
+            finish="length" if is_cut else "stop",
+            scores=self._scores(case, wanted),
+            usage=Usage(len(text.split()), 0, n_completion, n_hidden),
+            model=self.identity,
+        )
+
+    def _scores(self, case: Understood, wanted: tuple[str, ...]) -> tuple[float, ...] | None:
+        """The log-probabilities of the wanted answers, or of the slots as they are shown."""
+        scores = _log_softmax(case.odds)
+        known = {label.casefold(): score for label, score in zip(case.labels, scores, strict=True)}
+        found = [known.get(answer.strip().casefold()) for answer in wanted or case.labels]
+        return tuple(score for score in found if score is not None) if None not in found else None
+
+
+class NumberRater:
+    """A backend that answers with the decimal score of a text."""
+
+    concurrency = 64
+    parameters = frozenset({"max_tokens", "seed"})
+
+    def __init__(self, spec: SimSpec, table: Mapping[str, float], span: Span) -> None:
+        self.spec, self.table, self.span = spec, dict(table), span
+        self.is_reproducible = spec.noise == 0
+        rows = sorted((text, score.hex()) for text, score in self.table.items())
+        self.identity = _identity(spec, [[span.low, span.high], rows])
+
+    async def ask(self, request: Request) -> Reply:
+        """Answer a request; a text that is not in the table is an error."""
+        text, seed = request.script.text, json.loads(request.params).get("seed")
+        try:
+            said = self._said(_question(request), text, request.repeat, seed)
+        except Problem as problem:
+            return Reply(error=str(problem), model=self.identity)
+        usage = Usage(len(text.split()), 0, len(said.split()), 0)
+        return Reply(said, "stop", usage=usage, model=self.identity)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    def _said(self, question: Posed, text: str, repeat: int, seed: int | None) -> str:
+        query = question.text
+        if query not in self.table:
+            raise Problem(f"no score for the text '{query[:80]}'; the rater's table lacks it")
+        if self.spec.refuse and uniform("refuse", query) < self.spec.refuse:
+            return REFUSAL
+        score, length = self.table[query], self.span.high - self.span.low
+        last = read_number(question.demos[-1].label) if question.demos else None
+        if last is not None:
+            score += min(self.spec.recency * PULL, 1.0) * (last - score)
+        z = NormalDist().inv_cdf(uniform("noise", repeat, seed, text))
+        score += self.spec.noise * SD * length * z
+        return f"{min(max(score, self.span.low), self.span.high):.4g}"
+
+
+def _question(request: Request) -> Posed:
+    if request.question is None:
+        raise Problem("a simulated rater reads no words; it must be given the question in them")
+    return request.question
+
+
+def _labels(question: Posed) -> tuple[tuple[str, ...], tuple[Rank, ...]]:
+    """The labels by slot, and what they mean."""
+    shown = question.labels
+    return tuple(label.text for label in shown), tuple(label.rank for label in shown)
+
+
+def _wants_reasons(style: Style) -> bool:
+    return WANTS_REASONS in style.prompt if style.prompt else style.clarity == "reasoned"
+
+
+def _identity(spec: SimSpec, known: object) -> str:
+    """The name of a rater with a digest of what it knows."""
+    digest = hashlib.sha256(canonical_json(known).encode("utf-8", "surrogatepass"))
+    return f"{spec}@{digest.hexdigest()[:16]}"
 
 
 def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tuple[Rank, ...]:
@@ -426,15 +493,7 @@ def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tup
     return free if misfit(free) + CLEAR < misfit(usual) else usual
 
 
-def _log_softmax(odds: list[float]) -> list[float]:
+def _log_softmax(odds: Sequence[float]) -> list[float]:
     top = max(odds)
     total = top + math.log(sum(math.exp(odd - top) for odd in odds))
     return [odd - total for odd in odds]
-
-
-def open_sim(
-    name: str, items: Iterable[Item], scale: Scale, *, seed: int = 0, spread: float = SPREAD
-) -> SimRater:
-    """The rater that a name such as `sim/first-slot?strength=1` stands for."""
-    table = latents(items, scale, seed, spread)
-    return SimRater(sim_spec(name), table, scale.names, (scale.low, scale.high))
