@@ -12,7 +12,6 @@ import numpy.typing as npt
 from calibration_cells import COVERS_SMALL, RARE, ManyCell
 from scipy import stats
 
-from flipmeter.measure import abstention_curve
 from flipmeter.measure.aspects.confidence import (
     confidence_estimates,
 )
@@ -30,7 +29,7 @@ from flipmeter.measure.aspects.slots import slot_estimates
 from flipmeter.measure.aspects.worst import Costs, cost_matrix, worst_estimates
 from flipmeter.measure.inference.sequential.bets import share_evidence
 from flipmeter.measure.panel.checked import Floats, Ranks
-from flipmeter.measure.panel.groups import Estimates, Groups
+from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.statistics.formulas import holm, mcnemar_p
 from flipmeter.measure.statistics.multiplicity import benjamini_hochberg
 
@@ -213,7 +212,9 @@ def measured(sample: Sample) -> dict[str, Estimates]:
 def area_of(world: World, rng: np.random.Generator) -> float:
     """The area under the abstention curve of a million items."""
     sample = Sample.drawn(world, 1_000_000, 1, rng)
-    return abstention_curve(sample.gold, sample.table(), N_CLASSES).area
+    groups = one_group(len(sample.gold))
+    found = confidence_estimates(sample.gold, sample.table(), N_CLASSES, groups)
+    return float(found["abstention_area"].value[0])
 
 
 def covered(

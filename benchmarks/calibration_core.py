@@ -18,7 +18,7 @@ from flipmeter.measure.inference import Row, Verdict, verdict
 from flipmeter.measure.inference.chosen import simultaneous
 from flipmeter.measure.inference.differences import influence_ends
 from flipmeter.measure.inference.sequential.bets import mean_evidence
-from flipmeter.measure.inference.sequential.boundaries import looks_of, one_pair_each, watch
+from flipmeter.measure.inference.sequential.boundaries import looks_of, watch
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -226,6 +226,14 @@ def _covers(low: float | None, truth: float, high: float | None) -> float:
 
 
 # --- other questions than a verdict -----------------------------------------------------------
+
+
+def one_pair_each(clusters: npt.ArrayLike, *, seed: int = 0) -> Ints:
+    """Rows of one seeded pair per cluster, in order: what an exact binomial may count."""
+    ids = np.asarray(clusters)
+    order = np.random.default_rng(seed).permutation(len(ids))
+    kept = np.unique(ids[order], return_index=True)[1]
+    return np.sort(order[kept])
 
 
 def stopped(

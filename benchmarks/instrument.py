@@ -30,8 +30,9 @@ from statistics_stage import CONTRASTS, N_CLASSES, N_ITEMS, RUNS, decisions
 from statsmodels.stats.contingency_tables import SquareTable
 
 from flipmeter.measure import ASPECTS, measure_aspects
-from flipmeter.measure.aspects.direction import flip_matrix
-from flipmeter.measure.aspects.severity import krippendorff_alpha
+from flipmeter.measure.aspects.direction import flip_matrices
+from flipmeter.measure.aspects.severity import coincidences, ordinal_alpha
+from flipmeter.measure.panel.groups import one_group
 from flipmeter.measure.statistics.resample import RESAMPLES
 
 N_DATASETS, N_SEEDS = 5, 3
@@ -92,7 +93,9 @@ def library(runs: Sequence[Classes]) -> None:
             within = (apart(base, again) * 1.0 + apart(turned, turned_again)) / 2
             _bootstrap(across - within)
         _bootstrap(np.abs(base - turned) / (N_CLASSES - 1))
-        table = SquareTable(flip_matrix(base, turned, N_CLASSES), shift_zeros=False)
+        table = SquareTable(
+            flip_matrices(base, turned, N_CLASSES, one_group(len(base)))[0], shift_zeros=False
+        )
         table.symmetry()
         table.homogeneity()
         stats.wilcoxon(turned - base)
@@ -115,7 +118,7 @@ def _quadratic(x: Classes, y: Classes) -> float:
 
 
 def _alpha(x: Classes, y: Classes) -> float:
-    return krippendorff_alpha(np.stack([x, y], axis=1), N_CLASSES)
+    return float(ordinal_alpha(coincidences(np.stack([x, y], axis=1), N_CLASSES).sum(axis=0)))
 
 
 # --- the result -------------------------------------------------------------------------------

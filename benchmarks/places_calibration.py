@@ -16,7 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure import option_bias, pair_bias
+from flipmeter.measure.aspects.options import Choices, option_estimates
+from flipmeter.measure.aspects.pair_order import pair_estimates
+from flipmeter.measure.inference.blocks import placed, shown_alike
+from flipmeter.measure.panel.checked import ranks, same_length
 from flipmeter.types import Estimate
 
 Ints = npt.NDArray[np.int64]
@@ -93,6 +96,65 @@ def held(found: dict[str, Estimate], truth: dict[str, float]) -> dict[str, bool]
         name: found[name].low - 1e-3 <= value <= found[name].high + 1e-3
         for name, value in truth.items()
     }
+
+
+def option_bias(
+    classes: npt.ArrayLike,
+    places: npt.ArrayLike,
+    *,
+    gold: npt.ArrayLike | None = None,
+    right: npt.ArrayLike | None = None,
+    clusters: npt.ArrayLike | None = None,
+) -> dict[str, Estimate]:
+    """Say which places are preferred when options change places (items x orders).
+
+    `classes` are the options chosen, the same in every order; `places` where they stood. `slot:s`
+    are shares of answers, `slot_excess:s` what they are beyond the same answers dealt to all
+    orders, `slot_test` the p of the randomisation test on them (its statistic is Pearson's
+    chi-square) and `cramers_v` their size, 0 to 1. With `gold` and `right`, the place of the right
+    option in every order: `recall:s` is the accuracy when it stands in place s, and `recall_sd`
+    their SD over places (RStD).
+    """
+    given, where = np.asarray(classes, dtype=np.int64), np.asarray(places, dtype=np.int64)
+    n, blank = len(given), np.zeros_like(given)
+    truth = np.zeros(n, dtype=np.int64) if gold is None else np.asarray(gold, dtype=np.int64)
+    there = blank if right is None else np.asarray(right, dtype=np.int64)
+    whose = np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    size = max(int(where.max(initial=2)), int(there.max(initial=2)), int(given.max(initial=2)))
+    n_places = np.full(n, size)
+    told = np.concatenate([given, np.broadcast_to(truth[:, None], given.shape)])
+    alike = shown_alike(told, np.concatenate([where, there]), size)
+    table = placed(where, given, given)
+    if alike is not None:
+        table = np.broadcast_to(alike, (n, *alike.shape))
+    found = option_estimates(Choices(given, where, truth, there, table, n_places, whose))
+    return {name: one for name, (one, _) in found.items()}
+
+
+def pair_bias(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    places: npt.ArrayLike,
+    *,
+    gold: npt.ArrayLike | None = None,
+    clusters: npt.ArrayLike | None = None,
+) -> dict[str, Estimate]:
+    """Say which place a judge prefers, from its verdicts as given and with the answers swapped.
+
+    `places` (items x 2) say where the winner stood, 0 for a tie. `first_share` is the share of
+    wins of the answer shown first, over both orders and without ties: 1/2 for a judge without a
+    preference. `consistency` is the share of items with the same verdict in both orders. `ties:1`
+    and `ties:2` are shares by order, and with gold `accuracy:1`, `accuracy:2` and `accuracy_both`.
+    """
+    a, b = ranks(first, "first"), ranks(second, "second")
+    same_length(first=a, second=b)
+    n, where = len(a), np.asarray(places, dtype=np.int64)
+    truth = np.zeros(n, dtype=np.int64) if gold is None else ranks(gold, "gold")
+    whose = np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    both, blank = np.stack([a, b], axis=1), np.zeros((n, 2), dtype=np.int64)
+    table = np.zeros((n, 2, max(int(both.max()), 1)), dtype=np.int64)
+    choices = Choices(both, where, truth, blank, table, np.full(n, 2), whose)
+    return {name: one for name, (one, _) in pair_estimates(choices).items()}
 
 
 def option_study(k: int, tilt: float, seed: int) -> dict[str, Estimate]:

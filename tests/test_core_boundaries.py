@@ -14,7 +14,6 @@ from flipmeter.measure.inference.sequential.boundaries import (
     boundaries,
     looks_of,
     needed_most,
-    one_pair_each,
     operating,
     watch,
 )
@@ -141,14 +140,6 @@ def test_a_run_is_futile_once_no_later_look_can_stop() -> None:
     found = watch([9], [25], looks=looks, margin=0.45)
     assert found.word == "futile"
     assert found.low <= 0.45 <= found.high
-
-
-def test_one_pair_of_each_cluster_is_drawn_by_seed() -> None:
-    clusters = np.repeat(np.arange(30), 4)
-    kept = one_pair_each(clusters, seed=1)
-    assert clusters[kept].tolist() == list(range(30))
-    assert kept.tolist() == one_pair_each(clusters, seed=1).tolist()
-    assert kept.tolist() != one_pair_each(clusters, seed=2).tolist()
 
 
 @pytest.mark.parametrize(

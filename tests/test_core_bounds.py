@@ -19,7 +19,6 @@ from flipmeter.measure.inference.bounds import (
 )
 from flipmeter.measure.inference.chosen import is_unreadable, simultaneous
 from flipmeter.measure.inference.needed import (
-    allowed_flips,
     fewest,
     needed_above,
     needed_below,
@@ -28,6 +27,7 @@ from flipmeter.measure.inference.needed import (
 )
 from flipmeter.measure.inference.sequential.bets import mean_bounds, mean_evidence, share_evidence
 from flipmeter.types import Problem
+from on_arrays import allowed_flips
 from planted_replies import flips
 
 # --- shares -----------------------------------------------------------------------------------

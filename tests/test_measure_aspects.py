@@ -9,22 +9,18 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from flipmeter.measure import (
-    ASPECTS,
+from flipmeter.measure import ASPECTS, compare, flip_rate, mcnemar, measure_aspects
+from flipmeter.types import Contrast, Estimate, Problem
+from hand_made import group
+from on_arrays import (
     agreement,
-    compare,
     direction,
     excess_over_noise,
-    flip_rate,
-    mcnemar,
-    measure_aspects,
+    flip_matrix,
     severity,
     slot_preference,
     worst_case,
 )
-from flipmeter.measure.aspects.direction import flip_matrix
-from flipmeter.types import Contrast, Estimate, Problem
-from hand_made import group
 
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")
 P2 = Contrast("P2", ("base", "random", "after"))

@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from flipmeter.measure import (
-    confidence_trend,
-    entropies,
-    flips_by_confidence,
-    margins,
-    measure_aspects,
-)
+from flipmeter.measure import measure_aspects
+from flipmeter.measure.aspects.confidence import entropies, margins
 from flipmeter.types import Contrast, Problem
 from hand_made import group
+from on_arrays import confidence_trend, flips_by_confidence
 
 Cli = Callable[..., tuple[int, str, str]]
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")

@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from flipmeter.measure import (
-    abstention_curve,
-    agreement,
-    entropies,
-    flips_by_confidence,
-    margins,
-)
-from flipmeter.measure.aspects.confidence import consensus
+from flipmeter.measure.aspects.confidence import consensus, entropies, margins
 from flipmeter.types import Problem
+from on_arrays import abstention_curve, agreement, flips_by_confidence
 
 few = settings(max_examples=25)
 VOTES = arrays(np.int64, (9, 3), elements=st.integers(0, 4))

@@ -13,10 +13,10 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 from statsmodels.stats.contingency_tables import SquareTable
 
-from flipmeter.measure import bowker, direction, measure_aspects, stuart_maxwell, wilcoxon
-from flipmeter.measure.aspects.direction import flip_matrix
+from flipmeter.measure import measure_aspects
 from flipmeter.types import Contrast, Problem
 from hand_made import group
+from on_arrays import bowker, direction, flip_matrix, stuart_maxwell, wilcoxon
 
 EXAMPLE = [[20, 5, 1], [2, 30, 6], [0, 3, 33]]
 few = settings(max_examples=25)  # every example draws its intervals

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flipmeter.measure import excess_over_noise, noise_warnings
-from flipmeter.measure.estimates.flips import excess_disagreement
+from flipmeter.measure import noise_warnings
 from flipmeter.types import Problem
+from on_arrays import excess_disagreement, excess_over_noise
 
 few = settings(max_examples=25)  # every example draws its intervals
 RUNS = st.integers(2, 4).flatmap(

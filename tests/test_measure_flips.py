@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
 from flipmeter.measure import flip_rate
-from flipmeter.measure.estimates.flips import (
-    excess_disagreement,
-    flip_rate_any,
-    noise_floor,
-    total_vs_noise,
-)
-from flipmeter.measure.estimates.tokens import hidden_tokens
 from flipmeter.types import Policy, Problem
+from on_arrays import excess_disagreement, flip_rate_any, hidden_tokens, noise_floor, total_vs_noise
 
 patient = settings(deadline=None)
 A = [1, 2, 3, 4, 5, 0, 0, 2, 1, 3]

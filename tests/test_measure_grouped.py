@@ -16,20 +16,21 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from flipmeter.measure import mcnemar, measure, verdicts, wilson
-from flipmeter.measure.estimates.flips import (
+from flipmeter.measure.estimates.flips import silent_noise
+from flipmeter.measure.estimates.long_table import SCHEMA
+from flipmeter.measure.estimates.scored import score_estimates
+from flipmeter.measure.panel.groups import Groups, joined, one_group
+from flipmeter.measure.statistics.formulas import cochran_q
+from flipmeter.measure.statistics.shares import WILSON, exact_ends
+from flipmeter.types import Contrast, Estimate, Mode, Policy
+from on_arrays import (
     compare_with_noise,
     excess_disagreement,
     flip_rate_any,
-    silent_noise,
+    hidden_tokens,
+    mcnemar_counts,
+    performance,
 )
-from flipmeter.measure.estimates.long_table import SCHEMA
-from flipmeter.measure.estimates.scored import score_estimates
-from flipmeter.measure.estimates.scores import performance
-from flipmeter.measure.estimates.tokens import hidden_tokens
-from flipmeter.measure.panel.groups import Groups, joined, one_group
-from flipmeter.measure.statistics.formulas import cochran_q, mcnemar_counts
-from flipmeter.measure.statistics.shares import WILSON, exact_ends
-from flipmeter.types import Contrast, Estimate, Mode, Policy
 
 patient = settings(deadline=None, max_examples=15)
 KEY = ["rater", "dataset", "level", "seed"]

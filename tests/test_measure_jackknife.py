@@ -8,12 +8,11 @@ from scipy import stats
 from statsmodels.stats.inter_rater import cohens_kappa
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure import severity
-from flipmeter.measure.aspects.direction import flip_matrix
 from flipmeter.measure.aspects.severity import severity_estimates
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import exact_ends, share_ends
+from on_arrays import flip_matrix, severity
 
 SIZES = (30, 200, 200, 1)
 OF = Groups(np.repeat(np.arange(len(SIZES)), SIZES), len(SIZES))

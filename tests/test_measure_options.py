@@ -11,11 +11,12 @@ import pytest
 from scipy import stats
 
 from conftest import ROOT
-from flipmeter.measure import measure_aspects, option_bias, pair_bias
+from flipmeter.measure import measure_aspects
 from flipmeter.measure.statistics.lengths import length_of
 from flipmeter.types import Contrast
 
 BENCH = runpy.run_path(str(ROOT / "benchmarks" / "places_calibration.py"))
+option_bias, pair_bias = BENCH["option_bias"], BENCH["pair_bias"]
 rotated = BENCH["rotated"]
 
 

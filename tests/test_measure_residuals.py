@@ -18,9 +18,9 @@ from flipmeter.measure import residuals
 from flipmeter.measure.effects.baselines import split_level
 from flipmeter.measure.effects.measured_items import Measurer, read_sides
 from flipmeter.measure.effects.residuals import residual
-from flipmeter.measure.estimates.scores import performance
 from flipmeter.types import Contrast, Mode, Problem
 from hand_made import group, one
+from on_arrays import performance
 
 REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
 P1 = Contrast("P1", ("base", "reversed"), probe="label_order")

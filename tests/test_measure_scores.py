@@ -16,9 +16,10 @@ from flipmeter.measure import wilson
 from flipmeter.measure.estimates.moments import moments, moved_by_one
 from flipmeter.measure.estimates.one_more import one_more
 from flipmeter.measure.estimates.scored import score_estimates
-from flipmeter.measure.estimates.scores import performance, scores
+from flipmeter.measure.estimates.scores import scores
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
 from flipmeter.types import Problem
+from on_arrays import performance
 
 patient = settings(deadline=None)
 

@@ -13,12 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 from statsmodels.stats.proportion import proportion_confint
 
-from flipmeter.measure import mcnemar, measure, paper_round, phase0_table, verdicts, wilson
-from flipmeter.measure.estimates.flips import flip_rate_any
-from flipmeter.measure.estimates.scores import performance
+from flipmeter.measure import mcnemar, measure, phase0_table, verdicts, wilson
 from flipmeter.measure.statistics.formulas import cochran_q
 from flipmeter.types import Contrast, Problem
 from hand_made import group
+from on_arrays import flip_rate_any, paper_round, performance
 
 P1 = Contrast("P1", ("base", "reversed"))
 P2A = Contrast("P2a", ("random", "ascending"))

@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 from statsmodels.discrete.conditional_models import ConditionalLogit
 
-from flipmeter.measure import measure_aspects, rank_systems
+from flipmeter.measure import measure_aspects
 from flipmeter.measure.statistics.davidson import Games, fit_strengths
 from flipmeter.types import Contrast
+from on_arrays import rank_systems
 
 Floats = npt.NDArray[np.float64]
 STRONG = np.array([0.9, 0.3, -0.2, -1.0])

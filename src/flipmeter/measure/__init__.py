@@ -1,22 +1,7 @@
 """Decision -> Estimate: flip rates, performance and what they are sure of."""
 
 from flipmeter.measure.aspects.aspects import ASPECTS, Aspect, measure_aspects
-from flipmeter.measure.aspects.certainty import confidence_trend
-from flipmeter.measure.aspects.confidence import (
-    abstention_curve,
-    agreement,
-    entropies,
-    flips_by_confidence,
-    margins,
-)
-from flipmeter.measure.aspects.direction import bowker, direction, stuart_maxwell, wilcoxon
-from flipmeter.measure.aspects.excess import excess_over_noise, noise_warnings
-from flipmeter.measure.aspects.options import option_bias
-from flipmeter.measure.aspects.pair_order import pair_bias
-from flipmeter.measure.aspects.severity import severity
-from flipmeter.measure.aspects.slots import chi_square, slot_preference
-from flipmeter.measure.aspects.systems import rank_systems
-from flipmeter.measure.aspects.worst import worst_case
+from flipmeter.measure.aspects.excess import noise_warnings
 from flipmeter.measure.effects.absolutes import absolutes
 from flipmeter.measure.effects.compare import compare
 from flipmeter.measure.effects.field import Field, read_field
@@ -43,7 +28,7 @@ from flipmeter.measure.inference.sequential.power import (
 from flipmeter.measure.inference.sequential.watch import Watch, Watched
 from flipmeter.measure.panel.panel import Panel, compared
 from flipmeter.measure.panel.reading import Panels, Parts
-from flipmeter.measure.statistics.formulas import mcnemar, paper_round, wilson
+from flipmeter.measure.statistics.formulas import mcnemar, wilson
 
 __all__ = [
     "ASPECTS",
@@ -65,21 +50,12 @@ __all__ = [
     "Watch",
     "Watched",
     "absolutes",
-    "abstention_curve",
-    "agreement",
-    "bowker",
     "certify",
-    "chi_square",
     "choose",
     "claimed",
     "compare",
     "compared",
-    "confidence_trend",
-    "direction",
-    "entropies",
-    "excess_over_noise",
     "flip_rate",
-    "flips_by_confidence",
     "gate_limits",
     "headlines",
     "held_out",
@@ -87,33 +63,23 @@ __all__ = [
     "interactions",
     "judge",
     "looks_of",
-    "margins",
     "mcnemar",
     "measure",
     "measure_aspects",
     "noise_warnings",
     "objectives",
-    "option_bias",
-    "pair_bias",
-    "paper_round",
     "phase0_table",
     "plan_power",
-    "rank_systems",
     "read_claim",
     "read_field",
     "refuse_unreachable",
     "residuals",
     "rows_of",
     "select_greedy",
-    "severity",
-    "slot_preference",
     "standings",
-    "stuart_maxwell",
     "transfer",
     "verdict",
     "verdicts",
-    "wilcoxon",
     "wilson",
-    "worst_case",
     "worst_first",
 ]

@@ -12,8 +12,8 @@ from scipy import special
 from flipmeter.measure.aspects.confidence import confidence_bins, entropies, margins
 from flipmeter.measure.estimates.flips import spread
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Floats, booleans, same_length
-from flipmeter.measure.panel.groups import Groups, estimates, one_group, undefined
+from flipmeter.measure.panel.checked import Booleans, Floats
+from flipmeter.measure.panel.groups import Groups, estimates, undefined
 from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.statistics.correlation import by_group, correlations, midranks
 from flipmeter.measure.statistics.shares import share_estimates
@@ -24,20 +24,6 @@ N_BINS = 5
 NO_PROBABILITIES = "no probabilities: a study asks for them with `scores: true`"
 UNREAD = "no item with probabilities was read under all views"
 NO_TREND = "undefined: all flip, none does, or all are equally certain"
-
-
-def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[float, float]:
-    """Spearman's rho between confidence and flips, and its p by Mantel's (n - 1) rho².
-
-    This is Cochran and Armitage's test for a trend with ranks for scores. Both are NaN where all
-    flip, none does, or all are equally sure.
-    """
-    flips, score = booleans(flipped, "flipped", 1), np.asarray(confidence, dtype=np.float64)
-    same_length(flipped=flips, confidence=score)
-    if np.isnan(score).any():
-        raise Problem("every item needs a confidence; leave out those without probabilities")
-    rho, p = _trends(flips, score, one_group(len(score)))
-    return float(rho[0]), float(p[0])
 
 
 def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:

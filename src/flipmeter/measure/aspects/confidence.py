@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +13,14 @@ from flipmeter.measure.panel.checked import (
     Floats,
     Ints,
     Ranks,
-    booleans,
-    rank_table,
-    ranks,
     ratio,
-    same_length,
 )
 from flipmeter.measure.panel.graded import graded
-from flipmeter.measure.panel.groups import Estimates, Groups, one_group
+from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
-from flipmeter.measure.statistics.shares import exact_ends, share_estimates
-from flipmeter.types import Contrast, Estimate, Problem
+from flipmeter.measure.statistics.shares import share_estimates
+from flipmeter.types import Contrast, Problem
 
 # --- probabilities ----------------------------------------------------------------------------
 
@@ -39,30 +34,6 @@ def margins(probabilities: npt.ArrayLike) -> Floats:
 def entropies(probabilities: npt.ArrayLike) -> Floats:
     """Uncertainty of each item in nats, 0 (sure) to log M."""
     return np.asarray(special.entr(_simplex(probabilities)).sum(axis=1))
-
-
-def flips_by_confidence(
-    flipped: npt.ArrayLike, confidence: npt.ArrayLike, *, n_bins: int = 5
-) -> list[Estimate]:
-    """Flip rate from the least to the most confident items, in bins of about equal size.
-
-    Items of one confidence stay together, so there may be fewer bins. The note says its range.
-    """
-    flips, score = booleans(flipped, "flipped", 1), np.asarray(confidence, dtype=np.float64)
-    same_length(flipped=flips, confidence=score)
-    if np.isnan(score).any() or n_bins < 1:
-        raise Problem("every item needs a confidence, and at least one bin is needed")
-    place, found = confidence_bins(score, n_bins), []
-    for own in (place == bin_ for bin_ in range(place.max() + 1)):
-        k, n = int(flips[own].sum()), int(own.sum())
-        note = f"{score[own].min():.3f} to {score[own].max():.3f}"
-        found.append(Estimate(k / n, *_exact(k, n), n, k=k, metric="flips", note=note))
-    return found
-
-
-def _exact(k: int, n: int) -> tuple[float, float]:
-    low, high = exact_ends(np.array([k]), np.array([n]))
-    return float(low[0]), float(high[0])
 
 
 def confidence_bins(score: Floats, n_bins: int) -> Ints:
@@ -82,45 +53,6 @@ def _simplex(probabilities: npt.ArrayLike) -> Floats:
 
 
 # --- abstaining -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Abstention:
-    """Coverage and accuracy if only items with enough agreement are answered, from strict to lax.
-
-    `agreement` is the share of conditions that must give the same class; `coverage` the share of
-    items that have it, `accuracy` how many of these are right; `area` lies under accuracy along
-    coverage, and is what `accuracy` would be on average over how much one answers.
-    """
-
-    agreement: Floats
-    coverage: Floats
-    accuracy: Floats
-    area: float
-
-
-def abstention_curve(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> Abstention:
-    """Trade coverage for accuracy by how many conditions agree (items x conditions).
-
-    The answer is the class of most conditions; of several, the one nearest their mean. A failure
-    agrees with nothing.
-    """
-    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
-    same_length(gold=truth, matrix=table)
-    winner, votes = consensus(table, n_classes)
-    n_views = table.shape[1]
-    steps = np.arange(n_views, -1, -1)
-    asked = np.array([(votes == step).sum() for step in steps], dtype=np.float64)
-    right = np.array([((votes == step) & (winner == truth)).sum() for step in steps], float)
-    answered = np.cumsum(asked)
-    area = float(_area(np.concatenate([asked, right])))
-    used = asked > 0
-    return Abstention(
-        (steps / n_views)[used],
-        (answered / len(truth))[used],
-        ratio(np.cumsum(right), answered)[used],
-        area,
-    )
 
 
 def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
@@ -194,17 +126,3 @@ def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Row
         some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
         for one in some.values():
             yield rows_of(found.own & (one.n > 0), one, found.contrast, "strict")
-
-
-def agreement(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
-    """Say what answering only where all conditions agree gains (items x conditions).
-
-    `coverage` is the share of such items, `selective_accuracy` how many of them are right,
-    `abstention_area` lies under the whole curve.
-    """
-    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
-    same_length(gold=truth, matrix=table)
-    if truth.min() < 1:
-        raise Problem("gold contains 0; leave out the items that have no gold class")
-    found = confidence_estimates(truth, table, n_classes, one_group(len(truth)))
-    return {name: one.only() for name, one in found.items()}

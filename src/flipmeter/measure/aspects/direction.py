@@ -7,58 +7,23 @@ from dataclasses import replace
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
 from flipmeter.measure.inference.judge import up_is_first
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, one_group
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each
 from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.formulas import mcnemar_p
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import exact_ends, share_estimates
-from flipmeter.types import Contrast, Estimate, Problem
+from flipmeter.types import Contrast
 
 Test = tuple[Floats, Ints, Floats]
 """Statistic, degrees of freedom and p of every group."""
 
 OUTCOMES = ("right_to_wrong", "wrong_to_right", "wrong_to_wrong")
-
-
-def direction(
-    first: npt.ArrayLike,
-    second: npt.ArrayLike,
-    n_classes: int,
-    *,
-    gold: npt.ArrayLike | None = None,
-    reverses_labels: bool = False,
-) -> dict[str, Estimate]:
-    """Say which way classes move from the first view to the second, on items read in both.
-
-    `up` and `down` are the shares that move to a higher and a lower class, `shift` the mean step,
-    `preference` up minus down. Where the second view reverses the label list, moving up means
-    that the first slots were preferred: the same numbers are then `primacy`, `recency`,
-    `slot_bias` (half the mean step, below 0 for the first slots) and `preference` (recency minus
-    primacy). With gold: `semantic_bias`, the mean of both views minus gold; the shares
-    `right_to_wrong`, `wrong_to_right` and `wrong_to_wrong`; and `net`, the change of accuracy.
-    """
-    a, b = ranks(first, "first", n_classes), ranks(second, "second", n_classes)
-    truth = np.zeros_like(a) if gold is None else ranks(gold, "gold", n_classes)
-    same_length(first=a, second=b, gold=truth)
-    groups = one_group(len(a))
-    found = moves(a, b, groups, reverses_labels, n_classes) | outcomes(
-        a, b, truth, groups, n_classes
-    )
-    return {name: one.only() for name, one in found.items() if one.n[0]}
-
-
-def flip_matrix(first: npt.ArrayLike, second: npt.ArrayLike, n_classes: int) -> Ints:
-    """Count the items by class under the first view (rows) and under the second (columns)."""
-    a, b = ranks(first, "first", n_classes), ranks(second, "second", n_classes)
-    same_length(first=a, second=b)
-    return np.asarray(flip_matrices(a, b, n_classes, one_group(len(a)))[0])
 
 
 def flip_matrices(first: Ranks, second: Ranks, n_classes: int, groups: Groups) -> Ints:
@@ -70,26 +35,6 @@ def flip_matrices(first: Ranks, second: Ranks, n_classes: int, groups: Groups) -
 
 
 # --- tests ------------------------------------------------------------------------------------
-
-
-def bowker(table: npt.ArrayLike) -> tuple[float, int, float]:
-    """Bowker's test of symmetry: is i -> j as frequent as j -> i? Statistic, df and p."""
-    return _only(bowker_tests(_square(table)[None]))
-
-
-def stuart_maxwell(table: npt.ArrayLike) -> tuple[float, int, float]:
-    """Stuart and Maxwell's test of homogeneity: is every class as frequent under both views?"""
-    return _only(homogeneity_tests(_square(table)[None]))
-
-
-def wilcoxon(table: npt.ArrayLike) -> tuple[float, float]:
-    """Signed-rank test of the steps from row to column: z, above 0 for upward, and p.
-
-    Ties share their mean rank and items that stay are left out. p is two-sided, from t with one
-    degree of freedom less than items move: the normal approximation claims a little too often.
-    """
-    z, p = signed_ranks(_square(table)[None])
-    return float(z[0]), float(p[0])
 
 
 def bowker_tests(tables: Floats) -> Test:
@@ -131,20 +76,6 @@ def signed_ranks(tables: Floats) -> tuple[Floats, Floats]:
     variance = (n * (n + 1) * (2 * n + 1) - ties / 2) / 24
     z = np.where(n > 0, difference / np.sqrt(np.where(n > 0, variance, 1)), 0.0)
     return z, np.where(n > 0, 2 * special.stdtr(np.maximum(n - 1, 1), -np.abs(z)), 1.0)
-
-
-def _square(table: npt.ArrayLike) -> Floats:
-    counts = np.asarray(table, dtype=np.float64)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
-        raise Problem(f"a flip matrix is M x M with M of 2 or more; got shape {counts.shape}")
-    if (counts < 0).any():
-        raise Problem(f"a flip matrix must contain counts; got {counts.min()}")
-    return counts
-
-
-def _only(test: Test) -> tuple[float, int, float]:
-    statistic, df, p = test
-    return float(statistic[0]), int(df[0]), float(p[0])
 
 
 # --- estimates --------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.inference.bounds import LOWEST_EXCESS
@@ -17,9 +16,7 @@ from flipmeter.measure.panel.checked import (
     Floats,
     Ints,
     Ranks,
-    rank_table,
     ratio,
-    same_length,
 )
 from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import (
@@ -27,33 +24,17 @@ from flipmeter.measure.panel.groups import (
     Groups,
     estimates,
     joined_each,
-    one_group,
     undefined,
 )
 from flipmeter.measure.panel.panel import ABSENT, Panel, by_construction, compared
 from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.jackknife import jackknife
-from flipmeter.types import NO_CLASS, Contrast, Estimate
+from flipmeter.types import NO_CLASS, Contrast
 
 EXCESSES = ("excess", "excess_ordinal", "across", "within", "signal_ratio")
 ENOUGH_REPEATED = 20
 """With fewer items a noise of exactly 0 is not surprising."""
-
-
-def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
-    """Disagreement between views beyond that between repeats of each view.
-
-    Each view is items x repeats, two repeats or more. `excess` is U = P(a != b) - mean noise,
-    averaged over the pairs of views; its expectation is half the sum of (p - q)^2, 0 only if the
-    views give the same answers with the same chances. `excess_ordinal` counts distances instead.
-    `across` and `within` are the two sides of U, `signal_ratio` is one over the other. An item
-    counts if every view was read at least twice. The ratio has no interval: its parts have.
-    """
-    tables = [rank_table(view, f"view {place}", n_classes) for place, view in enumerate(views, 1)]
-    same_length(**{f"view {place}": table for place, table in enumerate(tables, 1)})
-    found = excess_estimates(tables, np.array([n_classes]), one_group(len(tables[0])))
-    return {name: one.only() for name, one in found.items()}
 
 
 def excess_estimates(

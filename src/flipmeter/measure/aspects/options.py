@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from flipmeter.measure.estimates.long_table import Rows
-from flipmeter.measure.inference.blocks import Row, placed, read_blocks, shown_alike
+from flipmeter.measure.inference.blocks import Row, read_blocks
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
 from flipmeter.measure.inference.judge import DRAWS, class_places
 from flipmeter.measure.inference.randomisation.randomise import evidence
@@ -46,39 +45,6 @@ class Choices:
     def among(self, items: Booleans) -> Choices:
         parts = {name: of[items] for name, of in vars(self).items() if name != "span"}
         return Choices(**parts, span=self.span)
-
-
-def option_bias(
-    classes: npt.ArrayLike,
-    places: npt.ArrayLike,
-    *,
-    gold: npt.ArrayLike | None = None,
-    right: npt.ArrayLike | None = None,
-    clusters: npt.ArrayLike | None = None,
-) -> dict[str, Estimate]:
-    """Say which places are preferred when options change places (items x orders).
-
-    `classes` are the options chosen, the same in every order; `places` where they stood. `slot:s`
-    are shares of answers, `slot_excess:s` what they are beyond the same answers dealt to all
-    orders, `slot_test` the p of the randomisation test on them (its statistic is Pearson's
-    chi-square) and `cramers_v` their size, 0 to 1. With `gold` and `right`, the place of the right
-    option in every order: `recall:s` is the accuracy when it stands in place s, and `recall_sd`
-    their SD over places (RStD).
-    """
-    given, where = np.asarray(classes, dtype=np.int64), np.asarray(places, dtype=np.int64)
-    n, blank = len(given), np.zeros_like(given)
-    truth = np.zeros(n, dtype=np.int64) if gold is None else np.asarray(gold, dtype=np.int64)
-    there = blank if right is None else np.asarray(right, dtype=np.int64)
-    whose = np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    size = max(int(where.max(initial=2)), int(there.max(initial=2)), int(given.max(initial=2)))
-    n_places = np.full(n, size)
-    told = np.concatenate([given, np.broadcast_to(truth[:, None], given.shape)])
-    alike = shown_alike(told, np.concatenate([where, there]), size)
-    table = placed(where, given, given)
-    if alike is not None:
-        table = np.broadcast_to(alike, (n, *alike.shape))
-    found = option_estimates(Choices(given, where, truth, there, table, n_places, whose))
-    return {name: one for name, (one, _) in found.items()}
 
 
 Found = dict[str, tuple[Estimate, float]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from flipmeter.measure.aspects.options import (
     Choices,
@@ -24,38 +23,12 @@ from flipmeter.measure.inference.blocks import Row, read_blocks
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
 from flipmeter.measure.inference.judge import DRAWS
 from flipmeter.measure.inference.randomisation.randomise import evidence
-from flipmeter.measure.panel.checked import Booleans, Floats, ranks, same_length
+from flipmeter.measure.panel.checked import Booleans, Floats
 from flipmeter.measure.panel.panel import Panel, compared
 from flipmeter.measure.panel.units import differ
 from flipmeter.types import ALPHA, Contrast, Estimate
 
 HALF = 0.5
-
-
-def pair_bias(
-    first: npt.ArrayLike,
-    second: npt.ArrayLike,
-    places: npt.ArrayLike,
-    *,
-    gold: npt.ArrayLike | None = None,
-    clusters: npt.ArrayLike | None = None,
-) -> dict[str, Estimate]:
-    """Say which place a judge prefers, from its verdicts as given and with the answers swapped.
-
-    `places` (items x 2) say where the winner stood, 0 for a tie. `first_share` is the share of
-    wins of the answer shown first, over both orders and without ties: 1/2 for a judge without a
-    preference. `consistency` is the share of items with the same verdict in both orders. `ties:1`
-    and `ties:2` are shares by order, and with gold `accuracy:1`, `accuracy:2` and `accuracy_both`.
-    """
-    a, b = ranks(first, "first"), ranks(second, "second")
-    same_length(first=a, second=b)
-    n, where = len(a), np.asarray(places, dtype=np.int64)
-    truth = np.zeros(n, dtype=np.int64) if gold is None else ranks(gold, "gold")
-    whose = np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    both, blank = np.stack([a, b], axis=1), np.zeros((n, 2), dtype=np.int64)
-    table = np.zeros((n, 2, max(int(both.max()), 1)), dtype=np.int64)
-    choices = Choices(both, where, truth, blank, table, np.full(n, 2), whose)
-    return {name: one for name, (one, _) in pair_estimates(choices).items()}
 
 
 def pair_estimates(choices: Choices) -> Found:

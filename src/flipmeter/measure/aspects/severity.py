@@ -7,49 +7,20 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Floats, Ranks, rank_table
-from flipmeter.measure.panel.groups import Estimates, Groups, one_group
+from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
+from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import share_estimates
-from flipmeter.types import Contrast, Estimate, Problem
+from flipmeter.types import Contrast
 
 MEANS = ("distance", "disagreement")
 OF_PAIRS = ("kappa", "qwk", "alpha")
 OF_MANY = ("alpha",)
 LARGE_MOVE = 0.75
-
-
-def severity(matrix: npt.ArrayLike, n_classes: int) -> dict[str, Estimate]:
-    """Say how far the classes of items lie apart over conditions (items x conditions).
-
-    `distance` is the mean over pairs of conditions of the distance in ranks, divided by M - 1;
-    `disagreement` the share of pairs of conditions that differ, which, unlike "any differs", does
-    not grow with their number; `far` the share of items that are two or more ranks apart, `polar`
-    of those on both sides of the middle. `alpha` is Krippendorff's, ordinal. Two conditions also
-    have Cohen's `kappa` (1 - flips / flips by chance) and the quadratic-weighted `qwk`. Items with
-    a failure are left out, except that alpha keeps those with two classes or more.
-    """
-    table = _checked(matrix, n_classes)
-    found = severity_estimates(table, n_classes, one_group(len(table)))
-    return {name: one.only() for name, one in found.items()}
-
-
-def krippendorff_alpha(matrix: npt.ArrayLike, n_classes: int) -> float:
-    """Ordinal alpha of items x raters or conditions, 0 for "no class"; NaN if nothing varies."""
-    table = _checked(matrix, n_classes)
-    together = _coincidences(table, n_classes).sum(axis=0)
-    return float(_alpha(together))
-
-
-def _checked(matrix: npt.ArrayLike, n_classes: int) -> Ranks:
-    if n_classes < 2:
-        raise Problem(f"a scale needs at least two classes; got n_classes = {n_classes}")
-    return rank_table(matrix, "matrix", n_classes)
 
 
 def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str, Estimates]:
@@ -66,7 +37,7 @@ def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str
         name: share_estimates(name, mark, complete, groups, failed=failed)
         for name, mark in marks.items()
     }
-    together, places = _coincidences(table, n_classes), np.arange(n_classes)
+    together, places = coincidences(table, n_classes), np.arange(n_classes)
     apart = np.abs(np.subtract.outer(places, places))
     runs = np.where(complete, table.shape[1], 1)
     distance = (together * apart).sum(axis=(1, 2)) / runs / (n_classes - 1)
@@ -100,7 +71,7 @@ def _unseen(n_classes: int, weight: int) -> Floats:
     return rows.reshape(len(cells), -1)
 
 
-def _coincidences(table: Ranks, n_classes: int) -> Floats:
+def coincidences(table: Ranks, n_classes: int) -> Floats:
     """The contribution of each item to the table of class pairs, every class once in all."""
     counts = (table[:, :, None] == np.arange(1, n_classes + 1)).sum(axis=1).astype(np.float64)
     pairs = counts[:, :, None] * counts[:, None, :]
@@ -120,11 +91,11 @@ def _tables(pair: Ranks, complete: Booleans, n_classes: int) -> Floats:
 def _of_pairs(sums: Floats) -> Floats:
     tables = _squares(sums)
     kappa, qwk = _kappas(tables)
-    return np.stack([kappa, qwk, _alpha(tables + np.swapaxes(tables, -1, -2))], axis=-1)
+    return np.stack([kappa, qwk, ordinal_alpha(tables + np.swapaxes(tables, -1, -2))], axis=-1)
 
 
 def _of_many(sums: Floats) -> Floats:
-    return np.asarray(_alpha(_squares(sums))[..., None])
+    return np.asarray(ordinal_alpha(_squares(sums))[..., None])
 
 
 def _squares(sums: Floats) -> Floats:
@@ -144,7 +115,7 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats]:
     return kappa, 1 - over(apart * n, expected)
 
 
-def _alpha(together: Floats) -> Floats:
+def ordinal_alpha(together: Floats) -> Floats:
     """Ordinal alpha: distances between classes are those of their mid-ranks, squared."""
     sizes = together.sum(axis=-1)
     n = sizes.sum(axis=-1)

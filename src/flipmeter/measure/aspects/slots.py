@@ -5,58 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.aspects.options import option_rows
 from flipmeter.measure.estimates.long_table import Rows, rows_of
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ranks, ratio, same_length
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.panel.panel import Panel, compared, conditions
 from flipmeter.measure.statistics.jackknife import jackknife
-from flipmeter.types import Contrast, Estimate, Problem
-
-
-def slot_preference(
-    natural: npt.ArrayLike,
-    reversed_: npt.ArrayLike,
-    n_classes: int,
-    *,
-    gold: npt.ArrayLike | None = None,
-) -> dict[str, Estimate]:
-    """Say how often each slot is chosen over both orders of the label list, against expectation.
-
-    A class stands in slot r of the natural list and in M + 1 - r of the reversed one. `slot:1` to
-    `slot:M` are the shares; `entropy_deficit` is log M minus their entropy. Expected is the
-    gold classes' own share of the slots; without gold only their mirror symmetry, which any
-    rater without a slot preference has. `slot_excess:s` is the share beyond it, `slot_distance`
-    the total variation, `recall_sd` the SD over slots of the recall of the class there. A
-    preference for a class moves these too, but not `slot_test`: Hotelling's p that every slot is
-    chosen as often as its mirror image (an item counts once, not twice).
-    """
-    first, second = ranks(natural, "natural", n_classes), ranks(reversed_, "reversed", n_classes)
-    truth = np.zeros_like(first) if gold is None else ranks(gold, "gold", n_classes)
-    same_length(natural=first, reversed=second, gold=truth)
-    found = slot_estimates(first, second, truth, n_classes, one_group(len(first)))
-    return {name: one.only() for name, (one, _) in found.items()}
-
-
-def chi_square(counts: npt.ArrayLike, expected: npt.ArrayLike) -> tuple[float, int, float]:
-    """Pearson's test that slots are chosen with the expected shares: statistic, df and p.
-
-    It takes every choice for independent: use it for one order of the list.
-    """
-    seen, share = np.asarray(counts, dtype=np.float64), np.asarray(expected, dtype=np.float64)
-    if seen.shape != share.shape or seen.ndim != 1 or len(seen) < 2:
-        raise Problem(
-            f"counts and expected need one number per slot; got {seen.shape} and {share.shape}"
-        )
-    if (share <= 0).any() or (seen < 0).any():
-        raise Problem("every slot needs an expected share above 0 and a count of 0 or more")
-    wanted = share / share.sum() * seen.sum()
-    statistic = float(((seen - wanted) ** 2 / wanted).sum()) if seen.sum() else 0.0
-    return statistic, len(seen) - 1, float(special.chdtrc(len(seen) - 1, statistic))
-
+from flipmeter.types import Contrast
 
 Tested = tuple[Estimates, Floats | None]
 """Estimates, and the statistic where they are a test."""

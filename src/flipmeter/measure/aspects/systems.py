@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from flipmeter.measure.aspects.options import Choices, Found, choices_of, estimate_rows, plain
@@ -44,39 +43,6 @@ class Played:
     def among(self, games: Booleans) -> Played:
         parts = (self.first, self.second, self.result, self.order, self.cluster)
         return Played(self.names, *(part[games] for part in parts))
-
-
-def rank_systems(
-    first: Sequence[str],
-    second: Sequence[str],
-    result: npt.ArrayLike,
-    *,
-    order: npt.ArrayLike | None = None,
-    clusters: npt.ArrayLike | None = None,
-) -> dict[str, dict[str, Estimate]]:
-    """Win rates and strengths of systems from games, as given, swapped and in both orders.
-
-    A game shows `first` before `second`; `result` is 0 if the first won, 1 if the second did and
-    2 for a tie. `win_rate:NAME` counts a tie as half a win. `strength:NAME` is that of
-    Bradley and Terry with Davidson's ties, in log-odds with mean 0, and `rank:NAME` its place.
-    Both orders together also have `order_effect`, above 0 if what is shown first is favoured. Where
-    the likelihood has no maximum the strengths are undefined, and their note says why.
-    """
-    names = tuple(sorted({*first, *second}))
-    number = {name: place for place, name in enumerate(names)}
-    n = len(first)
-    played = Played(
-        names,
-        np.array([number[name] for name in first], dtype=np.int64),
-        np.array([number[name] for name in second], dtype=np.int64),
-        np.asarray(result, dtype=np.int64),
-        np.zeros(n, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64),
-        np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1],
-    )
-    return {
-        title: {name: one for name, (one, _) in some.items()}
-        for title, some in system_estimates(played)
-    }
 
 
 def system_estimates(played: Played) -> Iterator[tuple[str, Found]]:

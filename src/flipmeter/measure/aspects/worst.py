@@ -14,47 +14,18 @@ from flipmeter.measure.panel.checked import (
     Booleans,
     Floats,
     Ranks,
-    rank_table,
-    ranks,
     ratio,
-    same_length,
 )
 from flipmeter.measure.panel.graded import Graded, graded
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, one_group
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.measure.statistics.shares import share_ends, share_estimates
-from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Problem, Span
+from flipmeter.types import ALPHA, Contrast, Policy, Problem, Span
 
 STRICT = ("robust_accuracy", "worst_accuracy", "expected_accuracy", "spread")
 GUARANTEED = "at least 95 %, for any number of positions"
-
-
-def worst_case(
-    gold: npt.ArrayLike,
-    matrix: npt.ArrayLike,
-    n_classes: int,
-    *,
-    costs: npt.ArrayLike | None = None,
-) -> dict[str, Estimate]:
-    """Say what positions can do to the answers (items x conditions), against gold.
-
-    `robust_accuracy` is the share of items that are right under every condition; `worst_accuracy`
-    the accuracy of the worst condition and `spread` the best minus the worst, with intervals that
-    hold although the condition was picked by looking; `expected_accuracy` is the mean over
-    conditions. A failure is wrong. On items without a
-    failure: `cost` is the mean cost of the classes given, `instability_cost` the mean cost between
-    two conditions. Costs are M x M, gold by given; by default the distance in ranks, and 1 for
-    every wrong class where classes have no order.
-    """
-    truth, table = ranks(gold, "gold", n_classes), rank_table(matrix, "matrix", n_classes)
-    same_length(gold=truth, matrix=table)
-    if truth.min() < 1:
-        raise Problem("gold contains 0; leave out the items that have no gold class")
-    own = Costs.of_classes(cost_matrix(costs, n_classes))
-    found = worst_estimates(truth, table, one_group(len(truth)), own)
-    return {name: one.only() for name, one in found.items()}
 
 
 def cost_matrix(costs: npt.ArrayLike | None, n_classes: int, *, nominal: bool = False) -> Floats:

@@ -152,58 +152,6 @@ def configs_among(levels: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Joint:
-    """A config of a rater, and the groups of config, base and each level alone, in this order.
-
-    They stand by dataset and by seed; `missing` names what was not asked alone.
-    """
-
-    config: str
-    rater: str
-    levels: tuple[str, ...]
-    groups: Mapping[str, Mapping[int, Sequence[int]]]
-    missing: tuple[str, ...]
-
-
-def joints(
-    decisions: Decisions,
-    keys: pl.DataFrame,
-    sides: Sequence[MeasuredItems],
-    configs: Mapping[str, Mapping[str, object]],
-) -> list[Joint]:
-    """Find for every config that was asked what its levels did alone."""
-    raters, datasets, levels = _seen(decisions)
-    places = _places(keys, sides, datasets)
-    return [
-        _joint((rater, level), name, configs, places)
-        for level, name in configs_among(levels).items()
-        for rater in raters
-        if (rater, level) in places
-    ]
-
-
-def _joint(
-    asked: tuple[str, str],
-    name: str,
-    configs: Mapping[str, Mapping[str, object]],
-    places: _Places,
-) -> Joint:
-    rater, config = asked
-    if name not in configs:
-        raise Problem(f"no config named '{name}'{suggestion(name, list(configs))}")
-    levels = tuple(f"{factor}={value}" for factor, value in configs[name].items())
-    needed = (config, BASE, *levels)
-    missing = tuple(level or "the base" for level in needed if (rater, level) not in places)
-    groups: dict[str, dict[int, list[int]]] = {}
-    for dataset, seed in () if missing else places[asked]:
-        own = [places[rater, level].get((dataset, seed)) for level in needed]
-        found = [group for group in own if group is not None]
-        if len(found) == len(needed):
-            groups.setdefault(dataset, {})[seed] = found
-    return Joint(name, rater, levels, groups, missing)
-
-
 def _seen(decisions: Decisions) -> tuple[list[str], list[str], list[str]]:
     """Raters, datasets and levels in the order of the decisions."""
     raters, datasets, levels = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,46 +11,24 @@ import numpy.typing as npt
 
 from flipmeter.base.checks import interval_level
 from flipmeter.measure.inference.blocks import pairs_in
-from flipmeter.measure.inference.sizes import grouped_excess
 from flipmeter.measure.panel.checked import (
     Booleans,
     Ints,
     Ranks,
-    rank_table,
     ranks,
     same_length,
 )
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
-    joined,
     one_group,
 )
-from flipmeter.measure.statistics.formulas import METHODS, mcnemar
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.registry import suggestion
 from flipmeter.types import LEVEL, Estimate, Mode, Policy, Problem
 
 POLICIES: tuple[Policy, ...] = ("complete", "strict", "bounds")
 WIDE = 0.02
-
-
-@dataclass(frozen=True)
-class NoiseTest:
-    """Flips between views against flips between two runs of one view, on the same items.
-
-    b counts the items that only the change of view flips, c those that only the repeat flips, n
-    all that were compared. The p-values are one-sided: does the view flip more than the noise?
-    """
-
-    noise: Estimate
-    total: Estimate
-    n: int
-    b: int
-    c: int
-    mid_p: float
-    exact_p: float
-    paper_p: float
 
 
 def flip_rate(
@@ -75,63 +52,11 @@ def flip_rate(
     return estimate_flips(found, policy, level=level).only()
 
 
-def flip_rate_any(
-    matrix: npt.ArrayLike,
-    policy: Policy = "complete",
-    *,
-    n_classes: int | None = None,
-    level: float = LEVEL,
-) -> Estimate:
-    """Share of items whose class is not the same in all conditions (items x conditions).
-
-    It grows with the number of conditions: compare it only with itself. Two classes that were
-    read differ whatever a third failure hides, so `complete` may lie below the lower bound.
-    """
-    table = rank_table(matrix, "matrix", n_classes)
-    found = find_flips(list(table.T), one_group(len(table)))
-    return estimate_flips(found, policy, level=level).only()
-
-
-def noise_floor(a: npt.ArrayLike, a_prime: npt.ArrayLike, policy: Policy = "complete") -> Estimate:
-    """Share of items whose class differs between two runs of the same prompts."""
-    first, second = ranks(a, "a"), ranks(a_prime, "a_prime")
-    same_length(a=first, a_prime=second)
-    found = find_flips([first, second], one_group(len(first)))
-    rate = estimate_flips(found, policy, "noise").only()
-    silent = silent_noise(len(first), int(found.n_complete[0]), int(found.n_strict[0]))
-    return replace(rate, note=joined(rate.note, silent))
-
-
 def silent_noise(n: int, n_complete: int, strict: int) -> str:
     """Warn of noise that is exactly 0: a cached reply looks like a model that never wavers."""
     if strict or not n_complete:
         return ""
     return f"0 of {n:,} differ; at a temperature above 0 look for cached replies"
-
-
-def total_vs_noise(
-    base: npt.ArrayLike, other: npt.ArrayLike, repeat: npt.ArrayLike, policy: Policy = "complete"
-) -> NoiseTest:
-    """Test whether going from base to other flips more items than running base again.
-
-    `complete` tests the items read in all three runs; each rate keeps the pairs of its own.
-    """
-    return compare_with_noise((base, other), (base, repeat), policy)
-
-
-def compare_with_noise(
-    views: tuple[npt.ArrayLike, npt.ArrayLike],
-    runs: tuple[npt.ArrayLike, npt.ArrayLike],
-    policy: Policy = "complete",
-) -> NoiseTest:
-    """Test the flips between two views against those between two runs, of whichever view."""
-    (x, y), (u, v) = [ranks(side, "views") for side in views], [ranks(run, "runs") for run in runs]
-    same_length(base=x, other=y, run=u, repeat=v)
-    counts = count_discordant((x, y), (u, v), policy, one_group(len(x)))
-    n, b, c = (int(count[0]) for count in counts)
-    p = [mcnemar(b, c, method) if n else math.nan for method in METHODS]
-    total = replace(flip_rate(x, y, policy), metric="total")
-    return NoiseTest(noise_floor(u, v, policy), total, n, b, c, *p)
 
 
 def count_discordant(
@@ -150,21 +75,6 @@ def count_discordant(
         kept = np.min([*views, *runs], axis=0) > 0
     only_moved, only_noisy = kept & moved & ~noisy, kept & noisy & ~moved
     return groups.count(kept), groups.count(only_moved), groups.count(only_noisy)
-
-
-def excess_disagreement(
-    a: npt.ArrayLike, a_prime: npt.ArrayLike, b: npt.ArrayLike, b_prime: npt.ArrayLike
-) -> Estimate:
-    """Disagreement between two views beyond that between two runs of each.
-
-    Unbiased for half the sum of (p - q)^2, which is 0 only if both views give the same answers
-    with the same chances. Single estimates may fall below 0. The interval is that of a verdict.
-    """
-    runs = [ranks(run, "runs") for run in (a, a_prime, b, b_prime)]
-    same_length(a=runs[0], a_prime=runs[1], b=runs[2], b_prime=runs[3])
-    one, n = one_group(len(runs[0])), len(runs[0])
-    first, again = np.stack(runs[::2], axis=1), np.stack(runs[1::2], axis=1)
-    return grouped_excess(first, again, np.arange(n), one, "excess").only()
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from flipmeter.measure.panel.checked import Floats, Ranks, ranks, ratio, same_length
-from flipmeter.measure.panel.groups import Groups, one_group
+from flipmeter.measure.panel.checked import Floats, Ranks, ratio
+from flipmeter.measure.panel.groups import Groups
 from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
@@ -34,56 +32,6 @@ SCORES = (
 )
 STRICT_SCORES = ("accuracy", "macro_f1", "macro_f1_present")
 """The scores that a failure can make worse: there is no distance to "no class"."""
-
-
-@dataclass(frozen=True)
-class Performance:
-    """Agreement of predictions with the gold classes; NaN where a number is undefined.
-
-    n counts the items that accuracy and F1 rest on; `support` is their gold classes, lowest first.
-    The other scores always rest on the items that were read, `parse_failure` on all of them.
-    """
-
-    accuracy: float
-    macro_f1: float
-    spearman: float
-    mae: float
-    parse_failure: float
-    n: int
-    kendall_tau_b: float
-    qwk: float
-    mae_normalised: float
-    macro_f1_present: float
-    support: tuple[int, ...]
-
-
-def performance(
-    gold: npt.ArrayLike,
-    predicted: npt.ArrayLike,
-    n_classes: int,
-    policy: ScorePolicy = "complete",
-) -> Performance:
-    """Score predictions against gold; `complete` leaves failures out, `strict` calls them wrong.
-
-    Macro-F1 runs over all classes of the scale, with 0 for a class neither predicted nor gold;
-    `macro_f1_present` runs over the gold classes. A constant side leaves the correlations NaN.
-    """
-    if n_classes < 2:
-        raise Problem(f"a scale needs at least two classes; got n_classes = {n_classes}")
-    truth, read = ranks(gold, "gold", n_classes), ranks(predicted, "predicted", n_classes)
-    same_length(gold=truth, predicted=read)
-    if truth.min() < 1:
-        raise Problem("gold contains 0; leave out the items that have no gold class")
-    table = confusion(truth, read, n_classes)
-    scored = _scored(table, policy)
-    values = {name: float(value) for name, value in scores(table, policy).items()}
-    support = tuple(int(count) for count in scored.sum(axis=1))
-    return Performance(**values, n=sum(support), support=support)
-
-
-def confusion(gold: Ranks, predicted: Ranks, n_classes: int) -> Floats:
-    """Count gold against predicted classes."""
-    return np.asarray(confusions(gold, predicted, n_classes, one_group(len(gold)))[0])
 
 
 def confusions(gold: Ranks, predicted: Ranks, n_classes: int, groups: Groups) -> Floats:

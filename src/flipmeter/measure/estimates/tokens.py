@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flipmeter.measure.panel.checked import Floats, ratio, same_length
-from flipmeter.measure.panel.groups import Estimates, Groups, estimates, mean_estimates, one_group
-from flipmeter.types import Estimate, Problem
+from flipmeter.measure.panel.groups import Estimates, Groups, estimates, mean_estimates
+from flipmeter.types import Problem
 
 Tokens = npt.ArrayLike | Sequence[int | None]
 """A number per reply; None or NaN where the endpoint does not say."""
@@ -29,17 +29,6 @@ def calls_made(calls: Tokens, groups: Groups) -> Estimates:
     n = groups.among(is_known).count()
     mean = ratio(groups.among(is_known).total(made[is_known]), n)
     return estimates("calls", mean, n=n, note="per decision, with its part of the shared calls")
-
-
-def hidden_tokens(completion: Tokens, reasoning: Tokens | None = None) -> Estimate:
-    """Mean hidden tokens per reply: the reported reasoning tokens, else completion minus one.
-
-    The second is the paper's count and mostly stop and template tokens, so its note says
-    "overhead". The two kinds are never averaged together.
-    """
-    written = _tokens(completion, "completion")
-    thought = np.full_like(written, np.nan) if reasoning is None else reasoning
-    return hidden_estimates(written, thought, one_group(len(written))).only()
 
 
 def hidden_estimates(completion: Tokens, reasoning: Tokens, groups: Groups) -> Estimates:

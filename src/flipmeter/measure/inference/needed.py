@@ -25,16 +25,6 @@ def fewest(holds: Callable[[int], bool], start: int = 1) -> int | None:
     return high
 
 
-def allowed_flips(n: int, margin: float, alpha: float) -> int:
-    """Most flips among n with a Clopper-Pearson bound below the margin; -1 if none will do."""
-    k = int(special.bdtrik(alpha, n, margin)) if special.bdtr(0, n, margin) < alpha else -1
-    while k >= 0 and special.bdtr(k, n, margin) >= alpha:
-        k -= 1
-    while special.bdtr(k + 1, n, margin) < alpha:
-        k += 1
-    return k
-
-
 def needed_below(rate: float, margin: float, alpha: float, power: float = POWER) -> int | None:
     """Fewest items with which a share of this true rate is shown to be below the margin."""
     if not rate < margin:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import polars as pl
 
-from flipmeter.measure.inference.blocks import Booleans, Floats
 from flipmeter.types import ALPHA
 
 FoundBy = Literal["", "holm", "bh"]
@@ -41,8 +39,3 @@ def side_of_zero() -> pl.Expr:
         .then(pl.lit("lower"))
         .otherwise(pl.lit("not distinguishable"))
     )
-
-
-def expected_within(rates: Floats, limit: float) -> Booleans:
-    """Mark forecasts that are below a limit; a forecast has no bound, and shows nothing."""
-    return np.asarray(rates < limit)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.base.checks import interval_level
-from flipmeter.measure.panel.checked import Floats, Ints, booleans, same_length
+from flipmeter.measure.panel.checked import Floats, Ints, booleans
 from flipmeter.registry import suggestion
 from flipmeter.types import LEVEL, Problem
 
@@ -41,13 +40,6 @@ def wilson(
     hits, size = _counts(k, n)
     lows, highs = _wilson_ends(hits, np.maximum(size, 1), z**2)
     return np.where(hits == 0, 0.0, lows), np.where(hits == size, 1.0, highs)
-
-
-def clopper_upper(k: int, n: int, level: float = LEVEL) -> float:
-    """One-sided Clopper-Pearson bound: the rate is below it with at least this confidence."""
-    _check_count(k, n)
-    interval_level(level)
-    return 1.0 if k == n else float(special.betaincinv(k + 1, n - k, level))
 
 
 def mcnemar(
@@ -80,13 +72,6 @@ def mcnemar_p(
 def mcnemar_statistic(b: int | Ints, c: int | Ints) -> Floats:
     """Continuity-corrected chi-square of the discordant counts, (|b - c| - 1)^2 / (b + c)."""
     return np.where(b + c == 0, 0.0, (np.abs(b - c) - 1) ** 2 / np.maximum(b + c, 1))
-
-
-def mcnemar_counts(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[int, int]:
-    """Count the items where only x holds (b) and where only y holds (c)."""
-    first, second = booleans(x, "x", 1), booleans(y, "y", 1)
-    same_length(x=first, y=second)
-    return int((first & ~second).sum()), int((second & ~first).sum())
 
 
 def cochran_q(matrix: npt.ArrayLike) -> tuple[float, int, float]:
@@ -127,12 +112,6 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     adjusted = p.copy()
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
     return adjusted
-
-
-def paper_round(x: float) -> float:
-    """Round to 4 decimals and then half-up to 3, as the paper's tables do; for regression only."""
-    once = Decimal(repr(round(float(x), 4)))
-    return float(once.quantize(Decimal("0.001"), rounding=ROUND_HALF_UP))
 
 
 def _upper_tail(b: int | Ints, c: int | Ints, method: Method) -> Floats:

@@ -14,10 +14,9 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.inference.blocks import Floats, Ints
+from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.needed import MOST, fewest, rough_size
 from flipmeter.types import Problem
 
@@ -331,11 +330,3 @@ def needed_most(
 
     blocks = fewest(suffices) or MOST
     return None if blocks * block > most else blocks * block
-
-
-def one_pair_each(clusters: npt.ArrayLike, *, seed: int = 0) -> Ints:
-    """Rows of one seeded pair per cluster, in order: what an exact binomial may count."""
-    ids = np.asarray(clusters)
-    order = np.random.default_rng(seed).permutation(len(ids))
-    kept = np.unique(ids[order], return_index=True)[1]
-    return np.sort(order[kept])
