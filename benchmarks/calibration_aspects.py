@@ -30,6 +30,7 @@ from flipmeter.measure.aspects.worst import Costs, cost_matrix, worst_estimates
 from flipmeter.measure.inference.sequential.bets import share_evidence
 from flipmeter.measure.panel.checked import Floats, Ranks
 from flipmeter.measure.panel.groups import Estimates, Groups, one_group
+from flipmeter.measure.panel.units import ScaleUnits
 from flipmeter.measure.statistics.formulas import holm, mcnemar_p
 from flipmeter.measure.statistics.multiplicity import benjamini_hochberg
 
@@ -195,13 +196,13 @@ def measured(sample: Sample) -> dict[str, Estimates]:
     """Measure many studies at once, by the functions that a run is measured with."""
     pair, groups = sample.pair(), sample.groups
     repeated = [np.stack([sample.runs[view, run] for run in (0, 1)], axis=1) for view in VIEWS[:2]]
-    table = sample.table()
+    table, scale = sample.table(), (np.full(groups.n, N_CLASSES), ScaleUnits([None] * groups.n))
     costs = Costs.of_classes(cost_matrix(None, N_CLASSES))
     slots = slot_estimates(*pair, sample.gold, N_CLASSES, groups)
     return {
-        **excess_estimates(repeated, np.full(groups.n, N_CLASSES), groups),
-        **moves(*pair, groups, True, N_CLASSES),
-        **outcomes(*pair, sample.gold, groups, N_CLASSES),
+        **excess_estimates(repeated, scale[0], groups, scale[1]),
+        **moves(*pair, groups, True, *scale),
+        **outcomes(*pair, sample.gold, groups, *scale),
         **severity_estimates(np.stack(pair, axis=1), N_CLASSES, groups),
         **{name: one for name, (one, _) in slots.items()},
         **worst_estimates(sample.gold, table, groups, costs),

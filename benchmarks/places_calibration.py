@@ -127,8 +127,8 @@ def option_bias(
     table = placed(where, given, given)
     if alike is not None:
         table = np.broadcast_to(alike, (n, *alike.shape))
-    found = option_estimates(Choices(given, where, truth, there, table, n_places, whose))
-    return {name: one for name, (one, _) in found.items()}
+    found, _ = option_estimates(Choices(given, where, truth, there, table, n_places, whose))
+    return found
 
 
 def pair_bias(
@@ -154,7 +154,7 @@ def pair_bias(
     both, blank = np.stack([a, b], axis=1), np.zeros((n, 2), dtype=np.int64)
     table = np.zeros((n, 2, max(int(both.max()), 1)), dtype=np.int64)
     choices = Choices(both, where, truth, blank, table, np.full(n, 2), whose)
-    return {name: one for name, (one, _) in pair_estimates(choices).items()}
+    return pair_estimates(choices)
 
 
 def option_study(k: int, tilt: float, seed: int) -> dict[str, Estimate]:

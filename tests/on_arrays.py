@@ -12,9 +12,9 @@ import numpy.typing as npt
 from scipy import special
 
 from flipmeter.base.checks import interval_level
-from flipmeter.measure.aspects.certainty import _trends
+from flipmeter.measure.aspects.certainty import trends
 from flipmeter.measure.aspects.confidence import (
-    _area,
+    area_under,
     confidence_bins,
     confidence_estimates,
     consensus,
@@ -54,9 +54,12 @@ from flipmeter.measure.panel.checked import (
     same_length,
 )
 from flipmeter.measure.panel.groups import joined, one_group
+from flipmeter.measure.panel.units import ScaleUnits
 from flipmeter.measure.statistics.formulas import METHODS, _check_count, mcnemar
 from flipmeter.measure.statistics.shares import exact_ends
 from flipmeter.types import LEVEL, Estimate, Policy, Problem
+
+CLASSES = ScaleUnits([None])
 
 
 def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[float, float]:
@@ -69,7 +72,7 @@ def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple
     same_length(flipped=flips, confidence=score)
     if np.isnan(score).any():
         raise Problem("every item needs a confidence; leave out those without probabilities")
-    rho, p = _trends(flips, score, one_group(len(score)))
+    rho, p = trends(flips, score, one_group(len(score)))
     return float(rho[0]), float(p[0])
 
 
@@ -126,7 +129,7 @@ def abstention_curve(gold: npt.ArrayLike, matrix: npt.ArrayLike, n_classes: int)
     asked = np.array([(votes == step).sum() for step in steps], dtype=np.float64)
     right = np.array([((votes == step) & (winner == truth)).sum() for step in steps], float)
     answered = np.cumsum(asked)
-    area = float(_area(np.concatenate([asked, right])))
+    area = float(area_under(np.concatenate([asked, right]))[0])
     used = asked > 0
     return Abstention(
         (steps / n_views)[used],
@@ -171,9 +174,8 @@ def direction(
     truth = np.zeros_like(a) if gold is None else ranks(gold, "gold", n_classes)
     same_length(first=a, second=b, gold=truth)
     groups = one_group(len(a))
-    found = moves(a, b, groups, reverses_labels, n_classes) | outcomes(
-        a, b, truth, groups, n_classes
-    )
+    scale = np.array([n_classes]), CLASSES
+    found = moves(a, b, groups, reverses_labels, *scale) | outcomes(a, b, truth, groups, *scale)
     return {name: one.only() for name, one in found.items() if one.n[0]}
 
 
@@ -229,7 +231,7 @@ def excess_over_noise(*views: npt.ArrayLike, n_classes: int) -> dict[str, Estima
     """
     tables = [rank_table(view, f"view {place}", n_classes) for place, view in enumerate(views, 1)]
     same_length(**{f"view {place}": table for place, table in enumerate(tables, 1)})
-    found = excess_estimates(tables, np.array([n_classes]), one_group(len(tables[0])))
+    found = excess_estimates(tables, np.array([n_classes]), one_group(len(tables[0])), CLASSES)
     return {name: one.only() for name, one in found.items()}
 
 
@@ -329,10 +331,7 @@ def rank_systems(
         np.zeros(n, dtype=np.int64) if order is None else np.asarray(order, dtype=np.int64),
         np.arange(n) if clusters is None else np.unique(clusters, return_inverse=True)[1],
     )
-    return {
-        title: {name: one for name, (one, _) in some.items()}
-        for title, some in system_estimates(played)
-    }
+    return dict(system_estimates(played))
 
 
 def worst_case(
@@ -392,7 +391,7 @@ def flip_rate_any(
     read differ whatever a third failure hides, so `complete` may lie below the lower bound.
     """
     table = rank_table(matrix, "matrix", n_classes)
-    found = find_flips(list(table.T), one_group(len(table)))
+    found = find_flips(table, one_group(len(table)), of_any=True)
     return estimate_flips(found, policy, level=level).only()
 
 
@@ -400,7 +399,7 @@ def noise_floor(a: npt.ArrayLike, a_prime: npt.ArrayLike, policy: Policy = "comp
     """Share of items whose class differs between two runs of the same prompts."""
     first, second = ranks(a, "a"), ranks(a_prime, "a_prime")
     same_length(a=first, a_prime=second)
-    found = find_flips([first, second], one_group(len(first)))
+    found = find_flips(np.stack([first, second], axis=1), one_group(len(first)))
     rate = estimate_flips(found, policy, "noise").only()
     silent = silent_noise(len(first), int(found.n_complete[0]), int(found.n_strict[0]))
     return replace(rate, note=joined(rate.note, silent))
@@ -424,7 +423,9 @@ def compare_with_noise(
     """Test the flips between two views against those between two runs, of whichever view."""
     (x, y), (u, v) = [ranks(side, "views") for side in views], [ranks(run, "runs") for run in runs]
     same_length(base=x, other=y, run=u, repeat=v)
-    counts = count_discordant((x, y), (u, v), policy, one_group(len(x)))
+    counts = count_discordant(
+        np.stack([x, y], axis=1), np.stack([u, v], axis=1), policy, one_group(len(x))
+    )
     n, b, c = (int(count[0]) for count in counts)
     p = [mcnemar(b, c, method) if n else math.nan for method in METHODS]
     total = replace(flip_rate(x, y, policy), metric="total")

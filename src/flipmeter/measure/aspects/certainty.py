@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from flipmeter.measure.aspects.confidence import confidence_bins, entropies, margins
-from flipmeter.measure.estimates.flips import spread
 from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.panel.checked import Booleans, Floats
+from flipmeter.measure.panel.graded import viewed
 from flipmeter.measure.panel.groups import Groups, estimates, undefined
-from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.statistics.correlation import by_group, correlations, midranks
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Problem
@@ -26,25 +26,6 @@ UNREAD = "no item with probabilities was read under all views"
 NO_TREND = "undefined: all flip, none does, or all are equally certain"
 
 
-def _trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:
-    ranks, n = by_group(score, groups, midranks), groups.count()
-    rho = correlations(ranks, flips.astype(np.float64), groups)
-    return rho, np.asarray(special.chdtrc(1, np.maximum(n - 1, 0) * rho**2))
-
-
-# --- all groups -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Sure:
-    """The flips of a contrast's items, and their certainty under the base view."""
-
-    contrast: str
-    flips: Booleans
-    groups: Groups
-    scores: Mapping[str, Floats]
-
-
 def certainty_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield the flips of every contrast by how sure the answer was under the base view.
 
@@ -54,21 +35,17 @@ def certainty_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows
     """
     known = panel.probabilities.is_not_null().to_numpy()
     scores = {name: _scored(panel, known, of) for name, of in SCORES.items()}
-    for contrast in contrasts:
-        found = compared(panel, contrast)
-        if not found.items.any():
-            continue
-        table = np.stack(conditions(panel, contrast, found.items), axis=1)
-        kept = (table.min(axis=1) > 0) & known[found.items]
-        flips = spread(table.T) > panel.tolerance[found.items]
-        own = {name: score[found.items][kept] for name, score in scores.items()}
-        groups = panel.groups.among(found.items).among(kept)
-        yield from _sure_rows(_Sure(contrast.name, flips[kept], groups, own))
-        silent = found.measured & (groups.count() == 0)
-        n_known = panel.groups.among(found.items).among(known[found.items]).count()
+    for found in viewed(panel, contrasts):
+        name, asked = found.contrast.name, known[found.items]
+        kept = (found.table.min(axis=1) > 0) & asked
+        flips = (pairs_in(found.table, panel.tolerance[found.items])[2] > 0)[kept]
+        groups = found.groups.among(kept)
+        for score, of in scores.items():
+            yield from _sure_rows(name, flips, groups, score, of[found.items][kept])
+        silent = found.measured & (groups.count() == 0) & ~panel.units.decimal
+        n_known = found.groups.among(asked).count()
         why = [UNREAD if n else NO_PROBABILITIES for n in n_known.tolist()]
-        silent = silent & ~panel.units.decimal
-        yield rows_of(silent, undefined("margin_trend", why), contrast.name, "complete")
+        yield rows_of(silent, undefined("margin_trend", why), name, "complete")
 
 
 def _scored(panel: Panel, known: Booleans, of: Callable[[npt.ArrayLike], Floats]) -> Floats:
@@ -84,28 +61,34 @@ def _scored(panel: Panel, known: Booleans, of: Callable[[npt.ArrayLike], Floats]
     return score
 
 
-def _sure_rows(sure: _Sure) -> Iterator[Rows]:
-    n = sure.groups.count()
-    for name, score in sure.scores.items():
-        place = by_group(score, sure.groups, lambda own: confidence_bins(own, N_BINS).astype(float))
-        for number in range(N_BINS):
-            yield _bin_rows(sure, f"{name}:{number + 1}", score, place == number)
-        rho, p = _trends(sure.flips, score, sure.groups)
-        why = np.where(np.isnan(rho), NO_TREND, "").tolist()
-        yield rows_of(
-            n > 0, estimates(f"{name}_rho", rho, n=n, note=why), sure.contrast, "complete"
-        )
-        tested = estimates(f"{name}_trend", p, n=n, note=why)
-        statistic = (n - 1) * rho**2
-        yield rows_of(n > 0, tested, sure.contrast, "complete", p=p, statistic=statistic)
+def _sure_rows(
+    contrast: str, flips: Booleans, groups: Groups, name: str, score: Floats
+) -> Iterator[Rows]:
+    """Flips by fifths of a score, and whether they rise or fall with it."""
+    place = by_group(score, groups, lambda own: confidence_bins(own, N_BINS).astype(float))
+    for number in range(N_BINS):
+        own = place == number
+        among = groups.among(own)
+        least, most = np.full(among.n, np.inf), np.full(among.n, -np.inf)
+        np.minimum.at(least, among.of, score[own])
+        np.maximum.at(most, among.of, score[own])
+        note = [f"{low:.3f} to {high:.3f}" for low, high in zip(least, most, strict=True)]
+        everything = np.ones(len(among.of), dtype=np.bool_)
+        rate = share_estimates(f"{name}:{number + 1}", flips[own], everything, among, note=note)
+        yield rows_of(rate.n > 0, rate, contrast, "complete")
+    n, (rho, p) = groups.count(), trends(flips, score, groups)
+    why = np.where(np.isnan(rho), NO_TREND, "").tolist()
+    yield rows_of(n > 0, estimates(f"{name}_rho", rho, n=n, note=why), contrast, "complete")
+    tested, statistic = estimates(f"{name}_trend", p, n=n, note=why), (n - 1) * rho**2
+    yield rows_of(n > 0, tested, contrast, "complete", p=p, statistic=statistic)
 
 
-def _bin_rows(sure: _Sure, metric: str, score: Floats, own: Booleans) -> Rows:
-    among = sure.groups.among(own)
-    n, everything = among.count(), np.ones(int(own.sum()), dtype=np.bool_)
-    least, most = np.full(among.n, np.inf), np.full(among.n, -np.inf)
-    np.minimum.at(least, among.of, score[own])
-    np.maximum.at(most, among.of, score[own])
-    note = [f"{low:.3f} to {high:.3f}" for low, high in zip(least, most, strict=True)]
-    rate = share_estimates(metric, sure.flips[own], everything, among, note=note)
-    return rows_of(n > 0, rate, sure.contrast, "complete")
+def trends(flips: Booleans, score: Floats, groups: Groups) -> tuple[Floats, Floats]:
+    """Spearman's rho between a score and flips in every group, and its p by Mantel's (n - 1) rho².
+
+    This is Cochran and Armitage's test for a trend with ranks for scores. Both are NaN where all
+    flip, none does, or all are equally sure.
+    """
+    ranks, n = by_group(score, groups, midranks), groups.count()
+    rho = correlations(ranks, flips.astype(np.float64), groups)
+    return rho, np.asarray(special.chdtrc(1, np.maximum(n - 1, 0) * rho**2))

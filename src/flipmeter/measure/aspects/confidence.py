@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.estimates.long_table import Rows, counted_rows
 from flipmeter.measure.panel.checked import (
     Floats,
     Ints,
@@ -66,8 +66,8 @@ def consensus(table: Ranks, n_classes: int) -> tuple[Ranks, Ints]:
     return np.where(votes > 0, winner, 0), votes
 
 
-def _area(sums: Floats) -> Floats:
-    """The area under selective accuracy along coverage, from items and right ones by step.
+def area_under(sums: Floats) -> Floats:
+    """The area under selective accuracy by coverage (... x 1), from items and right ones by step.
 
     Between two steps accuracy is taken to change evenly; before the first it is that of the first.
     """
@@ -77,7 +77,7 @@ def _area(sums: Floats) -> Floats:
     before = np.concatenate([accuracy[..., :1], accuracy[..., :-1]], axis=-1)
     before = np.where(np.isnan(before), accuracy, before)
     width = over(sums[..., :half], answered[..., -1:])
-    return np.asarray(np.nansum(width * (before + accuracy) / 2, axis=-1))
+    return np.asarray(np.nansum(width * (before + accuracy) / 2, axis=-1)[..., None])
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -89,40 +89,29 @@ def confidence_estimates(
     """Estimate in every group what is gained by answering only where all conditions agree."""
     winner, votes = consensus(table, n_classes)
     n_views, right = table.shape[1], winner == gold
-    n, agree = groups.count(), votes == n_views
-    n_agree = groups.count(agree)
+    agree = votes == n_views
     coverage = share_estimates("coverage", agree, np.ones(len(gold), dtype=np.bool_), groups)
-    why = ["" if size else "no item on which all agree" for size in n_agree.tolist()]
+    n_agree = groups.count(agree).tolist()
+    why = ["" if size else "no item on which all agree" for size in n_agree]
     selective = share_estimates("selective_accuracy", right, agree, groups, note=why)
     steps = [votes == step for step in range(n_views, -1, -1)]
-    adds = [*steps, *(step & right for step in steps)]
+    adds, each = [*steps, *(step & right for step in steps)], np.eye(len(steps))
+    unseen = np.concatenate([np.hstack([each, 0 * each]), np.hstack([each, each])])
     area = jackknife(
         ["abstention_area"],
         adds,
         groups,
-        _areas,
+        area_under,
         reach=[(0.0, 1.0)],
-        n=n,
-        unseen=any_of(_unseen(len(steps)), _areas),
+        n=groups.count(),
+        unseen=any_of(unseen, area_under),
     )
     return {"coverage": coverage, "selective_accuracy": selective, **area}
-
-
-def _areas(sums: Floats) -> Floats:
-    return _area(sums)[..., None]
-
-
-def _unseen(n_steps: int) -> Floats:
-    """One more item at any step of agreement, wrong or right."""
-    steps = np.eye(n_steps)
-    return np.concatenate([np.hstack([steps, 0 * steps]), np.hstack([steps, steps])])
 
 
 def confidence_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield what agreement over the views of each contrast, and over all views, is worth."""
     for found in graded(panel, contrasts):
-        if found.span is not None:  # agreement is a vote of classes
-            continue
-        some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
-        for one in some.values():
-            yield rows_of(found.own & (one.n > 0), one, found.contrast, "strict")
+        if found.span is None:  # agreement is a vote of classes
+            some = confidence_estimates(found.gold, found.table, found.n_classes, found.groups)
+            yield from counted_rows(found.own, some.values(), found.contrast, "strict")

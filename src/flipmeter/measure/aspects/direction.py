@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 import numpy as np
 from scipy import special
 
-from flipmeter.measure.estimates.long_table import Column, Rows, rows_of
+from flipmeter.measure.estimates.long_table import Column, Rows, counted_rows, rows_of
 from flipmeter.measure.inference.judge import up_is_first
-from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.checked import Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.graded import Viewed, by_size, viewed
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each
-from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.formulas import mcnemar_p
 from flipmeter.measure.statistics.jackknife import jackknife
@@ -22,6 +22,14 @@ from flipmeter.types import Contrast
 
 Test = tuple[Floats, Ints, Floats]
 """Statistic, degrees of freedom and p of every group."""
+
+BY_PLACE = {
+    "up": "to_first",
+    "down": "to_second",
+    "preference": "first_minus_second",
+    "shift": "step_to_first",
+}
+"""Names of moves by the place of the answer that they favour, where up is towards the first."""
 
 OUTCOMES = ("right_to_wrong", "wrong_to_right", "wrong_to_wrong")
 
@@ -86,78 +94,69 @@ def moves(
     second: Ranks,
     groups: Groups,
     reverses_labels: bool,
-    n_classes: int | Ints,
-    units: ScaleUnits | None = None,
+    n_classes: Ints,
+    units: ScaleUnits,
 ) -> dict[str, Estimates]:
-    """Estimate the direction of moves in every group, named by what a move up means."""
+    """Estimate the direction of moves in every group, named by what a move up means.
+
+    `up` and `down` are the shares that move to a higher and a lower class, `shift` the mean step,
+    `preference` up minus down. Where the second view reverses the label list, moving up means
+    that the first slots were preferred: the same numbers are then `primacy`, `recency`,
+    `slot_bias` (half the mean step, below 0 for the first slots) and `preference` (recency minus
+    primacy).
+    """
     read = (first > 0) & (second > 0)
-    step, tolerance, unit = np.where(read, second - first, 0), *_ruler(units, groups)
-    sign = np.where(np.abs(step) > tolerance, np.sign(step), 0)
+    step = np.where(read, second - first, 0)
+    sign = np.where(np.abs(step) > units.tolerance[groups.of], np.sign(step), 0)
     n, failed = groups.count(read), groups.count(~read)
-    up, down = groups.count(sign > 0), groups.count(sign < 0)
-    p = mcnemar_p(up, down, alternative="two-sided")
-    found = {
-        name: share_estimates(name, mark, read, groups, failed=failed)
+    p = mcnemar_p(groups.count(sign > 0), groups.count(sign < 0), alternative="two-sided")
+    up, down = (
+        share_estimates(name, mark, read, groups, failed=failed)
         for name, mark in (("up", sign > 0), ("down", sign < 0))
-    }
-    note = [f"up minus down, sign test p {value:.4f}" for value in p.tolist()]
-    columns, reach = [sign, step * unit, read], _reach(groups.n, 1, _length(n_classes, units))
-    found |= jackknife(["preference", "shift"], columns, groups, reach=reach, n=n, failed=failed)
-    preference = found["preference"]
-    found["preference"] = replace(preference, note=joined_each(note, preference.note))
-    return _turned(found) if reverses_labels else found
-
-
-def _turned(found: Mapping[str, Estimates]) -> dict[str, Estimates]:
-    """Name moves by slots: up means that the slots at the front of both lists were preferred."""
-    preference, shift = found["preference"], found["shift"]
-    note = [text.replace("up minus down", "recency minus primacy") for text in preference.note]
+    )
+    columns = [sign, step * units.step[groups.of], read]
+    names, reach = ("preference", "shift"), _reach(n_classes, units)
+    told = jackknife(names, columns, groups, reach=reach, n=n, failed=failed)
+    about = [f"up minus down, sign test p {value:.4f}" for value in p.tolist()]
+    preference = replace(told["preference"], note=joined_each(about, told["preference"].note))
+    if not reverses_labels:
+        return {"up": up, "down": down, "preference": preference, "shift": told["shift"]}
     return {
-        "primacy": replace(found["up"], metric="primacy"),
-        "recency": replace(found["down"], metric="recency"),
-        "preference": _scaled(preference, "preference", -1.0, note),
-        "slot_bias": _scaled(shift, "slot_bias", -0.5, shift.note),
+        "primacy": replace(up, metric="primacy"),
+        "recency": replace(down, metric="recency"),
+        "preference": _scaled(_reworded(preference, "recency minus primacy"), "preference", -1.0),
+        "slot_bias": _scaled(told["shift"], "slot_bias", -0.5),
     }
 
 
-def _scaled(one: Estimates, name: str, by: float, note: Sequence[str]) -> Estimates:
+def _reworded(found: Estimates, what: str) -> Estimates:
+    return replace(found, note=[text.replace("up minus down", what) for text in found.note])
+
+
+def _scaled(one: Estimates, name: str, by: float) -> Estimates:
     """Multiply by a number below 0, which turns the interval round."""
     ends = by * one.high, by * one.low
-    return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=note)
+    return estimates(name, by * one.value, ends, n=one.n, failed=one.failed, note=one.note)
 
 
-def _ruler(units: ScaleUnits | None, groups: Groups) -> tuple[Ints | int, Floats | float]:
-    """By how many ranks an item may move and stay the same, and what a rank is in units."""
-    if units is None:
-        return 0, 1.0
-    return units.tolerance[groups.of], units.step[groups.of]
-
-
-def _length(n_classes: int | Ints, units: ScaleUnits | None) -> Floats:
-    """Largest possible move of an item, in ranks or in units."""
-    return (np.asarray(n_classes) - 1.0) * (1.0 if units is None else units.step)
-
-
-def _reach(n_groups: int, *most: int | Floats) -> Floats:
-    """Largest distance of an item from 0 in either direction: groups x metrics x 2."""
-    ends = np.stack([np.broadcast_to(one, (n_groups,)) for one in most], axis=-1)
-    return np.stack([-1.0 * ends, 1.0 * ends], axis=-1)
+def _reach(n_classes: Ints, units: ScaleUnits) -> Floats:
+    """Ends of a sign and of a move, in ranks or in units: groups x 2 x 2."""
+    length = (n_classes - 1.0) * units.step
+    ends = np.stack([np.ones_like(length), length], axis=-1)
+    return np.stack([-ends, ends], axis=-1)
 
 
 def outcomes(
-    first: Ranks,
-    second: Ranks,
-    gold: Ranks,
-    groups: Groups,
-    n_classes: int | Ints,
-    units: ScaleUnits | None = None,
+    first: Ranks, second: Ranks, gold: Ranks, groups: Groups, n_classes: Ints, units: ScaleUnits
 ) -> dict[str, Estimates]:
-    """Estimate in every group what moving does to right and wrong, on items with gold."""
+    """Estimate in every group what moving does to right and wrong, on items with gold.
+
+    `semantic_bias` is the mean of both views minus gold, `net` the change of accuracy.
+    """
     graded = gold > 0
     first, second, gold, groups = first[graded], second[graded], gold[graded], groups.among(graded)
-    read = (first > 0) & (second > 0)
+    read, tolerance = (first > 0) & (second > 0), units.tolerance[groups.of]
     n, failed = groups.count(read), groups.count(~read)
-    tolerance, unit = _ruler(units, groups)
     was, now = (~differ(of, gold, tolerance) for of in (first, second))
     moved = read & differ(first, second, tolerance)
     marks = (moved & was, moved & now, moved & ~was & ~now)
@@ -166,12 +165,9 @@ def outcomes(
         for name, mark in zip(OUTCOMES, marks, strict=True)
     }
     net = np.where(read, now.astype(np.int64) - was, 0)
-    away = np.where(read, (first + second) / 2 - gold, 0.0) * unit
-    reach = _reach(groups.n, 1, _length(n_classes, units))
-    columns = [net, away, read]
-    return found | jackknife(
-        ["net", "semantic_bias"], columns, groups, reach=reach, n=n, failed=failed
-    )
+    away = np.where(read, (first + second) / 2 - gold, 0.0) * units.step[groups.of]
+    names, reach = ("net", "semantic_bias"), _reach(n_classes, units)
+    return found | jackknife(names, [net, away, read], groups, reach=reach, n=n, failed=failed)
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -179,94 +175,65 @@ def outcomes(
 
 def direction_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield direction, tests of it and consequences of every pair of views."""
-    for contrast in contrasts:
-        found = compared(panel, contrast)
-        if not contrast.is_pair or not found.items.any():
+    scale = panel.n_classes, panel.units
+    for found in viewed(panel, contrasts):
+        contrast, groups = found.contrast, found.groups
+        if not contrast.is_pair:
             continue
-        first, second = conditions(panel, contrast, found.items)
-        groups = panel.groups.among(found.items)
-        gold, units = panel.gold[found.items], panel.units
-        changed = outcomes(first, second, gold, groups, panel.n_classes, units)
-        for one in changed.values():
-            yield rows_of(found.measured & (one.n > 0), one, contrast.name, "complete")
+        first, second = found.table.T
+        changed = outcomes(first, second, panel.gold[found.items], groups, *scale)
+        yield from counted_rows(found.measured, changed.values(), contrast.name)
+        to_first = _to_first(panel, found)
+        plain, has_list = found.measured & np.isnan(to_first), panel.has_list
         # Where two passages are compared, no list is reversed: there is no slot to lean to.
-        has_list = panel.has_list
-        to_first = _to_first(panel, contrast, found.items) if contrast.swaps_answers else None
         for own, is_turned in ((has_list, contrast.reverses_labels), (~has_list, False)):
-            told = own & found.measured if to_first is None else own & np.isnan(to_first)
-            for one in moves(first, second, groups, is_turned, panel.n_classes, units).values():
-                yield rows_of(told & found.measured & (one.n > 0), one, contrast.name, "complete")
+            moved = moves(first, second, groups, is_turned, *scale)
+            yield from counted_rows(plain & own, moved.values(), contrast.name)
         for is_up, (a, b) in ((1.0, (first, second)), (0.0, (second, first))):
-            if to_first is None or not (own := (to_first == is_up) & found.measured).any():
-                continue
-            for one in _placed(moves(a, b, groups, False, panel.n_classes, units)):
-                yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
-        for n_classes in panel.class_sizes:
-            own = found.measured & panel.of_size(n_classes)
-            yield from _test_rows(first, second, groups, own, contrast.name, n_classes)
+            own = found.measured & (to_first == is_up)
+            moved = moves(a, b, groups, False, *scale) if own.any() else {}
+            named = (
+                replace(_reworded(one, "first minus second"), metric=BY_PLACE[name])
+                for name, one in moved.items()
+            )
+            yield from counted_rows(own, named, contrast.name)
+        for n_classes, own, kept in by_size(panel, found):
+            tables = flip_matrices(first[kept], second[kept], n_classes, groups.among(kept))
+            for test, numbers in _tests(tables.astype(np.float64)):
+                yield rows_of(own & (test.n > 0), test, contrast.name, "complete", **numbers)
 
 
-def _to_first(panel: Panel, contrast: Contrast, items: Booleans) -> Floats:
+def _to_first(panel: Panel, found: Viewed) -> Floats:
     """By group, 1 if up is towards the answer shown first, 0 if down is, NaN if unknown."""
-    found = (
-        up_is_first(panel, contrast, items & (panel.groups.of == group))
-        for group in range(panel.groups.n)
-    )
-    return np.array([np.nan if one is None else float(one) for one in found])
+    towards = np.full(panel.groups.n, np.nan)
+    for group in range(panel.groups.n) if found.contrast.swaps_answers else ():
+        is_up = up_is_first(panel, found.contrast, found.items & (panel.groups.of == group))
+        towards[group] = np.nan if is_up is None else is_up
+    return towards
 
 
-def _placed(found: Mapping[str, Estimates]) -> Iterator[Estimates]:
-    """Name moves by the place of the answer that they favour; up is towards the first."""
-    names = {
-        "up": "to_first",
-        "down": "to_second",
-        "preference": "first_minus_second",
-        "shift": "step_to_first",
-    }
-    for name, one in found.items():
-        note = [text.replace("up minus down", "first minus second") for text in one.note]
-        yield replace(one, metric=names[name], note=note)
-
-
-def _test_rows(
-    first: Ranks, second: Ranks, groups: Groups, own: Booleans, name: str, n_classes: int
-) -> Iterator[Rows]:
-    """Yield the tests on the flip matrices of one scale."""
-    kept = own[groups.of]
-    tables = flip_matrices(first[kept], second[kept], n_classes, groups.among(kept))
-    n, counts = tables.sum(axis=(1, 2)), tables.astype(np.float64)
-    symmetry, homogeneity = bowker_tests(counts), homogeneity_tests(counts)
-    z, p = signed_ranks(counts)
-    notes = {
-        "bowker": [f"symmetry, df {df}" for df in symmetry[1].tolist()],
-        "stuart_maxwell": [f"homogeneity, df {df}" for df in homogeneity[1].tolist()],
-        "wilcoxon": ["signed ranks, z"] * len(n),
-    }
-    tests: dict[str, tuple[Column, Column]] = {
-        "bowker": (symmetry[0], symmetry[2]),
-        "stuart_maxwell": (homogeneity[0], homogeneity[2]),
-        "wilcoxon": (z, p),
-    }
-    for metric, (statistic, p_value) in tests.items():
-        tested = estimates(metric, p_value, n=n, note=notes[metric])
-        yield rows_of(own & (n > 0), tested, name, "complete", p=p_value, statistic=statistic)
+def _tests(tables: Floats) -> Iterator[tuple[Estimates, dict[str, Column]]]:
+    """The tests on the flip matrices of one scale, with the numbers of each."""
+    n = tables.sum(axis=(1, 2)).astype(np.int64)
+    z, p = signed_ranks(tables)
+    for metric, about, (statistic, df, value) in (
+        ("bowker", "symmetry", bowker_tests(tables)),
+        ("stuart_maxwell", "homogeneity", homogeneity_tests(tables)),
+        ("wilcoxon", "", (z, n, p)),
+    ):
+        note = [f"{about}, df {each}" if about else "signed ranks, z" for each in df.tolist()]
+        yield estimates(metric, value, n=n, note=note), {"p": value, "statistic": statistic}
 
 
 def matrix_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield the flip matrix of every pair: of the items with a class first, the share moving on."""
-    for contrast in chain.from_iterable(one.pairs for one in contrasts):
-        found = compared(panel, contrast)
-        if not found.items.any():
-            continue
-        views = conditions(panel, contrast, found.items)
-        groups = panel.groups.among(found.items)
-        for n_classes in panel.class_sizes:
-            own = found.measured & panel.of_size(n_classes)
-            kept = own[groups.of]
-            first, second = (view[kept] for view in views)
-            tables = flip_matrices(first, second, n_classes, groups.among(kept))
+    pairs = [pair for contrast in contrasts for pair in contrast.pairs]
+    for found in viewed(panel, pairs):
+        for n_classes, own, kept in by_size(panel, found):
+            first, second = found.table[kept].T
+            tables = flip_matrices(first, second, n_classes, found.groups.among(kept))
             for here, there in np.ndindex(n_classes, n_classes):
                 k, n = tables[:, here, there], tables[:, here].sum(axis=-1)
                 name = f"{here + 1}>{there + 1}"
                 share = estimates(name, ratio(k, n), exact_ends(k, n), n=n, k=k)
-                yield rows_of(own & (n > 0), share, contrast.name, "complete")
+                yield rows_of(own & (n > 0), share, found.contrast.name, "complete")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from flipmeter.measure.panel.checked import (
     ratio,
 )
 from flipmeter.measure.panel.frame import Decisions
+from flipmeter.measure.panel.graded import viewed
 from flipmeter.measure.panel.groups import (
     Estimates,
     Groups,
@@ -26,7 +27,7 @@ from flipmeter.measure.panel.groups import (
     joined_each,
     undefined,
 )
-from flipmeter.measure.panel.panel import ABSENT, Panel, by_construction, compared
+from flipmeter.measure.panel.panel import ABSENT, Panel, by_construction
 from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import ScaleUnits, differ
 from flipmeter.measure.statistics.jackknife import jackknife
@@ -38,28 +39,28 @@ ENOUGH_REPEATED = 20
 
 
 def excess_estimates(
-    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, units: ScaleUnits | None = None
+    tables: Sequence[Ranks], n_classes: Ints, groups: Groups, units: ScaleUnits
 ) -> dict[str, Estimates]:
     """Estimate `EXCESSES` in every group: items x repeats of each view, and the group's scale.
 
+    `excess` is U = P(a != b) - mean noise, averaged over the pairs of views; its expectation is
+    half the sum of (p - q)^2, 0 only if the views give the same answers with the same chances.
+    `excess_ordinal` counts distances instead. An item counts if every view was read at least twice.
     The excess of two views that were asked twice has the interval of a verdict. Of decimal scores
     the ordinal one is in their units.
     """
-    units = units or ScaleUnits([None] * groups.n)
-    (across, within), (far, wide) = _both_apart(tables, groups, units)
+    (across, within), (far, wide) = _apart(tables, groups, units)
     read = np.min([(table > 0).sum(axis=1) for table in tables], axis=0) >= 2
     asked = np.min([(table != ABSENT).sum(axis=1) for table in tables], axis=0) >= 2
     columns = [across - within, far - wide, across, within, np.ones_like(across)]
-    adds = [np.where(read, column, 0.0) for column in columns]
-    n, failed = groups.count(read), groups.count(asked & ~read)
-    found = jackknife(
-        EXCESSES[:-1],
-        [column[asked] for column in adds],
-        groups.among(asked),
-        reach=_reach((n_classes - 1.0) * units.step, groups.n),
-        n=n,
-        failed=failed,
-    )
+    adds = [np.where(read, column, 0.0)[asked] for column in columns]
+    n, failed, among = groups.count(read), groups.count(asked & ~read), groups.among(asked)
+    length = np.broadcast_to((n_classes - 1.0) * units.step, (groups.n,))
+    reach = np.zeros((groups.n, 4, 2))
+    reach[..., 1] = 1.0
+    reach[:, 0, 0] = LOWEST_EXCESS
+    reach[:, 1] = np.stack([LOWEST_EXCESS * length, length], axis=-1)
+    found = jackknife(EXCESSES[:-1], adds, among, reach=reach, n=n, failed=failed)
     found["signal_ratio"] = estimates(
         "signal_ratio",
         ratio(found["across"].value, found["within"].value),
@@ -69,77 +70,28 @@ def excess_estimates(
     )
     if [table.shape[1] for table in tables] == [2, 2]:
         first, again = (np.stack([table[asked, k] for table in tables], axis=1) for k in (0, 1))
-        among = groups.among(asked)
         whose = np.arange(len(among.of)) if among.cluster is None else among.cluster
         found["excess"] = grouped_excess(first, again, whose, among, "excess", units.spans)
     return found
 
 
-def _reach(length: Floats, n_groups: int) -> Floats:
-    """Ends of what an item can add to excess, ordinal excess, across and within."""
-    far = np.broadcast_to(length, (n_groups,))
-    ends = np.zeros((n_groups, 4, 2))
-    ends[..., 1] = 1.0
-    ends[:, 0, 0] = LOWEST_EXCESS
-    ends[:, 1] = np.stack([LOWEST_EXCESS * far, far], axis=-1)
-    return ends
+def _apart(tables: Sequence[Ranks], groups: Groups, units: ScaleUnits) -> Floats:
+    """By item how often two runs differ, and how far apart they are: each across views and within.
 
-
-Apart = tuple[Floats, Floats]
-"""Disagreement of each item across views, and within them."""
-
-
-def _both_apart(tables: Sequence[Ranks], groups: Groups, units: ScaleUnits) -> tuple[Apart, Apart]:
-    """Share of differing runs of each item, and their mean distance."""
-    of_scores = units.decimal[groups.of]
-    found = np.zeros((4, len(groups.of)))
-    if not of_scores.all():
-        listed = [table[~of_scores] for table in tables]
-        parts = *_apart(listed, ordinal=False), *_apart(listed, ordinal=True)
-        found[:, ~of_scores] = np.stack(parts)
-    if of_scores.any():
-        own, among = [table[of_scores] for table in tables], groups.of[of_scores]
-        found[:, of_scores] = _scores_apart(own, units.tolerance[among], units.step[among])
-    return (found[0], found[1]), (found[2], found[3])
-
-
-def _scores_apart(tables: Sequence[Ranks], tolerance: Ints, step: Floats) -> Floats:
-    """The same of decimal scores, pair by pair of runs: rows are across, within, far and wide."""
-    runs = [(view, run) for view, table in enumerate(tables) for run in table.T]
-    counts, sums, widths = np.zeros((3, 2, len(step)))
-    for (one, a), (other, b) in combinations(runs, 2):
-        read, side = (a > 0) & (b > 0), int(one == other)
-        counts[side] += read
-        sums[side] += read & differ(a, b, tolerance)
-        widths[side] += np.where(read, np.abs(a - b) * step, 0.0)
-    n = np.maximum(counts, 1)
-    return np.concatenate([sums / n, widths / n])
-
-
-def _apart(tables: Sequence[Ranks], *, ordinal: bool) -> Apart:
-    """By item the mean disagreement across views and within them.
-
-    Shares of each class give how often two runs differ, shares up to each class how far they are
-    apart: the same sum, in which every flip would count twice.
+    A mean over the pairs of views, and over the views.
     """
-    classes = np.arange(1, max(2, *(int(table.max()) + 1 for table in tables)))
-    runs = [np.maximum((table > 0).sum(axis=1, keepdims=True), 1) for table in tables]
-    counts = [_counts(table, classes, ordinal) for table in tables]
-    shares = [count / n for count, n in zip(counts, runs, strict=True)]
-    across = [(x * (1 - y) + y * (1 - x)).sum(axis=1) for x, y in combinations(shares, 2)]
-    within = [
-        2 * (count * (n - count)).sum(axis=1) / np.maximum(n * (n - 1), 1)[:, 0]
-        for count, n in zip(counts, runs, strict=True)
-    ]
-    weight = 1.0 if ordinal else 0.5
-    return weight * np.mean(across, axis=0), weight * np.mean(within, axis=0)
-
-
-def _counts(table: Ranks, classes: Ints, ordinal: bool) -> Floats:
-    """Count the runs with each class, or up to each class (items x classes)."""
-    run = table[:, :, None]
-    reach = (run <= classes) & (run > 0) if ordinal else run == classes
-    return np.asarray(reach.sum(axis=1), dtype=np.float64)
+    tolerance, step = units.tolerance[groups.of], units.step[groups.of]
+    found: list[list[Floats]] = [[], []]
+    for one, other in combinations_with_replacement(range(len(tables)), 2):
+        n = np.zeros(len(step))
+        sums = np.zeros((2, len(step)))
+        runs = tables[one].T, tables[other].T
+        for a, b in combinations(runs[0], 2) if one == other else product(*runs):
+            read = (a > 0) & (b > 0)
+            n += read
+            sums += read & differ(a, b, tolerance), np.where(read, np.abs(a - b) * step, 0.0)
+        found[one == other].append(sums / np.maximum(n, 1))
+    return np.stack([np.mean(side, axis=0) for side in found], axis=1)
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -150,24 +102,18 @@ def excess_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
 
     A rater that is reproducible by construction stands for its own repeat, without noise.
     """
-    for contrast in contrasts:
-        found = compared(panel, contrast)
-        if not found.items.any():
-            continue
-        settled = _settled(panel, contrast)
-        tables = [_runs(panel, view, settled)[found.items] for view in contrast.views]
-        groups = panel.groups.among(found.items)
-        excess = excess_estimates(tables, panel.n_classes, groups, panel.units)
+    for found in viewed(panel, contrasts):
+        name, settled = found.contrast.name, _settled(panel, found.contrast)
+        tables = [_runs(panel, view, settled)[found.items] for view in found.contrast.views]
+        excess = excess_estimates(tables, panel.n_classes, found.groups, panel.units)
         repeated = excess["excess"].n + excess["excess"].failed > 0
         note = np.where(settled, "noise 0 by construction", "").tolist()
         for one in excess.values():
-            about = joined_each(one.note, note)
-            yield rows_of(
-                found.measured & repeated, replace(one, note=about), contrast.name, "complete"
-            )
+            about = replace(one, note=joined_each(one.note, note))
+            yield rows_of(found.measured & repeated, about, name, "complete")
+        why = ["not all views repeated: see repeat_views"] * panel.groups.n
         missing = found.measured & ~repeated
-        why = ["not all views repeated: see repeat_views"]
-        yield rows_of(missing, undefined("excess", why * panel.groups.n), contrast.name, "complete")
+        yield rows_of(missing, undefined("excess", why), name, "complete")
 
 
 def _settled(panel: Panel, contrast: Contrast) -> Booleans:

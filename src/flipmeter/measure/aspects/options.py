@@ -14,7 +14,7 @@ from flipmeter.measure.inference.judge import DRAWS, class_places
 from flipmeter.measure.inference.randomisation.randomise import evidence
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.groups import estimates
-from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.panel import Compared, Panel, compared, conditions
 from flipmeter.measure.statistics.lengths import Length, length_of
 from flipmeter.types import ALPHA, Contrast, Estimate, Policy, Span
 
@@ -47,24 +47,31 @@ class Choices:
         return Choices(**parts, span=self.span)
 
 
-Found = dict[str, tuple[Estimate, float]]
-"""Estimates, each with the statistic of a test, NaN for the others."""
+Found = dict[str, Estimate]
 
 
-def option_estimates(choices: Choices) -> Found:
-    """Estimate the preference for places of one rater."""
+def option_estimates(choices: Choices) -> tuple[Found, float]:
+    """Estimate the preference for places of one rater; the statistic is that of `slot_test`.
+
+    `slot:s` are shares of answers, `slot_excess:s` what they are beyond the same answers dealt to
+    all orders, `slot_test` the p of the randomisation test on them (its statistic is Pearson's
+    chi-square) and `cramers_v` their size, 0 to 1. `recall:s` is the accuracy when the right
+    option stands in place s, and `recall_sd` their SD over places (RStD).
+    """
     read: Booleans = np.asarray((choices.classes > 0).all(axis=1))
-    found = _shares(choices.among(read), int((~read).sum())) if read.any() else {}
+    found: Found = {}
+    statistic = float("nan")
+    if read.any():
+        found, statistic = _shares(choices.among(read), int((~read).sum()))
     graded: Booleans = np.asarray((choices.gold > 0) & (choices.right > 0).all(axis=1))
-    return found | (_recalls(choices.among(graded)) if graded.any() else {})
+    return found | (_recalls(choices.among(graded)) if graded.any() else {}), statistic
 
 
 # --- shares -----------------------------------------------------------------------------------
 
 
-def _shares(choices: Choices, failed: int) -> Found:
-    width = int(choices.n_places.max())
-    numbers = np.arange(1, width + 1)
+def _shares(choices: Choices, failed: int) -> tuple[Found, float]:
+    numbers = np.arange(1, int(choices.n_places.max()) + 1)
     seen = (choices.places[:, :, None] == numbers).mean(axis=1)
     dealt = _dealt(choices, numbers)
     seen, dealt, n = (by_cluster(choices, of) for of in (seen, dealt, np.ones(len(seen))))
@@ -72,16 +79,29 @@ def _shares(choices: Choices, failed: int) -> Found:
     share, wanted = seen.sum(axis=0) / total, dealt.sum(axis=0) / total
     found: Found = {}
     for at, number in enumerate(numbers.tolist()):
-        bounded = bounded_share(seen[:, at], n, ALPHA)
-        found[f"slot:{number}"] = plain(as_estimate(f"slot:{number}", bounded, failed))
-    away = share - wanted
+        name = f"slot:{number}"
+        found[name] = as_estimate(name, bounded_share(seen[:, at], n, ALPHA), failed)
     for at, number in enumerate(numbers.tolist()):
-        name = f"slot_excess:{number}"
-        lean = bounded_mean((seen - dealt)[:, at] / n, ALPHA)
-        found[name] = plain(as_estimate(name, lean, failed))
-    found["cramers_v"] = plain(_cramers_v(seen - dealt, wanted, n, failed))
-    found["slot_test"] = _tested(choices, away, wanted, failed)
-    return found
+        name, lean = f"slot_excess:{number}", (seen - dealt)[:, at] / n
+        found[name] = as_estimate(name, bounded_mean(lean, ALPHA), failed)
+    used = wanted > 0
+    df = max(int(used.sum()) - 1, 1)
+    moved = (seen - dealt)[:, used] / np.sqrt(wanted[used] * df)
+    mean = moved.sum(axis=0) / total
+    reach = float(np.sqrt((1 / wanted[used] - 1).max() / df)) / len(n)
+    length = length_of(mean, (moved - n[:, None] * mean) / total, reach=reach)
+    found["cramers_v"] = as_estimate("cramers_v", length, failed)
+    row = Row(choices.classes, None, choices.cluster, False, True, choices.table)
+    p, note = p_of_direction(row), f"{EXPECTED}; chi-square, df {df}"
+    n_items, name = len(choices.classes), "slot_test"
+    found[name] = Estimate(p, n=n_items, failed=failed, metric=name, note=note)
+    chi_square = ((share - wanted)[used] ** 2 / wanted[used]).sum() * choices.classes.size
+    return found, float(chi_square)
+
+
+def p_of_direction(row: Row) -> float:
+    """p of the exact randomisation test that answers do not lean to a place."""
+    return evidence(read_blocks(row), draws=DRAWS, seed=0).p_direction
 
 
 def _dealt(choices: Choices, numbers: Ints) -> Floats:
@@ -100,28 +120,6 @@ def _dealt(choices: Choices, numbers: Ints) -> Floats:
     return np.where(known[:, None], total / n_orders**2, even)
 
 
-def _cramers_v(away: Floats, wanted: Floats, n: Floats, failed: int) -> Estimate:
-    """Cramér's V of shares against those wanted, its interval over clusters."""
-    used = wanted > 0
-    scale = np.sqrt(wanted[used] * max(int(used.sum()) - 1, 1))
-    moved, total = away[:, used] / scale, n.sum()
-    mean = moved.sum(axis=0) / total
-    adds = (moved - n[:, None] * mean) / total
-    reach = float(np.sqrt((1 / wanted[used] - 1).max() / max(int(used.sum()) - 1, 1))) / len(n)
-    return _length("cramers_v", length_of(mean, adds, reach=reach), failed)
-
-
-def _tested(choices: Choices, away: Floats, wanted: Floats, failed: int) -> tuple[Estimate, float]:
-    """The randomisation test on counts of places; its statistic is Pearson's chi-square."""
-    blocks = read_blocks(Row(choices.classes, None, choices.cluster, False, True, choices.table))
-    p = evidence(blocks, draws=DRAWS, seed=0).p_direction
-    used, n_answers = wanted > 0, choices.classes.size
-    statistic = float((away[used] ** 2 / wanted[used]).sum() * n_answers)
-    note = f"{EXPECTED}; chi-square, df {max(int(used.sum()) - 1, 1)}"
-    tested = Estimate(p, n=len(choices.classes), failed=failed, metric="slot_test", note=note)
-    return tested, statistic
-
-
 # --- recalls ----------------------------------------------------------------------------------
 
 
@@ -135,20 +133,18 @@ def _recalls(choices: Choices) -> Found:
     failed = int((choices.classes < 1).any(axis=1).sum())
     found: Found = {}
     for at, number in enumerate(numbers.tolist()):
-        bounded = bounded_share(hits[:, at], trials[:, at], ALPHA)
-        found[f"recall:{number}"] = plain(as_estimate(f"recall:{number}", bounded, failed))
-    sums = trials.sum(axis=0)
+        name = f"recall:{number}"
+        found[name] = as_estimate(name, bounded_share(hits[:, at], trials[:, at], ALPHA), failed)
+    sums, name = trials.sum(axis=0), "recall_sd"
     if (sums == 0).any():
         note = "undefined: the right option is never in some place"
-        found["recall_sd"] = plain(Estimate(np.nan, metric="recall_sd", note=note))
-        return found
+        return found | {name: Estimate(np.nan, metric=name, note=note)}
     recall = hits.sum(axis=0) / sums
     adds = (hits - trials * recall) / sums
     adds, away = (of - of.mean(axis=-1, keepdims=True) for of in (adds, recall))
     width = np.sqrt(len(numbers))
     length = length_of(away / width, adds / width, reach=0.5 / len(hits))
-    found["recall_sd"] = plain(_length("recall_sd", length, failed))
-    return found
+    return found | {name: as_estimate(name, length, failed)}
 
 
 # --- forms ------------------------------------------------------------------------------------
@@ -162,16 +158,7 @@ def by_cluster(choices: Choices, values: Floats) -> Floats:
     return sums
 
 
-def plain(one: Estimate) -> tuple[Estimate, float]:
-    return one, float("nan")
-
-
-def as_estimate(name: str, found: Bounded, failed: int) -> Estimate:
-    ends = found.low, found.high
-    return Estimate(found.value, *ends, n=found.n, failed=failed, metric=name)
-
-
-def _length(name: str, found: Length, failed: int) -> Estimate:
+def as_estimate(name: str, found: Bounded | Length, failed: int) -> Estimate:
     ends = found.low, found.high
     return Estimate(found.value, *ends, n=found.n, failed=failed, metric=name)
 
@@ -181,12 +168,7 @@ def _length(name: str, found: Length, failed: int) -> Estimate:
 
 def choices_of(panel: Panel, contrast: Contrast, items: Booleans) -> Choices:
     """The answers of some items under the orders of a contrast."""
-    runs = [(view, 0) for view in contrast.views]
-    nowhere = np.zeros(len(panel.gold), dtype=np.int64)
-    chosen, right = (
-        np.stack([of.get(run, nowhere)[items] for run in runs], axis=1)
-        for of in (panel.places.chosen, panel.places.right)
-    )
+    chosen, right = (of[items] for of in _places(panel, contrast))
     classes = np.stack(conditions(panel, contrast, items), axis=1)
     span = panel.units.spans[int(panel.groups.of[items][0])]
     table = class_places(panel, contrast, items) if span is None else None
@@ -197,49 +179,50 @@ def choices_of(panel: Panel, contrast: Contrast, items: Booleans) -> Choices:
     return Choices(classes, chosen, panel.gold[items], right, table, counts, cluster, span)
 
 
+def _places(panel: Panel, contrast: Contrast) -> Iterator[Ints]:
+    """Places of the chosen and of the right option of every item under the orders of a contrast."""
+    nowhere = np.zeros(len(panel.gold), dtype=np.int64)
+    for of in (panel.places.chosen, panel.places.right):
+        yield np.stack([of.get((view, 0), nowhere) for view in contrast.views], axis=1)
+
+
+def chosen_among(
+    panel: Panel, found: Compared, contrast: Contrast, items: Booleans
+) -> Iterator[tuple[int, Booleans, Choices]]:
+    """Yield the measured groups with some of these items, the items and their answers."""
+    kept = found.items & items
+    for group in np.flatnonzero(found.measured & (panel.groups.count(kept) > 0)).tolist():
+        mine = kept & (panel.groups.of == group)
+        yield group, mine, choices_of(panel, contrast, mine)
+
+
 def option_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
-    """Yield the preference for places from every contrast that moves options."""
+    """Yield the preference for places from every contrast that moves options.
+
+    An item counts if its rater is shown an option, right or chosen twice, in two places. Another
+    place alone is none of this: another option was chosen, and nothing need have moved.
+    """
+    listed = (panel.places.n > 0) & ~panel.units.decimal[panel.groups.of]
     for contrast in contrasts:
         if contrast.swaps_answers:
             continue
+        chosen, right = _places(panel, contrast)
+        classes = np.stack([panel.classes((view, 0)) for view in contrast.views], axis=1)
+        is_again = (classes == classes[:, :1]) & (classes > 0)
+        marks = (is_again & (chosen != chosen[:, :1])) | (right != right[:, :1])
+        moves = (panel.groups.count(marks.any(axis=1)) > 0)[panel.groups.of]
         found = compared(panel, contrast)
-        listed = ~panel.units.decimal[panel.groups.of]
-        moved = found.items & (panel.places.n > 0) & listed & _moves(panel, contrast)
-        for group in np.flatnonzero(found.measured & (panel.groups.count(moved) > 0)).tolist():
-            mine = moved & (panel.groups.of == group)
-            some = option_estimates(choices_of(panel, contrast, mine))
-            yield from estimate_rows(group, some, contrast.name)
+        for group, _, choices in chosen_among(panel, found, contrast, listed & moves):
+            yield from estimate_rows(group, *option_estimates(choices), contrast.name)
 
 
-def _moves(panel: Panel, contrast: Contrast) -> Booleans:
-    """Items of raters to whom an option, right or chosen twice, is shown in two places.
-
-    Another place alone is none of this: another option was chosen, and nothing need have moved.
-    """
-    runs = [(view, 0) for view in contrast.views]
-    nowhere = np.zeros(len(panel.gold), dtype=np.int64)
-    chosen, right = (
-        np.stack([of.get(run, nowhere) for run in runs])
-        for of in (panel.places.chosen, panel.places.right)
-    )
-    classes = np.stack([panel.classes(run) for run in runs])
-    is_again = (classes == classes[0]) & (classes > 0)
-    marks = (is_again & (chosen != chosen[0])) | (right != right[0])
-    return np.asarray((panel.groups.count(marks.any(axis=0)) > 0)[panel.groups.of])
-
-
-def estimate_rows(group: int, some: Found, view: str) -> Iterator[Rows]:
-    """Rows of one group from its estimates."""
-    for name, (one, statistic) in some.items():
+def estimate_rows(group: int, some: Found, statistic: float, view: str) -> Iterator[Rows]:
+    """Rows of one group from its estimates, with the statistic of its test."""
+    for name, one in some.items():
         policy: Policy = "strict" if name.startswith(("recall", "accuracy")) else "complete"
-        columns = estimates(
-            name,
-            np.array([one.value]),
-            (np.array([one.low]), np.array([one.high])),
-            n=np.array([one.n]),
-            failed=np.array([one.failed]),
-            note=[one.note],
-        )
+        value, low, high = (np.array([x]) for x in (one.value, one.low, one.high))
+        counts = {"n": np.array([one.n]), "failed": np.array([one.failed])}
+        columns = estimates(name, value, (low, high), note=[one.note], **counts)
         is_test = name.endswith("_test")
-        test = {"p": columns.value, "statistic": np.array([statistic])} if is_test else {}
+        test = {"p": value, "statistic": np.array([statistic])} if is_test else {}
         yield Rows(np.array([group]), columns, view, policy, test)

@@ -14,42 +14,56 @@ from flipmeter.measure.aspects.options import (
     Found,
     as_estimate,
     by_cluster,
-    choices_of,
+    chosen_among,
     estimate_rows,
-    plain,
+    p_of_direction,
 )
 from flipmeter.measure.estimates.long_table import Rows
-from flipmeter.measure.inference.blocks import Row, read_blocks
+from flipmeter.measure.inference.blocks import Row
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
-from flipmeter.measure.inference.judge import DRAWS
-from flipmeter.measure.inference.randomisation.randomise import evidence
-from flipmeter.measure.panel.checked import Booleans, Floats
+from flipmeter.measure.panel.checked import Booleans
 from flipmeter.measure.panel.panel import Panel, compared
 from flipmeter.measure.panel.units import differ
 from flipmeter.types import ALPHA, Contrast, Estimate
 
 HALF = 0.5
+ACCURACIES = ("accuracy:1", "accuracy:2", "accuracy_both")
 
 
 def pair_estimates(choices: Choices) -> Found:
-    """Estimate the preference of one judge for a place, and its accuracy by order."""
+    """Estimate the preference of one judge for a place, and its accuracy by order.
+
+    `first_share` is the share of wins of the answer shown first, over both orders and without
+    ties: 1/2 for a judge without a preference. `consistency` is the share of items with the same
+    verdict in both orders. `ties:1` and `ties:2` are shares by order, and with gold `accuracy:1`,
+    `accuracy:2` and `accuracy_both`, where what was not read is wrong.
+    """
     read = choices.classes > 0
     complete: Booleans = np.asarray(read.all(axis=1))
-    failed = int((~complete).sum())
     found: Found = {}
     if complete.any():
-        mine = choices.among(complete)
-        found["first_share"] = plain(as_estimate("first_share", _first_share(mine), failed))
-        found["first_test"] = plain(_tested(mine, failed))
+        mine, failed = choices.among(complete), int((~complete).sum())
+        found["first_share"] = as_estimate("first_share", _first_share(mine), failed)
+        p = p_of_direction(Row(mine.classes, None, mine.cluster, span=mine.span))
+        n, note = len(mine.classes), "randomisation test of direction"
+        found["first_test"] = Estimate(p, n=n, failed=failed, metric="first_test", note=note)
         same = ~differ(mine.classes[:, 0], mine.classes[:, 1], mine.tolerance)
-        found["consistency"] = plain(_share("consistency", mine, same.astype(np.float64), failed))
+        found["consistency"] = _share("consistency", mine, same, failed)
     for order, name in enumerate(("ties:1", "ties:2")):
         own = choices.among(read[:, order])
         if read[:, order].any():
-            tied = (own.places[:, order] == 0).astype(np.float64)
-            found[name] = plain(_share(name, own, tied, int((~read[:, order]).sum())))
-    graded = choices.gold > 0
-    return found | (_accuracies(choices.among(graded)) if graded.any() else {})
+            tied, failed = own.places[:, order] == 0, int((~read[:, order]).sum())
+            found[name] = _share(name, own, tied, failed)
+    if not (choices.gold > 0).any():
+        return found
+    graded = choices.among(choices.gold > 0)
+    read = graded.classes > 0
+    right = read & ~differ(graded.classes, graded.gold[:, None], graded.tolerance)
+    failed = int((~read).any(axis=1).sum())
+    marks = (right[:, 0], right[:, 1], np.asarray(right.all(axis=1)))
+    for name, mark in zip(ACCURACIES, marks, strict=True):
+        found[name] = _share(name, graded, mark, failed)
+    return found
 
 
 def _first_share(choices: Choices) -> Bounded:
@@ -58,52 +72,20 @@ def _first_share(choices: Choices) -> Bounded:
     decided = by_cluster(choices, (choices.places > 0).sum(axis=1).astype(np.float64))
     some = decided > 0
     lean = bounded_mean(wins[some] / decided[some] - HALF, ALPHA, bottom=-HALF, top=HALF)
-    return Bounded(
-        *(lean.value + HALF, lean.low + HALF, lean.high + HALF),
-        *(lean.lower + HALF, lean.upper + HALF),
-        lean.n,
+    return Bounded(**{name: end + HALF * (name != "n") for name, end in vars(lean).items()})
+
+
+def _share(name: str, choices: Choices, marks: Booleans, failed: int) -> Estimate:
+    hits, trials = (
+        by_cluster(choices, marks.astype(np.float64)),
+        by_cluster(choices, np.ones(len(marks))),
     )
-
-
-def _tested(choices: Choices, failed: int) -> Estimate:
-    """The core's exact test of direction: does the winner move with its place?"""
-    row = Row(choices.classes, None, choices.cluster, span=choices.span)
-    p = evidence(read_blocks(row), draws=DRAWS, seed=0)
-    note = "randomisation test of direction"
-    n = len(choices.classes)
-    return Estimate(p.p_direction, n=n, failed=failed, metric="first_test", note=note)
-
-
-def _share(name: str, choices: Choices, marks: Floats, failed: int) -> Estimate:
-    hits, trials = by_cluster(choices, marks), by_cluster(choices, np.ones(len(marks)))
     return as_estimate(name, bounded_share(hits, trials, ALPHA), failed)
-
-
-def _accuracies(choices: Choices) -> Found:
-    """Accuracy in each order, in both, and of agreement; what was not read is wrong."""
-    read = choices.classes > 0
-    right = read & ~differ(choices.classes, choices.gold[:, None], choices.tolerance)
-    failed = int((choices.classes < 1).any(axis=1).sum())
-    marks: dict[str, Booleans] = {
-        "accuracy:1": right[:, 0],
-        "accuracy:2": right[:, 1],
-        "accuracy_both": np.asarray(right.all(axis=1)),
-    }
-    return {
-        name: plain(_share(name, choices, mark.astype(np.float64), failed))
-        for name, mark in marks.items()
-    }
 
 
 def pair_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield the preference for a place from every contrast that swaps two answers."""
-    for contrast in contrasts:
+    for contrast in (one for one in contrasts if one.swaps_answers):
         found = compared(panel, contrast)
-        if not contrast.swaps_answers or not found.items.any():
-            continue
-        swapped = found.items & (panel.places.n == 2)
-        for group in np.flatnonzero(found.measured & (panel.groups.count(swapped) > 0)).tolist():
-            mine = swapped & (panel.groups.of == group)
-            yield from estimate_rows(
-                group, pair_estimates(choices_of(panel, contrast, mine)), contrast.name
-            )
+        for group, _, choices in chosen_among(panel, found, contrast, panel.places.n == 2):
+            yield from estimate_rows(group, pair_estimates(choices), np.nan, contrast.name)

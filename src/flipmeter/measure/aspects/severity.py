@@ -8,10 +8,11 @@ from itertools import combinations
 
 import numpy as np
 
-from flipmeter.measure.estimates.long_table import Rows, rows_of
+from flipmeter.measure.estimates.long_table import Rows, counted_rows
 from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
+from flipmeter.measure.panel.graded import Viewed, by_size, viewed
 from flipmeter.measure.panel.groups import Estimates, Groups
-from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
 from flipmeter.measure.statistics.shares import share_estimates
@@ -24,30 +25,37 @@ LARGE_MOVE = 0.75
 
 
 def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str, Estimates]:
-    """Estimate the severity in every group of one scale: items x conditions."""
-    complete = table.min(axis=1) > 0
+    """Estimate how far classes lie apart in every group of one scale: items x conditions.
+
+    `distance` is the mean over pairs of conditions of the distance in ranks, divided by M - 1;
+    `disagreement` the share of pairs of conditions that differ, which, unlike "any differs", does
+    not grow with their number; `far` the share of items that are two or more ranks apart, `polar`
+    of those on both sides of the middle. `alpha` is Krippendorff's, ordinal. Two conditions also
+    have Cohen's `kappa` (1 - flips / flips by chance) and the quadratic-weighted `qwk`. Items with
+    a failure are left out, except that alpha keeps those with two classes or more.
+    """
+    complete, n_views = table.min(axis=1) > 0, table.shape[1]
     lowest, highest = table.min(axis=1), table.max(axis=1)
     n, failed = groups.count(complete), groups.count(~complete)
     middle = (n_classes + 1) / 2
-    marks = {
-        "far": complete & (highest - lowest >= 2),
-        "polar": complete & (lowest < middle) & (highest > middle),
-    }
+    far, polar = highest - lowest >= 2, (lowest < middle) & (highest > middle)
     found = {
-        name: share_estimates(name, mark, complete, groups, failed=failed)
-        for name, mark in marks.items()
+        name: share_estimates(name, complete & mark, complete, groups, failed=failed)
+        for name, mark in (("far", far), ("polar", polar))
     }
     together, places = coincidences(table, n_classes), np.arange(n_classes)
     apart = np.abs(np.subtract.outer(places, places))
-    runs = np.where(complete, table.shape[1], 1)
+    runs = np.where(complete, n_views, 1)
     distance = (together * apart).sum(axis=(1, 2)) / runs / (n_classes - 1)
     differ = (together * (apart > 0)).sum(axis=(1, 2)) / runs
-    means = [np.where(complete, column, 0.0) for column in (distance, differ)]
-    is_pair = table.shape[1] == 2
-    cells = _tables(table, complete, n_classes) if is_pair else together
+    columns = [*(np.where(complete, column, 0.0) for column in (distance, differ)), complete]
     shares = [(0.0, 1.0)] * len(MEANS)
-    found |= jackknife(MEANS, [*means, complete], groups, reach=shares, n=n, failed=failed)
-    names, statistic = (OF_PAIRS, _of_pairs) if is_pair else (OF_MANY, _of_many)
+    found |= jackknife(MEANS, columns, groups, reach=shares, n=n, failed=failed)
+    names, statistic = (OF_PAIRS, _of_pairs) if n_views == 2 else (OF_MANY, _of_many)
+    cells = together
+    if n_views == 2:
+        cells, at = np.zeros_like(together), np.flatnonzero(complete)
+        cells[at, table[at, 0] - 1, table[at, 1] - 1] = 1
     return found | jackknife(
         names,
         [*cells.reshape(len(table), -1).T],
@@ -56,7 +64,7 @@ def severity_estimates(table: Ranks, n_classes: int, groups: Groups) -> dict[str
         n=n,
         failed=failed,
         reach=[(-1.0, 1.0)] * len(names),
-        unseen=any_of(_unseen(n_classes, 1 if is_pair else table.shape[1]), statistic),
+        unseen=any_of(_unseen(n_classes, 1 if n_views == 2 else n_views), statistic),
     )
 
 
@@ -81,17 +89,10 @@ def coincidences(table: Ranks, n_classes: int) -> Floats:
     return np.asarray(pairs / np.maximum(runs - 1, 1)[:, None, None])
 
 
-def _tables(pair: Ranks, complete: Booleans, n_classes: int) -> Floats:
-    cells = np.zeros((len(pair), n_classes, n_classes))
-    at = np.flatnonzero(complete)
-    cells[at, pair[at, 0] - 1, pair[at, 1] - 1] = 1
-    return cells
-
-
 def _of_pairs(sums: Floats) -> Floats:
     tables = _squares(sums)
-    kappa, qwk = _kappas(tables)
-    return np.stack([kappa, qwk, ordinal_alpha(tables + np.swapaxes(tables, -1, -2))], axis=-1)
+    alpha = ordinal_alpha(tables + np.swapaxes(tables, -1, -2))
+    return np.stack([*_kappas(tables), alpha], axis=-1)
 
 
 def _of_many(sums: Floats) -> Floats:
@@ -130,30 +131,20 @@ def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]
 
     Between classes without an order there is no distance.
     """
-    for contrast in contrasts:
-        found = compared(panel, contrast)
-        if not found.items.any() or panel.nominal.all():
-            continue
-        table = np.stack(conditions(panel, contrast, found.items), axis=1)
-        groups = panel.groups.among(found.items)
-        for n_classes in panel.class_sizes:
-            own = found.measured & ~panel.nominal & panel.of_size(n_classes)
-            kept = own[groups.of]
-            if not kept.any():
-                continue
-            for one in severity_estimates(table[kept], n_classes, groups.among(kept)).values():
-                yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
+    for found in () if panel.nominal.all() else viewed(panel, contrasts):
+        name = found.contrast.name
+        for n_classes, own, kept in by_size(panel, found, ~panel.nominal):
+            some = severity_estimates(found.table[kept], n_classes, found.groups.among(kept))
+            yield from counted_rows(own, some.values(), name)
         own = found.measured & panel.units.decimal
-        for one in _in_units(panel, table, groups, own):
-            yield rows_of(own & (one.n > 0), one, contrast.name, "complete")
+        yield from counted_rows(own, _in_units(panel, found, own[found.groups.of]), name)
 
 
-def _in_units(panel: Panel, table: Ranks, groups: Groups, own: Booleans) -> Iterator[Estimates]:
+def _in_units(panel: Panel, found: Viewed, kept: Booleans) -> Iterator[Estimates]:
     """Distance between decimal scores: in the units of the scale, and as a share of it."""
-    kept = own[groups.of]
     if not kept.any():
         return
-    table, among = table[kept], groups.among(kept)
+    table, among = found.table[kept], found.groups.among(kept)
     complete, middle = table.min(axis=1) > 0, (panel.n_classes[among.of] + 1) / 2
     pairs = list(combinations(table.T, 2))
     apart = np.mean([np.abs(a - b) for a, b in pairs], axis=0) * complete

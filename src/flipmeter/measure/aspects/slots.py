@@ -10,8 +10,9 @@ from scipy import special
 from flipmeter.measure.aspects.options import option_rows
 from flipmeter.measure.estimates.long_table import Rows, rows_of
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks, ratio
+from flipmeter.measure.panel.graded import by_size, viewed
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
-from flipmeter.measure.panel.panel import Panel, compared, conditions
+from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.statistics.jackknife import jackknife
 from flipmeter.types import Contrast
 
@@ -22,7 +23,13 @@ Tested = tuple[Estimates, Floats | None]
 def slot_estimates(
     first: Ranks, second: Ranks, gold: Ranks, n_classes: int, groups: Groups
 ) -> dict[str, Tested]:
-    """Estimate the preference for slots in every group of one scale."""
+    """Estimate the preference for slots in every group of one scale, over both label orders.
+
+    A class stands in slot r of the natural list and in M + 1 - r of the reversed one. Expected is
+    the gold classes' own share of the slots; without gold only their mirror symmetry, which any
+    rater without a slot preference has. A preference for a class moves all but `slot_test`:
+    Hotelling's p that every slot is chosen as often as its mirror image (an item counts once).
+    """
     read = (first > 0) & (second > 0)
     n, failed = groups.count(read), groups.count(~read)
     chosen = (_in_slots(first, n_classes) + _in_slots(second, n_classes)[:, ::-1]) / 2
@@ -45,12 +52,11 @@ def slot_estimates(
     shares = np.stack([drawn[name].value for name in names], axis=-1)
     away = np.stack([drawn[name].value for name in beyond], axis=-1)
     note = np.where(has_gold, "against gold", "against its mirror image: no gold").tolist()
-    plain = {
-        "entropy_deficit": np.log(n_classes) - special.entr(shares).sum(axis=-1),
-        "slot_distance": np.abs(away).sum(axis=-1) / 2,
-        "recall_sd": _recall_sd(first, second, gold, n_classes, groups.among(read), read),
-    }
-    for name, value in plain.items():
+    for name, value in (
+        ("entropy_deficit", np.log(n_classes) - special.entr(shares).sum(axis=-1)),
+        ("slot_distance", np.abs(away).sum(axis=-1) / 2),
+        ("recall_sd", _recall_sd(first, second, gold, n_classes, groups.among(read), read)),
+    ):
         found[name] = estimates(name, value, n=n, failed=failed, note=note), None
     # A preference for a class fills its two slots alike; only what is not alike is one for slots.
     statistic, p = hotelling(chosen - _even(chosen), read, groups)
@@ -114,19 +120,11 @@ def slot_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     Where options change places, the slots are their places.
     """
     yield from option_rows(panel, contrasts)
-    for contrast in contrasts:
-        found = compared(panel, contrast)
-        if not contrast.reverses_labels or not found.items.any():
-            continue
-        views = conditions(panel, contrast, found.items)
-        groups, gold = panel.groups.among(found.items), panel.gold[found.items]
-        for n_classes in panel.class_sizes:
-            own = found.measured & panel.has_list & panel.of_size(n_classes)
-            kept = own[groups.of]
-            if not kept.any():
-                continue
-            first, second = (view[kept] for view in views)
-            some = slot_estimates(first, second, gold[kept], n_classes, groups.among(kept))
+    for found in viewed(panel, [one for one in contrasts if one.reverses_labels]):
+        gold = panel.gold[found.items]
+        for n_classes, own, kept in by_size(panel, found, panel.has_list):
+            first, second = found.table[kept].T
+            some = slot_estimates(first, second, gold[kept], n_classes, found.groups.among(kept))
             for one, statistic in some.values():
                 test = {} if statistic is None else {"p": one.value, "statistic": statistic}
-                yield rows_of(own & (one.n > 0), one, contrast.name, "complete", **test)
+                yield rows_of(own & (one.n > 0), one, found.contrast.name, "complete", **test)

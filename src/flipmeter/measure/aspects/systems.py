@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from flipmeter.measure.aspects.options import Choices, Found, choices_of, estimate_rows, plain
+from flipmeter.measure.aspects.options import Choices, Found, chosen_among, estimate_rows
 from flipmeter.measure.estimates.long_table import Rows
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
 from flipmeter.measure.panel.panel import Panel, compared
@@ -46,7 +46,12 @@ class Played:
 
 
 def system_estimates(played: Played) -> Iterator[tuple[str, Found]]:
-    """Yield the estimates of each order that has games, and of both."""
+    """Yield the estimates of each order that has games, and of both.
+
+    `win_rate:NAME` counts a tie as half a win. `strength:NAME` is that of Bradley and Terry with
+    Davidson's ties, in log-odds with mean 0, and `rank:NAME` its place. Both orders together also
+    have `order_effect`, above 0 if what is shown first is favoured.
+    """
     for place, title in enumerate(ORDERS[:2]):
         own = played.order == place
         if own.any():
@@ -55,47 +60,32 @@ def system_estimates(played: Played) -> Iterator[tuple[str, Found]]:
         yield ORDERS[2], _ranked(played, has_order=True)
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """Games by cluster: each cluster's wins of the first, wins of the second and ties, by pair."""
-
-    games: Games
-    counts: Floats
-
-    @classmethod
-    def of(cls, played: Played) -> _Tables:
-        n = len(played.names)
-        pairs, pair = np.unique(played.first * n + played.second, return_inverse=True)
-        _, cluster = np.unique(played.cluster, return_inverse=True)
-        counts = np.zeros((int(cluster.max()) + 1, len(pairs), 3))
-        np.add.at(counts, (cluster, pair, played.result), 1.0)
-        return cls(Games(n, pairs // n, pairs % n), counts)
-
-
 def _ranked(played: Played, *, has_order: bool) -> Found:
-    tables = _Tables.of(played)
-    totals = tables.counts.sum(axis=0)
-    fitted = fit_strengths(tables.games, totals, has_order=has_order)
-    drawn = _resampled(tables, fitted, has_order=has_order)
-    n = len(tables.counts)
+    n_systems = len(played.names)
+    pairs, pair = np.unique(played.first * n_systems + played.second, return_inverse=True)
+    _, cluster = np.unique(played.cluster, return_inverse=True)
+    games = Games(n_systems, pairs // n_systems, pairs % n_systems)
+    counts = np.zeros((int(cluster.max()) + 1, len(pairs), 3))  # of each cluster, by pair
+    np.add.at(counts, (cluster, pair, played.result), 1.0)
+    totals = counts.sum(axis=0)
+    fitted = fit_strengths(games, totals, has_order=has_order)
+    drawn = _resampled(games, counts, fitted, has_order=has_order)
     found: Found = {}
-    rates = _win_rates(tables.games, totals)
-    for place, name in enumerate(played.names):
-        ends = _ends(drawn.rates[:, place])
-        one = Estimate(float(rates[place]), *ends, n=n, metric=f"win_rate:{name}")
-        found[one.metric] = plain(one)
-    note = fitted.note or drawn.note
-    for place, name in enumerate(played.names):
-        for kind, value, draws in (
-            ("strength", fitted.values[place], drawn.strengths[:, place]),
-            ("rank", _places(fitted.values)[place], _places(drawn.strengths)[:, place]),
-        ):
-            one = Estimate(float(value), *_ends(draws), n=n, metric=f"{kind}:{name}", note=note)
-            found[one.metric] = plain(one)
+
+    def add(metric: str, value: float, draws: Floats, note: str = "") -> None:
+        known = draws[~np.isnan(draws)]
+        ends = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2]) if len(known) else [np.nan] * 2
+        low, high = (float(end) for end in ends)
+        found[metric] = Estimate(float(value), low, high, len(counts), metric=metric, note=note)
+
+    rates, places, note = _win_rates(games, totals), _places(fitted.values), drawn.note
+    for at, name in enumerate(played.names):
+        add(f"win_rate:{name}", rates[at], drawn.rates[:, at])
+    for at, name in enumerate(played.names):
+        add(f"strength:{name}", fitted.values[at], drawn.strengths[:, at], note)
+        add(f"rank:{name}", places[at], _places(drawn.strengths)[:, at], note)
     if has_order:
-        ends = _ends(drawn.order)
-        one = Estimate(fitted.order, *ends, n=n, metric="order_effect", note=note)
-        found[one.metric] = plain(one)
+        add("order_effect", fitted.order, drawn.order, note)
     return found
 
 
@@ -124,38 +114,32 @@ def _places(strengths: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Drawn:
+    """Numbers of systems in resamples of clusters, and why strengths are missing."""
+
     rates: Floats
     strengths: Floats
     order: Floats
     note: str
 
 
-def _resampled(tables: _Tables, fitted: Strengths, *, has_order: bool) -> _Drawn:
+def _resampled(games: Games, counts: Floats, fitted: Strengths, *, has_order: bool) -> _Drawn:
     """Draw clusters with replacement and fit again; a draw without a maximum is counted."""
-    n, n_systems = len(tables.counts), tables.games.n_systems
+    n, n_systems = len(counts), games.n_systems
     chance = np.random.default_rng([SEED, n])
     weights = chance.multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(np.float64)
-    counts = np.tensordot(weights, tables.counts, axes=1)
-    rates = _win_rates(tables.games, counts)
+    counts = np.tensordot(weights, counts, axes=1)
+    rates = _win_rates(games, counts)
     strengths, order = np.full((DRAWS, n_systems), np.nan), np.full(DRAWS, np.nan)
     if fitted.is_known and n > 1:
         has_ties = not np.isnan(fitted.tie)
-        table = tables.games.design(has_order=has_order, has_ties=has_ties)
+        table = games.design(has_order=has_order, has_ties=has_ties)
         found = newton(table, counts if has_ties else counts[:, :, :2], n_systems)
         strengths, order = found[:, :n_systems], found[:, n_systems] if has_order else order
     lost = int(np.isnan(strengths[:, 0]).sum())
     if not fitted.is_known or lost <= MOST_LOST * DRAWS:
-        return _Drawn(rates, strengths, order, "")
-    note = f"no interval: {lost} of {DRAWS} resamples have no finite strengths"
+        return _Drawn(rates, strengths, order, fitted.note)
+    note = fitted.note or f"no interval: {lost} of {DRAWS} resamples have no finite strengths"
     return _Drawn(rates, np.full_like(strengths, np.nan), np.full_like(order, np.nan), note)
-
-
-def _ends(draws: Floats) -> tuple[float, float]:
-    known = draws[~np.isnan(draws)]
-    if not len(known):
-        return float("nan"), float("nan")
-    low, high = np.quantile(known, [ALPHA / 2, 1 - ALPHA / 2])
-    return float(low), float(high)
 
 
 # --- all groups -------------------------------------------------------------------------------
@@ -165,17 +149,15 @@ def system_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:
     """Yield win rates and strengths from every contrast that swaps the answers of two systems."""
     unknown = pl.any_horizontal(pl.all().fill_null("") == "")
     has_systems = (~panel.systems.select(unknown).to_series()).to_numpy()
-    for contrast in contrasts:
-        if not contrast.swaps_answers or not has_systems.any():
+    known = has_systems & (panel.places.n == 2)
+    for contrast in contrasts if has_systems.any() else ():
+        if not contrast.swaps_answers:
             continue
         found = compared(panel, contrast)
-        known = found.items & has_systems & (panel.places.n == 2)
-        for group in np.flatnonzero(found.measured & (panel.groups.count(known) > 0)).tolist():
-            mine = known & (panel.groups.of == group)
+        for group, mine, choices in chosen_among(panel, found, contrast, known):
             names = [column.to_list() for column in panel.systems.filter(mine)]
-            played = played_of(choices_of(panel, contrast, mine), *names)
-            for title, some in system_estimates(played):
-                yield from estimate_rows(group, some, title)
+            for title, some in system_estimates(played_of(choices, *names)):
+                yield from estimate_rows(group, some, np.nan, title)
 
 
 def played_of(choices: Choices, a: Sequence[str], b: Sequence[str]) -> Played:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from flipmeter.measure.panel.checked import (
     Ranks,
     ratio,
 )
-from flipmeter.measure.panel.graded import Graded, graded
+from flipmeter.measure.panel.graded import graded
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.units import differ
@@ -65,46 +66,35 @@ class Costs:
 def worst_estimates(
     gold: Ranks, table: Ranks, groups: Groups, costs: Costs
 ) -> dict[str, Estimates]:
-    """Estimate the worst case in every group of one scale; every item has a gold class."""
+    """Estimate the worst case in every group of one scale; every item has a gold class.
+
+    `robust_accuracy` is the share of items that are right under every condition; `worst_accuracy`
+    the accuracy of the worst condition and `spread` the best minus the worst, with intervals that
+    hold although the condition was picked by looking; `expected_accuracy` is the mean over
+    conditions. A failure is wrong. On items without a failure: `cost` is the mean cost of the
+    classes given, `instability_cost` the mean cost between two conditions.
+    """
     right: Booleans = ((table > 0) & ~differ(table, gold[:, None], costs.tolerance)).T
     n, failed = groups.count(), groups.count(table.min(axis=1) < 1)
     hits = np.stack([groups.count(of) for of in right])
     all_right, everything = np.asarray(right.all(axis=0)), np.ones(len(gold), bool)
-    n_views = len(right)
     robust = share_estimates("robust_accuracy", all_right, everything, groups, failed=failed)
     # The worst one may be any of them: the upper end must hold for all, the lower for its own.
     low = np.min([share_ends(of, everything, groups)[0] for of in right], axis=0)
-    strict = ALPHA / n_views
+    strict = ALPHA / len(right)
     high = np.min([share_ends(of, everything, groups, strict)[1] for of in right], axis=0)
-    worst = estimates(
-        "worst_accuracy",
-        ratio(hits.min(axis=0), n),
-        (low, high),
-        n=n,
-        failed=failed,
-        note=GUARANTEED,
-    )
-    columns = [right.mean(axis=0), everything]
+    told: dict[str, Any] = {"n": n, "failed": failed, "note": GUARANTEED}
+    worst = estimates("worst_accuracy", ratio(hits.min(axis=0), n), (low, high), **told)
     name, ends = ["expected_accuracy"], [(0.0, 1.0)]
+    columns = [right.mean(axis=0), everything]
     expected = jackknife(name, columns, groups, reach=ends, n=n, failed=failed)
-    found = {"robust_accuracy": robust, "worst_accuracy": worst, **expected}
-    found["spread"] = _spread(right, hits, groups, failed)
-    return found | _costs(gold, table, groups, costs)
-
-
-def _spread(
-    right: Booleans,
-    hits: npt.NDArray[np.int64],
-    groups: Groups,
-    failed: npt.NDArray[np.int64],
-) -> Estimates:
-    n = groups.count()
     pairs = list(permutations(right, 2))
     lows = [_gap(*pair, groups, ALPHA / len(pairs)).low for pair in pairs]
     highs = [_gap(*pair, groups, ALPHA).high for pair in pairs]
-    low, high = np.maximum(np.max(lows, axis=0), 0), np.max(highs, axis=0)
-    value = ratio(hits.max(axis=0) - hits.min(axis=0), n)
-    return estimates("spread", value, (low, high), n=n, failed=failed, note=GUARANTEED)
+    gaps = np.maximum(np.max(lows, axis=0), 0), np.max(highs, axis=0)
+    spread = estimates("spread", ratio(np.ptp(hits, axis=0), n), gaps, **told)
+    found = {"robust_accuracy": robust, "worst_accuracy": worst, **expected, "spread": spread}
+    return found | _costs(gold, table, groups, costs)
 
 
 def _gap(one: Booleans, other: Booleans, groups: Groups, alpha: float) -> Estimates:
@@ -130,15 +120,14 @@ def worst_rows(
 ) -> Iterator[Rows]:
     """Yield the worst case over the views of every contrast, and over all views of the run."""
     for found in graded(panel, contrasts):
-        some = worst_estimates(found.gold, found.table, found.groups, _costs_of(found, costs))
+        if found.span is None:
+            matrix = cost_matrix(costs, found.n_classes, nominal=found.nominal)
+            own = Costs.of_classes(matrix)
+        elif costs is None:
+            own = Costs.of_span(found.span)
+        else:
+            raise Problem("costs are M x M, a class by a class; decimal scores cost their distance")
+        some = worst_estimates(found.gold, found.table, found.groups, own)
         for name, one in some.items():
             policy: Policy = "strict" if name in STRICT else "complete"
             yield rows_of(found.own & (one.n > 0), one, found.contrast, policy)
-
-
-def _costs_of(found: Graded, costs: npt.ArrayLike | None) -> Costs:
-    if found.span is None:
-        return Costs.of_classes(cost_matrix(costs, found.n_classes, nominal=found.nominal))
-    if costs is not None:
-        raise Problem("costs are M x M, a class by a class; decimal scores cost their distance")
-    return Costs.of_span(found.span)

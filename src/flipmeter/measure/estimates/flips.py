@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +11,7 @@ import numpy.typing as npt
 from flipmeter.base.checks import interval_level
 from flipmeter.measure.inference.blocks import pairs_in
 from flipmeter.measure.panel.checked import (
-    Booleans,
     Ints,
-    Ranks,
     ranks,
     same_length,
 )
@@ -29,6 +26,7 @@ from flipmeter.types import LEVEL, Estimate, Mode, Policy, Problem
 
 POLICIES: tuple[Policy, ...] = ("complete", "strict", "bounds")
 WIDE = 0.02
+BOUNDS = "bounds, not a confidence interval"
 
 
 def flip_rate(
@@ -48,7 +46,7 @@ def flip_rate(
     """
     first, second = ranks(a, "a", n_classes), ranks(b, "b", n_classes)
     same_length(a=first, b=second)
-    found = find_flips([first, second], one_group(len(first)))
+    found = find_flips(np.stack([first, second], axis=1), one_group(len(first)))
     return estimate_flips(found, policy, level=level).only()
 
 
@@ -60,19 +58,15 @@ def silent_noise(n: int, n_complete: int, strict: int) -> str:
 
 
 def count_discordant(
-    views: tuple[Ranks, Ranks],
-    runs: tuple[Ranks, Ranks],
-    policy: Policy,
-    groups: Groups,
-    tolerance: Ints | int = 0,
+    views: Ints, runs: Ints, policy: Policy, groups: Groups, tolerance: Ints | int = 0
 ) -> tuple[Ints, Ints, Ints]:
     """Count the items compared, those only the views flip (b) and those only the runs flip (c)."""
     if policy == "bounds":
         raise Problem("a test needs one answer per item; use policy 'complete' or 'strict'")
-    moved, noisy = (_strictly(np.stack(pair), tolerance) for pair in (views, runs))
+    moved, noisy = (find_flips(pair, groups, tolerance).strict > 0 for pair in (views, runs))
     kept = np.ones_like(moved)
     if policy == "complete":
-        kept = np.min([*views, *runs], axis=0) > 0
+        kept = np.minimum(views, runs).min(axis=1) > 0
     only_moved, only_noisy = kept & moved & ~noisy, kept & noisy & ~moved
     return groups.count(kept), groups.count(only_moved), groups.count(only_noisy)
 
@@ -108,47 +102,24 @@ class FlipPairs:
         return self.groups.count(self.strict > 0)
 
 
-def find_flips(conditions: Sequence[Ranks], groups: Groups, tolerance: Ints | int = 0) -> FlipPairs:
-    """Find the items that differ between any of some conditions.
+def find_flips(
+    replies: Ints, groups: Groups, tolerance: Ints | int = 0, *, of_any: bool = False
+) -> FlipPairs:
+    """Count the pairs of views that differ of every item (items x views), as a verdict does (E7).
 
-    An item certainly differs once two different classes were read, whatever its failures hide.
-    `tolerance` is how many ranks the answers to each item may lie apart and be the same.
+    `of_any` puts "any of them" in the place of the pairs: an item certainly differs once two
+    different classes were read, whatever its failures hide. `tolerance` is how many ranks the
+    answers to each item may lie apart and be the same.
     """
-    table = np.stack(conditions)
-    complete, certain = table.min(axis=0) > 0, spread(table) > tolerance
-    strict = _strictly(table, tolerance)
-    marks = (np.ones_like(complete), complete, complete & strict, strict)
-    found = (*marks, certain, certain | ~complete)
-    return FlipPairs(groups, *(mark.astype(np.int64) for mark in found))
-
-
-def find_pair_flips(replies: Ints, groups: Groups, tolerance: Ints | int = 0) -> FlipPairs:
-    """Find the pairs of conditions that differ, of replies as the core has them (E7)."""
     asked, read, differ = pairs_in(replies, tolerance)
+    one_failed = (replies > 0).sum(axis=1) * (replies == 0).sum(axis=1)
     # With "no class" as a class of its own every pair that was asked is read.
-    one_failed = _one_failed(replies)
-    return FlipPairs(
-        groups, asked, read, differ, differ + one_failed, differ, differ + asked - read
-    )
-
-
-def _one_failed(replies: Ints) -> Ints:
-    """Pairs of conditions of every item of which exactly one could not be read."""
-    n_read, n_failed = (replies > 0).sum(axis=1), (replies == 0).sum(axis=1)
-    return np.asarray(n_read * n_failed)
-
-
-def spread(table: Ranks) -> Ints:
-    """Ranks between the lowest and the highest that was read of each item (conditions x items)."""
-    highest = table.max(axis=0)
-    lowest_read = np.where(table > 0, table, np.iinfo(np.int64).max).min(axis=0)
-    return np.where(highest > 0, highest - np.minimum(lowest_read, highest), 0)
-
-
-def _strictly(table: Ranks, tolerance: Ints | int) -> Booleans:
-    """Mark the items that differ where "no class" is a class of its own (conditions x items)."""
-    some_failed = (table.min(axis=0) < 1) & (table.max(axis=0) > 0)
-    return np.asarray(some_failed | (spread(table) > tolerance))
+    counts = (differ + one_failed, differ, differ + asked - read)
+    if not of_any:
+        return FlipPairs(groups, asked, read, differ, *counts)
+    complete = read == asked
+    marks = (asked, complete, complete & (differ > 0), *counts)
+    return FlipPairs(groups, *((mark > 0).astype(np.int64) for mark in marks))
 
 
 def estimate_flips(
@@ -161,13 +132,12 @@ def estimate_flips(
 ) -> Estimates:
     """Turn flips into rates under one policy."""
     alpha, failed = 1 - interval_level(level), found.n - found.n_complete
+    told: dict[str, Any] = {"failed": failed, "mode": mode, "alpha": alpha}
     if policy == "complete":
         read = found.groups.count(found.read > 0)
         note = ["" if size else "no complete pair: every item has a failure" for size in read]
-        told: dict[str, Any] = {"failed": failed, "note": note, "mode": mode, "alpha": alpha}
-        return share_estimates(metric, found.differ, found.read, found.groups, **told)
+        return share_estimates(metric, found.differ, found.read, found.groups, note=note, **told)
     if policy == "strict":
-        told = {"failed": failed, "mode": mode, "alpha": alpha}
         return share_estimates(metric, found.strict, found.pairs, found.groups, **told)
     if policy == "bounds":
         return _bounds(found, metric, failed)
@@ -184,12 +154,8 @@ def _bounds(found: FlipPairs, metric: str, failed: Ints) -> Estimates:
             (found.possible, found.pairs),
         )
     )
-    note = [_width_note(width) for width in (high.value - low.value).tolist()]
-    return replace(
-        rate, low=low.value, high=high.value, n=found.n, k=rate.k, failed=failed, note=note
-    )
-
-
-def _width_note(width: float) -> str:
-    note = "bounds, not a confidence interval"
-    return note + (f"; failures leave {100 * width:.1f} pts open" if width > WIDE else "")
+    note = [
+        BOUNDS + (f"; failures leave {100 * width:.1f} pts open" if width > WIDE else "")
+        for width in (high.value - low.value).tolist()
+    ]
+    return replace(rate, low=low.value, high=high.value, n=found.n, failed=failed, note=note)

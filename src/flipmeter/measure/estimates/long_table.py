@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,9 +71,21 @@ def rows_of(
     **test: Column,
 ) -> Rows:
     """Keep the rows of the marked groups out of columns that cover all groups."""
-    at = np.flatnonzero(groups)
-    picked = {name: column[at] for name, column in test.items()}
-    return Rows(at, estimates.take(at), view, policy, picked)
+    return _picked(Rows(np.arange(len(groups)), estimates, view, policy, test), groups)
+
+
+def _picked(rows: Rows, marked: Booleans) -> Rows:
+    at = np.flatnonzero(marked)
+    test = {name: column[at] for name, column in rows.test.items()}
+    return replace(rows, group=rows.group[at], estimates=rows.estimates.take(at), test=test)
+
+
+def counted_rows(
+    groups: Booleans, found: Iterable[Estimates], view: str, policy: Policy = "complete"
+) -> Iterator[Rows]:
+    """Rows of estimates in the marked groups, where an item counts."""
+    for one in found:
+        yield rows_of(groups & (one.n > 0), one, view, policy)
 
 
 def as_frame(
@@ -83,8 +95,12 @@ def as_frame(
 
     Groups marked `nominal` have no number that needs an order of classes.
     """
-    parts = [part if nominal is None else _without_order(part, nominal) for part in parts]
-    parts = [part for part in parts if len(part.group)]
+    has_order = np.ones(keys.height, dtype=np.bool_) if nominal is None else ~nominal
+    kept = (
+        _picked(part, has_order[part.group]) if needs_order(part.estimates.metric) else part
+        for part in parts
+    )
+    parts = [part for part in kept if len(part.group)]
     if not parts:
         return pl.DataFrame(schema=SCHEMA)
     group = np.concatenate([part.group for part in parts])
@@ -98,7 +114,10 @@ def as_frame(
     columns = {
         **keys[group[order]].to_dict(),
         **{name: pl.Series(of, dtype=pl.String)[part_of] for name, of in words.items()},
-        **{name: _joined(parts, name)[order] for name in (*ESTIMATED, *TESTED)},
+        **{
+            name: np.concatenate([part.column(name) for part in parts])[order]
+            for name in (*ESTIMATED, *TESTED)
+        },
         "note": pl.Series([note for part in parts for note in part.estimates.note])[order],
         "mode": pl.repeat(mode, len(order), eager=True),
     }
@@ -106,15 +125,3 @@ def as_frame(
     return pl.DataFrame({name: columns[name] for name in SCHEMA}, schema=SCHEMA).with_columns(
         pl.col(pl.Float64).fill_nan(None), pl.when(counts != NO_COUNT).then(counts)
     )
-
-
-def _without_order(part: Rows, nominal: Booleans) -> Rows:
-    if not needs_order(part.estimates.metric) or not nominal[part.group].any():
-        return part
-    at = np.flatnonzero(~nominal[part.group])
-    picked = {name: column[at] for name, column in part.test.items()}
-    return Rows(part.group[at], part.estimates.take(at), part.view, part.policy, picked)
-
-
-def _joined(parts: Sequence[Rows], name: str) -> Column:
-    return np.concatenate([part.column(name) for part in parts])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from flipmeter.measure.estimates.decimal_scores import (
 )
 from flipmeter.measure.estimates.flips import (
     POLICIES,
-    FlipPairs,
+    count_discordant,
     estimate_flips,
     find_flips,
     silent_noise,
@@ -33,19 +34,18 @@ from flipmeter.measure.panel.checked import Booleans, Floats
 from flipmeter.measure.panel.frame import Decisions
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates, joined_each, undefined
 from flipmeter.measure.panel.panel import (
+    ABSENT,
     Compared,
     Panel,
     by_construction,
     compared,
     conditions,
-    discordant,
     noise_runs,
 )
 from flipmeter.measure.panel.reading import Panels, panels_of
 from flipmeter.measure.panel.units import differ
 from flipmeter.measure.statistics.formulas import (
     METHODS,
-    Method,
     cochran_p,
     mcnemar_p,
     mcnemar_statistic,
@@ -88,14 +88,21 @@ def _rows(panel: Panel, contrasts: Sequence[Contrast], mode: Mode) -> Iterator[R
         found = compared(panel, contrast)
         yield from flip_rows(panel, contrast, found, mode)
         if contrast.is_pair:
-            differs = _differs(panel, contrast, found)
-            yield from _weighted_rows(panel, contrast.name, found.measured, differs)
+            first, second = (panel.classes((view, 0)) for view in contrast.views)
+            differs = differ(first, second, panel.tolerance).astype(np.float64)
+            both = differs, found.items & (first > 0) & (second > 0)
+            yield from _weighted_rows(panel, contrast.name, found.measured, both)
             yield from _noise_test_rows(panel, contrast, found, mode)
             yield from _excess_rows(panel, contrast, found)
         yield from _accuracy_test_rows(panel, contrast, found, mode)
     for view in panel.views:
         yield from _noise_rows(panel, view, mode)
-    yield from _token_rows(panel)
+    for tokens in (
+        calls_made(panel.calls, panel.replies),
+        output_tokens(panel.completion, panel.replies),
+        hidden_estimates(panel.completion, panel.reasoning, panel.replies),
+    ):
+        yield rows_of(~np.isnan(tokens.value), tokens)
 
 
 def _test_policies(mode: Mode) -> tuple[ScorePolicy, ...]:
@@ -106,14 +113,20 @@ def _test_policies(mode: Mode) -> tuple[ScorePolicy, ...]:
 
 
 def _score_rows(panel: Panel, mode: Mode) -> Iterator[Rows]:
+    decimal, note = panel.units.decimal, [NO_LABELS] * panel.groups.n
     for view in panel.views:
-        asked = panel.has((view, 0))
-        yield rows_of(asked, _parse_failure(panel, view, mode), view, "complete")
-        ungraded, note = asked & ~graded(panel, view), [NO_LABELS] * panel.groups.n
+        asked, ranks = panel.has((view, 0)), panel.classes((view, 0))
+        # Failures are shares of all items that were asked, with or without gold.
+        told: dict[str, Any] = {"failed": panel.groups.count(ranks == 0), "mode": mode}
+        asked_of = panel.asked((view, 0))
+        unread = share_estimates("parse_failure", ranks == 0, asked_of, panel.groups, **told)
+        yield rows_of(asked, unread, view, "complete")
+        ungraded = asked & ~graded(panel, view)
         for name in (*GRADED, *DECIMAL_ONLY, *added_scores()):
-            own = ungraded & is_scored(name, panel.units.decimal)
+            own = ungraded & is_scored(name, decimal)
             yield rows_of(own, undefined(name, note), view, "complete")
-        yield from _weighted_rows(panel, "accuracy", asked, _is_right(panel, view), view)
+        right = panel.is_right(ranks).astype(np.float64), ranks > 0
+        yield from _weighted_rows(panel, "accuracy", asked, right, view)
     for n_classes in panel.class_sizes if panel.views else ():
         yield from _graded_rows(panel, n_classes, mode)
     yield from decimal_rows(panel, _test_policies(mode), mode)
@@ -131,28 +144,10 @@ def _graded_rows(panel: Panel, n_classes: int, mode: Mode) -> Iterator[Rows]:
                 yield rows_of(known, found, view, policy)
 
 
-def _parse_failure(panel: Panel, view: str, mode: Mode) -> Estimates:
-    """Share of failures among all items that were asked, with or without gold."""
-    unread, asked = panel.ranks[view, 0] == 0, panel.asked((view, 0))
-    failed = panel.groups.count(unread)
-    return share_estimates("parse_failure", unread, asked, panel.groups, failed=failed, mode=mode)
-
-
 # --- classes at their frequency in production ---------------------------------------------------
 
 PerItem = tuple[Floats, Booleans]
 """A number of every item, and the items that have one."""
-
-
-def _is_right(panel: Panel, view: str) -> PerItem:
-    ranks = panel.classes((view, 0))
-    return panel.is_right(ranks).astype(np.float64), ranks > 0
-
-
-def _differs(panel: Panel, contrast: Contrast, found: Compared) -> PerItem:
-    first, second = (panel.classes((view, 0)) for view in contrast.views)
-    differs = differ(first, second, panel.tolerance)
-    return differs.astype(np.float64), found.items & (first > 0) & (second > 0)
 
 
 def _weighted_rows(
@@ -178,34 +173,34 @@ def _weighted_rows(
 def _noise_rows(panel: Panel, view: str, mode: Mode) -> Iterator[Rows]:
     both = panel.asked((view, 0), (view, 1))
     repeated = panel.groups.count(both) > 0
-    runs = [panel.classes((view, repeat))[both] for repeat in (0, 1)]
+    runs = np.stack([panel.classes((view, repeat))[both] for repeat in (0, 1)], axis=1)
     flips = find_flips(runs, panel.groups.among(both), panel.tolerance[both])
-    note, name = _noise_notes(panel, view, flips), "noise" if view == "base" else f"noise:{view}"
+    settled, name = by_construction(panel, view), "noise" if view == "base" else f"noise:{view}"
+    columns = (panel.reproducible, settled, flips.n, flips.n_complete, flips.n_strict)
+    note = []
+    for called, agrees, n, n_complete, strict in zip(*(of.tolist() for of in columns), strict=True):
+        if not called:
+            note.append(silent_noise(n, n_complete, strict))
+        elif agrees:
+            note.append(f"0 by construction ({n} items repeated)")
+        else:
+            note.append(f"declared reproducible, but {strict:,} of {n:,} repeated items differ")
     for policy in POLICIES:
         rate = estimate_flips(flips, policy, name, mode=mode)
         yield rows_of(repeated, replace(rate, note=joined_each(note, rate.note)), policy=policy)
 
 
-def _noise_notes(panel: Panel, view: str, flips: FlipPairs) -> list[str]:
-    settled = by_construction(panel, view)
-    columns = (panel.reproducible, settled, flips.n, flips.n_complete, flips.n_strict)
-    return [_noise_note(*each) for each in zip(*(of.tolist() for of in columns), strict=True)]
-
-
-def _noise_note(called: bool, settled: bool, n: int, n_complete: int, strict: int) -> str:
-    if not called:
-        return silent_noise(n, n_complete, strict)
-    if settled:
-        return f"0 by construction ({n} items repeated)"
-    return f"declared reproducible, but {strict:,} of {n:,} repeated items differ"
-
-
 def _noise_test_rows(
     panel: Panel, contrast: Contrast, found: Compared, mode: Mode
 ) -> Iterator[Rows]:
+    """Test whether a pair of views flips more items than two runs of one view."""
     noise = noise_runs(panel, contrast)
     groups = found.measured & noise.known
-    counts = {policy: discordant(panel, contrast, found.items, noise, policy) for policy in TESTED}
+    kept = found.items & (np.minimum(*noise.runs) != ABSENT)
+    views = np.stack(conditions(panel, contrast, kept), axis=1)
+    runs = np.stack([run[kept] for run in noise.runs], axis=1)
+    among = panel.groups.among(kept), panel.tolerance[kept]
+    counts = {policy: count_discordant(views, runs, policy, *among) for policy in TESTED}
     failed = counts["strict"][0] - counts["complete"][0]
     own = contrast.views[0]
     borrowed = ["" if view == own else f"noise of view '{view}'" for view in noise.view]
@@ -214,21 +209,16 @@ def _noise_test_rows(
         n, b, c = counts[policy]
         p = {method: mcnemar_p(b, c, method) for method in METHODS}
         chosen = p["paper" if mode == "paper" else "mid-p"]
-        note = joined_each(_shown(p), borrowed, read)
+        shown = [
+            ", ".join(f"{method} {value:.4f}" for method, value in zip(p, values, strict=True))
+            for values in zip(*(of.tolist() for of in p.values()), strict=True)
+        ]
+        note = joined_each(shown, borrowed, read)
         tested = estimates("mcnemar_p", chosen, n=n, failed=failed, note=note)
         test = {"p": chosen, "b": b, "c": c, "statistic": mcnemar_statistic(b, c)}
         yield rows_of(groups & (n > 0), tested, contrast.name, policy, **test)
         unread = undefined("mcnemar_p", ["no item was read in all runs"] * len(n))
         yield rows_of(groups & (n == 0), replace(unread, failed=failed), contrast.name, policy)
-
-
-def _shown(p: Mapping[Method, Floats]) -> list[str]:
-    """Write out the p-values of all methods, for each group."""
-    columns = [values.tolist() for values in p.values()]
-    return [
-        ", ".join(f"{method} {value:.4f}" for method, value in zip(p, values, strict=True))
-        for values in zip(*columns, strict=True)
-    ]
 
 
 def _excess_rows(panel: Panel, contrast: Contrast, found: Compared) -> Iterator[Rows]:
@@ -286,15 +276,3 @@ def _accuracy_cochran(
     note = f"Cochran's Q, df {n_views - 1}"
     tested = estimates("accuracy_cochran", p, n=groups.count(), note=note)
     return tested, {"p": p, "statistic": q}
-
-
-# --- tokens -----------------------------------------------------------------------------------
-
-
-def _token_rows(panel: Panel) -> Iterator[Rows]:
-    for tokens in (
-        calls_made(panel.calls, panel.replies),
-        output_tokens(panel.completion, panel.replies),
-        hidden_estimates(panel.completion, panel.reasoning, panel.replies),
-    ):
-        yield rows_of(~np.isnan(tokens.value), tokens)

@@ -1,4 +1,4 @@
-"""Panel -> the items of each contrast that have a gold class, one scale at a time."""
+"""Panel -> the items of each contrast with all their classes, and with gold one scale at a time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,40 @@ from flipmeter.types import Contrast, Span
 
 ALL = "all"
 """The contrast of all views of a run."""
+
+
+@dataclass(frozen=True)
+class Viewed:
+    """Classes of the items of a contrast (items x views), and the groups that are measured."""
+
+    contrast: Contrast
+    items: Booleans
+    table: Ranks
+    groups: Groups
+    measured: Booleans
+
+
+def viewed(
+    panel: Panel, contrasts: Sequence[Contrast], items: Booleans | None = None
+) -> Iterator[Viewed]:
+    """Yield every contrast that has items, or some of these items."""
+    for contrast in contrasts:
+        found = compared(panel, contrast)
+        kept = found.items if items is None else found.items & items
+        if kept.any():
+            table = np.stack(conditions(panel, contrast, kept), axis=1)
+            yield Viewed(contrast, kept, table, panel.groups.among(kept), found.measured)
+
+
+def by_size(
+    panel: Panel, found: Viewed, marked: Booleans | bool = True
+) -> Iterator[tuple[int, Booleans, Booleans]]:
+    """Yield each number of classes, the marked groups that have it, and their items."""
+    for n_classes in panel.class_sizes:
+        own = found.measured & panel.of_size(n_classes) & marked
+        kept = own[found.groups.of]
+        if kept.any():
+            yield n_classes, own, kept
 
 
 @dataclass(frozen=True)
@@ -35,25 +69,17 @@ class Graded:
 
 def graded(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Graded]:
     """Yield the answers to compare with gold: under every contrast, and under all views."""
+    if len(panel.all_views) < 2:
+        return
     everything = Contrast(ALL, panel.all_views, "all views")
-    for contrast in (*contrasts, everything) if len(panel.all_views) > 1 else ():
-        found = compared(panel, contrast)
-        items = found.items & (panel.gold > 0)
-        if not items.any():
-            continue
-        table = np.stack(conditions(panel, contrast, items), axis=1)
-        groups, gold = panel.groups.among(items), panel.gold[items]
-        for scale in sorted({*_scales(panel)}, key=lambda scale: scale[:2]):
-            n_classes, nominal, span = scale
-            own = found.measured & np.array([one == scale for one in _scales(panel)])
-            kept = own[groups.of]
-            if kept.any():
-                among = groups.among(kept)
-                scored = gold[kept], table[kept], among, own
-                yield Graded(contrast.name, n_classes, *scored, nominal, span)
-
-
-def _scales(panel: Panel) -> list[tuple[int, bool, Span | None]]:
-    """The scale of every group: number of ranks, whether nominal, and range."""
     sizes, kinds = panel.n_classes.tolist(), panel.nominal.tolist()
-    return list(zip(sizes, kinds, panel.units.spans, strict=True))
+    scales = list(zip(sizes, kinds, panel.units.spans, strict=True))
+    for found in viewed(panel, (*contrasts, everything), panel.gold > 0):
+        gold, name = panel.gold[found.items], found.contrast.name
+        for scale in sorted({*scales}, key=lambda scale: scale[:2]):
+            n_classes, nominal, span = scale
+            own = found.measured & np.array([one == scale for one in scales])
+            kept = own[found.groups.of]
+            if kept.any():
+                scored = gold[kept], found.table[kept], found.groups.among(kept), own
+                yield Graded(name, n_classes, *scored, nominal, span)

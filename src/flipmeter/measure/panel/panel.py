@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from flipmeter.measure.estimates.flips import count_discordant
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, Ranks
 from flipmeter.measure.panel.frame import quoted
 from flipmeter.measure.panel.groups import Groups
 from flipmeter.measure.panel.units import ScaleUnits, differ
-from flipmeter.types import LISTLESS, Contrast, Policy, Problem
+from flipmeter.types import LISTLESS, Contrast, Problem
 
 Run = tuple[str, int]
 """A view and which repeat of it."""
@@ -209,7 +208,8 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     runs = [(view, 0) for view in contrast.views]
     asked, equal = panel.asked(*runs), _equal(panel.prompts, runs, len(panel.gold))
     declared = asked & _equal(panel.orbits, runs, len(panel.gold))
-    proved = declared & equal & _same_class(panel, runs)
+    replies = [panel.classes(run) for run in runs]
+    proved = declared & equal & np.all([replies[0] == other for other in replies[1:]], axis=0)
     known = np.stack([panel.has(run) for run in runs], axis=1)
     counts = [
         panel.groups.count(items).tolist() for items in (asked, asked & equal, declared, proved)
@@ -221,11 +221,6 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     broken = np.array([note.startswith(NOT_SO) for _, note in found])[panel.groups.of]
     items = asked & (~equal | (broken & declared))
     return Compared(items, [status for status, _ in found], [note for _, note in found], proved)
-
-
-def _same_class(panel: Panel, runs: Sequence[Run]) -> Booleans:
-    first, *others = (panel.classes(run) for run in runs)
-    return np.asarray(np.all([first == other for other in others], axis=0))
 
 
 def _why(panel: Panel, group: int, contrast: Contrast) -> str:
@@ -347,14 +342,3 @@ def shown_once(panel: Panel, contrast: Contrast, repeat: int = 0) -> Ints:
         for earlier in prompts[:at]:
             found[(prompt == earlier) & (prompt != 0) & ~proved, at] = ABSENT
     return found
-
-
-def discordant(
-    panel: Panel, contrast: Contrast, items: Booleans, noise: Noise, policy: Policy
-) -> tuple[Ints, Ints, Ints]:
-    """Compare a pair of views with two runs of one view: items compared, McNemar's b and c."""
-    kept = items & (noise.runs[0] != ABSENT) & (noise.runs[1] != ABSENT)
-    first, second = conditions(panel, contrast, kept)
-    runs = noise.runs[0][kept], noise.runs[1][kept]
-    among = panel.groups.among(kept)
-    return count_discordant((first, second), runs, policy, among, panel.tolerance[kept])
