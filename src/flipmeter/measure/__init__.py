@@ -2,14 +2,13 @@
 
 from flipmeter.measure.aspects.aspects import ASPECTS, Aspect, measure_aspects
 from flipmeter.measure.aspects.excess import noise_warnings
-from flipmeter.measure.effects.absolutes import absolutes
 from flipmeter.measure.effects.compare import compare
 from flipmeter.measure.effects.field import Field, read_field
 from flipmeter.measure.effects.greedy import PROMPT_FACTORS, LevelChoice, objectives, select_greedy
 from flipmeter.measure.effects.held_out import HeldOut, held_out
 from flipmeter.measure.effects.interactions import interactions
 from flipmeter.measure.effects.pareto import Standing, choose, standings
-from flipmeter.measure.effects.residuals import residuals, transfer
+from flipmeter.measure.effects.residuals import absolutes, residuals, transfer
 from flipmeter.measure.estimates.flips import flip_rate
 from flipmeter.measure.estimates.long_table import rows_of
 from flipmeter.measure.estimates.phase0 import phase0_table

@@ -72,7 +72,8 @@ def _first_share(choices: Choices) -> Bounded:
     decided = by_cluster(choices, (choices.places > 0).sum(axis=1).astype(np.float64))
     some = decided > 0
     lean = bounded_mean(wins[some] / decided[some] - HALF, ALPHA, bottom=-HALF, top=HALF)
-    return Bounded(**{name: end + HALF * (name != "n") for name, end in vars(lean).items()})
+    low, high, lower, upper = (end + HALF for end in (lean.low, lean.high, lean.lower, lean.upper))
+    return Bounded(lean.value + HALF, low, high, lower, upper, lean.n)
 
 
 def _share(name: str, choices: Choices, marks: Booleans, failed: int) -> Estimate:

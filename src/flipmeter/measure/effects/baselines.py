@@ -38,8 +38,8 @@ Pair = tuple[int, int, int]
 class LevelComparison:
     """A level of a factor against its base: the groups to subtract, by dataset as the base has it.
 
-    `against` is the rater that is subtracted, mostly the same one. `left_out` names the datasets
-    that the level does not change.
+    `against` is the rater that is subtracted, mostly the same one; "" if nothing is. `left_out`
+    names the datasets that the level does not change.
     """
 
     factor: str
@@ -77,107 +77,49 @@ def split_level(level: str) -> tuple[str, str]:
     return (factor, value) if equals and "=" not in value else (JOINT, level)
 
 
-def comparisons(
-    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
-) -> list[LevelComparison]:
-    """Compare every level with its rater's base, and every rater with the first one."""
-    raters, datasets, levels = _seen(decisions)
-    places = _places(keys, sides, datasets)
-    found = [
-        _comparison(
-            (*split_level(level), rater, rater), (rater, level), (rater, BASE), places, sides
+@dataclass(frozen=True)
+class Asked:
+    """What a study asked: raters and levels in the order of the decisions, and their groups.
+
+    `places` are the groups of each rater and level, by the base's name of the dataset and by seed;
+    `n_classes` the classes of each group.
+    """
+
+    raters: list[str]
+    levels: list[str]
+    places: Mapping[tuple[str, str], Mapping[tuple[str, int], int]]
+    n_classes: Sequence[int]
+
+    @classmethod
+    def of(cls, decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]) -> Asked:
+        raters, datasets, levels = (
+            [str(value) for (value,) in distinct(decisions, name)]
+            for name in ("rater", "dataset", "level")
         )
-        for rater in raters
-        for level in levels
-        if level != BASE and (rater, level) in places
-    ]
-    first = raters[0]
-    found += [
-        _comparison(("model", rater, rater, first), (rater, BASE), (first, BASE), places, sides)
-        for rater in raters[1:]
-        if (rater, BASE) in places
-    ]
-    if not found:
-        raise Problem("only one model at one level: nothing to subtract; add `vary:` or a model")
-    return sorted(found, key=lambda one: _order(one, raters))
+        n_classes, rows = [side.n_classes for side in sides], list(keys.iter_rows())
+        at_base = {row[1]: n for row, n in zip(rows, n_classes, strict=True) if row[2] == BASE}
+        known = {name: at_base[name] for name in datasets if name in at_base}
+        places: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
+        for group in sorted(range(len(rows)), key=lambda group: datasets.index(rows[group][1])):
+            rater, dataset, level, seed = rows[group]
+            name = _at_base(dataset, n_classes[group], known)
+            places.setdefault((rater, level), {})[name, seed] = group
+        return cls(raters, levels, places, n_classes)
 
-
-def transfers(
-    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems], *, reference: str
-) -> list[LevelComparison]:
-    """Compare every rater with the reference, both at the base and both at each config."""
-    raters, datasets, levels = _seen(decisions)
-    if reference not in raters:
-        raise Problem(f"no model named '{reference}' in this run{suggestion(reference, raters)}")
-    if len(raters) == 1:
-        raise Problem(f"'{reference}' is the only model of this run; transfer needs another one")
-    places = _places(keys, sides, datasets)
-    return [
-        _comparison(
-            (TRANSFER, config or "baseline", rater, reference),
-            (rater, level),
-            (reference, level),
-            places,
-            sides,
-        )
-        for rater in raters
-        for level, config in {BASE: "", **configs_among(levels)}.items()
-        if rater != reference and (rater, level) in places
-    ]
-
-
-def own_levels(
-    decisions: Decisions, keys: pl.DataFrame, sides: Sequence[MeasuredItems]
-) -> list[LevelComparison]:
-    """Every rater at the base and at every level it was asked at, without a comparison."""
-    raters, datasets, levels = _seen(decisions)
-    places = _places(keys, sides, datasets)
-    found = []
-    for rater in raters:
-        for level in (level for level in levels if (rater, level) in places):
-            factor, value = split_level(level) if level else (BASE, "baseline")
-            one = LevelComparison(factor, value, rater, "")
-            for (dataset, seed), group in places[rater, level].items():
-                one.pairs.setdefault(dataset, []).append((seed, group, group))
-            found.append(one)
-    return found
-
-
-def configs_among(levels: Sequence[str]) -> dict[str, str]:
-    """The names of configs by level, "A" of "config=A"; a run without any is refused."""
-    parts = {level: split_level(level) for level in levels}
-    found = {level: name for level, (factor, name) in parts.items() if factor == CONFIG}
-    if not found:
-        raise Problem("no config was asked in this run; add some to its study, `configs: [A, P1]`")
-    return found
-
-
-def _seen(decisions: Decisions) -> tuple[list[str], list[str], list[str]]:
-    """Raters, datasets and levels in the order of the decisions."""
-    raters, datasets, levels = (
-        [str(value) for (value,) in distinct(decisions, name)]
-        for name in ("rater", "dataset", "level")
-    )
-    return raters, datasets, levels
-
-
-_Places = Mapping[tuple[str, str], Mapping[tuple[str, int], int]]
-"""The groups of each rater and level, by the base's name of the dataset and by seed."""
-
-
-def _places(keys: pl.DataFrame, sides: Sequence[MeasuredItems], datasets: Sequence[str]) -> _Places:
-    at_base = {
-        dataset: side.n_classes
-        for (_, dataset, level, _), side in zip(keys.iter_rows(), sides, strict=True)
-        if level == BASE
-    }
-    known = {name: at_base[name] for name in datasets if name in at_base}
-    places: dict[tuple[str, str], dict[tuple[str, int], int]] = {}
-    rows = sorted(enumerate(keys.iter_rows()), key=lambda row: datasets.index(row[1][1]))
-    for group, (rater, dataset, level, seed) in rows:
-        name = _at_base(dataset, sides[group].n_classes, known)
-        places.setdefault((rater, level), {})[name, seed] = group
-    return places
+    def compare(
+        self, factor: str, name: str, level: tuple[str, str], base: tuple[str, str]
+    ) -> LevelComparison:
+        """A rater at a level against one at another, on the datasets and seeds of both."""
+        one, against = LevelComparison(factor, name, level[0], base[0]), self.places.get(base, {})
+        for (dataset, seed), group in self.places[level].items():
+            other = against.get((dataset, seed))
+            if other is None:
+                continue
+            if factor == "cardinality" and self.n_classes[group] == self.n_classes[other]:
+                one.left_out.extend([dataset] if dataset not in one.left_out else [])
+            else:
+                one.pairs.setdefault(dataset, []).append((seed, group, other))
+        return one
 
 
 def _at_base(dataset: str, n_classes: int, known: Mapping[str, int]) -> str:
@@ -189,23 +131,55 @@ def _at_base(dataset: str, n_classes: int, known: Mapping[str, int]) -> str:
     return same[0] if same else dataset
 
 
-def _comparison(
-    names: tuple[str, str, str, str],
-    level: tuple[str, str],
-    base: tuple[str, str],
-    places: _Places,
-    sides: Sequence[MeasuredItems],
-) -> LevelComparison:
-    one, against = LevelComparison(*names), places.get(base, {})
-    for (dataset, seed), group in places[level].items():
-        if (dataset, seed) not in against:
-            continue
-        other = against[dataset, seed]
-        if one.factor == "cardinality" and sides[group].n_classes == sides[other].n_classes:
-            one.left_out.extend([dataset] if dataset not in one.left_out else [])
-        else:
-            one.pairs.setdefault(dataset, []).append((seed, group, other))
-    return one
+def comparisons(asked: Asked) -> list[LevelComparison]:
+    """Compare every level with its rater's base, and every rater with the first one."""
+    first, *others = asked.raters
+    found = [
+        asked.compare(*split_level(level), (rater, level), (rater, BASE))
+        for rater in asked.raters
+        for level in asked.levels
+        if level != BASE and (rater, level) in asked.places
+    ]
+    found += [
+        asked.compare("model", rater, (rater, BASE), (first, BASE))
+        for rater in others
+        if (rater, BASE) in asked.places
+    ]
+    if not found:
+        raise Problem("only one model at one level: nothing to subtract; add `vary:` or a model")
+    return sorted(found, key=lambda one: _order(one, asked.raters))
+
+
+def transfers(asked: Asked, *, reference: str) -> list[LevelComparison]:
+    """Compare every rater with the reference, both at the base and both at each config."""
+    if reference not in asked.raters:
+        known = suggestion(reference, asked.raters)
+        raise Problem(f"no model named '{reference}' in this run{known}")
+    if len(asked.raters) == 1:
+        raise Problem(f"'{reference}' is the only model of this run; transfer needs another one")
+    parts = {level: split_level(level) for level in asked.levels}
+    configs = {level: name for level, (factor, name) in parts.items() if factor == CONFIG}
+    if not configs:
+        raise Problem("no config was asked in this run; add some to its study, `configs: [A, P1]`")
+    return [
+        asked.compare(TRANSFER, config or "baseline", (rater, level), (reference, level))
+        for rater in asked.raters
+        for level, config in {BASE: "", **configs}.items()
+        if rater != reference and (rater, level) in asked.places
+    ]
+
+
+def own_levels(asked: Asked) -> list[LevelComparison]:
+    """Every rater at the base and at every level it was asked at, without a comparison."""
+    found = []
+    for rater in asked.raters:
+        for level in (level for level in asked.levels if (rater, level) in asked.places):
+            factor, value = split_level(level) if level else (BASE, "baseline")
+            one = LevelComparison(factor, value, rater, "")
+            for (dataset, seed), group in asked.places[rater, level].items():
+                one.pairs.setdefault(dataset, []).append((seed, group, group))
+            found.append(one)
+    return found
 
 
 def _order(one: LevelComparison, raters: Sequence[str]) -> tuple[int, int, int]:

@@ -11,9 +11,11 @@ import numpy as np
 import polars as pl
 
 from flipmeter.measure.effects.baselines import (
+    Asked,
     LevelComparison,
     comparisons,
     contrasts_shown,
+    own_levels,
     transfers,
 )
 from flipmeter.measure.effects.measured_items import (
@@ -25,11 +27,11 @@ from flipmeter.measure.effects.measured_items import (
     merged,
     read_sides,
 )
-from flipmeter.measure.panel.checked import Floats
+from flipmeter.measure.inference.differences import Influences
+from flipmeter.measure.panel.checked import Booleans, Floats
 from flipmeter.measure.panel.frame import Decisions, any_decimal, any_nominal
 from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.statistics.means import (
-    Mean,
     MeanCell,
     by_seed,
     fewest,
@@ -64,7 +66,7 @@ SCHEMA = {
 }
 MERGED = "by merging"
 N = TypeVar("N", float, Floats)
-Find = Callable[[Decisions, pl.DataFrame, Sequence[MeasuredItems]], list[LevelComparison]]
+Find = Callable[[Asked], list[LevelComparison]]
 
 
 def residual(level: N, base: N) -> N:
@@ -84,7 +86,7 @@ def residuals(
     `spread_high` are the t interval over three datasets or more. What is undefined is null, and
     its note says why. `against` is the rater whose numbers are subtracted.
     """
-    return _subtracted(decisions, contrasts, mode, comparisons)
+    return _measured(decisions, contrasts, mode, comparisons)
 
 
 def transfer(
@@ -98,162 +100,143 @@ def transfer(
 
     The factor of all rows is `transfer`, the level is the config, and `baseline` the base itself.
     """
-    return _subtracted(decisions, contrasts, mode, partial(transfers, reference=reference))
+    return _measured(decisions, contrasts, mode, partial(transfers, reference=reference))
 
 
-def _subtracted(
+def absolutes(
+    decisions: Decisions, contrasts: Sequence[Contrast], *, mode: Mode = "recommended"
+) -> pl.DataFrame:
+    """Every metric of every rater at the base and at each level, with the columns of `residuals`.
+
+    Values are shares and distances, not points, and nothing is subtracted.
+    """
+    return _measured(decisions, contrasts, mode, own_levels)
+
+
+def _measured(
     decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode, find: Find
 ) -> pl.DataFrame:
-    keys, sides, measurer = prepared(decisions, contrasts, mode)
-    return subtract(sides, measurer, find(decisions, keys, sides))
+    if mode not in SCORES:
+        raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
+    chosen = contrasts_shown(contrasts, mode)
+    keys, sides = read_sides(decisions, chosen, mode)
+    names = [contrast.name for contrast in chosen]
+    measurer = Measurer(mode, names, any_nominal(decisions), any_decimal(decisions))
+    return subtract(sides, measurer, find(Asked.of(decisions, keys, sides)))
 
 
 def subtract(
     sides: Sequence[MeasuredItems], measurer: Measurer, found: Sequence[LevelComparison]
 ) -> pl.DataFrame:
     """Make the rows of every comparison."""
-    maker = ResidualRows(sides, measurer)
+    maker = _Subtraction(sides, measurer)
     rows = [row for one in found for row in maker.rows(one)]
     table = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def prepared(
-    decisions: Decisions, contrasts: Sequence[Contrast], mode: Mode
-) -> tuple[pl.DataFrame, list[MeasuredItems], Measurer]:
-    """The keys of all groups, the groups, and the function that measures them in a mode."""
-    if mode not in SCORES:
-        raise Problem(f"no mode named '{mode}'{suggestion(mode, list(SCORES))}")
-    chosen = contrasts_shown(contrasts, mode)
-    keys, sides = read_sides(decisions, chosen, mode)
-    names = [contrast.name for contrast in chosen]
-    return keys, sides, Measurer(mode, names, any_nominal(decisions), any_decimal(decisions))
-
-
 @dataclass(frozen=True)
-class ResidualRows:
+class _Subtraction:
     """Makes the rows of a comparison; the bases of many comparisons are measured once."""
 
     sides: Sequence[MeasuredItems]
     measurer: Measurer
 
     @property
-    def mode(self) -> Mode:
-        return self.measurer.mode
-
-    @property
-    def names(self) -> list[str]:
-        return self.measurer.names
+    def is_paired(self) -> bool:
+        return self.measurer.mode == "recommended"
 
     def rows(self, one: LevelComparison) -> Iterator[tuple[object, ...]]:
         """Yield the rows of a level; behind those of a cardinality, its coarsening control."""
         note = f"left out, already at this level: {', '.join(one.left_out)}" if one.left_out else ""
-        yield from self.table(one, one.level, self.cells(one, self._cell), note)
+        yield from self._table(one, one.level, note)
         if one.factor == "cardinality":
             about = "control: the base's own answers, merged; no call is made"
-            control, first = self.cells(one, self._control), len(self.measurer.scores)
-            yield from self.table(one, f"{one.level} {MERGED}", control, about, first=first)
-
-    def cells(
-        self, one: LevelComparison, make: Callable[[LevelComparison, str, int, int], MeanCell]
-    ) -> dict[str, dict[str, MeanCell]]:
-        """The cell of every dataset and seed."""
-        return {
-            dataset: {f"seed {s}": make(one, dataset, level, base) for s, level, base in pairs}
-            for dataset, pairs in one.pairs.items()
-        }
+            yield from self._table(one, f"{one.level} {MERGED}", about, is_control=True)
 
     # --- one dataset and seed -----------------------------------------------------------------
 
-    def _cell(self, one: LevelComparison, dataset: str, level: int, base: int) -> MeanCell:
-        return self._subtract(one, dataset, self.sides[level], self.sides[base], base)
-
-    def _control(self, one: LevelComparison, dataset: str, level: int, base: int) -> MeanCell:
-        full, there = self.sides[level], self.sides[base]
-        coarse = merged(there, full)
-        if coarse is None:
-            return self._empty("merging the base's classes does not give the level's")
-        if self.mode == "recommended":
-            coarse, there = (side.only(full.items) for side in (coarse, there))
-        return self._subtract(one, dataset, coarse, there, base)
-
-    def _subtract(
-        self,
-        one: LevelComparison,
-        dataset: str,
-        level: MeasuredItems,
-        base: MeasuredItems,
-        key: int,
-    ) -> MeanCell:
-        here, there = in_common(level, base)
-        has_common = self.mode == "recommended" and len(here.items) > 0
-        note = ""
-        if has_common:
-            full = max(len(level.items), len(base.items))
-            note = f"on the {len(here.items)} items in common" if len(here.items) < full else ""
-            level, base = here, there
-        elif self.mode == "recommended":
-            note = f"no interval: no item in common with {one.other}"
-        at_level, at_base = self.measurer.measure(level), self.measurer.remember(base, key)
+    def _cell(self, one: LevelComparison, level: int, base: int, is_control: bool) -> MeanCell:
+        """Metrics of a level, or of the base's answers merged like it, minus those of the base."""
+        here, there = self.sides[level], self.sides[base]
+        if not one.against:
+            found = self.measurer.measure(here)
+            influences = combined([found], [1.0])[1] if self.is_paired else None
+            return self._noted({"": (here, found.value)}, found.value, influences, here.read)
+        if is_control:
+            coarse = merged(there, here)
+            if coarse is None:
+                return self._empty("merging the base's classes does not give the level's")
+            if self.is_paired:
+                coarse, there = (side.only(here.items) for side in (coarse, there))
+            here = coarse
+        has_common, note, read = False, "", here.read
+        if self.is_paired:
+            common = in_common(here, there)
+            n, full = len(common[0].items), max(len(here.items), len(there.items))
+            has_common = n > 0
+            note = f"on the {n} items in common" if n < full else ""
+            if has_common:
+                here, there = common
+                read = here.read & there.read
+            else:
+                note = f"no interval: no item in common with {one.other}"
+        at_level, at_base = self.measurer.measure(here), self.measurer.remember(there, base)
         value, influences = residual(at_level.value, at_base.value), None
         if has_common:
             value, influences = combined([at_level, at_base], [100.0, -100.0])
-        is_short = ~(level.read & (base.read if has_common else True))
-        n, failed = level.usable.sum(axis=1), (level.usable & is_short).sum(axis=1)
-        sides = {"": (level, at_level.value), f"{one.other}: ": (base, at_base.value)}
-        notes, by_metric = self.measurer.notes(sides, note), self.measurer.by_metric
-        return MeanCell(value, by_metric(n), by_metric(failed), notes, influences)
+        sides = {"": (here, at_level.value), f"{one.other}: ": (there, at_base.value)}
+        return self._noted(sides, value, influences, read, note)
+
+    def _noted(
+        self,
+        sides: Mapping[str, tuple[MeasuredItems, Floats]],
+        value: Floats,
+        influences: Influences | None,
+        read: Booleans,
+        note: str = "",
+    ) -> MeanCell:
+        """Counts and notes beside the numbers of some sides, of which the first is the level's."""
+        usable, by_metric = sides[""][0].usable, self.measurer.by_metric
+        n, failed = by_metric(usable.sum(axis=1)), by_metric((usable & ~read).sum(axis=1))
+        return MeanCell(value, n, failed, self.measurer.notes(sides, note), influences)
 
     def _empty(self, note: str) -> MeanCell:
-        size = len(self.names)
+        size = len(self.measurer.names)
         nothing, none = np.full(size, np.nan), np.zeros(size, dtype=np.int64)
         return MeanCell(nothing, none, none, [note] * size)
 
     # --- all of them --------------------------------------------------------------------------
 
-    def table(
-        self,
-        one: LevelComparison,
-        level: str,
-        cells: Mapping[str, Mapping[str, MeanCell]],
-        note: str,
-        first: int = 0,
+    def _table(
+        self, one: LevelComparison, level: str, note: str, *, is_control: bool = False
     ) -> Iterator[tuple[object, ...]]:
         """Yield the rows of the mean over datasets, then those of each dataset."""
+        cells = {
+            dataset: {f"seed {s}": self._cell(one, a, b, is_control) for s, a, b in pairs}
+            for dataset, pairs in one.pairs.items()
+        }
         if not cells:
             told = note or f"no dataset and seed in common with {one.other}"
             cells, note = {"": {"": self._empty(told)}}, ""
         means = {dataset: over_seeds(of) for dataset, of in cells.items()}
-        over_all = over_datasets({dataset: mean.cell for dataset, mean in means.items()})
-        ddof = 0 if self.mode == "paper" else 1
-        seed_sd, dataset_sd = sd_of(by_seed(cells), ddof), over_all.sd(ddof)
-        n_seeds = fewest([mean.count for mean in means.values()])
-        names = (one.factor, level, one.rater)
-        for metric in range(first, len(self.names)):
-            sds, n = (seed_sd[metric], dataset_sd[metric]), int(n_seeds[metric])
-            yield (*self._row((*names, ""), metric, over_all, sds, n, note), one.against)
+        every = over_datasets({dataset: mean.cell for dataset, mean in means.items()})
+        ddof, names = int(self.is_paired), self.measurer.names
+        least = fewest([mean.count for mean in means.values()])
+        nothing = np.full(len(names), np.nan)
+        shown = {"": (every, sd_of(by_seed(cells), ddof), every.sd(ddof), every.count, least)}
         for dataset, mean in means.items() if "" not in means else ():
-            own = mean.sd(ddof)
-            for metric in range(first, len(self.names)):
-                sds, n = (own[metric], np.nan), int(mean.count[metric])
-                yield (*self._row((*names, dataset), metric, mean, sds, n, note), one.against)
-
-    def _row(
-        self,
-        names: tuple[str, str, str, str],
-        metric: int,
-        mean: Mean,
-        sds: tuple[float, float],
-        n_seeds: int,
-        note: str,
-    ) -> tuple[object, ...]:
-        cell, value = mean.cell, float(mean.cell.value[metric])
-        ends = float(cell.low[metric]), float(cell.high[metric])
-        count = int(mean.count[metric])
-        n_datasets = count if names[-1] == "" else min(count, 1)
-        spread = spread_interval(value, sds[1], n_datasets if self.mode == "recommended" else 0)
-        return (
-            *(*names, self.names[metric], value, *ends, *sds, *spread),
-            *(n_datasets, n_seeds, int(cell.n[metric]), int(cell.failed[metric])),
-            *(joined(note, cell.notes[metric]), self.mode),
-        )
+            n_datasets = np.minimum(mean.count, 1)
+            shown[dataset] = mean, mean.sd(ddof), nothing, n_datasets, mean.count
+        for dataset, (mean, seed_sd, dataset_sd, n_datasets, n_seeds) in shown.items():
+            cell = mean.cell
+            numbers = (cell.value, cell.low, cell.high, seed_sd, dataset_sd)
+            counts = (n_datasets, n_seeds, cell.n, cell.failed)
+            for at in range(len(self.measurer.scores) if is_control else 0, len(names)):
+                value, *rest = (float(of[at]) for of in numbers)
+                n, *others = (int(of[at]) for of in counts)
+                spread = spread_interval(value, rest[-1], n if self.is_paired else 0)
+                yield (
+                    *(one.factor, level, one.rater, dataset, names[at], value, *rest, *spread),
+                    *(n, *others, joined(note, cell.notes[at]), self.measurer.mode, one.against),
+                )
