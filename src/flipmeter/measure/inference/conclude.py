@@ -89,9 +89,8 @@ class Case:
     def floor(self) -> Bounded | None:
         """Excess that decides with the shift: every view was repeated and repeats can differ."""
         excess = self.sizes.excess
-        if self.limits.on == "rate" or self.reproducible or not self.all_repeated or self.is_thin:
-            return None
-        if self.by_construction:
+        is_settled = self.reproducible or bool(self.by_construction)
+        if self.limits.on == "rate" or is_settled or not self.all_repeated or self.is_thin:
             return None
         return excess if excess is not None and excess.n else None
 
@@ -100,12 +99,9 @@ class Case:
         """Whether a claim beyond noise lacks the repeats that would show noise."""
         if self.by_construction or self.reproducible:
             return False
-        return self.limits.on == "excess" and self.floor is None and not self._is_bounded
-
-    @property
-    def _is_bounded(self) -> bool:
-        """Whether the rate bounds an excess that was measured on few items."""
-        return self.all_repeated and self.is_thin
+        # The rate bounds an excess that was measured on few items.
+        is_bounded = self.all_repeated and self.is_thin
+        return self.limits.on == "excess" and self.floor is None and not is_bounded
 
     @property
     def bound_on(self) -> BoundOn:
@@ -211,23 +207,22 @@ def _verdict(row: Row, limits: Margins, *, draws: int, seed: int, enough: float)
     if draws < 1:
         raise Problem(f"draws must be 1 or more; got {draws}")
     blocks = read_blocks(row)
-    case = _case(blocks, row.reproducible, limits, draws=draws, seed=seed, enough=enough)
-    case = _constructed(case, row.by_construction) if row.by_construction else case
+    sizes = measure_sizes(blocks, limits.alpha)
+    holds = row.reproducible and not (sizes.noise is not None and sizes.noise.value > 0)
+    found = evidence(blocks, draws=draws, seed=seed, enough=enough)
+    if row.by_construction:  # no answer can differ: rate and shift are 0, whatever n is
+        rate = Bounded(0.0, 0.0, 0.0, 0.0, 0.0, sizes.rate.n)
+        sizes = replace(sizes, rate=rate, excess=None, shift=Shift(0.0, 0.0))
+    all_repeated, n = blocks.repeated == "every view", blocks.n_clusters
+    case = Case(sizes, found, holds, limits, n, all_repeated, row.by_construction)
     word = decide(case)
     reason, needed = explain(case, word)
     reason = f"{ABOUT[limits.on]}: {reason}" if limits.on else reason
     findings = tuple(find(blocks, case, word, row.reproducible))
-    found = _filled(case, word, reason, findings, needed, len(blocks.replies))
+    told = _filled(case, word, reason, findings, needed, len(blocks.replies))
     return replace(
-        found, p_flips=_p_flips(blocks, case, word), p_stable=_p_stable(blocks, case, word)
+        told, p_flips=_p_flips(blocks, case, word), p_stable=_p_stable(blocks, case, word)
     )
-
-
-def _constructed(case: Case, why: str) -> Case:
-    """A case in which no answer can differ: rate and shift are 0, whatever n is."""
-    rate = Bounded(0.0, 0.0, 0.0, 0.0, 0.0, case.sizes.rate.n)
-    sizes = replace(case.sizes, rate=rate, excess=None, shift=Shift(0.0, 0.0))
-    return replace(case, sizes=sizes, by_construction=why)
 
 
 def _p_flips(blocks: Blocks, case: Case, word: Word) -> float:
@@ -253,17 +248,6 @@ def _p_stable(blocks: Blocks, case: Case, word: Word) -> float:
     return of_excess if case.limits.on == "excess" else max(of_excess, shift_p(blocks, margin))
 
 
-def _case(
-    blocks: Blocks, reproducible: bool, limits: Margins, *, draws: int, seed: int, enough: float
-) -> Case:
-    sizes = measure_sizes(blocks, limits.alpha)
-    if reproducible and sizes.noise is not None and sizes.noise.value > 0:
-        reproducible = False
-    found = evidence(blocks, draws=draws, seed=seed, enough=enough)
-    all_repeated = blocks.repeated == "every view"
-    return Case(sizes, found, reproducible, limits, blocks.n_clusters, all_repeated)
-
-
 # --- word -------------------------------------------------------------------------------------
 
 
@@ -283,52 +267,42 @@ def decide(case: Case) -> Word:
 
 def explain(case: Case, word: Word) -> tuple[str, int | None]:
     """A sentence for the word, and the items that would settle an open one."""
-    if not case.sizes.rate.n and word == "inconclusive":
-        what = "readable" if case.sizes.unreadable.n else "answered"
-        return f"no {what} pair to compare", None
-    if case.is_open and word == "inconclusive":
-        return "noise was not measured in both views: repeat them", None
+    unreadable, limits = case.sizes.unreadable, case.limits
     if word == "unreadable":
-        return _unreadable(case), None
+        shares = f"{percent(unreadable.value)} of pairs are unreadable, at least"
+        limit = f"the limit is {percent(limits.unreadable)}"
+        return f"{shares} {percent(unreadable.lower)}; {limit}", None
     if word == "flips":
         return _flips(case), None
-    if word == "stable" and case.by_construction:
-        return _bounded(case), None
     if word == "stable":
-        return f"{_bounded(case)}, below the margin of {percent(case.limits.margin)}", None
+        margin = f", below the margin of {percent(limits.margin)}"
+        return f"{_bounded(case)}{'' if case.by_construction else margin}", None
+    if not case.sizes.rate.n:
+        return f"no {'readable' if unreadable.n else 'answered'} pair to compare", None
+    if case.is_open:
+        return "noise was not measured in both views: repeat them", None
     return _open(case)
 
 
-def _unreadable(case: Case) -> str:
-    share = case.sizes.unreadable
-    return (
-        f"{percent(share.value)} of pairs are unreadable, at least {percent(share.lower)}; "
-        f"the limit is {percent(case.limits.unreadable)}"
-    )
-
-
 def _flips(case: Case) -> str:
+    noise, rate = case.sizes.noise, case.sizes.rate
     margin = f"above the margin of {percent(case.limits.margin)}"
-    rate = f"{percent(case.sizes.rate.value)} of pairs differ"
+    told, at_least = f"{percent(rate.value)} of pairs differ", f"at least {percent(rate.lower)}"
     if case.limits.on == "rate":
-        return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}{_own_noise(case)}"
+        # A claim about all flips counts noise too, which a verdict does not.
+        is_noisy = not case.reproducible and noise is not None and noise.n
+        share = percent(noise.value) if noise is not None else ""
+        too = f"; noise counts too: {share} of repeats differ" if is_noisy else ""
+        return f"{told}, {at_least}, {margin}{too}"
     if case.limits.on and case.claimed is not None:
         return f"{percent(case.claimed.value)}, at least {percent(case.claimed.lower)}, {margin}"
     if case.reproducible:
-        return f"{rate} and replies are reproducible; {margin}"
+        return f"{told} and replies are reproducible; {margin}"
     if case.sizes.excess is not None:
         return f"{_beyond(case)} ({p_text(case.found.p)}), {margin}"
-    if case.sizes.rate.lower > case.limits.margin:
-        return f"{rate}, at least {percent(case.sizes.rate.lower)}, {margin}; no noise floor"
-    return f"{rate}, more in one direction ({p_text(case.found.p)}), {margin}; no noise floor"
-
-
-def _own_noise(case: Case) -> str:
-    """Say that a claim about all flips counts noise too, which a verdict does not."""
-    noise = case.sizes.noise
-    if case.reproducible or noise is None or not noise.n:
-        return ""
-    return f"; noise counts too: {percent(noise.value)} of repeats differ"
+    if rate.lower > case.limits.margin:
+        return f"{told}, {at_least}, {margin}; no noise floor"
+    return f"{told}, more in one direction ({p_text(case.found.p)}), {margin}; no noise floor"
 
 
 def _beyond(case: Case) -> str:
@@ -388,42 +362,27 @@ def _needed(case: Case) -> int | None:
     if case.upper < limits.margin:
         needed = needed_above(sizes.unreadable.value, limits.unreadable, limits.alpha)
     elif case.floor is None:
-        needed = _needed_rate(case)
+        toward = needed_below if sizes.rate.value < limits.margin else needed_above
+        needed = toward(sizes.rate.value, limits.margin, limits.alpha)
     elif case.size < limits.margin:
-        needed = _needed_excess(case)
-        repeated = case.floor.n / case.n_clusters
-        needed = None if needed is None else math.ceil(needed / repeated)
+        needed = _needed_excess(case, case.floor)
     else:
         needed = needed_real(case.found.p, case.n_clusters, limits.alpha)
     return None if needed is None else max(needed, case.n_clusters + 1)
 
 
-def _needed_rate(case: Case) -> int | None:
-    rate, limits = case.sizes.rate, case.limits
-    if rate.value < limits.margin:
-        return needed_below(rate.value, limits.margin, limits.alpha)
-    return needed_above(rate.value, limits.margin, limits.alpha)
-
-
-def _needed_excess(case: Case) -> int | None:
+def _needed_excess(case: Case, excess: Bounded) -> int | None:
     """Clusters for both bounds; their spread is read off the bounds that were found."""
-    excess, shift, limits = case.sizes.excess, case.sizes.shift, case.limits
-    assert excess is not None
-    both = [
-        needed_mean_below(max(value, 0.0), _spread(value, upper, excess.n), *_of(limits))
-        for value, upper in ((excess.value, excess.upper), (shift.value, shift.upper))
-    ]
-    found = [n for n in both if n is not None]
-    return max(found) if len(found) == 2 else None
-
-
-def _of(limits: Margins) -> tuple[float, float]:
-    return limits.margin, limits.alpha
-
-
-def _spread(value: float, upper: float, n: int) -> float:
-    """Standard deviation of a cluster that a one-sided bound over n of them stands for."""
-    return max(0.0, (upper - value - 1 / (n + 1)) * math.sqrt(n) / 1.7)
+    found: list[int] = []
+    for size in (excess, case.sizes.shift):
+        n = excess.n
+        spread = max(0.0, (size.upper - size.value - 1 / (n + 1)) * math.sqrt(n) / 1.7)
+        limits = case.limits.margin, case.limits.alpha
+        needed = needed_mean_below(max(size.value, 0.0), spread, *limits)
+        if needed is None:
+            return None
+        found.append(needed)
+    return math.ceil(max(found) / (excess.n / case.n_clusters))
 
 
 # --- findings ---------------------------------------------------------------------------------
@@ -438,7 +397,10 @@ def find(blocks: Blocks, case: Case, word: Word, claimed: bool) -> Iterator[Find
     if sizes.noise is not None and sizes.noise.lower > limits.margin:
         yield Finding("noisy", f"{percent(sizes.noise.value)} of repeats differ")
     if word == "stable" and case.is_real:
-        yield Finding("a small effect is real", _small(case))
+        small = f"{percent(max(case.size, 0.0))} beyond noise, {p_text(case.found.p)}"
+        if case.reproducible:
+            small = f"{percent(case.size)} of pairs differ and replies are reproducible"
+        yield Finding("a small effect is real", small)
     if word == "inconclusive" and sizes.rate.n and case.is_real:
         yield Finding("size not settled", "a real effect, size not settled")
     if word == "unreadable" and sizes.rate.n and case.is_real and case.size > limits.margin:
@@ -448,7 +410,8 @@ def find(blocks: Blocks, case: Case, word: Word, claimed: bool) -> Iterator[Find
         yield Finding("readability differs between views", f"unreadable by view: {shares}")
     yield from _weighted(blocks, case, word)
     if claimed and not case.reproducible:
-        yield _failed(blocks)
+        twice = blocks.replies[(blocks.replies > 0).all(axis=2)]
+        yield not_reproducible(int(blocks.differ(*twice.T).sum()), len(twice))
 
 
 def _weighted(blocks: Blocks, case: Case, word: Word) -> Iterator[Finding]:
@@ -472,19 +435,6 @@ def _weighted(blocks: Blocks, case: Case, word: Word) -> Iterator[Finding]:
         yield Finding("fewer flips in production", told)
 
 
-def _small(case: Case) -> str:
-    if case.reproducible:
-        return f"{percent(case.size)} of pairs differ and replies are reproducible"
-    return f"{percent(max(case.size, 0.0))} beyond noise, {p_text(case.found.p)}"
-
-
-def _failed(blocks: Blocks) -> Finding:
-    first, again = blocks.replies[:, :, 0], blocks.replies[:, :, 1]
-    both = (first > 0) & (again > 0)
-    n_differ = int((both & blocks.differ(first, again)).sum())
-    return not_reproducible(n_differ, int(both.sum()))
-
-
 # --- record -----------------------------------------------------------------------------------
 
 
@@ -496,12 +446,24 @@ def _filled(
     needed: int | None,
     n_pairs: int,
 ) -> Verdict:
-    sizes = case.sizes
+    sizes, found, rate = case.sizes, case.found, case.sizes.rate
     up, down = sizes.moves or (None, None)
-    found = Verdict(
+    noise = sizes.noise if sizes.noise is not None and sizes.noise.n else None
+    # Of a reproducible rater the excess is its whole rate; it is bounded only over a whole floor.
+    is_settled = case.reproducible or bool(case.by_construction)
+    excess = rate if is_settled else sizes.excess
+    excess = excess if excess is not None and excess.n else None
+    bounded = excess if is_settled or case.floor is not None else None
+    beyond = None if case.floor is None else sizes.weighted_excess
+    step = (sizes.direction or 0.0) if found.p_direction < case.limits.alpha else 0.0
+    p_excess = None if sizes.excess is None else found.p_excess
+    return Verdict(
         *(word, reason, findings),
-        *(_number(sizes.rate.value), sizes.rate.low, sizes.rate.high),
-        rate_upper=sizes.rate.upper,
+        *(_number(rate.value), rate.low, rate.high),
+        p=None if case.reproducible else found.p,
+        noise=0.0 if noise is None and case.reproducible else _part(noise, "value"),
+        excess=_part(excess, "value"),
+        excess_upper=_part(bounded, "upper"),
         shift_upper=sizes.shift.upper,
         bound_on=case.bound_on,
         direction=sizes.direction,
@@ -512,73 +474,36 @@ def _filled(
         unreadable_high=sizes.unreadable.high,
         size=_number(case.size),
         upper=case.upper,
-        lower=sizes.rate.lower,
+        lower=rate.lower,
+        rate_upper=rate.upper,
         shift=_number(sizes.shift.value),
+        excess_low=None if bounded is None else lowest_excess(bounded),
+        excess_high=_part(bounded, "high"),
+        noise_low=_part(noise, "low"),
+        noise_high=_part(noise, "high"),
         if_same=_number(sizes.if_same),
         if_different=_number(sizes.if_different),
         unreadable_by_view=sizes.unreadable_by_view,
+        p_excess=None if case.reproducible else p_excess,
+        p_direction=found.p_direction,
         moved_up=up,
         moved_down=down,
+        is_reproducible=case.reproducible,
+        leans="up" if step > 0 else "down" if step < 0 else "",
         n_pairs=n_pairs,
         margin=case.limits.margin,
         alpha=case.limits.alpha,
-    )
-    return _with_evidence(_with_excess(_with_noise(_with_weights(found, case), case), case), case)
-
-
-def _with_weights(verdict: Verdict, case: Case) -> Verdict:
-    rate, excess = case.sizes.weighted, case.sizes.weighted_excess
-    if rate is not None:
-        verdict = replace(
-            verdict,
-            weighted=rate.value,
-            weighted_low=rate.low,
-            weighted_high=rate.high,
-            weighted_upper=rate.upper,
-        )
-    if excess is not None and case.floor is not None:
-        verdict = replace(verdict, weighted_excess=excess.value, weighted_excess_upper=excess.upper)
-    return verdict
-
-
-def _with_noise(verdict: Verdict, case: Case) -> Verdict:
-    noise = case.sizes.noise
-    if noise is None or not noise.n:
-        return replace(verdict, noise=0.0) if case.reproducible else verdict
-    return replace(verdict, noise=noise.value, noise_low=noise.low, noise_high=noise.high)
-
-
-def _with_excess(verdict: Verdict, case: Case) -> Verdict:
-    """Add the excess: of a reproducible rater, its whole rate; bounded only over a whole floor."""
-    settled = case.reproducible or bool(case.by_construction)
-    excess = case.sizes.rate if settled else case.sizes.excess
-    if excess is None or not excess.n:
-        return verdict
-    if not settled and case.floor is None:
-        return replace(verdict, excess=excess.value)
-    return replace(
-        verdict,
-        excess=excess.value,
-        excess_upper=excess.upper,
-        excess_low=lowest_excess(excess),
-        excess_high=excess.high,
+        weighted=_part(sizes.weighted, "value"),
+        weighted_low=_part(sizes.weighted, "low"),
+        weighted_high=_part(sizes.weighted, "high"),
+        weighted_upper=_part(sizes.weighted, "upper"),
+        weighted_excess=_part(beyond, "value"),
+        weighted_excess_upper=_part(beyond, "upper"),
     )
 
 
-def _with_evidence(verdict: Verdict, case: Case) -> Verdict:
-    verdict = replace(verdict, p_direction=case.found.p_direction, leans=_leans(case))
-    if case.reproducible:
-        return replace(verdict, is_reproducible=True)
-    p_excess = None if case.sizes.excess is None else case.found.p_excess
-    return replace(verdict, p=case.found.p, p_excess=p_excess)
-
-
-def _leans(case: Case) -> Literal["", "up", "down"]:
-    """Direction of answers from the first view to the second, if beyond chance."""
-    step = case.sizes.direction
-    if not step or case.found.p_direction >= case.limits.alpha:
-        return ""
-    return "up" if step > 0 else "down"
+def _part(found: Bounded | None, name: Literal["value", "low", "high", "upper"]) -> float | None:
+    return None if found is None else float(getattr(found, name))
 
 
 def _number(x: float) -> float | None:
