@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtri
 
-from flipmeter.measure import choose, held_out, read_field, wilson
-from flipmeter.measure.effects.pareto import NOBODY
+from flipmeter.measure import held_out, read_field, wilson
+from flipmeter.measure.effects.pareto import NOBODY, chosen_in, limits_of
 from flipmeter.measure.statistics.resample import as_is
 from flipmeter.types import Contrast
 
@@ -116,7 +116,7 @@ def select_in(seed: int, n_items: int, n_candidates: int, gap: float) -> Outcome
     world = plant(seed, n_candidates, gap)
     field = read_field(rate(world, n_items, seed), CONTRASTS)
     limits = {contrast.name: LIMIT for contrast in CONTRASTS}
-    chosen = int(choose(field, as_is(n_items), limits)[0])
+    chosen = int(chosen_in(field, as_is(n_items), limits_of(field, limits))[0])
     if chosen == NOBODY:
         return Outcome(False, False, np.nan, np.nan, np.nan)
     place = int(field.candidates[chosen][1].removeprefix("mood="))

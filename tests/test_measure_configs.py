@@ -53,7 +53,7 @@ def long_form(cases: Sequence[dict[str, Any]]) -> pl.DataFrame:
 
 @pytest.mark.parametrize("case", CHOSEN, ids=by_name)
 def test_greedy_choice_gives_the_configs_of_the_paper(case: dict[str, Any]) -> None:
-    chosen = select_greedy(case["residuals"], baseline=Style(), metric=case["metric"])
+    chosen = select_greedy(long_form([case]), baseline=Style(), metric=case["metric"])
     assert {factor: asdict(chosen.style)[factor] for factor in PROMPT_FACTORS} == case["expected"]
     assert "interactions are ignored" in chosen.warning
 
@@ -100,7 +100,8 @@ def test_no_level_is_better_than_the_chosen_one_and_none_is_chosen_that_does_not
     table: dict[str, dict[str, float | None]], metric: str
 ) -> None:
     sign = 1 if metric in ("accuracy", "spearman") else -1
-    chosen = select_greedy(table, baseline=Style(), metric=metric)
+    case = {"metric": metric, "residuals": {"model": {"s": 0.0}, **table}}
+    chosen = select_greedy(long_form([case]), baseline=Style(), metric=metric)
     for factor, levels in table.items():
         gains = [sign * value for value in levels.values() if value is not None]
         mine = sign * chosen.residuals.get(factor, 0.0)

@@ -21,12 +21,13 @@ from hypothesis.extra.numpy import arrays
 from conftest import ROOT, Cli
 from flipmeter.base import pareto
 from flipmeter.base.pareto import non_dominated
-from flipmeter.measure import choose, held_out, read_field, standings
+from flipmeter.measure import held_out, read_field, standings
 from flipmeter.measure.effects.field import Field
 from flipmeter.measure.effects.held_out import halves
-from flipmeter.measure.effects.pareto import NOBODY
+from flipmeter.measure.effects.pareto import NOBODY, Samples, chosen_in, limits_of
 from flipmeter.measure.inference.bounds import bounded_share
 from flipmeter.measure.inference.chosen import PairCounts, bounds_of, limit_levels, within_limits
+from flipmeter.measure.panel.checked import Ints
 from flipmeter.measure.statistics import resample
 from flipmeter.measure.statistics.kinds import find_kinds
 from flipmeter.measure.statistics.resample import as_is, resamples
@@ -47,6 +48,10 @@ TABLES = st.tuples(st.integers(1, 7), st.integers(1, 4)).flatmap(
 
 
 # The front
+
+
+def choose(one: Field, samples: Samples, limits: dict[str, float], *unreadable: float) -> Ints:
+    return chosen_in(one, samples, limits_of(one, limits, *unreadable))
 
 
 def beats(one: Any, other: Any) -> bool:
@@ -200,7 +205,7 @@ def test_a_candidate_that_cannot_be_read_is_not_allowed_and_does_not_flip() -> N
     one = field([np.zeros(n), np.ones(n)], np.zeros((2, n)), failed=failed)
     assert choose(one, as_is(n), {}).tolist() == [1]
     assert choose(one, as_is(n), {"P1": 0.1}).tolist() == [0]
-    assert choose(one, as_is(n), {"P1": 0.1}, unreadable_limit=0.06).tolist() == [1]
+    assert choose(one, as_is(n), {"P1": 0.1}, 0.06).tolist() == [1]
     first, second = standings(one, {"P1": 0.1})
     assert (first.is_allowed, second.is_allowed) == (True, False)
     assert (first.unreadable_in, second.unreadable_in) == ((), ("P1",))

@@ -7,7 +7,7 @@ from flipmeter.measure.effects.field import Field, read_field
 from flipmeter.measure.effects.greedy import PROMPT_FACTORS, LevelChoice, objectives, select_greedy
 from flipmeter.measure.effects.held_out import HeldOut, held_out
 from flipmeter.measure.effects.interactions import interactions
-from flipmeter.measure.effects.pareto import Standing, choose, standings
+from flipmeter.measure.effects.pareto import Standing, standings
 from flipmeter.measure.effects.residuals import absolutes, residuals, transfer
 from flipmeter.measure.estimates.flips import flip_rate
 from flipmeter.measure.estimates.long_table import rows_of
@@ -50,7 +50,6 @@ __all__ = [
     "Watched",
     "absolutes",
     "certify",
-    "choose",
     "claimed",
     "compare",
     "compared",

@@ -20,13 +20,12 @@ from flipmeter.measure import (
     Field,
     HeldOut,
     Standing,
-    choose,
     held_out,
     read_field,
     standings,
 )
 from flipmeter.measure.effects.field import By, Candidate, Cost
-from flipmeter.measure.effects.pareto import NOBODY
+from flipmeter.measure.effects.pareto import NOBODY, chosen_in, limits_of
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT, judge
 from flipmeter.measure.panel.frame import distinct
 from flipmeter.measure.statistics.resample import as_is
@@ -165,7 +164,8 @@ def select(
     field = read_field(own, _axes(run, contrasts), by=by, cost=cost)
     limits = _flip_limits(field, max_flip or {})
     share(max_unreadable, "max_unreadable", can_be_all=True)
-    place = int(choose(field, as_is(field.n_clusters), limits, unreadable_limit=max_unreadable)[0])
+    held = limits_of(field, limits, max_unreadable)
+    place = int(chosen_in(field, as_is(field.n_clusters), held)[0])
     found = tuple(standings(field, limits, dataset=name, unreadable_limit=max_unreadable))
     if level is not None:
         place = _named(field, rater, level)

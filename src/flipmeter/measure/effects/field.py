@@ -105,7 +105,10 @@ def read_field(
     if not len(items):
         raise Problem("no item with a gold class was rated by all candidates")
     order = distinct(decisions, "rater", "level")
-    sums = _Sums.empty((len(order), len(axes), about[0].n_clusters))
+    shape = len(order), len(axes), about[0].n_clusters
+    rated, good = np.zeros((2, shape[0], shape[2]))
+    gold, varies = np.zeros(shape[2], dtype=np.int64), np.zeros(shape[:2], dtype=np.bool_)
+    sums = _Sums(gold, rated, good, np.zeros((3, *shape)), varies)
     for panel in panels:
         _add(panel, items, order, axes, by, sums)
     kept = np.flatnonzero(sums.rated.any(axis=0))
@@ -160,17 +163,6 @@ class _Sums:
     pairs: Floats
     varies: Booleans
 
-    @classmethod
-    def empty(cls, shape: tuple[int, int, int]) -> _Sums:
-        n_candidates, n_axes, n_clusters = shape
-        return cls(
-            gold=np.zeros(n_clusters, dtype=np.int64),
-            rated=np.zeros((n_candidates, n_clusters)),
-            good=np.zeros((n_candidates, n_clusters)),
-            pairs=np.zeros((3, *shape)),
-            varies=np.zeros((n_candidates, n_axes), dtype=np.bool_),
-        )
-
 
 def _add(
     panel: Panel,
@@ -186,49 +178,40 @@ def _add(
     """
     shared = np.flatnonzero(np.isin(panel.item, items))
     places = [order.index(key) for key in panel.keys.select("rater", "level").iter_rows()]
-    table = _Table(np.array(places)[panel.groups.of[shared]], panel.cluster[shared])
+    candidate, cluster = np.array(places)[panel.groups.of[shared]], panel.cluster[shared]
+    here, of = np.unique(candidate, return_inverse=True)
+
+    def add(values: npt.NDArray[np.generic], to: Floats) -> None:
+        """Add up values by candidate and cluster; those of a candidate all come at once."""
+        shape, weights = (len(here), to.shape[1]), np.asarray(values, dtype=np.float64)
+        summed = np.bincount(of * shape[1] + cluster, weights, shape[0] * shape[1])
+        to[here] += summed.reshape(shape)
+
     classes, gold = panel.classes((panel.reference, 0))[shared], panel.gold[shared]
-    clusters, first = np.unique(table.cluster, return_index=True)
+    clusters, first = np.unique(cluster, return_index=True)
     sums.gold[clusters] = np.where(sums.gold[clusters] > 0, sums.gold[clusters], gold[first])
-    good = _good(classes, gold, int(panel.n_classes[0]), by, panel.tolerance[shared])
-    table.add(np.ones(len(shared)), sums.rated)
-    table.add(good, sums.good)
+    if by == "accuracy":
+        right = (classes > 0) & ~differ(classes, gold, panel.tolerance[shared])
+        good = right.astype(np.float64)
+    else:
+        n_classes = int(panel.n_classes[0])
+        farthest = np.maximum(gold - 1, n_classes - gold)
+        away = np.where(classes > 0, np.abs(classes - gold), farthest)
+        good = 1 - away / (n_classes - 1)
+    add(np.ones(len(shared)), sums.rated)
+    add(good, sums.good)
     for at, contrast in enumerate(axes):
         found = compared(panel, contrast)
         counts = ((found.items & found.measured[panel.groups.of]) | found.proved)[shared]
         pairs = pairs_in(replies_under(panel, contrast)[shared], panel.tolerance[shared])
-        for n, of in zip(pairs, sums.pairs, strict=True):
-            table.add(n * counts, of[:, at])
-        sums.varies[table.candidate[found.measured[panel.groups.of[shared]]], at] = True
-
-
-@dataclass(frozen=True)
-class _Table:
-    """The candidate and the cluster of each item."""
-
-    candidate: Ints
-    cluster: Ints
-
-    def add(self, values: npt.NDArray[np.generic], to: Floats) -> None:
-        """Add up values by candidate and cluster; those of a candidate all come at once."""
-        here, of = np.unique(self.candidate, return_inverse=True)
-        shape, weights = (len(here), to.shape[1]), np.asarray(values, dtype=np.float64)
-        summed = np.bincount(of * shape[1] + self.cluster, weights, shape[0] * shape[1])
-        to[here] += summed.reshape(shape)
+        for n, to in zip(pairs, sums.pairs, strict=True):
+            add(n * counts, to[:, at])
+        sums.varies[candidate[found.measured[panel.groups.of[shared]]], at] = True
 
 
 def _known(name: str, names: Sequence[str], what: str) -> None:
     if name not in names:
         raise Problem(f"no {what} named '{name}'{suggestion(name, list(names))}")
-
-
-def _good(classes: Ranks, gold: Ranks, n_classes: int, by: By, tolerance: Ints) -> Floats:
-    if by == "accuracy":
-        right = (classes > 0) & ~differ(classes, gold, tolerance)
-        return np.asarray(right, dtype=np.float64)
-    farthest = np.maximum(gold - 1, n_classes - gold)
-    away = np.where(classes > 0, np.abs(classes - gold), farthest)
-    return np.asarray(1 - away / (n_classes - 1))
 
 
 def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, reference: str) -> Floats:

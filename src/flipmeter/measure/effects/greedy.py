@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,17 +26,11 @@ SHORT = {
 }
 """The paper's names of metrics, and ours."""
 
-NEEDED = ("factor", "level", "metric", "value")
+NEEDED = ("factor", "level", "rater", "dataset", "metric", "value")
 WARNING = (
     "every level was chosen alone: interactions are ignored, and the best of many is partly luck; "
     "run the config itself, on other items, before you rely on it"
 )
-
-Residuals = pl.DataFrame | Mapping[str, Mapping[str, float | None]]
-"""Rows with `factor`, `level`, `metric` and `value`, or the residuals of a metric by factor."""
-
-
-Known = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -55,54 +48,37 @@ class LevelChoice:
         return replace(self.baseline, **self.levels)
 
 
-def select_greedy(residuals: Residuals, *, baseline: Style, metric: str) -> LevelChoice:
+def select_greedy(residuals: pl.DataFrame, *, baseline: Style, metric: str) -> LevelChoice:
     """Choose for each prompt factor the level with the best mean residual, or the base if none is.
 
-    Best is lowest, and highest for accuracy, F1 and Spearman. A frame may be that of `residuals`,
-    of one rater; a level without a number is not chosen.
+    Best is lowest, and highest for accuracy, F1 and Spearman. The frame is that of `residuals`, of
+    one rater; a level without a number is not chosen.
     """
-    if isinstance(residuals, pl.DataFrame):
-        metric, known = _of_frame(residuals, metric)
-    else:
-        metric, known = SHORT.get(metric, (metric,))[0], _defined(residuals)
+    missing = [name for name in NEEDED if name not in residuals.columns]
+    if missing:
+        raise Problem(f"the residuals lack the columns {quoted(missing)}")
+    metric = _known_metric(metric, residuals["metric"].unique(maintain_order=True).to_list())
+    rows = residuals.filter(pl.col("factor").is_in(PROMPT_FACTORS), metric=metric, dataset="")
+    if rows["rater"].n_unique() > 1:
+        raters = quoted(rows["rater"].unique(maintain_order=True).to_list())
+        raise Problem(f"the residuals are of {raters}; choose for one rater at a time")
     sign = -1 if metric in BETTER_UP else 1
+    defined = rows.with_columns(pl.col("value").fill_nan(None)).drop_nulls("value")
     chosen: dict[str, str] = {}
+    gained: dict[str, float] = {}
     for factor in PROMPT_FACTORS:
-        levels = known.get(factor, {})
+        levels = dict(defined.filter(factor=factor).select("level", "value").iter_rows())
         best = min(levels, key=lambda level: sign * levels[level], default=None)
         if best is not None and sign * levels[best] < -SAME:
-            chosen[factor] = best
-    return LevelChoice(
-        metric,
-        baseline,
-        {factor: int(best) if factor == "shots" else best for factor, best in chosen.items()},
-        {factor: known[factor][best] for factor, best in chosen.items()},
-    )
+            chosen[factor], gained[factor] = best, levels[best]
+    levels = {name: int(best) if name == "shots" else best for name, best in chosen.items()}
+    return LevelChoice(metric, baseline, levels, gained)
 
 
 def objectives(residuals: pl.DataFrame) -> list[str]:
     """The metrics by which the paper chooses configs: accuracy, and every flip rate present."""
     names = residuals["metric"].unique(maintain_order=True).to_list()
     return [name for name in names if name == "accuracy" or name in CONTRASTS]
-
-
-def _of_frame(frame: pl.DataFrame, metric: str) -> tuple[str, Known]:
-    missing = [name for name in NEEDED if name not in frame.columns]
-    if missing:
-        raise Problem(f"the residuals lack the columns {quoted(missing)}")
-    metric = _known_metric(metric, frame["metric"].unique(maintain_order=True).to_list())
-    rows = frame.filter(pl.col("factor").is_in(PROMPT_FACTORS), metric=metric)
-    if "dataset" in rows.columns:
-        rows = rows.filter(dataset="")
-    raters = rows["rater"].unique(maintain_order=True) if "rater" in rows.columns else ()
-    if len(raters) > 1:
-        raise Problem(
-            f"the residuals are of {quoted(list(raters))}; choose for one rater at a time"
-        )
-    found: dict[str, dict[str, float | None]] = {}
-    for factor, level, value in rows.select("factor", "level", "value").iter_rows():
-        found.setdefault(factor, {})[str(level)] = value
-    return metric, _defined(found)
 
 
 def _known_metric(name: str, known: list[str]) -> str:
@@ -113,14 +89,3 @@ def _known_metric(name: str, known: list[str]) -> str:
     if found is None:
         raise Problem(f"no metric named '{name}'{suggestion(name, known)}")
     return found
-
-
-def _defined(residuals: Mapping[str, Mapping[str, float | None]]) -> Known:
-    return {
-        factor: {
-            level: value
-            for level, value in levels.items()
-            if value is not None and not math.isnan(value)
-        }
-        for factor, levels in residuals.items()
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,12 +10,11 @@ import numpy as np
 from flipmeter.measure.effects.field import Candidate, Field
 from flipmeter.measure.effects.pareto import (
     NOBODY,
-    CandidateLimits,
     Samples,
     by_contrast,
-    choosing,
     chosen_in,
     flip_estimate,
+    limits_of,
     score_estimate,
 )
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
@@ -65,11 +64,15 @@ def held_out(
     first = halves(field.gold, seed)
     if first.all():
         return None
-    sides = [_Half.of(field, half, limits or {}, unreadable_limit) for half in (first, ~first)]
+    sides = [(half, field.on(half)) for half in (first, ~first)]
+    held = [limits_of(own, limits or {}, unreadable_limit) for _, own in sides]
     drawn: list[Floats] = []
     picked = (NOBODY, NOBODY)
     for at, samples in enumerate(resamples(field.n_clusters, dataset)):
-        picks = [side.choose(samples) for side in sides]
+        picks = [
+            chosen_in(own, samples[:, half], of)
+            for (half, own), of in zip(sides, held, strict=True)
+        ]
         if not at:
             picked = (int(picks[0][0]), int(picks[1][0]))
         if NOBODY in picked:
@@ -84,25 +87,6 @@ def held_out(
     )
 
 
-@dataclass(frozen=True)
-class _Half:
-    """One half of the clusters, on which a candidate is chosen."""
-
-    half: Booleans
-    field: Field
-    limits: CandidateLimits
-
-    @classmethod
-    def of(
-        cls, field: Field, half: Booleans, limits: Mapping[str, float], unreadable_limit: float
-    ) -> _Half:
-        own = field.on(half)
-        return cls(half, own, choosing(own, limits, unreadable_limit))
-
-    def choose(self, samples: Samples) -> Ints:
-        return chosen_in(self.field, samples[:, self.half], self.limits)
-
-
 def _means(field: Field, samples: Samples, judged: Sequence[tuple[Booleans, Ints]]) -> Floats:
     """Means of score and flips by contrast in some resamples; NaN without two choices or a value.
 
@@ -112,18 +96,12 @@ def _means(field: Field, samples: Samples, judged: Sequence[tuple[Booleans, Ints
     rows = np.arange(len(samples))
     for half, pick in judged:
         drawn = samples[:, half].astype(np.float64)
-        for at, values in enumerate(_judging(field)):
+        for at, values in enumerate((field.good, *np.moveaxis(field.pairs.rates, 1, 0))):
             own = values[:, half]
             summed[at] += (drawn @ np.nan_to_num(own).T)[rows, pick]
             n[at] += (drawn @ (~np.isnan(own)).T.astype(np.float64))[rows, pick]
     usable = np.all([pick != NOBODY for _, pick in judged], axis=0)
     return np.where(usable & (n > 0), ratio(summed, n), np.nan)
-
-
-def _judging(field: Field) -> Iterator[Floats]:
-    """Scores, then flips by contrast (candidates x clusters, NaN: none)."""
-    yield field.good
-    yield from np.moveaxis(field.pairs.rates, 1, 0)
 
 
 @dataclass(frozen=True)

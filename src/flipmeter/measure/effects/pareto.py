@@ -27,7 +27,7 @@ from flipmeter.measure.inference.chosen import (
 )
 from flipmeter.measure.inference.judge import UNREADABLE_LIMIT
 from flipmeter.measure.panel.checked import Booleans, Floats, Ints, ratio
-from flipmeter.measure.statistics.kinds import Kinds, find_kinds
+from flipmeter.measure.statistics.kinds import find_kinds
 from flipmeter.measure.statistics.resample import as_is, resamples
 from flipmeter.registry import suggestion
 from flipmeter.types import Estimate, Problem
@@ -78,15 +78,6 @@ class CandidateLimits:
     levels: Floats
     unreadable: float
 
-    def allowed(self, field: Field, samples: Floats) -> Booleans:
-        return within_limits(
-            field.pairs,
-            self.most,
-            self.levels,
-            unreadable_limit=self.unreadable,
-            samples=samples,
-        )
-
 
 @dataclass(frozen=True)
 class _Measured:
@@ -104,58 +95,40 @@ class _Measured:
 
 
 def _measured(field: Field, samples: Samples, limits: CandidateLimits) -> _Measured:
+    """Flip rates are 0 where nothing can flip, and 1 where nothing could be read."""
     drawn = samples.astype(np.float64)
     good = ratio(drawn @ field.good.T, drawn.sum(axis=1, keepdims=True))
-    return _Measured(
-        good.round(EXACT),
-        _rates(field, drawn).round(EXACT),
-        limits.allowed(field, drawn),
-        field.cost,
-    )
-
-
-def _rates(field: Field, drawn: Floats) -> Floats:
-    """Flip rates in every sample: 0 where nothing can flip, 1 where nothing could be read."""
     rates = field.pairs.rates
     shape = (len(drawn), *rates.shape[:2])
     known = ~np.isnan(rates)
     flat = (part.reshape(-1, field.n_clusters).T for part in (np.nan_to_num(rates), known))
     summed, n = ((drawn @ part.astype(np.float64)).reshape(shape) for part in flat)
     unread = field.pairs.varies.astype(np.float64)
-    return np.where(n > 0, summed / np.maximum(n, 1e-9), unread)
+    flips = np.where(n > 0, summed / np.maximum(n, 1e-9), unread)
+    held = limits.most, limits.levels
+    allowed = within_limits(field.pairs, *held, unreadable_limit=limits.unreadable, samples=drawn)
+    return _Measured(good.round(EXACT), flips.round(EXACT), allowed, field.cost)
 
 
-def choose(
-    field: Field,
-    samples: Samples,
-    limits: Mapping[str, float],
-    *,
-    unreadable_limit: float = UNREADABLE_LIMIT,
-) -> Ints:
+def chosen_in(field: Field, samples: Samples, limits: CandidateLimits) -> Ints:
     """The candidate to choose in each sample of clusters, NOBODY where none is allowed.
 
     It is the best one whose flips are shown to be below the limits, by bounds that hold for all
     candidates together; of equals the one that flips least, then the cheapest, then the first. The
     levels of the bounds are those of the field as it is.
     """
-    held = choosing(field, limits, unreadable_limit)
-    return chosen_in(field, samples, held)
-
-
-def choosing(field: Field, limits: Mapping[str, float], unreadable_limit: float) -> CandidateLimits:
-    """The limits of a choice, which are the same in every sample."""
-    return _limits(field, limits, unreadable_limit, with_others=False)
-
-
-def chosen_in(field: Field, samples: Samples, limits: CandidateLimits) -> Ints:
-    """The candidate to choose in each sample, NOBODY where none is allowed."""
     parts = in_parts(field, samples)
     return np.concatenate([_chosen(_measured(field, part, limits)) for part in parts])
 
 
-def _limits(
-    field: Field, limits: Mapping[str, float], unreadable_limit: float, *, with_others: bool = True
+def limits_of(
+    field: Field,
+    limits: Mapping[str, float],
+    unreadable_limit: float = UNREADABLE_LIMIT,
+    *,
+    with_others: bool = False,
 ) -> CandidateLimits:
+    """The limits of a choice, which are the same in every sample."""
     for name in limits:
         if name not in field.contrasts:
             raise Problem(f"no contrast named '{name}'{suggestion(name, list(field.contrasts))}")
@@ -188,7 +161,7 @@ def standings(
 
     All candidates are resampled together, over the same clusters.
     """
-    held = _limits(field, limits or {}, unreadable_limit)
+    held = limits_of(field, limits or {}, unreadable_limit, with_others=True)
     whole = _measured(field, as_is(field.n_clusters), held)
     front = non_dominated(whole.losses)[0]
     on_front, chosen = _resampled(field, held, dataset)
@@ -238,19 +211,16 @@ def _resampled(field: Field, limits: CandidateLimits, dataset: str) -> tuple[Flo
     kinds = find_kinds(field.columns, field.n_clusters)
     seen = field if kinds is None else field.on(kinds.first)
     for at, drawn in enumerate(resamples(field.n_clusters, dataset)):
-        counts = drawn if kinds is None else _by_kind(drawn, kinds)
+        counts: Samples = drawn
+        if kinds is not None:  # clusters of a kind count alike
+            cells = np.arange(len(drawn))[:, None] * len(kinds) + kinds.of
+            summed = np.bincount(cells.ravel(), drawn.ravel(), len(drawn) * len(kinds))
+            counts = summed.reshape(len(drawn), len(kinds)).astype(np.float64)
         for samples in in_parts(seen, counts if at else counts[1:]):
             found = _measured(seen, samples, limits)
             fronts.append(non_dominated(found.losses))
             chosen.append(_chosen(found))
     return np.concatenate(fronts).mean(axis=0), np.concatenate(chosen)
-
-
-def _by_kind(samples: Samples, kinds: Kinds) -> Samples:
-    """Count the clusters of every kind in each sample: those of a kind count alike."""
-    cells = np.arange(len(samples))[:, None] * len(kinds) + kinds.of
-    found = np.bincount(cells.ravel(), samples.ravel(), len(samples) * len(kinds))
-    return found.reshape(len(samples), len(kinds)).astype(np.float64)
 
 
 def in_parts(field: Field, samples: Samples) -> Iterator[Samples]:

@@ -125,10 +125,6 @@ class PairCounts:
             differ=self.differ[:, :, clusters],
         )
 
-    def among(self, candidates: npt.NDArray[np.int64]) -> PairCounts:
-        """The counts of only these candidates."""
-        return PairCounts(*(part[candidates] for part in vars(self).values()))
-
     @property
     def rates(self) -> Floats:
         """Share of the readable pairs that differ, NaN in clusters without one."""
