@@ -47,8 +47,8 @@ from flipmeter.measure.panel.checked import (
     Floats,
     Ints,
     Ranks,
+    _shaped,
     booleans,
-    rank_table,
     ranks,
     ratio,
     same_length,
@@ -60,6 +60,15 @@ from flipmeter.measure.statistics.shares import exact_ends
 from flipmeter.types import LEVEL, Estimate, Policy, Problem
 
 CLASSES = ScaleUnits([None])
+
+
+def rank_table(values: npt.ArrayLike, what: str = "ranks", n_classes: int | None = None) -> Ranks:
+    """Items x conditions, at least two conditions."""
+    table = _shaped(values, what, 2)
+    checked = ranks(table.ravel(), what, n_classes)
+    if table.shape[1] < 2:
+        raise Problem(f"{what} has {table.shape[1]} condition; there is nothing to compare it with")
+    return checked.reshape(table.shape)
 
 
 def confidence_trend(flipped: npt.ArrayLike, confidence: npt.ArrayLike) -> tuple[float, float]:
@@ -444,7 +453,7 @@ def excess_disagreement(
     same_length(a=runs[0], a_prime=runs[1], b=runs[2], b_prime=runs[3])
     one, n = one_group(len(runs[0])), len(runs[0])
     first, again = np.stack(runs[::2], axis=1), np.stack(runs[1::2], axis=1)
-    return grouped_excess(first, again, np.arange(n), one, "excess").only()
+    return grouped_excess(first, again, np.arange(n), one, "excess", [None]).only()
 
 
 @dataclass(frozen=True)

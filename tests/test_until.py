@@ -50,7 +50,7 @@ def test_the_items_needed_have_the_power_they_are_named_for(claim: str) -> None:
             if n is not None:
                 looks = looks_of(25, n)
                 ends = (
-                    bet_operating(looks, margin, at.rate, 0.05)
+                    bet_operating(looks, margin, at.rate, alpha=0.05)
                     if is_bet
                     else operating(looks, margin, at.rate)
                 )
@@ -88,7 +88,7 @@ def test_a_plan_by_betting_is_the_evidence_itself() -> None:
         for side, stops in (("below", k <= held.below[-1]), ("above", k >= held.above[-1])):
             e = mean_evidence(values, margin, side)[-1]  # type: ignore[arg-type]
             assert (e >= 20) == stops
-    ends = bet_operating((10, 20, 30), margin, margin, 0.05)
+    ends = bet_operating((10, 20, 30), margin, margin, alpha=0.05)
     assert ends.below <= 0.05
     assert ends.above <= 0.05
     assert sum((ends.below, ends.above, ends.futile, ends.undecided)) == pytest.approx(1)
@@ -305,6 +305,6 @@ def test_a_claim_about_no_dataset_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rater_without_flips_is_shown_and_one_that_always_flips_is_refuted() -> None:
-    never, always = (bet_operating((200,), 0.1, rate, 0.05) for rate in (0.0, 1.0))
+    never, always = (bet_operating((200,), 0.1, rate, alpha=0.05) for rate in (0.0, 1.0))
     assert (never.below, never.above) == pytest.approx((1.0, 0.0))
     assert (always.below, always.above) == pytest.approx((0.0, 1.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy.typing as npt
 import polars as pl
@@ -131,13 +130,7 @@ def measure_aspects(
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in wanted}
     for panel in panels:
         for name, aspect in wanted.items():
-            rows = list(_rows(aspect, panel, contrasts, costs))
+            more = {"costs": costs} if aspect.takes_costs else {}
+            rows = list(aspect.rows(panel, contrasts, **more))
             found[name].append(as_frame(rows, panel.keys, mode, panel.nominal))
     return {name: adjusted(pl.concat(tables)) for name, tables in found.items()}
-
-
-def _rows(
-    aspect: Aspect, panel: Panel, contrasts: Sequence[Contrast], costs: npt.ArrayLike | None
-) -> Iterator[Rows]:
-    rows = partial(aspect.rows, costs=costs) if aspect.takes_costs else aspect.rows
-    return rows(panel, contrasts)

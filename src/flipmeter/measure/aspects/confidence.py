@@ -18,7 +18,7 @@ from flipmeter.measure.panel.checked import (
 from flipmeter.measure.panel.graded import graded
 from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.panel.panel import Panel
-from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
+from flipmeter.measure.statistics.jackknife import any_of, jackknife
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast, Problem
 
@@ -73,10 +73,10 @@ def area_under(sums: Floats) -> Floats:
     """
     half = sums.shape[-1] // 2
     answered, right = (np.cumsum(part, axis=-1) for part in (sums[..., :half], sums[..., half:]))
-    accuracy = over(right, answered)
+    accuracy = ratio(right, answered)
     before = np.concatenate([accuracy[..., :1], accuracy[..., :-1]], axis=-1)
     before = np.where(np.isnan(before), accuracy, before)
-    width = over(sums[..., :half], answered[..., -1:])
+    width = ratio(sums[..., :half], answered[..., -1:])
     return np.asarray(np.nansum(width * (before + accuracy) / 2, axis=-1)[..., None])
 
 

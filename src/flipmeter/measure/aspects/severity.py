@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 
 from flipmeter.measure.estimates.long_table import Rows, counted_rows
-from flipmeter.measure.panel.checked import Booleans, Floats, Ranks
+from flipmeter.measure.panel.checked import Booleans, Floats, Ranks, ratio
 from flipmeter.measure.panel.graded import Viewed, by_size, viewed
 from flipmeter.measure.panel.groups import Estimates, Groups
 from flipmeter.measure.panel.panel import Panel
 from flipmeter.measure.panel.units import differ
-from flipmeter.measure.statistics.jackknife import any_of, jackknife, over
+from flipmeter.measure.statistics.jackknife import any_of, jackknife
 from flipmeter.measure.statistics.shares import share_estimates
 from flipmeter.types import Contrast
 
@@ -109,11 +109,11 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats]:
     rows, columns = tables.sum(axis=-1), tables.sum(axis=-2)
     n, places = rows.sum(axis=-1), np.arange(tables.shape[-1], dtype=tables.dtype)
     differ = n - np.trace(tables, axis1=-2, axis2=-1)
-    kappa = 1 - over(differ * n, n**2 - (rows * columns).sum(axis=-1))
+    kappa = 1 - ratio(differ * n, n**2 - (rows * columns).sum(axis=-1))
     squares = np.subtract.outer(places, places) ** 2
     apart = np.einsum("...ij,ij->...", tables, squares)
     expected = n * ((rows + columns) @ places**2) - 2 * (rows @ places) * (columns @ places)
-    return kappa, 1 - over(apart * n, expected)
+    return kappa, 1 - ratio(apart * n, expected)
 
 
 def ordinal_alpha(together: Floats) -> Floats:
@@ -123,7 +123,7 @@ def ordinal_alpha(together: Floats) -> Floats:
     rank = np.cumsum(sizes, axis=-1) - sizes / 2 - n[..., None] / 2
     spread = (sizes * rank**2).sum(axis=-1)
     within = spread - ((together @ rank[..., None])[..., 0] * rank).sum(axis=-1)
-    return np.asarray(1 - over((n - 1) * within, n * spread))
+    return np.asarray(1 - ratio((n - 1) * within, n * spread))
 
 
 def severity_rows(panel: Panel, contrasts: Sequence[Contrast]) -> Iterator[Rows]:

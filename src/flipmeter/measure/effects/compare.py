@@ -57,8 +57,12 @@ def compare(first: Decisions, second: Decisions, contrasts: Sequence[Contrast]) 
     nominal, decimal = (any(map(of, frames)) for of in (any_nominal, any_decimal))
     tables: list[pl.DataFrame] = []
     counts: dict[tuple[str, str, str], _Counts] = {}
-    for rater in _shared_raters(frames):  # what is measured of one is let go of before the next
-        keys, sides = read_sides(_of_rater(frames, rater), pairs, "recommended")
+    raters = [{name for (name,) in distinct(frame, "rater")} for frame in frames]
+    for rater in sorted(raters[0] & raters[1]):  # one is let go of before the next
+        named = (pl.lit(f"{run}/{rater}").alias("rater") for run in (FIRST, SECOND))
+        own = [frame.filter(pl.col("rater") == rater) for frame in frames]
+        both = pl.concat(one.with_columns(name) for one, name in zip(own, named, strict=True))
+        keys, sides = read_sides(both, pairs, "recommended")
         found = _comparisons(keys)
         tables.append(subtract(sides, Measurer("recommended", names, nominal, decimal), found))
         counts |= {
@@ -74,20 +78,6 @@ def compare(first: Decisions, second: Decisions, contrasts: Sequence[Contrast]) 
     n_datasets = pl.col("dataset").n_unique().over("rater", "level")
     table = table.filter((pl.col("dataset") != "") | (n_datasets > ONE))
     return _judged(table, counts, names)
-
-
-def _shared_raters(frames: Sequence[pl.LazyFrame]) -> list[str]:
-    first, second = ({name for (name,) in distinct(frame, "rater")} for frame in frames)
-    return sorted(first & second)
-
-
-def _of_rater(frames: Sequence[pl.LazyFrame], rater: str) -> pl.LazyFrame:
-    """The decisions of one rater in both runs, which its name tells apart."""
-    own = (frame.filter(pl.col("rater") == rater) for frame in frames)
-    return pl.concat(
-        one.with_columns(rater=pl.lit(f"{name}/{rater}"))
-        for name, one in zip((FIRST, SECOND), own, strict=True)
-    )
 
 
 def same_raters(first: Table, second: Table) -> tuple[Table, Table]:

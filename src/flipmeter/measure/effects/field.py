@@ -20,7 +20,7 @@ from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae
 from flipmeter.measure.panel.panel import Panel, compared
 from flipmeter.measure.panel.reading import first_panels
 from flipmeter.measure.panel.units import differ
-from flipmeter.registry import suggestion
+from flipmeter.measure.statistics.formulas import check_known
 from flipmeter.types import Contrast, Problem
 
 Candidate = tuple[str, str]
@@ -89,8 +89,8 @@ def read_field(
 
     Every contrast with a verdict is an axis of its own; other aggregates are left out.
     """
-    _known(by, BY, "score")
-    _known(cost, COSTS, "cost")
+    check_known(by, BY, "score")
+    check_known(cost, COSTS, "cost")
     if by == "mae":
         refuse_mae(decisions, "by mae")
     axes = [contrast for contrast in contrasts if contrast.is_judged]
@@ -207,11 +207,6 @@ def _add(
         for n, to in zip(pairs, sums.pairs, strict=True):
             add(n * counts, to[:, at])
         sums.varies[candidate[found.measured[panel.groups.of[shared]]], at] = True
-
-
-def _known(name: str, names: Sequence[str], what: str) -> None:
-    if name not in names:
-        raise Problem(f"no {what} named '{name}'{suggestion(name, list(names))}")
 
 
 def _costs(decisions: Decisions, order: Sequence[Candidate], cost: Cost, reference: str) -> Floats:

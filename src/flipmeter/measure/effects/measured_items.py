@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -37,6 +36,7 @@ SCORES: dict[Mode, tuple[str, ...]] = {
     "paper": ("accuracy", "macro_f1", "spearman", "mae"),
     "recommended": ("accuracy", "macro_f1", "spearman", "mae_normalised"),
 }
+SIGNED = ("spearman", "pearson")
 Rows = TypeVar("Rows", Ints, Booleans)
 Numbers = npt.NDArray[np.integer[Any]]
 """Ranks, items and clusters in four bytes: all groups of a table are held at once."""
@@ -169,14 +169,13 @@ def contrasted(
 def in_common(*sides: MeasuredItems) -> list[MeasuredItems]:
     """Keep the items that all sides have, in one order; what counts must count in all of them."""
     items = reduce(np.intersect1d, [side.items for side in sides])
-    taken = [side.take(_places_of(items, side.items)) for side in sides]
+    orders = [np.argsort(side.items) for side in sides]
+    taken = [
+        side.take(order[np.searchsorted(side.items, items, sorter=order)])
+        for side, order in zip(sides, orders, strict=True)
+    ]
     usable = np.logical_and.reduce([side.usable for side in taken])
     return [replace(side, usable=usable) for side in taken]
-
-
-def _places_of(wanted: Numbers, items: Numbers) -> Ints:
-    order = np.argsort(items)
-    return order[np.searchsorted(items, wanted, sorter=order)]
 
 
 def merged(base: MeasuredItems, level: MeasuredItems) -> MeasuredItems | None:
@@ -266,7 +265,9 @@ class Measurer:
         value = self._metrics(total, side)
         clusters, without, counted = self._left_out(side, adds, total)
         right, slip = self._one_more(total, value, side)
-        return Measured(value, clusters, without, counted, right, slip, self._reach)
+        # Ends of what is possible; distances in ranks have no interval.
+        ends = [(-1.0 if name in SIGNED else 0.0, 1.0) for name in self.names]
+        return Measured(value, clusters, without, counted, right, slip, np.array(ends))
 
     def _left_out(
         self, side: MeasuredItems, adds: Floats, total: Floats
@@ -297,14 +298,15 @@ class Measurer:
 
     def notes(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], note: str) -> list[str]:
         """Say for each metric why it has no number, with the side's name in front, and a note."""
-        return [joined(*self._whys(sides, metric), note) for metric in range(len(self.names))]
-
-    def _whys(self, sides: Mapping[str, tuple[MeasuredItems, Floats]], metric: int) -> list[str]:
-        row = max(0, metric - len(self.scores) + 1)
-        whys = {name: side.why(row, values[metric]) for name, (side, values) in sides.items()}
-        found = [name + why for name, why in whys.items() if why]
-        is_shared = all(side.usable[row].any() for side, _ in sides.values())
-        return found if found or is_shared else ["not applicable: no item in common"]
+        found = []
+        for metric in range(len(self.names)):
+            row = max(0, metric - len(self.scores) + 1)
+            whys = {name: side.why(row, values[metric]) for name, (side, values) in sides.items()}
+            told = [name + why for name, why in whys.items() if why]
+            if not told and not all(side.usable[row].any() for side, _ in sides.values()):
+                told = ["not applicable: no item in common"]
+            found.append(joined(*told, note))
+        return found
 
     def _metrics(self, sums: Floats, side: MeasuredItems) -> Floats:
         """Every score and flip rate (rows) from sums of what items add."""
@@ -315,12 +317,6 @@ class Measurer:
         else:
             found = scores(_tables(sums, side), names=self.scores)
         return np.stack([*(found[name] for name in self.scores), *np.moveaxis(flips, -1, 0)])
-
-    @property
-    def _reach(self) -> Floats:
-        """Ends of what is possible, by metric; distances in ranks have no interval."""
-        signed = ("spearman", "pearson")
-        return np.array([(-1.0 if name in signed else 0.0, 1.0) for name in self.names])
 
     def _one_more(self, total: Floats, value: Floats, side: MeasuredItems) -> tuple[Floats, Floats]:
         """Contribution of one extra item if it is right, and the change if it is not."""
@@ -343,35 +339,20 @@ def _adds(side: MeasuredItems, decimal: bool) -> Floats:
     A cluster adds as much as an item alone: the mean of its items.
     """
     counted = side.usable & side.read
-    weights = counted / _times(side.cluster, counted)
+    _, of = np.unique(side.cluster, return_inverse=True)
+    sizes = np.stack([np.bincount(of, row, len(of)) for row in counted])
+    weights = counted / np.maximum(sizes[:, of], 1)
     flips = np.concatenate([weights[1:] * side.flipped, weights[1:]]).T
     scored = np.flatnonzero(counted[0])
-    of_scores = _moments(side, scored) if decimal else _cells(side, scored)
-    return np.concatenate([flips, weights[0][:, None] * of_scores], axis=1)
-
-
-def _cells(side: MeasuredItems, scored: Ints) -> Floats:
-    """A cell of the table of gold by class for every item."""
-    shape = (side.n_classes, side.n_classes + 1)
-    adds = np.zeros((len(side.items), math.prod(shape)))
-    adds[scored, (side.gold[scored] - 1) * shape[1] + side.classes[scored]] = 1
-    return adds
-
-
-def _moments(side: MeasuredItems, scored: Ints) -> Floats:
-    """Contributions of every item to scores that need no classes."""
-    adds = np.zeros((len(side.items), N_MOMENTS))
-    ranks = (of[scored].astype(np.int64) for of in (side.gold, side.classes))
-    gold, given = (shares(of, side.n_classes) for of in ranks)
-    adds[scored] = moments(gold, given, side.right[scored])
-    return adds
-
-
-def _times(cluster: Numbers, counted: Booleans) -> Ints:
-    """Number of counted items in the cluster of each item, itself included (rows x items)."""
-    _, of = np.unique(cluster, return_inverse=True)
-    sizes = np.stack([np.bincount(of, row, len(of)) for row in counted])
-    return np.maximum(sizes[:, of], 1).astype(np.int64)
+    gold, given = (of[scored].astype(np.int64) for of in (side.gold, side.classes))
+    width = side.n_classes + 1
+    adds = np.zeros((len(side.items), N_MOMENTS if decimal else side.n_classes * width))
+    if decimal:
+        truth, answers = (shares(of, side.n_classes) for of in (gold, given))
+        adds[scored] = moments(truth, answers, side.right[scored])
+    else:
+        adds[scored, (gold - 1) * width + given] = 1
+    return np.concatenate([flips, weights[0][:, None] * adds], axis=1)
 
 
 def _tables(sums: Floats, side: MeasuredItems) -> Floats:

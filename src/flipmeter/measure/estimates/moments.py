@@ -45,36 +45,24 @@ def moved_by_one(sums: Floats, values: Floats, names: Sequence[str]) -> tuple[Fl
     it is all of it.
     """
     places = np.linspace(0, 1, 9)
-    right = _with_one(sums, values, names, (places, places), is_right=True)
-    half, large, whole = (
-        _with_one(sums, values, names, _astray(places, error), is_right=False) - right
-        for error in ERRORS
-    )
+
+    def moved(gold: Floats, given: Floats, *, is_right: bool = False) -> Floats:
+        """Mean change of scores by one extra item, times the items."""
+        more = moments(gold, given, np.full(len(gold), is_right))
+        found = moment_scores(sums[:, None] + more, names)
+        change = np.stack([found[name] for name in names], axis=-1) - values[:, None]
+        return np.asarray(np.nan_to_num((sums[:, None, :1] + 1) * change).mean(axis=1))
+
+    def slip(error: float) -> Floats:
+        """The change by gold and answers that lie so far apart, up and down."""
+        upper = places[places >= error]
+        return moved(np.r_[upper, upper - error], np.r_[upper - error, upper]) - right
+
+    right = moved(places, places, is_right=True)
+    half, large, whole = map(slip, ERRORS)
     large = np.where(np.abs(half) > np.abs(large), half, large)
     is_distance = np.array([name.startswith("mae") for name in names])
     return right, np.where(is_distance, whole, large)
-
-
-def _astray(places: Floats, error: float) -> tuple[Floats, Floats]:
-    """Gold and answers that lie so far apart, up and down."""
-    upper = places[places >= error]
-    return np.r_[upper, upper - error], np.r_[upper - error, upper]
-
-
-def _with_one(
-    sums: Floats,
-    values: Floats,
-    names: Sequence[str],
-    at: tuple[Floats, Floats],
-    *,
-    is_right: bool,
-) -> Floats:
-    """Mean change of scores by one extra item, times the items."""
-    gold, given = at
-    more = moments(gold, given, np.full(len(gold), is_right))
-    found = moment_scores(sums[:, None] + more, names)
-    moved = np.stack([found[name] for name in names], axis=-1) - values[:, None]
-    return np.asarray(np.nan_to_num((sums[:, None, :1] + 1) * moved).mean(axis=1))
 
 
 def shares(ranks: Ints, n_ranks: Ints | int) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,47 +26,29 @@ def one_more(
     """
     gold = tables.sum(axis=2)
     share = np.nan_to_num(ratio(gold, gold.sum(axis=1, keepdims=True)))
-    places = np.arange(tables.shape[1])
-    with_one = _WithOne(tables, values, names, n, policy)
-    right = with_one.at(places, places)
-    half, large, whole = (_slip(with_one, right, share, step) for step in _steps(tables.shape[1]))
+    most, places = tables.shape[1] - 1, np.arange(tables.shape[1])
+
+    def moved(gold: Ints, given: Ints) -> Floats:
+        """Change of scores by one extra item in a cell: groups x names x cells."""
+        more = np.zeros((len(gold), *tables.shape[1:]))
+        more[np.arange(len(gold)), gold, given + 1] = 1
+        found = scores(tables[:, None] + more, policy, names=names)
+        change = np.stack([found[name] for name in names], axis=1) - values[..., None]
+        return np.asarray((n + 1) * change)
+
+    def slip(step: int) -> Floats:
+        """Root mean square of what errors by so many classes add, with the sign of their mean."""
+        gold = np.concatenate([places[step:], places[:-step]])
+        away = moved(gold, np.concatenate([places[:-step], places[step:]])) - right[..., gold]
+        weight = np.where(np.isnan(away), 0.0, share[:, None, gold])
+        away = np.nan_to_num(away)
+        size = np.sqrt(np.nan_to_num(ratio((weight * away**2).sum(axis=2), weight.sum(axis=2))))
+        return np.where((weight * away).sum(axis=2) > 0, size, -size)
+
+    right = moved(places, places)
+    steps = max(1, most // 2), math.ceil(LARGE_ERROR * most), most
+    half, large, whole = map(slip, steps)
     large = np.where(np.abs(half) > np.abs(large), half, large)
     is_distance = np.array([name.startswith("mae") for name in names])
     added = (np.nan_to_num(right) * share[:, None]).sum(axis=2)
     return added, np.where(is_distance, whole, large)
-
-
-@dataclass(frozen=True)
-class _WithOne:
-    """Tables that get one more item, and their scores without it."""
-
-    tables: Floats
-    values: Floats
-    names: Sequence[str]
-    n: int
-    policy: ScorePolicy
-
-    def at(self, gold: Ints, given: Ints) -> Floats:
-        """Change of scores by one extra item in a cell: groups x names x cells."""
-        more = np.zeros((len(gold), *self.tables.shape[1:]))
-        more[np.arange(len(gold)), gold, given + 1] = 1
-        found = scores(self.tables[:, None] + more, self.policy, names=self.names)
-        moved = np.stack([found[name] for name in self.names], axis=1) - self.values[..., None]
-        return np.asarray((self.n + 1) * moved)
-
-
-def _slip(with_one: _WithOne, right: Floats, share: Floats, step: int) -> Floats:
-    """Root mean square of what errors by so many classes add, with the sign of their mean."""
-    places = np.arange(share.shape[1])
-    gold = np.concatenate([places[step:], places[:-step]])
-    given = np.concatenate([places[:-step], places[step:]])
-    away = with_one.at(gold, given) - right[..., gold]
-    weight = np.where(np.isnan(away), 0.0, share[:, None, gold])
-    away = np.nan_to_num(away)
-    size = np.sqrt(np.nan_to_num(ratio((weight * away**2).sum(axis=2), weight.sum(axis=2))))
-    return np.where((weight * away).sum(axis=2) > 0, size, -size)
-
-
-def _steps(n_classes: int) -> tuple[int, int, int]:
-    most = n_classes - 1
-    return max(1, most // 2), math.ceil(LARGE_ERROR * most), most

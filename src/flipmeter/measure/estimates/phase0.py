@@ -29,7 +29,8 @@ def phase0_table(
     """
     error_rate(alpha)
     runs = greedy if stochastic is None else stochastic
-    keys = ["rater", *(name for name in KEY[1:] if _varies(name, greedy, runs))]
+    varies = (name for name in KEY[1:] if any(of[name].n_unique() > 1 for of in (greedy, runs)))
+    keys = ["rater", *varies]
     cells = [_cells(greedy, name, name, policy, keys) for name in ("P1", "P2", "P3")]
     cells += [
         _cells(runs, "noise", "noise", policy, keys),
@@ -39,14 +40,12 @@ def phase0_table(
     table = cells[0]
     for more in (*cells[1:], tests.select(*keys, "p", "b", "c")):
         table = table.join(more, on=keys, how="full", coalesce=True, maintain_order="left_right")
-    is_paper = "paper" in runs["mode"].unique().to_list()
-    table = _with_significance(table, is_paper, alpha)
+    p = table["p"].fill_null(math.nan).to_numpy()
+    adjusted = pl.Series("p_holm", holm(p) if len(p) else p).fill_nan(None)
+    deciding = table["p"] if "paper" in runs["mode"].to_list() else adjusted
+    table = table.with_columns(adjusted, shown(deciding, alpha).cast(pl.Int64).alias("sig"))
     last = ("p", "sig", "b", "c", "p_holm")
     return table.select(pl.exclude(last), *last).rename({"rater": "model"})
-
-
-def _varies(name: str, *frames: pl.DataFrame) -> bool:
-    return any(frame[name].n_unique() > 1 for frame in frames)
 
 
 def _cells(
@@ -55,10 +54,3 @@ def _cells(
     chosen = frame.filter(metric=metric, policy=policy)
     ends = {"value": name, "low": f"{name}_lo", "high": f"{name}_hi"}
     return chosen.select(*keys, *(pl.col(old).alias(new) for old, new in ends.items()))
-
-
-def _with_significance(table: pl.DataFrame, is_paper: bool, alpha: float) -> pl.DataFrame:
-    p = table["p"].fill_null(math.nan).to_numpy()
-    adjusted = pl.Series("p_holm", holm(p) if len(p) else p).fill_nan(None)
-    deciding = table["p"] if is_paper else adjusted
-    return table.with_columns(adjusted, shown(deciding, alpha).cast(pl.Int64).alias("sig"))

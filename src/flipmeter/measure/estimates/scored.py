@@ -63,17 +63,13 @@ def score_estimates(
         columns = [away, away / (n_classes - 1), counted]
         reach = [(0.0, n_classes - 1.0), (0.0, 1.0)]
         found |= jackknife(DISTANCES, columns, whose, reach=reach, **told)
-        found |= _added(confusions(gold, predicted, n_classes, groups)[..., 1:], told)
+        tables = confusions(gold, predicted, n_classes, groups)[..., 1:]
+        found |= {
+            name: estimates(name, scored_by(name, tables), note=NOT_COVERED, **told)
+            for name in added_scores()
+        }
     names = (*SCORES, *added_scores())
     return {name: explained(found[name]) for name in names if name in found}
-
-
-def _added(read: Floats, told: dict[str, Any]) -> dict[str, Estimates]:
-    """Estimate the metrics that bring their own score; none has an interval."""
-    return {
-        name: estimates(name, scored_by(name, read), note=NOT_COVERED, **told)
-        for name in added_scores()
-    }
 
 
 def _coefficients(
@@ -124,9 +120,6 @@ def explained(found: Estimates) -> Estimates:
     lost = np.isnan(found.value)
     low, high = (np.where(lost, np.nan, end) for end in (found.low, found.high))
     each = zip(lost.tolist(), found.n.tolist(), found.note, strict=True)
-    note = [_reason(size) if is_lost else note for is_lost, size, note in each]
+    why = ("undefined: nothing was read", "undefined: one side is constant")
+    note = [why[size > 0] if is_lost else note for is_lost, size, note in each]
     return replace(found, low=low, high=high, note=note)
-
-
-def _reason(n: int) -> str:
-    return "undefined: one side is constant" if n else "undefined: nothing was read"

@@ -85,13 +85,10 @@ def _distance(read: Floats) -> Floats:
     return np.asarray(np.abs(places[:, None] - places))
 
 
-def _given_and_got(scored: Floats) -> Floats:
-    """Gold count plus predicted count of each class; 1 where there is neither."""
-    return np.asarray(np.maximum(scored.sum(axis=-1) + scored[..., 1:].sum(axis=-2), 1))
-
-
 def _f1(scored: Floats) -> Floats:
-    return np.asarray(2 * _diagonal(scored[..., 1:]) / _given_and_got(scored))
+    """F1 of each class; 0 where it is neither gold nor predicted."""
+    times = scored.sum(axis=-1) + scored[..., 1:].sum(axis=-2)
+    return np.asarray(2 * _diagonal(scored[..., 1:]) / np.maximum(times, 1))
 
 
 def _spearman(read: Floats) -> Floats:

@@ -11,12 +11,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from flipmeter.measure.panel.checked import Booleans, Floats, Ints
 from flipmeter.measure.panel.units import differ
 from flipmeter.types import Problem, Span
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Booleans = npt.NDArray[np.bool_]
 Repeated = Literal["every view", "some views", "no view"]
 
 UNREADABLE, NOT_ASKED = 0, -1

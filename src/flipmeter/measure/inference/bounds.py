@@ -63,7 +63,9 @@ class Effective:
 
     def at(self, alpha: float) -> float:
         """Trials at a level: fewer clusters know less of their own spread."""
-        return self.size if self.is_exact else self.size / _t_over_z(self.n - 1, alpha) ** 2
+        if self.is_exact:
+            return self.size
+        return self.size / (_t(self.n - 1, alpha) / float(special.ndtri(1 - alpha))) ** 2
 
 
 def _effective(x: Floats, per_cluster: float) -> Effective:
@@ -86,10 +88,6 @@ def _beta_upper(of: Effective, alpha: float) -> float:
     if of.mean * size > size - 1e-9:
         return 1.0
     return float(special.betaincinv(of.mean * size + 1, (1 - of.mean) * size, 1 - alpha))
-
-
-def _t_over_z(df: int, alpha: float) -> float:
-    return _t(df, alpha) / float(special.ndtri(1 - alpha))
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from scipy import special
 
 from flipmeter.measure.inference.blocks import Booleans, Floats
 from flipmeter.measure.inference.bounds import Bounded, bounded_mean, bounded_share
+from flipmeter.measure.panel.checked import ratio
 from flipmeter.types import ALPHA, Problem
 
 DRAWS = 20_000
@@ -128,13 +129,13 @@ class PairCounts:
     @property
     def rates(self) -> Floats:
         """Share of the readable pairs that differ, NaN in clusters without one."""
-        return _ratio(self.differ, self.read)
+        return ratio(self.differ, self.read)
 
     @property
     def unreadable(self) -> Floats:
         """Mean share of pairs that cannot be read, by candidate and contrast; NaN without pairs."""
-        shares = _ratio(self.asked - self.read, self.asked)
-        return _ratio(np.nan_to_num(shares).sum(axis=-1), (self.asked > 0).sum(axis=-1))
+        shares = ratio(self.asked - self.read, self.asked)
+        return ratio(np.nan_to_num(shares).sum(axis=-1), (self.asked > 0).sum(axis=-1))
 
 
 def limit_levels(
@@ -277,7 +278,7 @@ def _hold(hits: Floats, trials: Floats, limit: float, drawn: Floats) -> _Held:
     several = ~((trials == 1) | (trials == 0)).all(axis=1)
     size = n
     if several.any():
-        squares = drawn @ np.nan_to_num(_ratio(hits, trials) ** 2).T
+        squares = drawn @ np.nan_to_num(ratio(hits, trials) ** 2).T
         spread = squares + 1 - (n * mean + 1) ** 2 / (n + 1)
         variance = np.maximum(spread, 1e-12) / np.maximum(n, 1) ** 2
         most = np.maximum(drawn @ trials.T, n)
@@ -287,9 +288,9 @@ def _hold(hits: Floats, trials: Floats, limit: float, drawn: Floats) -> _Held:
 
 def _mean(hits: Floats, trials: Floats, drawn: Floats) -> Floats:
     """Mean share over the clusters with a trial, in every sample; NaN without any."""
-    shares = np.nan_to_num(_ratio(hits, trials))
+    shares = np.nan_to_num(ratio(hits, trials))
     summed = drawn @ shares.T if shares.any() else np.zeros((len(drawn), len(shares)))
-    return _ratio(summed, _counts(trials, drawn))
+    return ratio(summed, _counts(trials, drawn))
 
 
 def _counts(trials: Floats, drawn: Floats) -> Floats:
@@ -297,7 +298,3 @@ def _counts(trials: Floats, drawn: Floats) -> Floats:
     if (trials > 0).all():
         return np.repeat(drawn.sum(axis=1, keepdims=True), len(trials), axis=1)
     return np.asarray(drawn @ (trials > 0).T.astype(np.float64))
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), np.nan)

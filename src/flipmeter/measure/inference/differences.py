@@ -86,15 +86,6 @@ def too_few(n: int) -> str:
     return few if n < FEWEST_CLUSTERS else ""
 
 
-def stacked(parts: Sequence[Influences]) -> Influences:
-    """Influences of the same clusters on several sets of numbers, one below the other."""
-    moves, counted, unseen, reach = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("moves", "counted", "unseen", "reach")
-    )
-    return Influences(parts[0].clusters, moves, counted, unseen, reach)
-
-
 # --- seeds and datasets -----------------------------------------------------------------------
 
 

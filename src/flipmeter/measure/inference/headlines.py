@@ -39,20 +39,15 @@ def headlines(
     flips = [[next(every) for _ in rows] for rows in each]
     stable = holm([_least_sure(rows) for rows in each]).tolist() if each else []
     among = [_word(*one, alpha) for one in zip(each, flips, stable, strict=True)]
-    records = [
-        (*group.select(whose).row(0), *words)
-        for group, *words in zip(groups, own, among, map(_alone, each, among), strict=True)
-    ]
+    records = []
+    for group, rows_of, word, word_among in zip(groups, each, own, among, strict=True):
+        flipping = [row["contrast"] for row in rows_of if row["word"] == "flips"]
+        alone = [] if word_among == "flips" else list(dict.fromkeys(flipping))
+        records.append((*group.select(whose).row(0), word, word_among, alone))
     schema = WORDS | dict.fromkeys(whose, pl.String)
     return pl.DataFrame(
         records, schema={name: schema[name] for name in (*whose, *WORDS)}, orient="row"
     )
-
-
-def _alone(rows: Sequence[Record], word: Word) -> list[str]:
-    if word == "flips":
-        return []
-    return list(dict.fromkeys(row["contrast"] for row in rows if row["word"] == "flips"))
 
 
 def worst_first(verdicts: pl.DataFrame, alpha: float = ALPHA) -> pl.DataFrame:

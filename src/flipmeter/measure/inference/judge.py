@@ -10,9 +10,10 @@ import polars as pl
 
 from flipmeter.measure.inference.blocks import NOT_ASKED, Row, placed, shown_alike
 from flipmeter.measure.inference.conclude import Margins, On, conclude
-from flipmeter.measure.inference.words import Finding, Verdict, little_label_mass, not_identified
+from flipmeter.measure.inference.words import Verdict, little_label_mass, not_identified
 from flipmeter.measure.panel.checked import Booleans, Ints
 from flipmeter.measure.panel.frame import Decisions
+from flipmeter.measure.panel.groups import joined
 from flipmeter.measure.panel.panel import (
     Compared,
     Panel,
@@ -192,27 +193,19 @@ def class_places(panel: Panel, contrast: Contrast, items: Booleans) -> Ints | No
     classes = np.stack([panel.classes((view, 0))[items] for view in contrast.views], axis=1)
     n_classes = int(panel.n_classes[panel.groups.of[items]].max(initial=1))
     table = np.zeros((*given.shape, n_classes), dtype=np.int64)
-    for size in np.unique(panel.places.n[items]):
-        own = panel.places.n[items] == size
-        alike = _shown_alike(panel, contrast, np.flatnonzero(items)[own], int(size))
+    runs = [(view, 0) for view in contrast.views]
+    gold = np.broadcast_to(panel.gold[items, None], classes.shape)
+    for size in np.unique(panel.places.n[items]).tolist():
+        own, alike = panel.places.n[items] == size, None
+        if size:  # answers and gold both say where a class stood
+            told = np.concatenate([classes[own], gold[own]])
+            places = (panel.places.chosen, panel.places.right)
+            where_told = [np.stack([of[run][items][own] for run in runs], axis=1) for of in places]
+            if int(told.max()) <= size:
+                alike = shown_alike(told, np.concatenate(where_told), size)
         found = placed(given[own], classes[own], classes[own]) if alike is None else alike
         table[own, :, : found.shape[-1]] = found
     return table
-
-
-def _shown_alike(panel: Panel, contrast: Contrast, items: Ints, size: int) -> Ints | None:
-    """Places by view and class from answers and gold, of items with so many places."""
-    if not size:
-        return None
-    runs = [(view, 0) for view in contrast.views]
-    classes = np.stack([panel.classes(run)[items] for run in runs], axis=1)
-    gold = np.broadcast_to(panel.gold[items, None], classes.shape)
-    chosen, right = (
-        np.stack([of[run][items] for run in runs], axis=1)
-        for of in (panel.places.chosen, panel.places.right)
-    )
-    told = np.concatenate([classes, gold]), np.concatenate([chosen, right])
-    return shown_alike(*told, size) if int(told[0].max()) <= size else None
 
 
 def judge(
@@ -251,20 +244,14 @@ def judged(
             yield row, not_identified(row.note)
         else:
             found = conclude(row.row, limits, draws=DRAWS, among=n_rows)
-            yield row, _told(row, found)
-
-
-def _told(row: ContrastRow, found: Verdict) -> Verdict:
-    """Add what only the run knows."""
-    more: list[Finding] = []
-    if row.label_mass is not None and row.label_mass < LITTLE_MASS:
-        more.append(little_label_mass(row.label_mass))
-    reason = found.reason
-    if found.n_needed is not None and row.n_available is not None:
-        per_item = len(row.seeds) * found.n_clusters / found.n_pairs  # several may be one cluster
-        reason += f" ({row.key[1]} has {round(row.n_available * per_item):,})"
-    noted = f"{reason}; {row.note}" if row.note else reason
-    return replace(found.with_findings(*more), reason=noted)
+            reason = found.reason  # with what only the run knows
+            if found.n_needed is not None and row.n_available is not None:
+                # Several items may be one cluster.
+                per_item = len(row.seeds) * found.n_clusters / found.n_pairs
+                reason += f" ({row.key[1]} has {round(row.n_available * per_item):,})"
+            if row.label_mass is not None and row.label_mass < LITTLE_MASS:
+                found = found.with_findings(little_label_mass(row.label_mass))
+            yield row, replace(found, reason=joined(reason, row.note))
 
 
 def verdicts(

@@ -22,22 +22,19 @@ from flipmeter.measure.inference.bounds import (
     Bounded,
     bounded_mean,
     bounded_share,
-    mean_upper,
 )
 from flipmeter.measure.inference.conclude import Margins
 from flipmeter.measure.inference.judge import (
     UNREADABLE_LIMIT,
-    ContrastRow,
     contrast_rows,
     judged,
     n_judged,
     replies_under,
 )
 from flipmeter.measure.inference.needed import needed_above, needed_below, needed_mean_below
-from flipmeter.measure.inference.words import Verdict
 from flipmeter.measure.panel.frame import Decisions, distinct, refuse_mae, scanned, typed
 from flipmeter.measure.panel.panel import Panel, compared
-from flipmeter.measure.panel.reading import Panels, Parts, read_panel
+from flipmeter.measure.panel.reading import CLUSTER, Panels, Parts, read_panel
 from flipmeter.measure.panel.units import IS_OTHER, STEP
 from flipmeter.metrics import is_better_high, needs_order
 from flipmeter.registry import Registry
@@ -87,6 +84,12 @@ class Limit:
     where: str
     bound: float
     is_drift: bool = False
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether the verdict decides, and not the number itself."""
+        is_number = self.metric == "noise" or gate_limits[self.metric].bad is not None
+        return not (self.is_drift or is_number)
 
 
 @dataclass(frozen=True)
@@ -169,24 +172,12 @@ def hold_mean(
     values: Floats, reach: tuple[float, float], limit: float, alpha: float = ALPHA
 ) -> Held:
     """Test the mean of cluster values between two ends against its upper limit."""
-    found = _bounded(values, reach, alpha)
+    found = bounded_mean(values, alpha, bottom=reach[0], top=reach[1])
     spread = float(values.std()) if len(values) else 0.0
     span = reach[1] - reach[0]
     scaled = [(x - reach[0]) / span for x in (found.value, limit)]
     needed = needed_mean_below(scaled[0], spread / span, scaled[1], alpha)
     return hold(found, limit, needed=needed)
-
-
-def _bounded(values: Floats, reach: tuple[float, float], alpha: float) -> Bounded:
-    """Bounds of a mean; where one end is 0, the other end of the scale mirrors it."""
-    bottom, top = reach
-    if bottom or not len(values):
-        return bounded_mean(values, alpha, bottom=bottom, top=top)
-    (high, low), (upper, lower) = (
-        (float(mean_upper(values, level, top)), top - float(mean_upper(top - values, level, top)))
-        for level in (alpha / 2, alpha)
-    )
-    return Bounded(float(values.mean()), low, high, lower, upper, len(values))
 
 
 # --- all numbers of a run ---------------------------------------------------------------------
@@ -217,7 +208,7 @@ def hold_limits(
         _refuse_distances(every, limit, [key for key, some in limits.items() if limit in some])
     before = None if reference is None else _alike(scanned(reference).table, every)
     known = {contrast.name: contrast for contrast in contrasts}
-    judges = {limit: known[limit.where] for limit in wanted if _is_verdict(limit)}
+    judges = {limit: known[limit.where] for limit in wanted if limit.is_verdict}
     n_rows = dict.fromkeys(judges, 0)
     for panel in panels if judges else ():
         for limit, contrast in judges.items():
@@ -252,12 +243,6 @@ def hold_limits(
     return table.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
-def _is_verdict(limit: Limit) -> bool:
-    return not (
-        limit.is_drift or limit.metric == "noise" or gate_limits[limit.metric].bad is not None
-    )
-
-
 def _refuse_distances(decisions: pl.LazyFrame, limit: Limit, keys: Sequence[Key]) -> None:
     if needs_order(limit.metric):
         asked = pl.col("dataset").is_in([dataset for _, dataset, _ in keys])
@@ -290,24 +275,21 @@ def _row(key: Sequence[object], limit: Limit, held: Held, n: int, failed: int, n
 def _flips(
     panel: Panel, contrast: Contrast, limit: Limit, alpha: float, n_rows: int
 ) -> Iterator[Row]:
-    on = Margins(limit.bound, alpha, UNREADABLE_LIMIT, "excess" if limit.metric == "excess" else "")
+    """Yield verdicts as rows of the gate; a contrast that was not measured has no number."""
+    is_beyond = limit.metric == "excess"
+    on = Margins(limit.bound, alpha, UNREADABLE_LIMIT, "excess" if is_beyond else "")
     for row, found in judged(panel, contrast, on, n_rows):
-        yield _flip_row(row, found, limit)
-
-
-def _flip_row(row: ContrastRow, found: Verdict, limit: Limit) -> Row:
-    """A verdict as a row of the gate; a contrast that was not measured has no number."""
-    if row.row is None:
-        return _row(row.key, limit, UNKNOWN, 0, 0, found.reason)
-    beyond = limit.metric == "excess"
-    of_rate = found.value, found.lower, found.rate_upper
-    ends = (found.excess, None, found.excess_upper) if beyond else of_rate
-    more = None if found.n_needed is None else max(1, found.n_needed - found.n_clusters)
-    held = Held(found.word, *ends, more)
-    failed = round((found.unreadable or 0.0) * found.n_pairs)
-    beside = {"p": found.p, "findings": [one.name for one in found.findings]}
-    beside["notes"] = [one.text for one in found.findings]
-    return _row(row.key, limit, held, found.n_clusters, failed, found.reason) | beside
+        if row.row is None:
+            yield _row(row.key, limit, UNKNOWN, 0, 0, found.reason)
+            continue
+        of_rate = found.value, found.lower, found.rate_upper
+        ends = (found.excess, None, found.excess_upper) if is_beyond else of_rate
+        more = None if found.n_needed is None else max(1, found.n_needed - found.n_clusters)
+        held = Held(found.word, *ends, more)
+        failed = round((found.unreadable or 0.0) * found.n_pairs)
+        names, notes = ([getattr(one, of) for one in found.findings] for of in ("name", "text"))
+        beside = {"p": found.p, "findings": names, "notes": notes}
+        yield _row(row.key, limit, held, found.n_clusters, failed, found.reason) | beside
 
 
 def _noises(panel: Panel, contrast: Contrast, limit: Limit, alpha: float) -> Iterator[Row]:
@@ -334,33 +316,20 @@ def _scores(rows: pl.LazyFrame, limit: Limit, alpha: float) -> Iterator[Row]:
     """Yield a score of a view in every group; what was not read is wrong, as far off as can be."""
     asked = rows.filter(view=limit.where, repeat=0).pipe(collected)
     for key, group in asked.group_by(KEY, maintain_order=True):
-        kind = gate_limits[limit.metric]
-        graded = group.drop_nulls("gold") if kind.needs_gold else group
+        graded = group.drop_nulls("gold") if gate_limits[limit.metric].needs_gold else group
         failed = int((graded["rank"] == NO_CLASS).sum())
-        note = "" if len(graded) else NO_LABELS
-        held = _score(graded, limit, alpha)
-        yield _row(key, limit, held, _clusters(graded).n_unique(), failed, note)
+        bad = graded.select(CLUSTER.alias("cluster"), bad=_bad(limit).cast(pl.Float64))
+        sums = bad.group_by("cluster", maintain_order=True).agg(pl.col("bad").sum(), n=pl.len())
+        held = _score(graded, sums, limit, alpha) if len(graded) else UNKNOWN
+        yield _row(key, limit, held, sums.height, failed, "" if len(graded) else NO_LABELS)
 
 
-def _clusters(frame: pl.DataFrame) -> pl.Series:
-    return frame["cluster"].fill_null(frame["item"])
-
-
-def _by_cluster(frame: pl.DataFrame, bad: pl.Expr) -> tuple[Floats, Floats]:
-    """Sum and number of what is bad in every cluster."""
-    named = frame.select(cluster=_clusters(frame), bad=bad.cast(pl.Float64))
-    sums = named.group_by("cluster", maintain_order=True).agg(pl.col("bad").sum(), n=pl.len())
-    return sums["bad"].to_numpy(), sums["n"].cast(pl.Float64).to_numpy()
-
-
-def _score(graded: pl.DataFrame, limit: Limit, alpha: float) -> Held:
-    if not len(graded):
-        return UNKNOWN
-    kind = gate_limits[limit.metric]
-    hits, trials = _by_cluster(graded, _bad(limit))
-    if kind.reach is not None:
-        reach = (0.0, kind.reach(_n_units(graded)))
-        return hold_mean(hits / trials, reach, limit.bound, alpha)
+def _score(graded: pl.DataFrame, sums: pl.DataFrame, limit: Limit, alpha: float) -> Held:
+    reach = gate_limits[limit.metric].reach
+    hits, trials = sums["bad"].to_numpy(), sums["n"].cast(pl.Float64).to_numpy()
+    if reach is not None:
+        ends = (0.0, reach(_n_units(graded)))
+        return hold_mean(hits / trials, ends, limit.bound, alpha)
     if not is_better_high(limit.metric):
         return hold_share(hits, trials, limit.bound, alpha)
     wrong = hold_share(hits, trials, 1 - limit.bound, alpha)
@@ -382,7 +351,6 @@ def _n_units(frame: pl.DataFrame) -> float:
 # --- drift ------------------------------------------------------------------------------------
 
 GROUP = (*KEY, "seed")
-CLUSTER = pl.col("cluster").fill_null(pl.col("item"))
 
 
 def _alike(before: pl.LazyFrame, now: pl.LazyFrame) -> pl.LazyFrame:
@@ -421,7 +389,7 @@ def _worse(side: _Side, known: Mapping[str, Contrast], limit: Limit) -> pl.DataF
     if gate_limits[limit.metric].needs_gold:
         runs = runs.drop_nulls("gold")
     bad, failed = _bad(limit).cast(pl.Float64), pl.col("rank") == NO_CLASS
-    kept = *GROUP, "item", CLUSTER, "n_classes", "scale_from", "scale_to"
+    kept = *GROUP, "item", CLUSTER.alias("cluster"), "n_classes", "scale_from", "scale_to"
     return runs.select(*kept, bad=bad, failed=failed).pipe(collected)
 
 

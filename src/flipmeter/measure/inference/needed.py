@@ -11,12 +11,12 @@ MOST = 20_000
 POWER = 0.8
 
 
-def fewest(holds: Callable[[int], bool], start: int = 1) -> int | None:
-    """Smallest n from start on for which a growing condition holds; None beyond `MOST`."""
+def fewest(holds: Callable[[int], bool], start: int = 1, most: float = MOST) -> int | None:
+    """Smallest n from start on for which a growing condition holds; None beyond the most."""
     high = max(start, 1)
     while not holds(high):
         high *= 2
-        if high > MOST:
+        if high > most:
             return None
     low = start - 1
     while high - low > 1:

@@ -97,7 +97,7 @@ def measure_sizes(blocks: Blocks, alpha: float) -> Sizes:
         *(rate, same, different, bounded_share(failed, counts.asked, alpha)),
         unreadable_by_view(blocks),
         noise=noise(blocks, alpha) if has_noise else None,
-        excess=_excess(blocks, alpha) if has_noise else None,
+        excess=mean_excess(blocks, alpha) if has_noise else None,
         shift=shift(blocks, alpha),
         direction=direction(blocks),
         moves=moves(blocks),
@@ -134,9 +134,9 @@ def noise(blocks: Blocks, alpha: float) -> Bounded:
     return bounded_share(twice.differ, twice.read, alpha)
 
 
-def _excess(blocks: Blocks, alpha: float) -> Bounded:
-    values, counted = block_excess(blocks)
-    return bounded_mean(blocks.means(values, counted), alpha, bottom=LOWEST_EXCESS)
+def mean_excess(blocks: Blocks, alpha: float) -> Bounded:
+    """Excess over noise, a mean over clusters."""
+    return bounded_mean(blocks.means(*block_excess(blocks)), alpha, bottom=LOWEST_EXCESS)
 
 
 def block_excess(blocks: Blocks) -> tuple[Floats, Booleans]:
@@ -162,41 +162,29 @@ def grouped_excess(
     clusters: Ints,
     groups: Groups,
     metric: str,
-    spans: Sequence[Span | None] = (),
+    spans: Sequence[Span | None],
 ) -> Estimates:
     """Excess over noise of every group, from items x views of first replies and of repeats."""
-    found = [
-        _group(first, again, clusters, groups.of == group, spans[group] if spans else None)
-        for group in range(groups.n)
-    ]
-    n = np.array([bounded.n for bounded, _ in found])
-    return estimates(
-        metric,
-        np.array([bounded.value for bounded, _ in found]),
-        (
-            np.array([lowest_excess(bounded) if bounded.n else np.nan for bounded, _ in found]),
-            np.array([bounded.high if bounded.n else np.nan for bounded, _ in found]),
-        ),
-        n=n,
-        failed=np.array([failed for _, failed in found]),
-        note=["" if size else "no complete item" for size in n],
-    )
+    found: list[Bounded] = []
+    failed: list[int] = []
+    for group in range(groups.n):
+        mine = groups.of == group
+        names, cluster = np.unique(clusters[mine], return_inverse=True)
+        replies, span = np.stack([first[mine], again[mine]], axis=2), spans[group]
+        blocks = Blocks(replies, cluster.astype(np.int64), len(names), span=span)
+        found.append(mean_excess(blocks, ALPHA))
+        failed.append(int((~block_excess(blocks)[1]).sum()))
+    value = np.array([one.value for one in found])
+    low = np.array([lowest_excess(one) if one.n else np.nan for one in found])
+    high = np.array([one.high if one.n else np.nan for one in found])
+    n = np.array([one.n for one in found])
+    note = ["" if size else "no complete item" for size in n]
+    return estimates(metric, value, (low, high), n=n, failed=np.array(failed), note=note)
 
 
 def lowest_excess(found: Bounded) -> float:
     """Low end of an excess, which is never below 0: an interval goes there only for its value."""
     return max(found.low, min(found.value, 0.0))
-
-
-def _group(
-    first: Ints, again: Ints, clusters: Ints, mine: Booleans, span: Span | None
-) -> tuple[Bounded, int]:
-    names, cluster = np.unique(clusters[mine], return_inverse=True)
-    replies = np.stack([first[mine], again[mine]], axis=2)
-    blocks = Blocks(replies, cluster.astype(np.int64), len(names), span=span)
-    values, counted = block_excess(blocks)
-    means = blocks.means(values, counted)
-    return bounded_mean(means, ALPHA, bottom=LOWEST_EXCESS), int((~counted).sum())
 
 
 # --- p-values of the bounds ---------------------------------------------------------------------
@@ -297,18 +285,15 @@ def direction(blocks: Blocks) -> float | None:
 def _first_slot(blocks: Blocks) -> float | None:
     """Share of answers at slot 1 minus that of the same answers with the views exchanged."""
     assert blocks.slots is not None
-    first = blocks.replies[:, :, 0]
-    own, other = (_at_first(blocks.slots, answers) for answers in (first, first[:, ::-1]))
-    lean = (own - other).mean(axis=1)
+    first, at_first = blocks.replies[:, :, 0], []
+    for answers in (first, first[:, ::-1]):
+        classes = np.maximum(answers, 1)[..., None] - 1
+        place = np.take_along_axis(blocks.slots, classes, axis=2)[..., 0]
+        at_first.append(np.where(place > 0, (place == 1).astype(np.float64), math.nan))
+    lean = (at_first[0] - at_first[1]).mean(axis=1)
     read = (first[:, 0] > 0) & (first[:, 1] > 0) & ~np.isnan(lean)
     found = blocks.means(lean, read)
     return float(found.mean()) if len(found) else None
-
-
-def _at_first(slots: Ints, answers: Ints) -> Floats:
-    """1 where an answer lies at slot 1 of its view, NaN where its place is unknown."""
-    place = np.take_along_axis(slots, np.maximum(answers, 1)[..., None] - 1, axis=2)[..., 0]
-    return np.where(place > 0, (place == 1).astype(np.float64), math.nan)
 
 
 def moves(blocks: Blocks) -> tuple[int, int] | None:
@@ -326,13 +311,10 @@ def moves(blocks: Blocks) -> tuple[int, int] | None:
 def readability_p(blocks: Blocks) -> float:
     """Smallest p, Bonferroni over pairs of views, that one view is read less often (sign test)."""
     unread = (blocks.replies[:, :, 0] == 0).astype(np.float64)
-    pairs = list(combinations(range(blocks.n_views), 2))
-    tests = [_sign_p(blocks.totals(unread[:, a] - unread[:, b])) for a, b in pairs]
-    return min(1.0, len(pairs) * min(tests))
-
-
-def _sign_p(differences: Floats) -> float:
-    up, down = int((differences > 0).sum()), int((differences < 0).sum())
-    if up + down == 0:
-        return 1.0
-    return min(1.0, 2 * float(special.bdtr(min(up, down), up + down, 0.5)))
+    pairs, least = list(combinations(range(blocks.n_views), 2)), 1.0
+    for a, b in pairs:
+        moved = blocks.totals(unread[:, a] - unread[:, b])
+        up, down = int((moved > 0).sum()), int((moved < 0).sum())
+        if up + down:
+            least = min(least, 2 * float(special.bdtr(min(up, down), up + down, 0.5)))
+    return min(1.0, len(pairs) * least)

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from flipmeter.measure.inference.blocks import Booleans, Floats, Ints, Strata
 from flipmeter.measure.inference.bounds import Bounded, mean_upper
 from flipmeter.measure.panel.groups import Estimates, estimates, undefined
-
-
-@dataclass(frozen=True)
-class Weighing:
-    """Counted rows with their class, their cluster among n, and what each weighs in the mean."""
-
-    gold: Ints
-    of: Ints
-    n: int
-    weight: Floats
-
-    def upper(self, values: Floats, alphas: tuple[float, ...], top: float) -> list[float]:
-        """Upper bounds of the weighted mean of values that reach up to a top.
-
-        Bounds of a mean over clusters, each of which moves it by as much as its rows lie beside the
-        mean of their class. The pseudo-cluster at the top is one of the largest weight: a class
-        with few items may make up most of production.
-        """
-        sums = np.bincount(self.gold, self.weight * values)
-        mean = float(sums.sum())
-        by_class = sums / np.maximum(np.bincount(self.gold, self.weight), 1e-300)
-        beside = self.n * self.weight * (values - by_class[self.gold])
-        room = self.n * self.weight * (top - by_class[self.gold])
-        moved = mean + np.bincount(self.of, beside, self.n).astype(np.float64)
-        most = mean + float(np.bincount(self.of, room, self.n).max())
-        return [float(mean_upper(moved, alpha, most)) for alpha in alphas]
 
 
 def weighted_mean(
@@ -48,27 +22,34 @@ def weighted_mean(
 ) -> Bounded | None:
     """Mean of the counted rows with every class at its frequency, and its bounds.
 
-    A cluster counts once however many rows it has. None if a class of production has
-    no counted row.
+    A cluster counts once however many rows it has. None if a class of production has no counted
+    row. Bounds are those of a mean over clusters, each of which moves it by as much as its rows lie
+    beside the mean of their class. The pseudo-cluster at the top is one of the largest weight: a
+    class with few items may make up most of production.
     """
     if not counted.any() or uncovered(counted, strata):
         return None
-    weighing = _weigh(strata.gold[counted], cluster[counted], strata.weights)
-    kept, (bottom, top) = values[counted], reach
+    gold, kept, (bottom, top) = strata.gold[counted], values[counted], reach
+    names, of = np.unique(cluster[counted], return_inverse=True)
+    part, n = 1 / np.bincount(of)[of], len(names)
+    held = np.bincount(gold, part, len(strata.weights) + 1)
+    each = np.r_[0.0, strata.weights] / np.where(held > 0, held, 1.0)
+    weight = each[gold] * part
+
+    def uppers(values: Floats, top: float) -> list[float]:
+        """Upper bounds of the weighted mean of values that reach up to a top."""
+        sums = np.bincount(gold, weight * values)
+        mean = float(sums.sum())
+        by_class = sums / np.maximum(np.bincount(gold, weight), 1e-300)
+        moved = mean + np.bincount(of, n * weight * (values - by_class[gold]), n).astype(np.float64)
+        most = mean + float(np.bincount(of, n * weight * (top - by_class[gold]), n).max())
+        return [float(mean_upper(moved, level, most)) for level in (alpha, alpha / 2)]
+
     zero = 0.0 if bottom < 0 else top
-    upper, high = weighing.upper(kept, (alpha, alpha / 2), top)
-    lower, low = (zero - x for x in weighing.upper(zero - kept, (alpha, alpha / 2), zero - bottom))
-    mean = float((weighing.weight * kept).sum())
+    upper, high = uppers(kept, top)
+    lower, low = (zero - x for x in uppers(zero - kept, zero - bottom))
     low, high, lower, upper = (float(np.clip(x, bottom, top)) for x in (low, high, lower, upper))
-    return Bounded(mean, low, high, lower, upper, weighing.n)
-
-
-def _weigh(gold: Ints, cluster: Ints, weights: Floats) -> Weighing:
-    names, of = np.unique(cluster, return_inverse=True)
-    part = 1 / np.bincount(of)[of]
-    held = np.bincount(gold, part, len(weights) + 1)
-    each = np.r_[0.0, weights] / np.where(held > 0, held, 1.0)
-    return Weighing(gold, of.astype(np.int64), len(names), each[gold] * part)
+    return Bounded(float((weight * kept).sum()), low, high, lower, upper, n)
 
 
 def uncovered(counted: Booleans, strata: Strata) -> int:

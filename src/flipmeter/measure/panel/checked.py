@@ -17,15 +17,12 @@ Booleans = npt.NDArray[np.bool_]
 
 def ranks(values: npt.ArrayLike, what: str = "ranks", n_classes: int | None = None) -> Ranks:
     """Classes 1..M, with 0 for "no class", as whole numbers along one axis."""
-    return _checked(values, what, 1, n_classes)
-
-
-def rank_table(values: npt.ArrayLike, what: str = "ranks", n_classes: int | None = None) -> Ranks:
-    """Items x conditions, at least two conditions."""
-    table = _checked(values, what, 2, n_classes)
-    if table.shape[1] < 2:
-        raise Problem(f"{what} has {table.shape[1]} condition; there is nothing to compare it with")
-    return table
+    array = _whole(_shaped(values, what, 1), what)
+    if array.min() < 0:
+        raise Problem(f"{what} contains {array.min()}; classes are 1 to M, and 0 is 'no class'")
+    if n_classes is not None and array.max() > n_classes:
+        raise Problem(f"{what} contains {array.max()}, but the scale has {n_classes} classes")
+    return array
 
 
 def same_length(**arrays: npt.NDArray[Any]) -> None:
@@ -48,15 +45,6 @@ def ratio(part: npt.ArrayLike, whole: npt.ArrayLike) -> Floats:
     """Divide, with NaN where there is nothing to divide by."""
     part, whole = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
-
-
-def _checked(values: npt.ArrayLike, what: str, n_axes: int, n_classes: int | None) -> Ranks:
-    array = _whole(_shaped(values, what, n_axes), what)
-    if array.min() < 0:
-        raise Problem(f"{what} contains {array.min()}; classes are 1 to M, and 0 is 'no class'")
-    if n_classes is not None and array.max() > n_classes:
-        raise Problem(f"{what} contains {array.max()}, but the scale has {n_classes} classes")
-    return array
 
 
 def _whole(array: npt.NDArray[Any], what: str) -> Ranks:

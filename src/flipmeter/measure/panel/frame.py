@@ -111,11 +111,6 @@ def scanned(decisions: Decisions) -> Scanned:
     return replace(rows, told=told)
 
 
-def checked(decisions: Decisions) -> pl.DataFrame:
-    """The needed and the optional columns, typed; what is absent is null."""
-    return scanned(decisions).table.pipe(collected)
-
-
 LOWEST = {"rank": 0, "gold": 1}
 
 

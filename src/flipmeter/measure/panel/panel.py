@@ -214,18 +214,16 @@ def compared(panel: Panel, contrast: Contrast) -> Compared:
     counts = [
         panel.groups.count(items).tolist() for items in (asked, asked & equal, declared, proved)
     ]
-    whys = [_why(panel, group, contrast) for group in range(panel.groups.n)]
+    whys = [
+        "; ".join(dict.fromkeys(filter(None, (panel.declared.get(one, "") for one in shown))))
+        for shown in ([(at, view) for view in contrast.views] for at in range(panel.groups.n))
+    ]
     each_group = zip(known.tolist(), *counts, panel.labels, whys, strict=True)
     found = [_standing(contrast, *each) for each in each_group]
     # What is declared and does not hold is measured, however equal the prompts are.
     broken = np.array([note.startswith(NOT_SO) for _, note in found])[panel.groups.of]
     items = asked & (~equal | (broken & declared))
     return Compared(items, [status for status, _ in found], [note for _, note in found], proved)
-
-
-def _why(panel: Panel, group: int, contrast: Contrast) -> str:
-    reasons = (panel.declared.get((group, view), "") for view in contrast.views)
-    return "; ".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _standing(

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from flipmeter.base.files.parquet import collected
@@ -41,7 +40,12 @@ def read_panel(
     on = _lay_out(rows, whole)
     keys, of_each = on.keys, _Somewhere(rows, on.group, on.keys.height)
     of_unit = _Somewhere(rows, on.unit, len(on.units))
-    cluster_names, cluster = _clusters(rows, on, None if whole is None else whole.clusters)
+    known = None if whole is None else whole.clusters
+    cluster_names, numbers = _places(rows.column(CLUSTER.cast(pl.Categorical)), known)
+    cluster, gold = np.zeros((2, len(on.units)), dtype=np.int64)
+    cluster[on.unit] = numbers
+    if "gold" in rows.told:
+        np.maximum.at(gold, on.unit, rows.column(pl.col("gold").fill_null(0)).to_numpy())
     n_replies = pl.col("n_calls").fill_null(1).clip(lower_bound=1)
     return Panel(
         keys=keys,
@@ -52,7 +56,7 @@ def read_panel(
         groups=Groups(on.units // on.n_items, keys.height, cluster),
         item=on.units % on.n_items,
         reference=on.reference,
-        gold=_gold(rows, on),
+        gold=gold,
         cluster=cluster,
         ranks=on.laid(rows, "rank", np.int64, ABSENT),
         errors=on.laid(rows, "fault", np.bool_, False, pl.col("fault") == "error"),
@@ -78,7 +82,7 @@ def read_panel(
         weights={name: np.asarray(one, dtype=np.float64) for name, one in (weights or {}).items()},
         scales=scales or {},
         available=available or {},
-        cluster_names=cluster_names,
+        cluster_names=cluster_names.to_list(),
         orbits=on.laid(rows, "orbit", np.uint64, UNKNOWN, _hash("orbit")),
         declared=_declared(rows, on.group),
         item_names=on.items,
@@ -113,7 +117,13 @@ class Parts:
     @property
     def filters(self) -> list[pl.Expr]:
         """For each part, whether a decision is in it."""
-        return [pl.lit(True)] if self.is_one else [_is_in(part) for part in self._whose]
+        if self.is_one:
+            return [pl.lit(True)]
+        rater, dataset = pl.col("rater"), pl.col("dataset")
+        return [
+            pl.any_horizontal((rater == one) & (dataset == other) for one, other in part)
+            for part in self._whose
+        ]
 
     @property
     def is_one(self) -> bool:
@@ -152,12 +162,6 @@ class _Stretch:
     n: int
 
 
-def _is_in(part: Sequence[tuple[str, str]]) -> pl.Expr:
-    return pl.any_horizontal(
-        (pl.col("rater") == rater) & (pl.col("dataset") == dataset) for rater, dataset in part
-    )
-
-
 @dataclass(frozen=True)
 class Whole:
     """Facts about all decisions that a part lacks: items and clusters by name, views, reference.
@@ -173,7 +177,7 @@ class Whole:
     @classmethod
     def of(cls, parts: Iterable[pl.LazyFrame], decisions: pl.LazyFrame) -> Whole:
         """Names are found a part at a time: those of a large table at once take much room."""
-        items, clusters = _none(), _none()
+        items, clusters = (pl.Series(dtype=pl.String) for _ in range(2))
         for part in parts:
             rows = typed(part).select("item", cluster=CLUSTER)
             own = [rows.select(name).pipe(collected, "streaming") for name in ("item", "cluster")]
@@ -189,10 +193,6 @@ class Whole:
             list(dict.fromkeys(view for view, repeat in shown if repeat == 0)),
             BASE if BASE in views else views[0],
         )
-
-
-def _none() -> pl.Series:
-    return pl.Series(dtype=pl.String)
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,11 @@ class _Standing:
         if name not in rows.told:
             return Laid(self.runs, len(self.units), kind, blank)
         values = rows.column((pl.col(name) if value is None else value).fill_null(blank)).to_numpy()
-        table = np.full((len(self.runs), len(self.units)), blank, _narrow(values, kind))
+        kept = np.dtype(kind)
+        if kind is np.int64:  # the smallest whole numbers that hold these
+            lowest, highest = int(values.min()), int(values.max())
+            kept = np.min_scalar_type(min(lowest, -highest - 1, ABSENT))
+        table = np.full((len(self.runs), len(self.units)), blank, kept)
         table.reshape(-1)[self.cell] = values
         return Laid(self.runs, len(self.units), kind, blank, table)
 
@@ -295,14 +299,6 @@ class _Standing:
 def _small(highest: int) -> np.dtype[Any]:
     """The smallest whole numbers that count so far; those of a large table count themselves."""
     return np.min_scalar_type(-highest - 1)
-
-
-def _narrow(values: npt.NDArray[Any], kind: type[np.generic]) -> np.dtype[Any]:
-    """The smallest whole numbers that hold some; others are kept as they are."""
-    if kind is not np.int64:
-        return np.dtype(kind)
-    lowest, highest = int(values.min()), int(values.max())
-    return np.min_scalar_type(min(lowest, -highest - 1, ABSENT))
 
 
 def _lay_out(rows: Scanned, whole: Whole | None) -> _Standing:
@@ -319,7 +315,10 @@ def _lay_out(rows: Scanned, whole: Whole | None) -> _Standing:
     first = own if whole is None else whole.reference
     places = {one: at for at, one in enumerate(runs)}
     layout = _Standing(keys, group, items, units.to_numpy(), unit, places, run, first)
-    _check_once(layout)
+    times = np.bincount(layout.cell)
+    if times.max() > 1:
+        where = _where(keys, int(group[times[layout.cell] > 1].min()))
+        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
     return layout
 
 
@@ -358,13 +357,6 @@ def _groups(rows: Scanned) -> tuple[pl.DataFrame, Ints]:
     return pl.DataFrame([distinct[at] for distinct, at in zip(values, used, strict=True)]), group
 
 
-def _check_once(on: _Standing) -> None:
-    times = np.bincount(on.cell)
-    if times.max() > 1:
-        where = _where(on.keys, int(on.group[times[on.cell] > 1].min()))
-        raise Problem(f"{where} decides an item twice in one view and repeat; keep one")
-
-
 def _where(keys: pl.DataFrame, group: int) -> str:
     rater, dataset, level, seed = keys.row(group)
     return f"rater '{rater}' on '{dataset}' (level '{level}', seed {seed})"
@@ -393,21 +385,6 @@ class _Somewhere:
 
 
 CLUSTER = pl.coalesce("cluster", "item")
-
-
-def _clusters(rows: Scanned, on: _Standing, known: pl.Series | None) -> tuple[list[str], Ints]:
-    """The names of clusters in order, and the number of each unit's."""
-    cluster = np.zeros(len(on.units), dtype=np.int64)
-    names, numbers = _places(rows.column(CLUSTER.cast(pl.Categorical)), known)
-    cluster[on.unit] = numbers
-    return names.to_list(), cluster
-
-
-def _gold(rows: Scanned, on: _Standing) -> Ints:
-    gold = np.zeros(len(on.units), dtype=np.int64)
-    if "gold" in rows.told:
-        np.maximum.at(gold, on.unit, rows.column(pl.col("gold").fill_null(0)).to_numpy())
-    return gold
 
 
 def _n_classes(keys: pl.DataFrame, group: Ints, counts: Ints) -> Ints:

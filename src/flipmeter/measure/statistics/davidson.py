@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from flipmeter.measure.panel.checked import Floats, Ints
 
@@ -96,7 +97,7 @@ def newton(table: Floats, counts: Floats, n_systems: int) -> Floats:
     x, n_games = np.zeros((n_draws, width)), counts.sum(axis=2)
     best, open_ = _log_likelihood(table, counts, x), np.ones(n_draws, dtype=np.bool_)
     for _ in range(MOST_STEPS):
-        chance = _chances(table, x)
+        chance = special.softmax(np.einsum("gkp,dp->dgk", table, x), axis=2)
         slope = (counts - n_games[..., None] * chance).reshape(n_draws, -1) @ flat
         weighted = (n_games[..., None] * chance).reshape(n_draws, -1)
         mean = np.einsum("dgk,gkp->dgp", chance, table)
@@ -126,18 +127,9 @@ def _stepped(
     return x + size[:, None] * step, reached, size
 
 
-def _chances(table: Floats, x: Floats) -> Floats:
-    odds = np.einsum("gkp,dp->dgk", table, x)
-    odds = np.exp(odds - odds.max(axis=2, keepdims=True))
-    return np.asarray(odds / odds.sum(axis=2, keepdims=True))
-
-
 def _log_likelihood(table: Floats, counts: Floats, x: Floats) -> Floats:
-    odds = np.einsum("gkp,dp->dgk", table, x)
-    top = odds.max(axis=2)
-    totals = top + np.log(np.exp(odds - top[..., None]).sum(axis=2))
-    found = (counts * odds).sum(axis=(1, 2)) - (counts.sum(axis=2) * totals).sum(axis=1)
-    return np.asarray(found)
+    logs = special.log_softmax(np.einsum("gkp,dp->dgk", table, x), axis=2)
+    return np.asarray((counts * logs).sum(axis=(1, 2)))
 
 
 # --- where there is no maximum ----------------------------------------------------------------
@@ -150,10 +142,13 @@ def _without_maximum(games: Games, table: Floats, counts: Floats) -> str:
     (a linear programme finds it), and several if one changes nothing at all.
     """
     from scipy import optimize  # slow to import, and only needed here
+    from scipy.sparse import csgraph
 
     if not len(counts):
         return "no games"
-    if _n_parts(games) > 1:
+    met = np.zeros((games.n_systems, games.n_systems))
+    met[games.first, games.second] = 1
+    if csgraph.connected_components(met, directed=False, return_labels=False) > 1:
         return "not comparable: some systems were never compared, directly or through others"
     differences = _differences(table, counts)
     n, width = differences.shape
@@ -178,19 +173,6 @@ def _differences(table: Floats, counts: Floats) -> Floats:
         if result != other and (happened := counts[:, result] > 0).any()
     ]
     return np.unique(np.concatenate(rows), axis=0)
-
-
-def _n_parts(games: Games) -> int:
-    parent = list(range(games.n_systems))
-
-    def root(system: int) -> int:
-        while parent[system] != system:
-            system = parent[system]
-        return system
-
-    for one, other in zip(games.first.tolist(), games.second.tolist(), strict=True):
-        parent[root(one)] = root(other)
-    return len({root(system) for system in range(games.n_systems)})
 
 
 def _culprit(direction: Floats | None, games: Games) -> str:

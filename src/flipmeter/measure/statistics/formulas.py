@@ -51,8 +51,8 @@ def mcnemar(
     below c its one-sided p is 1 minus that half: halving alone would call a deficit an excess.
     Without any discordant item every p is 1.
     """
-    _known(method, METHODS, "McNemar method")
-    _known(alternative, ALTERNATIVES, "alternative")
+    check_known(method, METHODS, "McNemar method")
+    check_known(alternative, ALTERNATIVES, "alternative")
     if b < 0 or c < 0:
         raise Problem(f"discordant counts cannot be negative; got b = {b} and c = {c}")
     return float(mcnemar_p(b, c, method, alternative))
@@ -150,6 +150,7 @@ def _counts(k: int | Counts, n: int | Counts) -> tuple[Floats, Floats]:
     return hits, size
 
 
-def _known(name: str, names: Sequence[str], what: str) -> None:
+def check_known(name: str, names: Sequence[str], what: str) -> None:
+    """Refuse a name that is none of these."""
     if name not in names:
         raise Problem(f"no {what} named '{name}'{suggestion(name, list(names))}")

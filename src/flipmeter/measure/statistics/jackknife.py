@@ -14,7 +14,7 @@ from flipmeter.measure.inference.differences import (
     student_ends,
     too_few,
 )
-from flipmeter.measure.panel.checked import Floats, Ints
+from flipmeter.measure.panel.checked import Floats, Ints, ratio
 from flipmeter.measure.panel.groups import Estimates, Groups, estimates
 from flipmeter.measure.statistics.kinds import find_kinds
 from flipmeter.types import ALPHA
@@ -39,13 +39,7 @@ Reach = Sequence[tuple[float, float]] | Floats
 
 def means(sums: Floats) -> Floats:
     """Divide all columns but the last by the last, which counts the items."""
-    return over(sums[..., :-1], sums[..., -1:])
-
-
-def over(part: Floats, whole: Floats) -> Floats:
-    """Divide, with NaN where there is nothing to divide by."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(whole > 0, part / whole, np.nan)
+    return ratio(sums[..., :-1], sums[..., -1:])
 
 
 def jackknife(

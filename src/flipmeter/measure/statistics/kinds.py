@@ -38,15 +38,12 @@ def find_kinds(columns: Sequence[Column], n_together: int) -> Kinds | None:
     weights = np.random.default_rng(0).integers(1 << 63, size=len(columns), dtype=np.uint64)
     codes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column, weight in zip(columns, 2 * weights + 1, strict=True):
-        codes += _bits(column) * weight
+        # Numbers that are equal where those of the column are.
+        bits = column.view(np.uint64) if column.itemsize == 8 else column.astype(np.uint64)
+        codes += bits * weight
     _, first, of = np.unique(codes, return_index=True, return_inverse=True)
     if 2 * len(first) > n_together:
         return None
     # Two kinds may have one code, although hardly ever.
     is_same = all((column[first][of] == column).all() for column in columns)
     return Kinds(first, of) if is_same else None
-
-
-def _bits(column: Column) -> npt.NDArray[np.uint64]:
-    """Numbers that are equal where those of a column are."""
-    return column.view(np.uint64) if column.itemsize == 8 else column.astype(np.uint64)

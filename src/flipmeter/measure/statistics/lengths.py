@@ -61,10 +61,8 @@ def _noncentrality(seen: float, df: float, p: float) -> float:
     if special.chdtr(df, seen) <= p:
         return 0.0
     found = float(special.chndtrinc(seen, df, p))
-    return found if math.isfinite(found) and 0 <= found < FAR else _searched(seen, df, p)
-
-
-def _searched(seen: float, df: float, p: float) -> float:
+    if math.isfinite(found) and 0 <= found < FAR:
+        return found
     from scipy.optimize import brentq
 
     top = (math.sqrt(seen) + 10) ** 2 + df

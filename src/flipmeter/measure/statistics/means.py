@@ -84,27 +84,21 @@ def over_datasets(cells: Mapping[str, MeanCell]) -> Mean:
 def _averaged(cells: Mapping[str, MeanCell]) -> Mean:
     """Average the cells that are defined; a note that is not everywhere says where it is."""
     parts = np.stack([cell.value for cell in cells.values()])
-    notes = [
-        _gathered({name: cell.notes[metric] for name, cell in cells.items()})
-        for metric in range(parts.shape[1])
-    ]
+    notes = []
+    for metric in range(parts.shape[1]):
+        places: dict[str, list[str]] = {}
+        for name, cell in cells.items():
+            places.setdefault(cell.notes[metric], []).append(name)
+        told = [
+            note if len(names) == len(cells) else f"{note} ({', '.join(names)})"
+            for note, names in places.items()
+            if note
+        ]
+        notes.append(joined(*told))
     n, failed = (
         np.sum([getattr(cell, name) for cell in cells.values()], axis=0) for name in ("n", "failed")
     )
     return Mean(MeanCell(mean_of(parts), n, failed, notes), parts)
-
-
-def _gathered(notes: Mapping[str, str]) -> str:
-    places: dict[str, list[str]] = {}
-    for name, note in notes.items():
-        if note:
-            places.setdefault(note, []).append(name)
-    return joined(
-        *(
-            note if len(names) == len(notes) else f"{note} ({', '.join(names)})"
-            for note, names in places.items()
-        )
-    )
 
 
 def by_seed(cells: Mapping[str, Mapping[str, MeanCell]]) -> Floats:

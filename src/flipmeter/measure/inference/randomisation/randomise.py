@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from flipmeter.measure.inference.blocks import Blocks, Booleans, Floats, Ints
+from flipmeter.measure.inference.blocks import Blocks, Floats, Ints
 from flipmeter.measure.inference.randomisation.shapes import (
     MOST_ASSIGNMENTS,
     Shape,
@@ -96,26 +96,20 @@ class Units:
 
         Draws depend on it: with the same draws for all rows, all would be lucky or unlucky alike.
         """
-        parts = [_scaled(table).tobytes() for table in self.tables]
+        # Whole numbers of their largest, so that copies of all rows look the same.
+        largest = [np.abs(table).max(axis=(0, 1)) for table in self.tables]
+        parts = [
+            np.rint(table / np.where(most > 0, most, 1.0) * 1e6).astype(np.int64).tobytes()
+            for table, most in zip(self.tables, largest, strict=True)
+        ]
         parts += [np.unique(np.sort(one.replies, axis=1), axis=0).tobytes() for one in self.drawn]
         return crc32(b"".join(parts))
-
-    def can_list(self, most: int) -> bool:
-        """Whether there are at most so many joint assignments."""
-        logs = [len(table) * math.log(table.shape[1]) for table in self.tables]
-        return not self.drawn and sum(logs) <= math.log(most) + 1e-9
 
     def statistics(self, totals: Floats) -> tuple[Floats, Floats]:
         """Excess and direction of summed outcomes, the larger the more extreme; ties are equal."""
         lean = np.sqrt((totals[..., 1:] ** 2).sum(axis=-1))
         apart = np.abs(totals[..., 0]) if self.two_sided else totals[..., 0]
         return np.round(apart, TIED), np.round(lean, TIED)
-
-
-def _scaled(table: Floats) -> Ints:
-    """Outcomes as whole numbers of their largest, so that copies of all rows look the same."""
-    largest = np.abs(table).max(axis=(0, 1))
-    return np.rint(table / np.where(largest > 0, largest, 1.0) * 1e6).astype(np.int64)
 
 
 def evidence(blocks: Blocks, *, draws: int, seed: int, enough: float = 0.0) -> EffectTest:
@@ -127,7 +121,8 @@ def evidence(blocks: Blocks, *, draws: int, seed: int, enough: float = 0.0) -> E
     units = find_units(blocks)
     if not units.tables and not units.drawn:
         return EffectTest(1.0, 1.0, 1.0)
-    if units.can_list(draws):
+    logs = [len(table) * math.log(table.shape[1]) for table in units.tables]
+    if not units.drawn and sum(logs) <= math.log(draws) + 1e-9:
         return EffectTest(*_min_p(*units.statistics(_listed(units))))
     totals = np.concatenate([units.observed[None], _sampled(units, draws, seed)])
     found = EffectTest(*_min_p(*units.statistics(totals)), draws)
@@ -292,7 +287,8 @@ def find_units(blocks: Blocks) -> Units:
     """Units whose replies differ at all, with their outcomes under every assignment."""
     places = _places(blocks)
     tables: dict[int, list[Floats]] = {}
-    drawn, observed = [], np.zeros(1 + _n_directions(blocks, places))
+    directions = (1 if blocks.n_views == 2 else blocks.n_views) if places is None else places.n
+    drawn, observed = [], np.zeros(1 + directions)
     for group in _groups(blocks, places):
         observed += group.outcomes(group.replies).sum(axis=0)
         if group.shape.n_assignments > MOST_ASSIGNMENTS:
@@ -309,7 +305,11 @@ def find_units(blocks: Blocks) -> Units:
 def _groups(blocks: Blocks, places: ReplyPlaces | None) -> Iterator[Drawn]:
     """Blocks that can be reassigned at all, by readability pattern, sorted by unit."""
     flat = blocks.flat
-    active = np.flatnonzero(_active(blocks.replies, flat))
+    highest = flat.max(axis=1, initial=0)
+    lowest = np.where(flat > 0, flat, highest[:, None]).min(axis=1, initial=1 << 40)
+    # Two readable views and two different replies.
+    two_views = (blocks.replies > 0).any(axis=2).sum(axis=1) > 1
+    active = np.flatnonzero((lowest < highest) & two_views)
     active = active[np.argsort(blocks.cluster[active], kind="stable")]
     codes = readable_code(blocks.replies[active] > 0)
     for code in np.unique(codes):
@@ -318,13 +318,6 @@ def _groups(blocks: Blocks, places: ReplyPlaces | None) -> Iterator[Drawn]:
         unit = np.cumsum(np.diff(blocks.cluster[own], prepend=-1) > 0) - 1
         held = None if places is None else ReplyPlaces(places.of[own], places.n)
         yield Drawn(shape_of(readable, blocks.repeated), flat[own], unit, held, blocks.tolerance)
-
-
-def _active(replies: Ints, flat: Ints) -> Booleans:
-    """Blocks with two readable views and two different replies."""
-    highest = flat.max(axis=1, initial=0)
-    lowest = np.where(flat > 0, flat, highest[:, None]).min(axis=1, initial=1 << 40)
-    return np.asarray((lowest < highest) & ((replies > 0).any(axis=2).sum(axis=1) > 1))
 
 
 def _places(blocks: Blocks) -> ReplyPlaces | None:
@@ -347,12 +340,6 @@ def _slots(replies: Ints, slots: Ints) -> ReplyPlaces:
     unknown = (slots == 0) & asked[:, :, None] & given[:, None, :]
     is_unknown = unknown.any(axis=(1, 2), keepdims=True)
     return ReplyPlaces(np.where(is_unknown | (slots == 0), n, slots - 1), n)
-
-
-def _n_directions(blocks: Blocks, places: ReplyPlaces | None) -> int:
-    if places is not None:
-        return places.n
-    return 1 if blocks.n_views == 2 else blocks.n_views
 
 
 def _table(group: Drawn) -> Floats:

@@ -6,6 +6,7 @@ fewer items. Capital that grows to 1 / alpha settles a claim.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -47,16 +48,21 @@ def share_bounds(k: int, n: int, *, alpha: float = 0.05) -> tuple[float, float]:
     if not n:
         return 0.0, 1.0
     enough, rate = 2 / alpha, k / n
-    ends = []
-    sides: tuple[tuple[Side, float], ...] = (("above", 0.0), ("below", 1.0))
-    for side, outside in sides:
-        inside = rate
-        for _ in range(40):
-            middle = (inside + outside) / 2
-            is_out = bool(share_evidence(k, n, middle, side) >= enough)
-            inside, outside = (inside, middle) if is_out else (middle, outside)
-        ends.append(outside)
-    return ends[0], ends[1]
+
+    def is_out(side: Side) -> Callable[[float], bool]:
+        return lambda margin: bool(share_evidence(k, n, margin, side) >= enough)
+
+    return last_inside(is_out("above"), rate, 0.0, 40), last_inside(is_out("below"), rate, 1.0, 40)
+
+
+def last_inside(
+    is_out: Callable[[float], bool], inside: float, outside: float, n_steps: int
+) -> float:
+    """The end of an interval between a number that is inside and one that is outside of it."""
+    for _ in range(n_steps):
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if is_out(middle) else (middle, outside)
+    return outside
 
 
 def mean_evidence(
@@ -105,17 +111,13 @@ def mean_bounds(
     x = np.asarray(values, dtype=np.float64)
     if not len(x):
         return bottom, top
-    return (
-        _limit(x, "above", bottom, float(x.mean()), alpha, bottom, top),
-        _limit(x, "below", top, float(x.mean()), alpha, bottom, top),
+    mean = float(x.mean())
+
+    def is_out(side: Side) -> Callable[[float], bool]:
+        return lambda margin: bool(
+            mean_evidence(x, margin, side, bottom=bottom, top=top).max() >= 1 / alpha
+        )
+
+    return last_inside(is_out("above"), mean, bottom, 40), last_inside(
+        is_out("below"), mean, top, 40
     )
-
-
-def _limit(
-    x: Floats, side: Side, outside: float, inside: float, alpha: float, bottom: float, top: float
-) -> float:
-    for _ in range(40):
-        middle = (inside + outside) / 2
-        e = mean_evidence(x, middle, side, bottom=bottom, top=top).max()
-        inside, outside = (inside, middle) if e >= 1 / alpha else (middle, outside)
-    return outside

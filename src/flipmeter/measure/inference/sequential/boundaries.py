@@ -18,6 +18,7 @@ from scipy import special
 
 from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.needed import MOST, fewest, rough_size
+from flipmeter.measure.inference.sequential.bets import last_inside
 from flipmeter.types import Problem
 
 StopWord = Literal["below", "above", "futile", "undecided"]
@@ -240,14 +241,12 @@ def _repeated_end(
 ) -> float:
     """Last margin at which the looks so far would not have stopped."""
     n = held.n[: look + 1]
-    seen = k / max(n[-1], 1)
-    inside, outside = (seen, 1.0) if upper else (seen, 0.0)
-    for _ in range(20):
-        middle = (inside + outside) / 2
-        at = _boundaries(n, asked[: look + 1], asked[-1], middle, held.alpha)
-        stops = k <= at.below[look] if upper else k >= at.above[look]
-        inside, outside = (inside, middle) if stops else (middle, outside)
-    return outside
+
+    def stops(margin: float) -> bool:
+        at = _boundaries(n, asked[: look + 1], asked[-1], margin, held.alpha)
+        return k <= at.below[look] if upper else k >= at.above[look]
+
+    return last_inside(stops, k / max(n[-1], 1), 1.0 if upper else 0.0, 20)
 
 
 def _end(look: int, k: int, held: Boundaries, *, upper: bool) -> float:
@@ -258,11 +257,7 @@ def _end(look: int, k: int, held: Boundaries, *, upper: bool) -> float:
     def is_rare(rate: float) -> bool:
         return _tail(look, k, held, rate, low=upper) < held.alpha
 
-    inside, outside = (0.0, 1.0) if upper else (1.0, 0.0)
-    for _ in range(50):
-        middle = (inside + outside) / 2
-        inside, outside = (inside, middle) if is_rare(middle) else (middle, outside)
-    return outside
+    return last_inside(is_rare, *((0.0, 1.0) if upper else (1.0, 0.0)), 50)
 
 
 def _tail(look: int, k: int, held: Boundaries, rate: float, *, low: bool) -> float:

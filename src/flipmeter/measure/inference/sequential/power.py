@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -13,6 +12,7 @@ import numpy as np
 
 from flipmeter.measure.inference.blocks import Floats
 from flipmeter.measure.inference.claims import Claim
+from flipmeter.measure.inference.needed import fewest
 from flipmeter.measure.inference.sequential.bets import Side, capital, growth
 from flipmeter.measure.inference.sequential.boundaries import (
     Boundaries,
@@ -116,18 +116,9 @@ def fewest_items(claim: Claim, alpha: float = ALPHA) -> int:
     if not claim.beyond_noise:
         return math.ceil(math.log(alpha) / math.log1p(-claim.margin))
     same = growth(np.zeros(1), claim.margin, "below")
-    high = 1
-    while capital(high * same) < 1 / alpha:
-        high *= 2
-    return (
-        high
-        - high // 2
-        + bisect_left(
-            range(high - high // 2, high + 1),
-            True,
-            key=lambda n: bool(capital(n * same) >= 1 / alpha),
-        )
-    )
+    found = fewest(lambda n: bool(capital(n * same) >= 1 / alpha), most=math.inf)
+    assert found is not None, "what grows without end gets there"
+    return found
 
 
 def refuse_unreachable(claim: Claim, n_items: int, dataset: str = "", alpha: float = ALPHA) -> None:
@@ -142,19 +133,14 @@ def refuse_unreachable(claim: Claim, n_items: int, dataset: str = "", alpha: flo
 
 
 def _at(claim: Claim, looks: tuple[int, ...], rate: float, block: int, alpha: float) -> AtRate:
-    found = _ends(claim, looks, rate, alpha)
+    ends = bet_operating if claim.beyond_noise else operating
+    found = ends(looks, claim.margin, rate, alpha=alpha)
     needed = tuple(
         None if rate == claim.margin else _needed(claim, rate, block, power, alpha)
         for power in POWERS
     )
     open_ = found.futile + found.undecided
     return AtRate(rate, found.below, found.above, open_, found.mean_n, needed)
-
-
-def _ends(claim: Claim, looks: tuple[int, ...], rate: float, alpha: float) -> Operating:
-    if claim.beyond_noise:
-        return bet_operating(looks, claim.margin, rate, alpha)
-    return operating(looks, claim.margin, rate, alpha=alpha)
 
 
 def _needed(claim: Claim, rate: float, block: int, power: float, alpha: float) -> int | None:
@@ -204,7 +190,9 @@ def _bets_won(most: int, margin: float, rate: float, alpha: float) -> tuple[Floa
     return won[0], won[1]
 
 
-def bet_operating(looks: tuple[int, ...], margin: float, rate: float, alpha: float) -> Operating:
+def bet_operating(
+    looks: Sequence[int], margin: float, rate: float, *, alpha: float = ALPHA
+) -> Operating:
     """Chance of every end of a plan by betting, which counts every item and stops at looks."""
     below, above = _bets_won(looks[-1], margin, rate, alpha)
     stop_at = np.array(looks)[np.searchsorted(looks, np.arange(1, looks[-1] + 1))]

@@ -106,10 +106,15 @@ class Watch:
         why = row.row.by_construction
         if why and seen[-1][1]:
             found = Watched(row.key, "below", 0, seen[-1][1], 0.0, 0.0, note=why)
-        elif self.claim.beyond_noise and not _never_differs(row, blocks):
+        elif self.claim.beyond_noise and (
+            not row.row.reproducible or noise(blocks, ALPHA).value > 0
+        ):  # otherwise all flips are beyond noise
             found = self._beyond(row, blocks)
         else:
-            found = self._counted(row.key, seen, looks)
+            counts = ([k for k, _ in seen], [n for _, n in seen])
+            margin, alpha = self.claim.margin, self.alpha
+            stop = boundaries.watch(*counts, looks=looks, margin=margin, alpha=alpha)
+            found = Watched(row.key, stop.word, stop.k, stop.n, stop.low, stop.high)
         return self._readable(replace(found, is_last=len(seen) == len(looks)), blocks, len(looks))
 
     def _one_each(self, row: ContrastRow, blocks: Blocks, names: Sequence[str]) -> tuple[int, int]:
@@ -125,21 +130,11 @@ class Watch:
         ):
             read = replies[replies > UNREADABLE]
             if len(read) > 1 and names[cluster] not in drawn:
-                one, other = _two_of(len(read), names[cluster])
+                # Every two of the views that could be read are as likely as any other.
+                pairs = list(combinations(range(len(read)), 2))
+                one, other = pairs[int(draw("pair of views", names[cluster]) * len(pairs))]
                 drawn[names[cluster]] = bool(blocks.differ(read[one], read[other]))
         return sum(drawn.values()), len(drawn)
-
-    def _counted(
-        self, key: Key, seen: Sequence[tuple[int, int]], looks: tuple[int, ...]
-    ) -> Watched:
-        stop = boundaries.watch(
-            [k for k, _ in seen],
-            [n for _, n in seen],
-            looks=looks,
-            margin=self.claim.margin,
-            alpha=self.alpha,
-        )
-        return Watched(key, stop.word, stop.k, stop.n, stop.low, stop.high)
 
     def _readable(self, found: Watched, blocks: Blocks, n_looks: int) -> Watched:
         """Keep a claim open while too many pairs cannot be read, as a verdict does."""
@@ -163,15 +158,3 @@ class Watch:
         word: StopWord = "below" if below else "above" if above else "undecided"
         counts = count_pairs(blocks)
         return Watched(row.key, word, int(counts.differ.sum()), int(counts.read.sum()), low, high)
-
-
-def _never_differs(row: ContrastRow, blocks: Blocks) -> bool:
-    """Whether all flips are beyond noise: the engine is reproducible and no repeat differs."""
-    assert row.row is not None
-    return row.row.reproducible and not noise(blocks, ALPHA).value > 0
-
-
-def _two_of(n_views: int, cluster: str) -> tuple[int, int]:
-    """Two of the views that could be read, every two as likely as any other."""
-    pairs = list(combinations(range(n_views), 2))
-    return pairs[int(draw("pair of views", cluster) * len(pairs))]
