@@ -18,8 +18,9 @@ from typing import Any, Literal
 from aiohttp import web
 
 from flipmeter.data import load
+from flipmeter.errors import Retry
 from flipmeter.model import open_backend
-from flipmeter.model.backends.backend import Backend, Retry, Spoken
+from flipmeter.model.backends.backend import Backend, Spoken
 from flipmeter.model.backends.response import without_secrets
 from flipmeter.model.wires.dialect import LIMITS
 from flipmeter.study.grid import world

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Endpoint, Unreachable
+from flipmeter.errors import Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.http import HttpBackend
 from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.engine.limiter import FIRST_PERMITS

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from flipmeter.errors import OutOfBudget, Retry
 from flipmeter.model import Backend, Engine, Ledger, Store
-from flipmeter.model.backends.backend import Retry
-from flipmeter.model.engine.budget import Budget, OutOfBudget, worst_case
+from flipmeter.model.engine.budget import Budget, worst_case
 from flipmeter.model.engine.engine import ask_all
 from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
 from flipmeter.model.engine.pool import Persistence

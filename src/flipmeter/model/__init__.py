@@ -16,7 +16,7 @@ from flipmeter.model.capabilities import (
 )
 from flipmeter.model.dialects import note_dialect, recall_dialect, unsent
 from flipmeter.model.endpoints import add_provider, has_endpoint
-from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
+from flipmeter.model.engine.budget import Budget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
@@ -57,7 +57,6 @@ __all__ = [
     "HttpBackend",
     "Ledger",
     "Observed",
-    "OutOfBudget",
     "Price",
     "PriceList",
     "Quote",

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from flipmeter.base.listening import listening
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry
 from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import Family, World, backends
 from flipmeter.model.backends.http import Exchanged, HttpBackend

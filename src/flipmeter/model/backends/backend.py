@@ -31,18 +31,6 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-class Retry(Exception):
-    """This attempt failed and another may succeed, not before `after` seconds if that is known.
-
-    One that `is_free` never reached a model and is not billed.
-    """
-
-    def __init__(self, reason: str, after: float | None = None, *, is_free: bool = False) -> None:
-        super().__init__(reason)
-        self.after = after
-        self.is_free = is_free
-
-
 @dataclass(frozen=True)
 class Capability:
     """Whether an endpoint has something (None: it could not be told), how we know, since when."""

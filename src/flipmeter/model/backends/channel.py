@@ -12,7 +12,7 @@ import aiohttp
 
 from flipmeter.base.listening import listening
 from flipmeter.base.redaction import PLACEHOLDER, masked, masked_bytes
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry, Unreachable
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.types import Problem
 
@@ -44,10 +44,6 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
-
-
-class Unreachable(Retry):
-    """No connection: a wrong address, a server not started, or one that has gone away."""
 
 
 class Channel:

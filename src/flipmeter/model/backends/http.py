@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.redaction import filled
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry
 from flipmeter.model.backends.channel import (
     NO_CREDIT,
     NO_MODEL,

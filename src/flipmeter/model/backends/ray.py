@@ -27,7 +27,8 @@ from flipmeter.base.consent import (
     trusting,
 )
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.errors import Lost, Retry
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Fleet, Place
@@ -190,10 +191,6 @@ class Holder:
         self._told.append((number, said))
         if len(self._told) == 1:
             asyncio.get_running_loop().call_later(GATHERING, self._gathered.ring)
-
-
-class Lost(Retry):
-    """An actor is gone or was restarted by Ray: its requests go to another."""
 
 
 class Actor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from flipmeter.base.problem import Incomplete
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Outage, Retry
 
 ROW = 20
 """Failures in a row after which one request is sent at a time."""
@@ -14,10 +13,6 @@ PROBES = 3
 """Number of attempts for a server that has not answered yet; others get all attempts."""
 SHOWN = 3
 MOST_KINDS = 50
-
-
-class Outage(Incomplete):
-    """A server that only fails; what it answered before is stored."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from flipmeter.base.checks import above
-from flipmeter.base.problem import Incomplete
+from flipmeter.errors import OutOfBudget
 from flipmeter.types import Head, Problem, Request, Usage
 
 BYTES_PER_TOKEN = 3
@@ -53,10 +53,6 @@ class Budget:
     @property
     def counts_tokens(self) -> bool:
         return self.tokens is not None or self.usd is not None
-
-
-class OutOfBudget(Incomplete):
-    """The next request could exceed the budget."""
 
 
 @dataclass

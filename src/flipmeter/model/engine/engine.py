@@ -12,8 +12,8 @@ from typing import Any
 
 from flipmeter.base.drain import current_drain
 from flipmeter.base.process import ProcessName
+from flipmeter.errors import Outage
 from flipmeter.model.backends.backend import Backend
-from flipmeter.model.engine.breaker import Outage
 from flipmeter.model.engine.budget import Budget, Purse
 from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger

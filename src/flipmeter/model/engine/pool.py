@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from flipmeter.base.drain import GRACE, Drained
+from flipmeter.base.drain import GRACE
 from flipmeter.base.listening import Clock
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Unreachable
+from flipmeter.errors import Drained, Outage, Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.response import moment_after, without_secrets
-from flipmeter.model.engine.breaker import Breaker, Outage
+from flipmeter.model.engine.breaker import Breaker
 from flipmeter.model.engine.budget import Purse, Spent, taken
 from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Unreachable
+from flipmeter.errors import Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Head, Problem, Reply, Request
 

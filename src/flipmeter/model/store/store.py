@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.redaction import all_masked, masked
+from flipmeter.errors import Damaged, Unusable
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -117,14 +118,6 @@ class KeptRequest(NamedTuple):
         script = request.script
         params = stored_params(request.params, request.answers, request.repeat, script.anchor)
         return cls(request.key, request.model, script.head.text, script.rest, params)
-
-
-class Unusable(Problem):
-    """A store that cannot be read or written."""
-
-
-class Damaged(Unusable):
-    """A store that holds what was never stored there."""
 
 
 class Store:
