@@ -12,9 +12,11 @@ from flipmeter.model.capabilities import (
     check_scored,
     examine,
     needs,
+    note_dialect,
+    recall_dialect,
     stated,
+    unsent,
 )
-from flipmeter.model.dialects import note_dialect, recall_dialect, unsent
 from flipmeter.model.endpoints import add_provider, has_endpoint
 from flipmeter.model.engine.budget import Budget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine

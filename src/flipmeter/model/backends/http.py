@@ -28,8 +28,12 @@ from flipmeter.model.backends.response import (
 )
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
-from flipmeter.model.wires.corrections import corrected_request, correction_in, with_correction
-from flipmeter.model.wires.learned import spoken_as
+from flipmeter.model.wires.corrections import (
+    corrected_request,
+    correction_in,
+    spoken_as,
+    with_correction,
+)
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.model.wires.responses_wire import ResponsesWire
 from flipmeter.model.wires.wire import Wire, interface_in
@@ -56,14 +60,14 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class Tried:
-    """The outcome of one request: a response with its reply, or a refusal.
+    """The outcome of one request: a reply with the alternatives to its first token, or a refusal.
 
     `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
     that `is_passing` may be gone another time, and one with a `correction` if a field is changed.
     """
 
-    answer: Mapping[str, Any] = field(default_factory=dict)
     reply: Reply = field(default_factory=Reply)
+    n_alternatives: int | None = None
     refusal: str = ""
     problem: Problem | None = None
     is_passing: bool = False
@@ -145,9 +149,9 @@ class HttpBackend:
         found = await self._exchange(request)
         trouble, headers = found.trouble, found.headers
         if trouble is None:
-            seconds = time.perf_counter() - start
-            reply = without_secrets(self._wire(request).reply(found.answer, seconds))
-            return Tried(found.answer, reply)
+            wire, seconds = self._wire(request), time.perf_counter() - start
+            reply = without_secrets(wire.reply(found.answer, seconds))
+            return Tried(reply, wire.n_alternatives(found.answer))
         if not _is_refusal(trouble):
             self._raise(trouble, headers)
         said, problem = f"HTTP {trouble.status}: {trouble.message}", None
@@ -157,10 +161,6 @@ class HttpBackend:
             )
         correction = correction_in(trouble, json.loads(request.params))
         return Tried(refusal=said, problem=problem, correction=correction)
-
-    def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
-        """Number of alternatives to the first token, None without log-probabilities."""
-        return self._wire(request).n_alternatives(answer)
 
     async def listing(self) -> dict[str, Any]:
         """The entry of this model in the endpoint's list of models, {} if there is none."""

@@ -29,8 +29,12 @@ from flipmeter.model.engine.pool import (
 from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
-from flipmeter.model.wires.corrections import corrected_request
-from flipmeter.model.wires.learned import note_corrections, recall_corrections, spoken_as
+from flipmeter.model.wires.corrections import (
+    corrected_request,
+    note_corrections,
+    recall_corrections,
+    spoken_as,
+)
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Corrections, Problem, Reply, Request
 
