@@ -16,12 +16,11 @@ from flipmeter.model.backends.family import World
 from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, latents
 from flipmeter.model.backends.sim.tilts import (
     SIMS,
-    Positions,
     SimSpec,
-    predict_flip_rate,
     sim_spec,
 )
 from flipmeter.types import Item, Message, Problem, Reply, Request, Scale, Script
+from planted_flips import Positions, predict_flip_rate
 from read_prompts import Reader, ReadingRater, reading
 
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))

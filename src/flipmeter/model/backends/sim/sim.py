@@ -261,18 +261,15 @@ class SimRater:
         slots = {label.casefold(): slot for slot, label in enumerate(labels, start=1)}
         demos = question.demos
         demo_slot = slots.get(demos[-1].label.casefold(), 0) if demos else 0
-        latent = self._known(question.text) + self._shift(labels, question.style)
+        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
+        is_joint = is_lettered != (question.style.separator == "tab")
+        latent = self._known(question.text) + self.spec.joint * is_joint
         if math.isnan(latent):
             odds = self.spec.tilt(len(ranks), demo_slot)
         else:
             odds = self.spec.log_odds(latent, ranks, demo_slot)
         wants = _wants_reasons(question.style)
         return Understood(question.text.strip(), labels, ranks, tuple(odds), wants)
-
-    def _shift(self, labels: tuple[str, ...], style: Style) -> float:
-        """Shift of a text's score by the style of its prompt."""
-        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
-        return self.spec.joint * (is_lettered != (style.separator == "tab"))
 
     def _compared(self, question: Posed) -> Understood:
         """The texts in the slots by their scores, or by how near they are to the item's."""
