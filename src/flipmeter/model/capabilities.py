@@ -192,11 +192,12 @@ class _Examiner:
         """A finding; one that rests on what may pass has no date."""
         self._is_passing = False
         if name in family_of(self._model).lacks:
-            is_there, how = False, f"the API of {self._model.family} has none"
+            found: Found = False, f"the API of {self._model.family} has none"
         elif self._declares(name) is False:
-            is_there, how = False, "declared by the models endpoint: not among its parameters"
+            found = False, "declared by the models endpoint: not among its parameters"
         else:
-            is_there, how = await self._ways[name]()
+            found = await self._ways[name]()
+        is_there, how = found
         if is_there is None and self._declares(name):
             is_there, how = True, f"declared by the models endpoint, not shown: {how}"
         if name == "reasoning" and is_there is False:

@@ -64,7 +64,11 @@ class Channel:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body and return the whole answer, without the key wherever it is echoed."""
         async with self._answer(method, path, body, headers) as response:
-            content = await _read(response)
+            content = b""
+            while chunk := await response.content.readany():
+                content += chunk
+                if len(content) > LARGEST_ANSWER:
+                    raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
             return response.status, response.headers, masked_bytes(content, self._key)
 
     @asynccontextmanager
@@ -168,12 +172,3 @@ class _Connector(aiohttp.TCPConnector):
                 return connection
             connection.close()
         return None
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    content = b""
-    while chunk := await response.content.readany():
-        content += chunk
-        if len(content) > LARGEST_ANSWER:
-            raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
-    return content

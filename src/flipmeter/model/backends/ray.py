@@ -219,8 +219,8 @@ class Actor:
         number = next(self._numbers)
         self._awaited[number] = asyncio.get_running_loop().create_future()
         self._outbox.append((number, request))
-        if len(self._outbox) == 1:
-            self._send_soon()
+        if len(self._outbox) == 1:  # those who were answered together ask together
+            asyncio.get_running_loop().call_later(GATHERING, self._send)
         said = await self._awaited[number]
         if isinstance(said, Exception):
             raise said
@@ -234,10 +234,6 @@ class Actor:
             with suppress(Exception):  # it may be dead, or the cluster out of reach
                 self._ray.kill(self.handle)
 
-    def _send_soon(self) -> None:
-        """Wait for those who were answered together: they ask together."""
-        asyncio.get_running_loop().call_later(GATHERING, self._send)
-
     def _send(self) -> None:
         """Send what is asked by now; an empty message fetches replies if no other is there to."""
         if self._outbox or (self._awaited and not self._messages):
@@ -249,7 +245,7 @@ class Actor:
     def _arrived(self, message: asyncio.Task[None]) -> None:
         self._messages.discard(message)
         if not message.cancelled():
-            self._send_soon()
+            asyncio.get_running_loop().call_later(GATHERING, self._send)
 
     async def _carry(self, posted: list[Posted]) -> None:
         """Bring requests to the actor, and what it says to these or to earlier ones back."""

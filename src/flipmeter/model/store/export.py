@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,12 +55,6 @@ def open_stored(path: Path) -> Store:
     return Store(path)
 
 
-def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
-    wanted = iter(dict.fromkeys(keys))
-    while batch := list(islice(wanted, BATCH)):
-        yield batch
-
-
 class RequestFields(NamedTuple):
     """The fields of a request besides its prompt."""
 
@@ -75,10 +69,6 @@ def read_params(model: str, text: str) -> tuple[RequestFields, int]:
     """The fields of a stored request besides its prompt, and its anchor."""
     params, answers, repeat, anchor = json.loads(text)
     return RequestFields(model, params, tuple(answers), repeat), anchor
-
-
-def as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 # --- export -----------------------------------------------------------------------------------
@@ -109,7 +99,7 @@ def export(
     try:
         with fresh(out) as lines:
             rows = stored_rows(store, keys)
-            n_rows = _write_lines(lines, rows if has_prompts else map(_without_prompt, rows))
+            n_rows = _write_lines(lines, rows, has_prompts)
             if not n_rows:
                 raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
             if out.suffix == ".parquet":
@@ -122,24 +112,20 @@ def export(
 def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dict[str, object]]:
     """Yield each stored request with its reply, all or those of some keys in their order.
 
-    Damaged replies are left out.
+    Damaged replies are left out; damaged texts that replies share are a problem.
     """
-    damaged = set(store.check())
-    if keys is None:
-        yield from (_exported(r) for r in store.read(EXPORT_SQL) if r[0].hex() not in damaged)
-        return
-    for batch in _batches(keys):
-        found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
-        yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
+    store.check()
+    known = (row[0].hex() for row in store.read("SELECT key FROM replies"))
+    yield from whole_rows(store, known if keys is None else keys)
 
 
 def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]:
     """Yield requests with their replies by some keys, but for damaged replies."""
-    for batch in _batches(keys):
+    wanted = iter(dict.fromkeys(keys))
+    while batch := list(islice(wanted, BATCH)):
+        found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         whole = store.among(batch)
-        for row in store.rows_of(EXPORT_SQL, batch):
-            if row[0].hex() in whole:
-                yield _exported(row)
+        yield from (_exported(found[key]) for key in batch if key in whole)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
@@ -154,7 +140,7 @@ def _exported(row: Sequence[Any]) -> dict[str, object]:
         ask.repeat,
         text,
         finish,
-        _scores(scores),
+        scores if scores is None else [_finite(part) for part in scores.split(",") if part],
         *numbers,
         *answered.split("\x1f"),
     )
@@ -170,24 +156,19 @@ def _prompt_text(prefix: str, rest: str) -> str:
     return "\n\n".join([*before, prefix[place:] + rest])
 
 
-def _scores(text: str | None) -> list[float | None] | None:
-    if text is None:
-        return None
-    numbers = [float(part) for part in text.split(",") if part]
-    return [number if math.isfinite(number) else None for number in numbers]
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+def _write_lines(path: Path, rows: Iterable[dict[str, object]], has_prompts: bool) -> int:
     n_rows = 0
     with open_output(path) as file:
         for row in rows:
-            file.write(f"{masked(as_json(row))}\n".encode())
+            told = {name: row[name] for name in row if has_prompts or name != PROMPT}
+            file.write(f"{masked(json.dumps(told, ensure_ascii=False))}\n".encode())
             n_rows += 1
     return n_rows
-
-
-def _without_prompt(row: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if name != PROMPT}
 
 
 def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:

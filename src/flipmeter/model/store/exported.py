@@ -91,20 +91,16 @@ def _request(row: Row) -> KeptRequest:
 def _reply(row: Row) -> Reply:
     counts = ("prompt", "cached", "completion", "reasoning")
     used = (row[f"{name}_tokens"] for name in counts)
+    scores = row["scores"]  # an export has no minus infinity
     return Reply(
         text=str(row["reply"]),
         finish=str(row["finish"]),
-        scores=_scores(row["scores"]),
+        scores=None
+        if scores is None
+        else tuple(-math.inf if value is None else float(value) for value in scores),
         usage=Usage(*(None if n is None else int(n) for n in used)),
         seconds=float(row["seconds"]),
         model=str(row["answered_by"]),
         provider=str(row["provider"]),
         fingerprint=str(row["fingerprint"]),
     )
-
-
-def _scores(values: list[float | None] | None) -> tuple[float, ...] | None:
-    """Scores by answer; an export has no minus infinity."""
-    if values is None:
-        return None
-    return tuple(-math.inf if value is None else float(value) for value in values)

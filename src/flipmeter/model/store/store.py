@@ -153,16 +153,11 @@ class Store:
         self.room = Room(self.path)
         self._turn = threading.RLock()
         self._files = self._files_now()
-        if path != ":memory:":
-            self._take_in()
+        for left in left_behind(Path(path)) if path != MEMORY else ():
+            from flipmeter.model.store.exported import take_in  # it imports this module
 
-    def _take_in(self) -> None:
-        """Store what an earlier process could not leave here."""
-        from flipmeter.model.store.exported import take_in  # it imports this module
-
-        for path in left_behind(Path(self.path)):
             try:
-                take_in(path, self)
+                take_in(left, self)  # what an earlier process could not leave here
             except BaseException:
                 self._db.close()
                 raise

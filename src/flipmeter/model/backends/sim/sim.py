@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 from flipmeter.base.numbers import read_number
-from flipmeter.model.backends.backend import Spoken, n_alternatives
 from flipmeter.model.backends.sim.tilts import SPREAD, SimSpec
-from flipmeter.model.label_scores import Step
+from flipmeter.model.label_scores import log_sum
 from flipmeter.types import (
     Example,
     Item,
@@ -209,7 +208,7 @@ class SimRater:
 
     concurrency = 64
     # It has no effort to control, but takes the field: how much it reasons is planted.
-    parameters = frozenset({"max_tokens", "seed", "reasoning", "logprobs", "top_logprobs"})
+    parameters = frozenset({"max_tokens", "seed", "reasoning"})
 
     def __init__(
         self,
@@ -233,17 +232,13 @@ class SimRater:
     async def ask(self, request: Request) -> Reply:
         """Answer a request; a text that is not in the table is an error."""
         params = json.loads(request.params)
-        n_shown = n_alternatives(params)
         try:
             case = self.understand(_question(request))
         except Problem as problem:
             return Reply(error=str(problem), model=self.identity)
         text = request.script.text
         answer = self._said(case, text, request.repeat, params.get("seed"))
-        reply = self._reply(case, text, answer, params.get("max_tokens"), request.answers)
-        if n_shown is None:
-            return reply
-        return Spoken(**vars(reply), steps=self._steps(case, reply.text, n_shown))
+        return self._reply(case, text, answer, params.get("max_tokens"), request.answers)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
@@ -370,14 +365,6 @@ class SimRater:
                 return label
         return case.labels[-1]
 
-    def _steps(self, case: Understood, said: str, n_shown: int) -> tuple[Step, ...]:
-        """A label as one token beside the others; whatever else is said has no steps."""
-        scores = dict(zip(case.labels, _log_softmax(case.odds), strict=True))
-        if said not in scores:
-            return ()
-        best = sorted(scores, key=lambda label: -scores[label])[:n_shown]
-        return (Step(said, {label: scores[label] for label in [*best, said]}),)
-
     def _reply(
         self,
         case: Understood,
@@ -491,6 +478,5 @@ def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tup
 
 
 def _log_softmax(odds: Sequence[float]) -> list[float]:
-    top = max(odds)
-    total = top + math.log(sum(math.exp(odd - top) for odd in odds))
+    total = log_sum(odds)
     return [odd - total for odd in odds]
