@@ -199,7 +199,11 @@ def _listed(name: str, backend: Backend) -> dict[str, Any]:
     row = {"id": name, "object": "model", "owned_by": "flipmeter"}
     # As OpenRouter does it: what is not in this list is not there.
     parameters = getattr(backend, "parameters", None)
-    return row if parameters is None else row | {"supported_parameters": sorted({*parameters, "logprobs"})}
+    return (
+        row
+        if parameters is None
+        else row | {"supported_parameters": sorted({*parameters, "logprobs"})}
+    )
 
 
 def _decode(content: bytes) -> dict[str, Any]:

@@ -144,7 +144,12 @@ def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | Non
         command += ["--only-binary", name]
     else:
         command += ["--no-binary", name, "--no-build-isolation", "--use-pep517"]
-        first = [str(_stand_in_backend(scratch, name, version)), environment.get("PYTHONPATH")]
+        package = scratch / "backend" / "setuptools"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        content = _BACKEND.format(name=re.sub(r"[-_.]+", "_", name).lower(), version=version)
+        (package / "build_meta.py").write_text(content, encoding="utf-8")
+        first = [str(package.parent), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, first))
     code, log = _run([*command, "--progress-bar", "raw"], scratch, environment, progress)
     if code and "--progress-bar" in log:  # pip before 24.1 knows no raw progress
@@ -154,15 +159,6 @@ def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | Non
         raise Problem(_pip_failure(requirement, log))
     _refuse_large(archives[0].stat().st_size, archives[0].name)
     return archives[0]
-
-
-def _stand_in_backend(scratch: Path, name: str, version: str) -> Path:
-    package = scratch / "backend" / "setuptools"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    content = _BACKEND.format(name=re.sub(r"[-_.]+", "_", name).lower(), version=version)
-    (package / "build_meta.py").write_text(content, encoding="utf-8")
-    return package.parent
 
 
 def _run(
@@ -208,8 +204,8 @@ def _pip_failure(requirement: str, log: str) -> str:
 def _extract(archive: Path, member: str, into: Path) -> None:
     """Copy one member's bytes; names inside the archive never become paths on this machine."""
     n_bytes = 0
-    with _member(archive, member) as inside, into.open("wb") as file:
-        while part := inside.read(1 << 20):
+    with _member(archive, member) as found, into.open("wb") as file:
+        while part := found.read(1 << 20):
             n_bytes += len(part)
             _refuse_large(n_bytes, f"{member} of {archive.name}")
             file.write(part)

@@ -152,7 +152,10 @@ class HttpBackend:
             wire, seconds = self._wire(request), time.perf_counter() - start
             reply = without_secrets(wire.reply(found.answer, seconds))
             return Tried(reply, wire.n_alternatives(found.answer))
-        if not _is_refusal(trouble):
+        # Whether this request is refused, and another might not be.
+        is_general = trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT
+        is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
+        if is_general or not (is_refused or trouble.kinds & MODERATED):
             self._raise(trouble, headers)
         said, problem = f"HTTP {trouble.status}: {trouble.message}", None
         if trouble.status in MENDABLE or trouble.kinds & NO_MODEL:
@@ -239,11 +242,3 @@ class Exchanged:
 def moderated(trouble: Trouble) -> Reply | None:
     """The reply to a prompt that is always refused; others may be answered."""
     return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
-
-
-def _is_refusal(trouble: Trouble) -> bool:
-    """Whether an endpoint refuses this request, and might not refuse another."""
-    if trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT:
-        return False
-    is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
-    return is_refused or bool(trouble.kinds & MODERATED)

@@ -43,12 +43,11 @@ class LlamaBackend:
     is_reproducible = True
     parameters = frozenset(vars(Decoding()))
 
-    def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
+    def __init__(self, path: Path, identity: str) -> None:
         if not path.is_file():
             raise Problem(f"no model file {path}; use an existing GGUF file")
         self.identity = identity
         self.path = path
-        self._context = context
         self._server: Any = None
         self._starting, self._slot = threading.Lock(), threading.Lock()
         self._held: list[int] | None = []
@@ -64,7 +63,7 @@ class LlamaBackend:
     def _ask(self, request: Request) -> Reply:
         with self._starting:
             if self._server is None:
-                self._server = _start(self.path, self._context)
+                self._server = _start(self.path)
         body = json.loads(request.params)
         try:
             text = self._text(request, body.pop("interface", "completions"))
@@ -184,12 +183,12 @@ def _n_kept(n_usable: int, n_tokens: int) -> int:
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def _start(path: Path, context: int) -> Any:
+def _start(path: Path) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = context
+    params.n_ctx = CONTEXT
     params.n_parallel = 1
     params.n_ubatch = BATCH
     params.verbosity = 0

@@ -101,7 +101,13 @@ def _read(
 def _text(said: object, question: Question) -> str:
     """The text of a label given as text, class name, rank or the label itself."""
     if question.span is not None:
-        return _score(said)
+        said = said.item() if isinstance(said, np.integer | np.floating) else said
+        if said is None or isinstance(said, str):  # in words it is read like a reply
+            return said or ""
+        number = read_number(said)
+        if number is None:
+            raise TypeError(f"it returned {said!r:.80}; return a number")
+        return repr(number)
     if isinstance(said, Label):
         return said.text
     if isinstance(said, int | np.integer) and not isinstance(said, bool):
@@ -116,18 +122,6 @@ def _text(said: object, question: Question) -> str:
     texts = {label.text for label in question.labels}
     names = {label.name.casefold(): label.text for label in question.labels}
     return said if said in texts else names.get(said.strip().casefold(), said)
-
-
-def _score(said: object) -> str:
-    """A number as text; what a callable says in words is read like a reply."""
-    if isinstance(said, np.integer | np.floating):
-        said = said.item()
-    if said is None or isinstance(said, str):
-        return said or ""
-    number = read_number(said)
-    if number is None:
-        raise TypeError(f"it returned {said!r:.80}; return a number")
-    return repr(number)
 
 
 def _shares(shares: object, question: Question) -> dict[str, float]:

@@ -378,9 +378,18 @@ class RayBackend(Fleet):
                 async with asyncio.timeout(self._wanted.patience):
                     await self.changed.wait()
             except TimeoutError:
-                if not any(actor.is_placed for actor in self.replicas):
-                    self.problem = self._unplaced()
-                    self.changed.ring()
+                if any(actor.is_placed for actor in self.replicas):
+                    continue
+                wanted = self._wanted
+                each = {"CPU": wanted.num_cpus, "GPU": wanted.num_gpus, **wanted.resources}
+                self.problem = Problem(
+                    f"Ray has placed no actor of {self._title} for {wanted.patience:g} s: each "
+                    f"needs {_listed(each)}; the cluster has "
+                    f"{_listed(self._ray.cluster_resources())}, of which "
+                    f"{_listed(self._ray.available_resources())} are free; ask for less under "
+                    "`ray:` of the model, or add nodes"
+                )
+                self.changed.ring()
 
     def _stranger(self, held: ActorModel) -> Problem | None:
         """The error of an actor whose model differs from this process's."""
@@ -395,16 +404,6 @@ class RayBackend(Fleet):
                 f"machine; set it in its `options`: device_map"
             )
         return None
-
-    def _unplaced(self) -> Problem:
-        wanted = self._wanted
-        each = {"CPU": wanted.num_cpus, "GPU": wanted.num_gpus, **wanted.resources}
-        return Problem(
-            f"Ray has placed no actor of {self._title} for {wanted.patience:g} s: each needs "
-            f"{_listed(each)}; the cluster has {_listed(self._ray.cluster_resources())}, of which "
-            f"{_listed(self._ray.available_resources())} are free; ask for less under `ray:` of "
-            "the model, or add nodes"
-        )
 
 
 def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:

@@ -80,7 +80,9 @@ def trouble_in(
     error = answer.get("error") or first_of(answer.get("choices")).get("error")
     whole = content.decode("utf-8", "replace")
     if status // 100 != 2:
-        error = error or answer.get("message") or answer.get("detail") or _without_tags(whole)
+        if whole.lstrip().startswith("<"):  # an error page, as proxies show them
+            whole = unescape(_TAG.sub(" ", whole[:LONGEST_PAGE]))
+        error = error or answer.get("message") or answer.get("detail") or whole
     elif error:
         code = str(as_dict(error).get("code"))
         is_status = len(code) == 3 and code.isdecimal() and code >= "400"
@@ -125,11 +127,6 @@ def _cause(error: object) -> object:
     if not isinstance(raw, str) or not raw.strip():
         return None
     return decoded(raw.encode("utf-8", "replace")).get("error") or raw
-
-
-def _without_tags(page: str) -> str:
-    """The text of an error page, as proxies show them."""
-    return unescape(_TAG.sub(" ", page[:LONGEST_PAGE])) if page.lstrip().startswith("<") else page
 
 
 def shortened(said: str) -> str:

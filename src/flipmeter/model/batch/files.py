@@ -89,47 +89,37 @@ def write_batch(
     try:
         if (folder / MANIFEST).exists():
             raise Problem(f"{folder} already contains a batch; import it, or use another folder")
-        return _written(folder, list(requests), about, most_requests, most_bytes)
+        make_folder(folder)
+        asked = list(requests)
+        with open_output(folder / REQUESTS) as kept:
+            for line in _kept(one.request for one in asked):
+                kept.write(f"{json.dumps(line)}\n".encode())
+        files: list[BatchFile] = []
+        named: Counter[str] = Counter()
+        for door, some in _lines(asked).items():
+            model, _, url, kind = door
+            stem, way = (re.sub(r"[^\w.-]+", "-", one) for one in (model, _WAY.sub("", url)))
+            stem, form = stem.strip("-.") or "model", FORMS[kind]
+            stem = f"{stem}-{way.removeprefix(stem).strip('-')}"
+            most = most_bytes or form.most_bytes, min(most_requests, form.most_requests)
+            for part in _parts(some, *most):
+                named[stem] += 1
+                name, content = f"{stem}-{named[stem]:03}{form.suffix}", form.file(part)
+                write_output(folder / name, content)
+                digest = hashlib.sha256(content).hexdigest()
+                files.append(BatchFile(name, *door, len(part), len(content), digest))
+        manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
+        write_output(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        return files
     except OSError as error:
         raise Problem(
             f"cannot write the batch into {folder} ({error.strerror}); use another folder"
         ) from error
 
 
-def _written(
-    folder: Path,
-    requests: Sequence[BatchEntry],
-    about: Mapping[str, Any],
-    most_requests: int,
-    most_bytes: int | None,
-) -> list[BatchFile]:
-    make_folder(folder)
+def _lines(requests: Sequence[BatchEntry]) -> dict[Door, list[bytes]]:
+    """The lines of requests by model and address."""
     lines: dict[Door, list[bytes]] = {}
-    with open_output(folder / REQUESTS) as kept:
-        for line in _kept(_each(requests, lines)):
-            kept.write(f"{json.dumps(line)}\n".encode())
-    files: list[BatchFile] = []
-    named: Counter[str] = Counter()
-    for door, some in lines.items():
-        model, _, url, name = door
-        stem, way = (re.sub(r"[^\w.-]+", "-", one) for one in (model, _WAY.sub("", url)))
-        stem, form = stem.strip("-.") or "model", FORMS[name]
-        stem = f"{stem}-{way.removeprefix(stem).strip('-')}"
-        most = most_bytes or form.most_bytes, min(most_requests, form.most_requests)
-        for part in _parts(some, *most):
-            named[stem] += 1
-            name, content = f"{stem}-{named[stem]:03}{form.suffix}", form.file(part)
-            write_output(folder / name, content)
-            digest = hashlib.sha256(content).hexdigest()
-            files.append(BatchFile(name, *door, len(part), len(content), digest))
-    manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    write_output(folder / MANIFEST, text + "\n")
-    return files
-
-
-def _each(requests: Sequence[BatchEntry], lines: dict[Door, list[bytes]]) -> Iterator[Request]:
-    """Yield requests while their lines are gathered by model and address."""
     sharing = Counter((asked.request.model, asked.request.script.head) for asked in requests)
     for asked in requests:
         model, request, form = asked.model, asked.request, FORMS[asked.form]
@@ -137,7 +127,7 @@ def _each(requests: Sequence[BatchEntry], lines: dict[Door, list[bytes]]) -> Ite
         is_shared = sharing[request.model, request.script.head] >= worth
         door = model, request.model, form.url(model, request), asked.form
         lines.setdefault(door, []).append(form.line(model, request, asked.caching, is_shared))
-        yield request
+    return lines
 
 
 def _parts(lines: Sequence[bytes], most_bytes: int, most_requests: int) -> Iterator[list[bytes]]:
@@ -299,16 +289,13 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         for number, line in enumerate(text_lines(path), 1):
             if line.strip():
-                yield f"{path}, line {number}", _object(path, number, line)
+                where = f"{path}, line {number}"
+                try:
+                    row = read_json(line, where)
+                except Problem as problem:
+                    raise Problem(f"{problem}; if it is cut off, download it again") from problem
+                if not isinstance(row, dict):
+                    raise Problem(f"{where} is not a JSON object; is this a result file?")
+                yield where, row
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read ({error}); use a file of JSON lines") from error
-
-
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = read_json(line, f"{path}, line {number}")
-    except Problem as problem:
-        raise Problem(f"{problem}; if it is cut off, download it again") from problem
-    if not isinstance(row, dict):
-        raise Problem(f"{path}, line {number} is not a JSON object; is this a result file?")
-    return row

@@ -116,16 +116,16 @@ def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dic
     """
     store.check()
     known = (row[0].hex() for row in store.read("SELECT key FROM replies"))
-    yield from whole_rows(store, known if keys is None else keys)
+    yield from whole_rows(store, known if keys is None else dict.fromkeys(keys))
 
 
 def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]:
-    """Yield requests with their replies by some keys, but for damaged replies."""
-    wanted = iter(dict.fromkeys(keys))
+    """Yield requests with their replies by distinct keys, but for damaged replies."""
+    wanted = iter(keys)
     while batch := list(islice(wanted, BATCH)):
         found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         whole = store.among(batch)
-        yield from (_exported(found[key]) for key in batch if key in whole)
+        yield from (_exported(found[key]) for key in batch if key in found.keys() & whole)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
@@ -215,7 +215,18 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
         )
     try:
         with closing(connect(path, timeout=LOCK_SECONDS)) as db:
-            return _prune(db, kept)
+            alone(db)
+            db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
+            db.executemany("INSERT INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in kept))
+            others = "DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)"
+            n_removed = db.execute(others).rowcount
+            pointers = ("model", "prefix", "params", "answered_by")
+            used = " UNION ".join(f"SELECT {pointer} FROM replies" for pointer in pointers)
+            db.execute(f"DELETE FROM texts WHERE id NOT IN ({used})")
+            n_kept = int(db.execute("SELECT count(*) FROM replies").fetchone()[0])
+            db.execute("COMMIT")
+            db.execute("VACUUM")
+            return Pruned(n_kept, n_removed)
     except sqlite3.Error as error:
         raise Problem(
             f"the reply store {path} cannot be pruned ({error}); if a run or another program "
@@ -229,19 +240,3 @@ def alone(db: sqlite3.Connection) -> None:
     # Leaving WAL fails while anybody else has the store open, and the lock is kept from here on.
     db.execute("PRAGMA journal_mode=DELETE")
     db.execute("BEGIN EXCLUSIVE")
-
-
-def _prune(db: sqlite3.Connection, keys: Collection[str]) -> Pruned:
-    alone(db)
-    db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
-    db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in keys))
-    n_removed = db.execute("DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)").rowcount
-    db.execute(
-        "DELETE FROM texts WHERE id NOT IN (SELECT model FROM replies UNION"
-        " SELECT prefix FROM replies UNION SELECT params FROM replies UNION"
-        " SELECT answered_by FROM replies)"
-    )
-    n_kept = int(db.execute("SELECT count(*) FROM replies").fetchone()[0])
-    db.execute("COMMIT")
-    db.execute("VACUUM")
-    return Pruned(n_kept, n_removed)

@@ -51,7 +51,9 @@ def _add(store: Store, lines: Iterable[str | bytes], path: Path) -> None:
     with store.transaction():
         store.put_kept(_pairs(lines, path, capabilities))
         for row in capabilities:
-            store.note_capabilities(str(row["model"]), str(row["asked"]), [_capability(row)])
+            is_there = None if row["is_there"] is None else bool(row["is_there"])
+            found = Capability(str(row["name"]), is_there, str(row["how"]), str(row["seen"]))
+            store.note_capabilities(str(row["model"]), str(row["asked"]), [found])
 
 
 def _pairs(
@@ -71,11 +73,6 @@ def _pairs(
             raise Problem(
                 f"{place} is not a row of `flipmeter cache export` ({error}); nothing was merged"
             ) from error
-
-
-def _capability(row: Row) -> Capability:
-    is_there = None if row["is_there"] is None else bool(row["is_there"])
-    return Capability(str(row["name"]), is_there, str(row["how"]), str(row["seen"]))
 
 
 def _request(row: Row) -> KeptRequest:

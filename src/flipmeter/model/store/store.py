@@ -310,7 +310,11 @@ class Store:
             if is_inside:
                 yield self._db
                 return
-            self._watch_size()
+            # SQLite never shortens a file in use: one that is shorter was overwritten in place.
+            n_bytes, self._n_bytes = self._n_bytes, 0
+            with suppress(OSError):
+                self._n_bytes = self.place.stat().st_size
+            self._is_damaged |= self._n_bytes < n_bytes
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 if self._last is None and self.version > BY_KEY:
@@ -335,13 +339,6 @@ class Store:
                 "use; sending has stopped"
             )
             raise Incomplete(self._why)
-
-    def _watch_size(self) -> None:
-        """Notice a file that was overwritten in place: SQLite never shortens it in use."""
-        n_bytes, self._n_bytes = self._n_bytes, 0
-        with suppress(OSError):
-            self._n_bytes = self.place.stat().st_size
-        self._is_damaged |= self._n_bytes < n_bytes
 
     def _files_now(self) -> list[tuple[int, int]]:
         """The database and its journal, as they are at their path; in memory there is none."""

@@ -128,31 +128,22 @@ def sim_spec(name: str) -> SimSpec:
     """Read `sim/NAME?field=number&...`; `strength` sets what the preset is named for."""
     stem, _, query = name.removeprefix("sim/").partition("?")
     preset = SIMS[stem]
+    known = list(preset.spec.numbers())
     settings: dict[str, float] = {}
     for part in filter(None, query.split("&")):
         key, _, value = part.partition("=")
-        field = _field(key, preset)
+        field = preset.strength if key == "strength" else key
+        if not field:
+            raise Problem(f"'sim/{stem}' has no strength; set one of: {', '.join(known)}")
+        if field not in known:
+            near = suggestion(key, [*known, "strength"])
+            raise Problem(f"a simulated rater has no '{key}'{near}")
         if field in settings:
             raise Problem(f"'{name}' sets {field} twice; keep one")
-        settings[field] = _number(field, value, name)
+        try:
+            settings[field] = float(value)
+        except ValueError:
+            raise Problem(f"{field}='{value}' in '{name}' is not a number") from None
+        if field == "hidden" and not settings[field].is_integer():
+            raise Problem(f"hidden={value} in '{name}' is not a whole number of tokens")
     return _set(preset.spec, settings)
-
-
-def _field(key: str, preset: Preset) -> str:
-    field = preset.strength if key == "strength" else key
-    known = list(preset.spec.numbers())
-    if not field:
-        raise Problem(f"'sim/{preset.spec.name}' has no strength; set one of: {', '.join(known)}")
-    if field not in known:
-        raise Problem(f"a simulated rater has no '{key}'{suggestion(key, [*known, 'strength'])}")
-    return field
-
-
-def _number(field: str, value: str, name: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise Problem(f"{field}='{value}' in '{name}' is not a number") from None
-    if field == "hidden" and not number.is_integer():
-        raise Problem(f"hidden={value} in '{name}' is not a whole number of tokens")
-    return number
