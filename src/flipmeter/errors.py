@@ -11,6 +11,7 @@ Exception
 │       ├── Outage       because a server only fails
 │       └── Unreadable   because the first replies make no sense as labels
 └── Retry                this attempt failed, another may succeed
+    ├── Silent           there was no answer in time
     ├── Unreachable      there was no connection
     └── Lost             an actor is gone, its requests go to another
 KeyboardInterrupt
@@ -58,6 +59,14 @@ class Retry(Exception):
         super().__init__(reason)
         self.after = after
         self.is_free = is_free
+
+
+class Silent(Retry):
+    """No answer in time."""
+
+
+class Silent(Retry):
+    """No answer in time."""
 
 
 class Unreachable(Retry):

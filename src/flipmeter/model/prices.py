@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from flipmeter.base.files.documents import read_json, read_yaml
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
-from flipmeter.base.redaction import masked_bytes
-from flipmeter.model.backends.channel import Endpoint
+from flipmeter.errors import Retry, Silent, Unreachable
+from flipmeter.model.backends.channel import Channel, Endpoint
 from flipmeter.model.backends.response import as_dict, as_list, decoded
 from flipmeter.model.endpoints import endpoint_of, has_endpoint
 from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import is_in_process
+from flipmeter.model.wires.chat_wire import ChatWire
 from flipmeter.registry import suggestion
 from flipmeter.types import Model, Problem
 
 PATIENCE = 3.0
 """Seconds for a provider's list: a plan must not hang on a nicety."""
-LARGEST_LIST = 16 * 2**20
 MILLION = 1e6
 KEYS = ("prompt", "completion", "cached", "written")
 FREE = Price(0.0, 0.0)
@@ -97,40 +95,27 @@ async def find_prices(
 async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceList:
     """Read the list of models at an endpoint; servers of one's own have no prices in it."""
     url = f"{endpoint.base_url}/models"
+    channel = Channel(replace(endpoint, timeout=patience), ChatWire().auth)
     try:
-        status, body = await _get(f"{endpoint.url}/models", (endpoint.key or "").strip(), patience)
-    except TimeoutError:
-        return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
-    except aiohttp.ClientConnectorError:
+        status, _, body = await channel.send("GET", "/models")
+    except Unreachable:
         return PriceList(url, note=f"{url} cannot be reached")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        # Not its text: it may quote the request's headers, and so the key.
-        return PriceList(url, note=f"{url} gave an invalid answer ({type(error).__name__})")
+    except Silent:
+        return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
+    except Retry:
+        return PriceList(url, note=f"{url} gave an invalid answer")
+    except Problem as problem:
+        return PriceList(url, note=str(problem))
+    finally:
+        await channel.close()
     if status in REFUSED:
         return PriceList(url, note=f"{url} answers HTTP {status}: check {endpoint.key_variable}")
     if status != 200:
         return PriceList(url, note=f"{url} answers HTTP {status}")
-    quotes = _provider_quotes(decoded(masked_bytes(body, (endpoint.key or "").strip())), url)
+    quotes = _provider_quotes(decoded(body), url)
     if not _priced(quotes):
         return PriceList(url, note=f"{url} lists no prices")
     return PriceList(url, quotes)
-
-
-async def _get(url: str, key: str, patience: float) -> tuple[int, bytes]:
-    is_sendable = key and key.isascii() and key.isprintable()
-    headers = {"Authorization": f"Bearer {key}"} if is_sendable else {}
-    timeout = aiohttp.ClientTimeout(total=patience)
-    async with (
-        aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-        # A redirect could take the key to another host.
-        session.get(url, allow_redirects=False) as response,
-    ):
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > LARGEST_LIST:
-                raise ValueError(f"more than {LARGEST_LIST} bytes")
-        return response.status, bytes(body)
 
 
 def _provider_quotes(content: Mapping[str, Any], source: str) -> dict[str, Quote]:

@@ -12,7 +12,7 @@ import aiohttp
 
 from flipmeter.base.listening import listening
 from flipmeter.base.redaction import PLACEHOLDER, masked, masked_bytes
-from flipmeter.errors import Retry, Unreachable
+from flipmeter.errors import Retry, Silent, Unreachable
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.types import Problem
 
@@ -97,7 +97,7 @@ class Channel:
                 yield response
                 return
         except TimeoutError:
-            failure = Retry(f"no answer from {base_url} within {timeout:g} s")
+            failure = Silent(f"no answer from {base_url} within {timeout:g} s")
         except (aiohttp.InvalidURL, UnicodeError):
             failure = Problem(f"the base URL {base_url!r} is not an address; write http(s)://host")
         except aiohttp.ClientConnectorCertificateError as error:

@@ -125,7 +125,7 @@ def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]
     while batch := list(islice(wanted, BATCH)):
         found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         whole = store.among(batch)
-        yield from (_exported(found[key]) for key in batch if key in found.keys() & whole)
+        yield from (_exported(found[key]) for key in batch if key in found and key in whole)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
