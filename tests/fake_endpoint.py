@@ -13,14 +13,17 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from aiohttp import web
 
 from flipmeter.data import load
+from flipmeter.errors import Retry
 from flipmeter.model import open_backend
-from flipmeter.model.backends.backend import Backend, Retry, Spoken
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.response import without_secrets
+from flipmeter.model.label_scores import Step
 from flipmeter.model.wires.dialect import LIMITS
 from flipmeter.study.grid import world
 from flipmeter.types import (
@@ -52,6 +55,13 @@ NOT_ASKED = {
 SHOWN = "message.output_text.logprobs"
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 KINDS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
+
+
+@dataclass(frozen=True)
+class Spoken(Reply):
+    """A reply, as one token if its log-probability is asked for."""
+
+    steps: tuple[Step, ...] = ()
 
 
 class Refused(Exception):
@@ -157,6 +167,8 @@ class Front:
         name = self._name(model)
         body = _as_engines_read(body)
         _check_numbers(body)
+        is_shown = body.pop("logprobs", None) not in (None, False)
+        body.pop("top_logprobs", None)
         backend = self._backends[name]
         request = Request(
             model=backend.identity,
@@ -171,7 +183,8 @@ class Front:
         if reply.error:
             # A backend raises Retry for what may pass, so asking again would not help: not a 5xx.
             raise Refused(400, reply.error)
-        return str(model), reply
+        steps = (Step(reply.text, {reply.text: -0.1}),) if is_shown else ()
+        return str(model), Spoken(**vars(reply), steps=steps)
 
     def _name(self, model: object) -> str:
         if not isinstance(model, str) or not model:
@@ -186,7 +199,11 @@ def _listed(name: str, backend: Backend) -> dict[str, Any]:
     row = {"id": name, "object": "model", "owned_by": "flipmeter"}
     # As OpenRouter does it: what is not in this list is not there.
     parameters = getattr(backend, "parameters", None)
-    return row if parameters is None else row | {"supported_parameters": sorted(parameters)}
+    return (
+        row
+        if parameters is None
+        else row | {"supported_parameters": sorted({*parameters, "logprobs"})}
+    )
 
 
 def _decode(content: bytes) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import pytest
 from flipmeter.decide import Asked
 from flipmeter.decide.pipelines.pipeline import Heard, Traits, pipelines, unheard
 from flipmeter.model import Store
-from flipmeter.model.backends.response import reply_in
 from flipmeter.model.batch.files import BatchEntry, read_batch, read_results, write_batch
+from flipmeter.model.wires.chat_wire import ChatWire
 from flipmeter.run.batch import Exported, export_batch, import_batch
 from flipmeter.run.perform import perform
 from flipmeter.run.record.folder import Run
@@ -234,7 +234,7 @@ def test_a_result_is_read_as_the_live_client_reads_it(tmp_path: Path) -> None:
     body["choices"][0]["logprobs"] = {"content": [step]}
     row = {"custom_id": asked.key, "response": {"status_code": 200, "body": body}}
     found = read_results([write(tmp_path / "out.jsonl", [row])], read_batch(tmp_path))
-    assert found.replies == {asked.key: reply_in(body, 0.0, asked.answers)}
+    assert found.replies == {asked.key: ChatWire().reply(body, 0.0, asked.answers)}
     assert found.replies[asked.key].scores == (-2.5, -0.1)
 
 

@@ -13,12 +13,11 @@ import pytest
 import yaml
 
 from conftest import Cli
-from flipmeter.base.drain import Drained
 from flipmeter.cli import _end
 from flipmeter.cli.exits import INCOMPLETE
-from flipmeter.model import Backend, Engine, Ledger, OutOfBudget, Store
-from flipmeter.model.backends.backend import Retry
-from flipmeter.model.engine.breaker import PROBES, ROW, Outage
+from flipmeter.errors import Drained, Outage, OutOfBudget, Retry
+from flipmeter.model import Backend, Engine, Ledger, Store
+from flipmeter.model.engine.breaker import PROBES, ROW
 from flipmeter.run.record.folder import Run
 from flipmeter.ship.card import write_card
 from flipmeter.ship.select import card_of, select

@@ -9,12 +9,13 @@ import pytest
 
 from flipmeter.measure import measure, verdicts
 from flipmeter.model import Engine, Store, World, latents, open_backend
-from flipmeter.model.backends.sim.tilts import Positions, predict_flip_rate, sim_spec
+from flipmeter.model.backends.sim.tilts import sim_spec
 from flipmeter.probe import expand, probes
 from flipmeter.prompt import unshown
 from flipmeter.run.rate import rate
 from flipmeter.run.record.rows import decision_table
 from flipmeter.types import Condition, Item, Model, Rater, Scale, Style, Task
+from planted_flips import Positions, predict_flip_rate
 
 NAMES = ("awful", "poor", "fair", "good", "superb")
 TASK = Task(Scale(NAMES))

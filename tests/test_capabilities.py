@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fake_endpoint import open_for_words, serve
+from flipmeter.errors import OutOfBudget
 from flipmeter.model import (
     CAPABILITIES,
     Budget,
@@ -20,7 +21,6 @@ from flipmeter.model import (
     Examination,
     HttpBackend,
     Ledger,
-    OutOfBudget,
     Store,
     check_scored,
     examine,

@@ -26,7 +26,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 import flipmeter
 from flipmeter import OrdinalClassifier
 from flipmeter.data import load
-from flipmeter.model import OutOfBudget, Store
+from flipmeter.errors import OutOfBudget
+from flipmeter.model import Store
 from flipmeter.ship.card import read_card, write_card
 from flipmeter.ship.select import card_of, select
 from flipmeter.study.grid import world

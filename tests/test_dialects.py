@@ -13,8 +13,9 @@ import pytest
 import flipmeter as fm
 from conftest import Cli
 from flipmeter.model import Store, identity_of
-from flipmeter.model.backends.response import Trouble, flaw_in, trouble_in
+from flipmeter.model.backends.response import Trouble
 from flipmeter.model.names import params_for
+from flipmeter.model.wires.chat_wire import ChatWire
 from flipmeter.model.wires.corrections import corrected, correction_in, with_correction
 from flipmeter.types import Decoding, Model
 from strict_vendors import Answer, Vendor, chat, openai, openai_error, vendor
@@ -385,13 +386,13 @@ def test_the_error_of_the_provider_behind_a_router_is_read(tmp_path: Path) -> No
     raw = json.dumps({"error": {"message": said, "param": "temperature"}})
     about = {"raw": raw, "provider_name": "Azure"}
     error = {"message": "Provider returned error", "code": 400, "metadata": about}
-    trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+    trouble = ChatWire().trouble(400, {"error": error}, b"")
     assert trouble is not None
     assert trouble.message == f"Provider returned error: {said}"
     assert correction_in(trouble, BODY) == ("temperature", None)
     for told in ("upstream is down", "", "{}", 3, None):
         error["metadata"] = {"raw": told}
-        trouble = trouble_in(400, {"error": error}, b"", flaw_in)
+        trouble = ChatWire().trouble(400, {"error": error}, b"")
         assert trouble is not None
         assert "Provider returned error" in trouble.message
 
@@ -402,7 +403,7 @@ def test_the_text_of_an_error_page_is_read_without_its_tags() -> None:
         "Request</h1><p>&#39;max_tokens&#39; is not supported. Use &#39;max_completion_tokens&#39; "
         "instead.</p></body></html>"
     )
-    trouble = trouble_in(400, {}, page.encode(), flaw_in)
+    trouble = ChatWire().trouble(400, {}, page.encode())
     assert trouble is not None
     assert trouble.message.startswith("Bad Request 'max_tokens' is not supported.")
     assert correction_in(trouble, BODY) == ("max_tokens", "max_completion_tokens")

@@ -11,7 +11,7 @@ import pytest
 
 import flipmeter as fm
 from conftest import Cli
-from flipmeter.run.first_look import Unreadable
+from flipmeter.errors import Unreadable
 
 SCORES = list(range(11))
 OWN = {"shots": 0, "label_format": "values"}

@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Endpoint, Unreachable
+from flipmeter.errors import Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
+from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.http import HttpBackend
-from flipmeter.model.backends.response import logprobs_in
 from flipmeter.model.engine.limiter import FIRST_PERMITS
 from flipmeter.model.names import params_for, request_for
+from flipmeter.model.wires.chat_wire import ChatWire
 from flipmeter.types import Decoding, Model, Problem, Prompt, Reply, Request, Usage
 from misbehaving import (
     KEY,
@@ -565,11 +566,11 @@ def test_log_probabilities_that_are_promised_and_absent_are_no_scores(logprobs: 
     "logprobs",
     [
         {"content": [{"token": "2", "logprob": -1, "top_logprobs": 5}]},
-        {"token_logprobs": [-1], "top_logprobs": [5]},
+        {"tokens": ["2"], "token_logprobs": [-1], "top_logprobs": [5]},
     ],
 )
 def test_alternatives_that_are_no_list_are_none(logprobs: object) -> None:
-    assert logprobs_in({"choices": [{"logprobs": logprobs}]}) == 0
+    assert ChatWire().n_alternatives({"choices": [{"logprobs": logprobs}]}) == 0
 
 
 def test_scores_that_nobody_asked_for_are_not_read() -> None:

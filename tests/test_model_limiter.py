@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipmeter.model.engine.budget import (
-    Budget,
-    OutOfBudget,
-    Price,
-    Purse,
-    Spent,
-    taken,
-    worst_case,
-)
+from flipmeter.errors import OutOfBudget
+from flipmeter.model.engine.budget import Budget, Price, Purse, Spent, taken, worst_case
 from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
 from flipmeter.types import Problem, Usage
 from misbehaving import question

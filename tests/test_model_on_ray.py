@@ -13,9 +13,9 @@ import pytest
 
 import flipmeter as fm
 from conftest import Cli
+from flipmeter.errors import Retry
 from flipmeter.model import Engine, RayBackend, Store, ray_cluster
 from flipmeter.model.backends import llama
-from flipmeter.model.backends.backend import Retry
 from flipmeter.model.backends.ray import Delivered, Holder, Mistake
 from flipmeter.model.names import concurrency_of, identity_of
 from flipmeter.study.entries import ModelEntry

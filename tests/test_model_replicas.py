@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flipmeter.errors import Unreachable
 from flipmeter.model import Engine, Ledger, Store, identity_of
-from flipmeter.model.backends.channel import Unreachable
 from flipmeter.model.engine.pool import PERSISTENCE
 from flipmeter.model.engine.replicas import WORTH_HALVING, Fleet, Rota
 from flipmeter.model.names import open_backend

@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from flipmeter.errors import OutOfBudget, Retry
 from flipmeter.model import Backend, Engine, Ledger, Store
-from flipmeter.model.backends.backend import Retry
-from flipmeter.model.engine.budget import Budget, OutOfBudget, worst_case
-from flipmeter.model.engine.engine import ask_all
+from flipmeter.model.engine.budget import Budget, worst_case
 from flipmeter.model.engine.limiter import FIRST_PERMITS, Limiter
 from flipmeter.model.engine.pool import Persistence
 from flipmeter.types import Problem, Reply, Request, Usage
@@ -45,6 +44,12 @@ from misbehaving import tidy as tidy
 pytestmark = pytest.mark.usefixtures("tidy")
 
 TIRELESS = replace(QUICK, attempts=1_000)
+
+
+async def ask_all(
+    requests: Sequence[Request], backends: Mapping[str, Backend], store: Store, **options: Any
+) -> dict[str, Reply]:
+    return await Engine(backends, store, **options).ask(requests)
 
 
 def questions(n: int) -> list[Request]:

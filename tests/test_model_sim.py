@@ -11,17 +11,15 @@ from typing import Any
 
 import pytest
 
-from flipmeter.model.backends.backend import Spoken
 from flipmeter.model.backends.family import World
 from flipmeter.model.backends.sim.sim import REFUSAL, SimRater, latents
 from flipmeter.model.backends.sim.tilts import (
     SIMS,
-    Positions,
     SimSpec,
-    predict_flip_rate,
     sim_spec,
 )
 from flipmeter.types import Item, Message, Problem, Reply, Request, Scale, Script
+from planted_flips import Positions, predict_flip_rate
 from read_prompts import Reader, ReadingRater, reading
 
 FIVE = Scale(("very negative", "negative", "neutral", "positive", "very positive"))
@@ -277,16 +275,6 @@ def test_replies_are_drawn_from_the_scores_at_the_temperature_of_the_noise(noise
         share = weight / sum(weights)
         close = 4 * math.sqrt(share * (1 - share) / n)
         assert drawn.count(label) / n == pytest.approx(share, abs=close)
-
-
-def test_tokens_are_shown_to_who_asks_for_them() -> None:
-    rater, text = honest(first=0.7), prompt()
-    plain = ask(rater, text, answers=tuple("12345"))
-    shown = ask(rater, text, '{"logprobs":true,"top_logprobs":5}', answers=tuple("12345"))
-    assert isinstance(shown, Spoken)
-    assert shown.text == plain.text
-    assert shown.steps[0].token == plain.text
-    assert tuple(shown.steps[0].shown[label] for label in "12345") == plain.scores
 
 
 def test_scores_follow_the_answers_that_are_asked_for() -> None:

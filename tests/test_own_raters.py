@@ -12,7 +12,8 @@ import yaml
 
 from conftest import Cli
 from flipmeter import Question
-from flipmeter.model import Ledger, OutOfBudget, Store, identity_of, open_backend
+from flipmeter.errors import OutOfBudget
+from flipmeter.model import Ledger, Store, identity_of, open_backend
 from flipmeter.model.backends.user_code import find_callable
 from flipmeter.probe.probes import natural, reversed_order
 from flipmeter.prompt import label_formats

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from flipmeter.cli.consoles import say
-from flipmeter.model import OutOfBudget, Store
+from flipmeter.errors import OutOfBudget
+from flipmeter.model import Store
 from flipmeter.run import rate
 from flipmeter.run.perform import perform
 from flipmeter.run.rate import lots

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from flipmeter.base.consent import trusting
-from flipmeter.base.drain import Drained, Stopped, draining
+from flipmeter.base.drain import draining
 from flipmeter.base.files.atomic import named
 from flipmeter.base.printed import Printed
+from flipmeter.errors import Drained, Stopped
 from flipmeter.study.file import Study as StudyFile
 from flipmeter.study.file import explaining, find_study, held_content, spelled_out
 from flipmeter.study.file import read_study as read_study_file

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from platformdirs import user_config_dir
 
 from flipmeter.base.files.atomic import make_folder, named, write_text
+from flipmeter.base.files.reading_limits import file_sha256
 from flipmeter.base.problem import Problem
 
 TRUST_VARIABLE = "FLIPMETER_TRUST"
@@ -126,7 +127,11 @@ def remember(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
     """Consent to the code of files as they are now, and to hosts, permanently."""
     known = remembered()
     code = {read_code(path).digest: str(path.resolve()) for path in files}
-    _keep(Remembered({**known.code, **code}, _merged(known.hosts, hosts)))
+    _keep(
+        Remembered(
+            {**known.code, **code}, tuple(dict.fromkeys([*known.hosts, *map(host_name, hosts)]))
+        )
+    )
 
 
 def forget(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
@@ -139,10 +144,6 @@ def forget(files: Iterable[Path] = (), hosts: Iterable[str] = ()) -> None:
             tuple(host for host in known.hosts if host not in dropped),
         )
     )
-
-
-def _merged(known: Iterable[str], more: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*known, *map(host_name, more)]))
 
 
 def _keep(state: Remembered) -> None:
@@ -191,7 +192,7 @@ def read_code(path: Path, source: bytes | None = None) -> Code:
     path = path.resolve()
     try:
         content = path.read_bytes() if source is None else source
-        hashes = {other: _hashed(other) for other in _beside(path)}
+        hashes = {other: file_sha256(other) for other in _beside(path)}
     except OSError as error:
         raise Problem(f"cannot read {error.filename} ({error.strerror}); check the path") from error
     own = hashlib.sha256(content).hexdigest()
@@ -220,8 +221,3 @@ def _beside(path: Path) -> list[Path]:
                 "consent for; put it into a folder of its own, or use --trust"
             )
     return [other for other in found if other != path]
-
-
-def _hashed(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

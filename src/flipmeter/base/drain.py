@@ -13,21 +13,13 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Any
 
-from flipmeter.base.problem import Incomplete
+from flipmeter.errors import Stopped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE = 120.0
 """Seconds for which what is under way is waited for."""
 SAME = 1.0
 """Signals within so many seconds are one: a terminal that is closed sends SIGHUP twice."""
-
-
-class Drained(Incomplete):
-    """Sending was stopped on request; everything that was answered is stored."""
-
-
-class Stopped(KeyboardInterrupt):
-    """A drain is over, or a signal came when nothing was being sent."""
 
 
 class Drain:

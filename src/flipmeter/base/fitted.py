@@ -65,11 +65,8 @@ def glued(text: Text) -> Text:
 
 def _unit(text: Text) -> int:
     """The width of the longest part of a text that stays in one line."""
-    return max(map(_kept, re.split(r"[ \n]", text.plain)), default=1)
-
-
-def _kept(word: str) -> int:
-    return len(word) if NUMBER.fullmatch(word) else min(len(word), LONGEST)
+    words = re.split(r"[ \n]", text.plain)
+    return max(len(word) if NUMBER.fullmatch(word) else min(len(word), LONGEST) for word in words)
 
 
 def _shared(wide: Sequence[int], narrow: Sequence[int], room: int) -> list[int]:

@@ -10,7 +10,8 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from flipmeter.base.drain import Drained, Stopped, draining
+from flipmeter.base.drain import draining
+from flipmeter.errors import Drained, Stopped
 
 T = TypeVar("T")
 

@@ -26,8 +26,7 @@ from flipmeter.model import (
     recall_dialect,
     stated,
 )
-from flipmeter.model.wires.corrections import told_corrections
-from flipmeter.model.wires.learned import DIALECT, corrections_of
+from flipmeter.model.wires.corrections import DIALECT, corrections_of, told_corrections
 from flipmeter.run.fallbacks import look
 from flipmeter.types import Decoding, Model, Reply
 

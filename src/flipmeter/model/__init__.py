@@ -12,11 +12,13 @@ from flipmeter.model.capabilities import (
     check_scored,
     examine,
     needs,
+    note_dialect,
+    recall_dialect,
     stated,
+    unsent,
 )
-from flipmeter.model.dialects import note_dialect, recall_dialect, unsent
 from flipmeter.model.endpoints import add_provider, has_endpoint
-from flipmeter.model.engine.budget import Budget, OutOfBudget, Price, Spent, worst_case
+from flipmeter.model.engine.budget import Budget, Price, Spent, worst_case
 from flipmeter.model.engine.engine import Asked, Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import ServerGate
@@ -57,7 +59,6 @@ __all__ = [
     "HttpBackend",
     "Ledger",
     "Observed",
-    "OutOfBudget",
     "Price",
     "PriceList",
     "Quote",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.backends.family import family_of
 from flipmeter.model.backends.http import HttpBackend, Tried
-from flipmeter.model.dialects import refusal_by_name
+from flipmeter.model.backends.response import as_dict
+from flipmeter.model.endpoints import Provider
 from flipmeter.model.engine.budget import Budget
 from flipmeter.model.engine.engine import Engine
 from flipmeter.model.engine.ledger import Ledger
 from flipmeter.model.engine.pool import PERSISTENCE, Persistence
-from flipmeter.model.names import interface_of, without_logprobs
+from flipmeter.model.names import identity_of, interface_of, params_for, without_logprobs
 from flipmeter.model.store.store import Store
-from flipmeter.model.wires.corrections import corrected
-from flipmeter.model.wires.dialect import LOGPROBS
-from flipmeter.model.wires.learned import DIALECT
+from flipmeter.model.wires.corrections import DIALECT, corrected, note_corrections, spoken_as
+from flipmeter.model.wires.dialect import LOGPROBS, PLAIN, Dialect, dialect_of, effort_in
 from flipmeter.types import (
     Corrections,
     Decoding,
@@ -155,9 +155,6 @@ class _Witness:
         self.last = tried.reply
         return tried.reply
 
-    def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
-        return self._backend.n_alternatives(request, answer)
-
     async def close(self) -> None:
         """Do nothing: who opened the other one closes it."""
 
@@ -194,21 +191,21 @@ class _Examiner:
     async def examine(self, name: str) -> Capability:
         """A finding; one that rests on what may pass has no date."""
         self._is_passing = False
-        is_there, how = await self._find(name)
+        if name in family_of(self._model).lacks:
+            found: Found = False, f"the API of {self._model.family} has none"
+        elif self._declares(name) is False:
+            found = False, "declared by the models endpoint: not among its parameters"
+        else:
+            found = await self._ways[name]()
+        is_there, how = found
         if is_there is None and self._declares(name):
             is_there, how = True, f"declared by the models endpoint, not shown: {how}"
         if name == "reasoning" and is_there is False:
             self._extra = {k: v for k, v in self._extra.items() if k not in REASONING}
         if name == "completions" and is_there is False:
             self._interface = "chat"
-        return Capability(name, is_there, how, "" if self._is_passing else _today())
-
-    async def _find(self, name: str) -> Found:
-        if name in family_of(self._model).lacks:
-            return False, f"the API of {self._model.family} has none"
-        if self._declares(name) is False:
-            return False, "declared by the models endpoint: not among its parameters"
-        return await self._ways[name]()
+        today = datetime.now(UTC).date().isoformat()
+        return Capability(name, is_there, how, "" if self._is_passing else today)
 
     def _declares(self, name: str) -> bool | None:
         if self._declared is None or name not in DECLARED_AS:
@@ -225,7 +222,8 @@ class _Examiner:
         tried = await self._try(sent)
         if tried.refusal:
             return await self._refused(tried)
-        spent, is_off = tried.reply.usage.reasoning, _turns_off(sent)
+        spent = tried.reply.usage.reasoning
+        is_off = effort_in(sent) == "none" or as_dict(sent.get("reasoning")).get("max_tokens") == 0
         if spent is None:
             return None, "accepted, but the usage does not count reasoning tokens"
         if is_off and spent:
@@ -237,14 +235,13 @@ class _Examiner:
     async def _logprobs(self) -> Found:
         spoken = self._spoken({**self._extra, **self._asked_logprobs})
         if not spoken.keys() & self._asked_logprobs.keys():
-            return False, refusal_by_name(self._model, "logprobs")
+            return False, _refusal_by_name(self._model, "logprobs")
         tried = await self._try(self._asked_logprobs)
         if tried.refusal:
             return await self._refused(tried)
-        n_alternatives = self._witness.n_alternatives(self._last, tried.answer)
-        if n_alternatives is not None:
-            return True, f"{_SHOWN}: {n_alternatives} alternatives of a token"
-        if tried.answer and not tried.reply.text:
+        if tried.n_alternatives is not None:
+            return True, f"{_SHOWN}: {tried.n_alternatives} alternatives of a token"
+        if not tried.reply.text:
             return None, "the answer is empty"
         promised = "declared by the models endpoint" if self._declares("logprobs") else "accepted"
         return False, f"{promised}, absent from the answer"
@@ -307,7 +304,7 @@ class _Examiner:
 
     async def _send(self, body: Mapping[str, Any], prompt: str, repeat: int) -> Tried:
         script, params = Script.of([Message("user", prompt)]), canonical_json(self._spoken(body))
-        request = self._last = Request(self._witness.identity, script, params, repeat=repeat)
+        request = Request(self._witness.identity, script, params, repeat=repeat)
         if request.key not in self._witness.tried:
             reply = (await self._engine.ask([request]))[request.key]
             given_up = Tried(refusal=reply.error, is_passing=True)
@@ -320,13 +317,36 @@ class _Examiner:
 _SHOWN = "shown by a request"
 
 
-def _turns_off(sent: Mapping[str, Any]) -> bool:
-    """Whether a reasoning field asks for none."""
-    field = sent.get("reasoning")
-    field = field if isinstance(field, dict) else {}
-    effort = field.get("effort", sent.get("reasoning_effort"))
-    return effort == "none" or field.get("enabled") is False or field.get("max_tokens") == 0
+# --- dialects --------------------------------------------------------------------------------
 
 
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
+def recall_dialect(model: Model, decoding: Decoding, store: Store) -> Capability | None:
+    """The learned dialect of an endpoint, None if there is none."""
+    if family_of(model).capabilities is not None:  # it is not examined
+        return None
+    known = store.capabilities(identity_of(model), spoken_as(params_for(model, decoding, 0)))
+    return known.get(DIALECT)
+
+
+def note_dialect(model: Model, store: Store, corrections: Corrections) -> None:
+    """Record what an endpoint taught, for every study that asks the model in the same way."""
+    note_corrections(store, identity_of(model), params_for(model, Decoding(), 0), corrections)
+
+
+def unsent(model: Model, decoding: Decoding) -> Iterator[str]:
+    """A sentence for each setting of a study that models of this name are known to refuse."""
+    body = {**decoding.body(), **model.extra}
+    for name in (name for name in _dialect(model).dropped(body) if body[name] is not None):
+        yield f"{name} is not sent: {_refusal_by_name(model, name)}"
+
+
+def _refusal_by_name(model: Model, name: str) -> str:
+    """The reason why a field is not sent to models of this name, and when it would be."""
+    unless = " unless it is set not to reason (`reasoning_effort: none`)"
+    way_out = unless if name in _dialect(model).quiet_only else ""
+    return f"'{model.own_name}' refuses it{way_out}"
+
+
+def _dialect(model: Model) -> Dialect:
+    family = family_of(model)
+    return dialect_of(family.table, model.own_name) if isinstance(family, Provider) else PLAIN

@@ -257,18 +257,16 @@ def checked_address(url: str, where: str) -> str:
     if "{" in PLACEHOLDER.sub("", url) or "{" in url.removesuffix(path):
         raise Problem(f"{where} has a brace; a part of its path may be {{env:NAME}}, as it is here")
     parts = re.split("[/;,&]", PLACEHOLDER.sub("", path))
-    if masked(url) != url or any(map(_is_key, parts)):
+    is_key = masked(url) != url
+    for part in parts:  # a key, or with a name that means one
+        name, _, value = unquote(part).rpartition("=")
+        is_key |= looks_like_key(value) or (bool(value) and is_secret_name(name))
+    if is_key:
         raise Problem(
             f"{where} for {masked(parsed.raw_host)} has what looks like a key in its path; put it "
             f"into a variable, and write {{env:MY_KEY}} in its place, with the variable's name"
         )
     return url
-
-
-def _is_key(part: str) -> bool:
-    """Whether a part of a path is a key, or has a name that means one."""
-    name, _, value = unquote(part).rpartition("=")
-    return looks_like_key(value) or (bool(value) and is_secret_name(name))
 
 
 def _parsed(url: str) -> URL | None:
@@ -284,6 +282,10 @@ def endpoint_of(model: Model) -> Endpoint:
     name_secret(variable)
     key = os.environ.get(variable) or None
     may_go = key is None or _may_go(variable, url, model, is_chosen=bool(model.key))
+    in_url, in_body = PLACEHOLDER.findall(url), [*references(model.extra)]
+    secrets = variables([*in_url, *in_body], model)
+    for name in [*(in_url if model.base_url else ()), *in_body]:
+        _may_go(name, url, model, is_chosen=True)
     return Endpoint(
         url,
         model.own_name,
@@ -291,17 +293,8 @@ def endpoint_of(model: Model) -> Endpoint:
         variable,
         model.timeout,
         is_withheld=not may_go,
-        secrets=_secrets(url, model),
+        secrets=secrets,
     )
-
-
-def _secrets(url: str, model: Model) -> dict[str, str]:
-    """The values that fill the address and the fields of a model, if they may go there."""
-    in_url, in_body = PLACEHOLDER.findall(url), [*references(model.extra)]
-    found = variables([*in_url, *in_body], model)
-    for name in [*(in_url if model.base_url else ()), *in_body]:
-        _may_go(name, url, model, is_chosen=True)
-    return found
 
 
 def keyed_endpoint(model: Model) -> Endpoint:
@@ -354,10 +347,7 @@ def _stranger(vendor: Provider, url: str) -> Problem:
 
 def _is_own(provider: Provider, url: str) -> bool:
     """Whether an address is a family's own: the usual one, or that of the user's environment."""
-    own = (provider.base_url, os.environ.get(provider.url_variable))
-    return _origin(url) in {_origin(one) for one in own if one and _parsed(one) is not None}
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parsed = URL(url)
-    return parsed.scheme, parsed.raw_host, parsed.port
+    known = (provider.base_url, os.environ.get(provider.url_variable), url)
+    *own, here = (_parsed(one) if one else None for one in known)
+    origins = {(one.scheme, one.raw_host, one.port) for one in own if one is not None}
+    return here is not None and (here.scheme, here.raw_host, here.port) in origins

@@ -62,7 +62,7 @@ class Tree(Generic[Token]):
         for label, score, is_shown in self._weigh((), 0.0, shown_after):
             (shown if is_shown else bounds)[label].append(score)
         found = (
-            _log_sum(some) if some else max(unseen, default=LEAST)
+            log_sum(some) if some else max(unseen, default=LEAST)
             for some, unseen in zip(shown, bounds, strict=True)
         )
         return tuple(min(max(score, LEAST), 0.0) for score in found)
@@ -101,7 +101,8 @@ def _bound(shown: Mapping[Token, float]) -> float:
     return math.log(most / 2) if most else LEAST
 
 
-def _log_sum(scores: Sequence[float]) -> float:
+def log_sum(scores: Sequence[float]) -> float:
+    """The logarithm of the sum of what these are logarithms of."""
     top = max(scores)
     return top + math.log(sum(math.exp(score - top) for score in scores))
 

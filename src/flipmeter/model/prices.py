@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from flipmeter.base.files.documents import read_json, read_yaml
 from flipmeter.base.files.reading_limits import JSON_BYTES, read_limited
-from flipmeter.base.redaction import masked_bytes
-from flipmeter.model.backends.channel import Endpoint
+from flipmeter.errors import Retry, Silent, Unreachable
+from flipmeter.model.backends.channel import Channel, Endpoint
+from flipmeter.model.backends.response import as_dict, as_list, decoded
 from flipmeter.model.endpoints import endpoint_of, has_endpoint
 from flipmeter.model.engine.budget import Price
 from flipmeter.model.names import is_in_process
+from flipmeter.model.wires.chat_wire import ChatWire
 from flipmeter.registry import suggestion
 from flipmeter.types import Model, Problem
 
 PATIENCE = 3.0
 """Seconds for a provider's list: a plan must not hang on a nicety."""
-LARGEST_LIST = 16 * 2**20
 MILLION = 1e6
 KEYS = ("prompt", "completion", "cached", "written")
 FREE = Price(0.0, 0.0)
@@ -69,31 +67,26 @@ async def find_prices(
 
     `own` holds the study's prices by title. An unavailable list of a provider is not an error.
     """
-    known = {model.title: _known(model, own, listed) for model in models}
-    quotes = {title: quote for title, quote in known.items() if quote is not None}
+    quotes: dict[str, Quote] = {}
+    for model in models:
+        if model.title in own:
+            quotes[model.title] = Quote(own[model.title], "the study")
+        elif listed is not None and (quote := listed.of(model)) and quote.price is not None:
+            quotes[model.title] = quote
+        elif is_in_process(model):
+            quotes[model.title] = Quote(FREE, "runs in this process")
     unknown = [model for model in models if model.title not in quotes]
     if is_offline:
         return quotes | {m.title: Quote(note="its provider was not queried") for m in unknown}
     unlisted = [model for model in unknown if not has_endpoint(model)]
     quotes |= {m.title: Quote(note=f"{m.family} models have no price list") for m in unlisted}
-    unknown = [model for model in unknown if has_endpoint(model)]
-    endpoints = {_place(endpoint_of(model)): endpoint_of(model) for model in unknown}
-    lists = await asyncio.gather(*(fetch_prices(endpoint) for endpoint in endpoints.values()))
-    found = dict(zip(endpoints, lists, strict=True))
-    return quotes | {m.title: found[_place(endpoint_of(m))].answer(m) for m in unknown}
-
-
-def _known(model: Model, own: Mapping[str, Price], listed: PriceList | None) -> Quote | None:
-    """The prices known without a request."""
-    if model.title in own:
-        return Quote(own[model.title], "the study")
-    if listed is not None and (quote := listed.of(model)) and quote.price is not None:
-        return quote
-    return Quote(FREE, "runs in this process") if is_in_process(model) else None
-
-
-def _place(endpoint: Endpoint) -> tuple[str, str | None]:
-    return endpoint.base_url, endpoint.key
+    endpoints = {m: endpoint_of(m) for m in unknown if has_endpoint(m)}
+    places = {(one.base_url, one.key): one for one in endpoints.values()}
+    lists = await asyncio.gather(*map(fetch_prices, places.values()))
+    found = dict(zip(places, lists, strict=True))
+    return quotes | {
+        m.title: found[one.base_url, one.key].answer(m) for m, one in endpoints.items()
+    }
 
 
 # --- a provider's own list --------------------------------------------------------------------
@@ -102,61 +95,39 @@ def _place(endpoint: Endpoint) -> tuple[str, str | None]:
 async def fetch_prices(endpoint: Endpoint, patience: float = PATIENCE) -> PriceList:
     """Read the list of models at an endpoint; servers of one's own have no prices in it."""
     url = f"{endpoint.base_url}/models"
+    channel = Channel(replace(endpoint, timeout=patience), ChatWire().auth)
     try:
-        status, body = await _get(f"{endpoint.url}/models", (endpoint.key or "").strip(), patience)
-    except TimeoutError:
-        return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
-    except aiohttp.ClientConnectorError:
+        status, _, body = await channel.send("GET", "/models")
+    except Unreachable:
         return PriceList(url, note=f"{url} cannot be reached")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        # Not its text: it may quote the request's headers, and so the key.
-        return PriceList(url, note=f"{url} gave an invalid answer ({type(error).__name__})")
+    except Silent:
+        return PriceList(url, note=f"{url} gave no answer within {patience:g} s")
+    except Retry:
+        return PriceList(url, note=f"{url} gave an invalid answer")
+    except Problem as problem:
+        return PriceList(url, note=str(problem))
+    finally:
+        await channel.close()
     if status in REFUSED:
         return PriceList(url, note=f"{url} answers HTTP {status}: check {endpoint.key_variable}")
     if status != 200:
         return PriceList(url, note=f"{url} answers HTTP {status}")
-    quotes = _provider_quotes(_decoded(masked_bytes(body, (endpoint.key or "").strip())), url)
+    quotes = _provider_quotes(decoded(body), url)
     if not _priced(quotes):
         return PriceList(url, note=f"{url} lists no prices")
     return PriceList(url, quotes)
 
 
-async def _get(url: str, key: str, patience: float) -> tuple[int, bytes]:
-    is_sendable = key and key.isascii() and key.isprintable()
-    headers = {"Authorization": f"Bearer {key}"} if is_sendable else {}
-    timeout = aiohttp.ClientTimeout(total=patience)
-    async with (
-        aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-        # A redirect could take the key to another host.
-        session.get(url, allow_redirects=False) as response,
-    ):
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > LARGEST_LIST:
-                raise ValueError(f"more than {LARGEST_LIST} bytes")
-        return response.status, bytes(body)
-
-
-def _decoded(body: bytes) -> object:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _provider_quotes(content: object, source: str) -> dict[str, Quote]:
+def _provider_quotes(content: Mapping[str, Any], source: str) -> dict[str, Quote]:
     """Read a list of models in OpenRouter's form: US dollars per token, as texts."""
-    entries = content.get("data") if isinstance(content, dict) else None
+    entries = [as_dict(entry) for entry in as_list(content.get("data"))]
+    named = [entry for entry in entries if isinstance(entry.get("id"), str)]
     return {
-        entry["id"]: _provider_quote(entry["id"], entry.get("pricing"), source)
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        one["id"]: _provider_quote(one["id"], as_dict(one.get("pricing")), source) for one in named
     }
 
 
-def _provider_quote(name: str, pricing: object, source: str) -> Quote:
-    told = pricing if isinstance(pricing, dict) else {}
+def _provider_quote(name: str, told: Mapping[str, Any], source: str) -> Quote:
     prompt, completion = _amount(told.get("prompt")), _amount(told.get("completion"))
     if prompt is None or completion is None:
         # A router has -1 here: it depends on the model that it picks.
@@ -211,28 +182,24 @@ def _content(path: Path) -> dict[Any, Any]:
     if not path.is_file():
         raise Problem(f"no price file {path}; use an existing YAML or JSON file")
     try:
-        content = _parsed(read_limited(path, JSON_BYTES).decode("utf-8-sig"), str(path))
+        text = read_limited(path, JSON_BYTES).decode("utf-8-sig")
     except OSError as error:
         raise Problem(f"the price file {path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise Problem(f"the price file {path} is not UTF-8 ({error}); save it as UTF-8") from error
+    try:
+        content = read_json(text, str(path))  # a provider's list is long, and YAML is slow
+    except Problem:
+        try:
+            content = read_yaml(text, str(path))
+        except Problem as problem:
+            raise Problem(f"the price file {path} is neither YAML nor JSON: {problem}") from problem
     if not isinstance(content, dict):
         raise Problem(
             f"the price file {path} contains no prices; write "
             "`address: {prompt: 2.5, completion: 10}`, in dollars per million tokens"
         )
     return content
-
-
-def _parsed(text: str, where: str) -> object:
-    try:
-        return read_json(text, where)  # a provider's list is long, and YAML is slow
-    except Problem:
-        pass
-    try:
-        return read_yaml(text, where)
-    except Problem as problem:
-        raise Problem(f"the price file {where} is neither YAML nor JSON: {problem}") from problem
 
 
 def _price(path: Path, address: str, entry: object) -> Price:
@@ -247,17 +214,13 @@ def _price(path: Path, address: str, entry: object) -> Price:
     for key in ("prompt", "completion"):
         if key not in entry:
             raise Problem(f"{path}: the price of '{address}' has no `{key}`; add it, 0 if free")
-    told = {
-        key: _told(path, address, key, entry[key]) for key in KEYS if entry.get(key) is not None
-    }
+    told: dict[str, float] = {}
+    for key in (key for key in KEYS if entry.get(key) is not None):
+        amount = _amount(entry[key])
+        if amount is None:
+            raise Problem(
+                f"{path}: the {key} price of '{address}' is {entry[key]!r:.80}; it is a number of "
+                "dollars per million tokens, 0 or more"
+            )
+        told[key] = amount
     return Price(**told)
-
-
-def _told(path: Path, address: str, key: str, value: object) -> float:
-    amount = _amount(value)
-    if amount is None:
-        raise Problem(
-            f"{path}: the {key} price of '{address}' is {value!r:.80}; it is a number of dollars "
-            "per million tokens, 0 or more"
-        )
-    return amount

@@ -57,8 +57,11 @@ def recall_reproducible(model: Model, store: Store) -> Capability:
         there = can_be_reproducible(model, Decoding())
         return Capability(NAME, there, "stated by the rater" if there else "measured by repeats")
     identity = identity_of(model)
-    known = store.capabilities(identity, _machine()).get(NAME) or _kept(identity)
-    return known or Capability(NAME, None, NOT_TESTED)
+    if known := store.capabilities(identity, _machine()).get(NAME):
+        return known
+    with suppress(OSError, ValueError, TypeError):  # of another store's run on this machine
+        return Capability(**json.loads(_file(identity).read_text(encoding="utf-8")))
+    return Capability(NAME, None, NOT_TESTED)
 
 
 async def learn_reproducible(
@@ -76,26 +79,14 @@ async def learn_reproducible(
         return found
     if found.is_there is None or anew:
         found = await self_test(model, partial(open_one, model, progress=progress), on_test)
-        if found.seen:
-            _keep(identity_of(model), found)
+        if found.seen:  # for the other stores of this machine; this one has it in any case
+            path = _file(identity_of(model))
+            with suppress(OSError, Problem):
+                make_folder(inside(path.parent, cache_folder()))
+                write_text(path, canonical_json(asdict(found)))
     if found.seen:
         store.note_capabilities(identity_of(model), _machine(), [found])
     return found
-
-
-def _kept(identity: str) -> Capability | None:
-    """The outcome that another store's run has left on this machine; None if it is unreadable."""
-    with suppress(OSError, ValueError, TypeError):
-        return Capability(**json.loads(_file(identity).read_text(encoding="utf-8")))
-    return None
-
-
-def _keep(identity: str, found: Capability) -> None:
-    """Leave an outcome for the other stores of this machine; the store has it in any case."""
-    path = _file(identity)
-    with suppress(OSError, Problem):
-        make_folder(inside(path.parent, cache_folder()))
-        write_text(path, canonical_json(asdict(found)))
 
 
 def _file(identity: str) -> Path:

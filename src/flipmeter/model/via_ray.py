@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from flipmeter.base.listening import listening
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry
 from flipmeter.model.backends.channel import Endpoint
 from flipmeter.model.backends.family import Family, World, backends
 from flipmeter.model.backends.http import Exchanged, HttpBackend
@@ -47,33 +47,26 @@ class HandleBackend(HttpBackend):
         where, timeout = self._endpoint.base_url, self._endpoint.timeout
         try:
             async with listening(timeout):
-                found = _plain(await self._call(asked))
+                answer = await self._call(asked)
+                told = answer.model_dump() if hasattr(answer, "model_dump") else answer
         except TimeoutError:
             raise Retry(f"no answer from {where} within {timeout:g} s") from None
         except Problem:
             raise
         except Exception as error:
-            return self._failed(error)
+            # The engine's own error is a refusal; what befalls its process or the cluster may pass.
+            cause = getattr(error, "cause", None)
+            if cause is None or type(cause).__module__.partition(".")[0] == "ray":
+                raise Retry(shortened(f"{type(error).__name__}: {error}")) from error
+            said = shortened(f"{type(cause).__name__}: {cause}")
+            status = int(getattr(cause, "status_code", FAILED))
+            return Exchanged({}, Trouble(status, said), {})
+        found = dict(told) if isinstance(told, Mapping) else {}  # no mapping holds no reply
         trouble = self._wire(request).trouble(200, found, json.dumps(found).encode())
         return Exchanged(found, trouble, {})
 
     async def listing(self) -> dict[str, Any]:
         return {}
-
-    def _failed(self, error: Exception) -> Exchanged:
-        """The engine's own error is a refusal; what befalls its process or the cluster may pass."""
-        cause = getattr(error, "cause", None)
-        if cause is None or _is_of_ray(cause):
-            raise Retry(shortened(f"{type(error).__name__}: {error}")) from error
-        said = shortened(f"{type(cause).__name__}: {cause}")
-        return Exchanged({}, Trouble(int(getattr(cause, "status_code", FAILED)), said), {})
-
-
-def _plain(answer: object) -> dict[str, Any]:
-    """A response as a mapping; anything else holds no reply, which its trouble says."""
-    dump = getattr(answer, "model_dump", None)
-    found = dump() if dump is not None else answer
-    return dict(found) if isinstance(found, Mapping) else {}
 
 
 class NamedOnRay(Family):
@@ -108,15 +101,13 @@ class NamedOnRay(Family):
 
     def identity_of(self, model: Model, world: World | None = None) -> str:
         _names(model.own_name)
-        method = _method(model)
+        if strangers := sorted(set(model.options) - {"method"}):
+            raise Problem(f"{model.address} takes no option '{strangers[0]}'; known: method")
+        method = str(model.options.get("method", METHOD))
         return model.address if method == METHOD else f"{model.address} by {method}"
 
 
 backends.add("ray", NamedOnRay())
-
-
-def _is_of_ray(error: object) -> bool:
-    return type(error).__module__.partition(".")[0] == "ray"
 
 
 def _names(own_name: str) -> tuple[str, tuple[str, ...]]:
@@ -125,13 +116,6 @@ def _names(own_name: str) -> tuple[str, tuple[str, ...]]:
     if kind not in KINDS or not 1 <= len(names) <= 2 or not all(names):
         raise Problem(f"no model 'ray/{own_name}'; write ray/{NamedOnRay.pattern}")
     return kind, tuple(names)
-
-
-def _method(model: Model) -> str:
-    strangers = sorted(set(model.options) - {"method"})
-    if strangers:
-        raise Problem(f"{model.address} takes no option '{strangers[0]}'; known: method")
-    return str(model.options.get("method", METHOD))
 
 
 def _found(own_name: str, method: str) -> Call:
@@ -145,20 +129,14 @@ def _found(own_name: str, method: str) -> Call:
     if not ray.is_initialized():
         raise Problem(f"ray/{own_name} is on a cluster; pass its address: --on ray:HOST:PORT")
     try:
-        handle = _serve(where, names) if kind == "serve" else _actor(where, names)
+        *first, last = names
+        if kind == "actor":
+            handle = where.get_actor(last, namespace=first[0] if first else None)
+        elif first:
+            handle = where.get_deployment_handle(last, first[0])
+        else:
+            handle = where.get_app_handle(last)
         call: Call = getattr(handle, method).remote
     except Exception as error:  # Ray has several for a name that it does not know
         raise Problem(f"the cluster has no {kind} '{'/'.join(names)}' ({error})") from error
     return call
-
-
-def _serve(serve: Any, names: tuple[str, ...]) -> Any:
-    app, *deployment = names
-    if deployment:
-        return serve.get_deployment_handle(deployment[0], app)
-    return serve.get_app_handle(app)
-
-
-def _actor(ray: Any, names: tuple[str, ...]) -> Any:
-    *namespace, name = names
-    return ray.get_actor(name, namespace=namespace[0] if namespace else None)

@@ -27,8 +27,7 @@ from flipmeter.model import (
     unsent,
     without_logprobs,
 )
-from flipmeter.model.wires.corrections import told_corrections
-from flipmeter.model.wires.learned import DIALECT, corrections_of
+from flipmeter.model.wires.corrections import DIALECT, corrections_of, told_corrections
 from flipmeter.types import Condition, Model, Problem, Rater
 
 Known = Mapping[Model, Mapping[str, Capability]]

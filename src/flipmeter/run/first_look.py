@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flipmeter.base.problem import Incomplete
+from flipmeter.errors import Unreadable
 from flipmeter.model import Engine
 from flipmeter.plan import plan
 from flipmeter.run.rate import Evidence, Rating, Seat
@@ -24,10 +24,6 @@ WAYS_OUT = {"truncated": "; raise `max_tokens` in the model's entry, which inclu
 
 Whose = tuple[str, str, str]
 """A rater on a dataset at a level."""
-
-
-class Unreadable(Incomplete):
-    """The first replies of every rater make no sense as labels."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from flipmeter.base.files.atomic import inside, write_text
 from flipmeter.base.files.lock import writing
 from flipmeter.base.files.parquet import without_secrets
 from flipmeter.base.run_sync import wait_for
+from flipmeter.errors import OutOfBudget
 from flipmeter.model import (
     Asked,
     Backend,
     Budget,
     Engine,
     Ledger,
-    OutOfBudget,
     RayBackend,
     Store,
     World,

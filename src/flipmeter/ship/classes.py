@@ -15,16 +15,13 @@ from flipmeter.base.numbers import read_number
 from flipmeter.data.labels import ScaleSpec
 from flipmeter.data.number_scales import read_span
 from flipmeter.data.ordered import declared_order
+from flipmeter.errors import BadInput
 from flipmeter.registry import suggestion
-from flipmeter.types import Item, Problem, Rank, Scale, Span
+from flipmeter.types import Item, Rank, Scale, Span
 
 AnyArray = npt.NDArray[Any]
 NUMBERS = "biuf"
 TWO_CLASSES = 2
-
-
-class BadInput(Problem, ValueError):
-    """Texts, labels or parameters that cannot be used; scikit-learn expects a ValueError."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from flipmeter.data.items import text_fault
 from flipmeter.data.labels import make_task
 from flipmeter.data.number_scales import read_span
 from flipmeter.decide import open_pipeline
+from flipmeter.errors import BadInput
 from flipmeter.model import Budget, Ledger, Store, World
 from flipmeter.model.backends.user_code import addressed
 from flipmeter.removed import without_defaults
@@ -36,7 +37,7 @@ from flipmeter.ship.card_rater import (
     refuse_few,
     refuse_in_parts,
 )
-from flipmeter.ship.classes import BadInput, Classes, as_labels, as_list, read_classes
+from flipmeter.ship.classes import Classes, as_labels, as_list, read_classes
 from flipmeter.ship.flip_proof import flip_proof
 from flipmeter.study.entries import (
     BudgetEntry,

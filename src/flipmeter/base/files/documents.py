@@ -163,11 +163,11 @@ def check_values(content: object, where: str, *, is_plain: bool = False) -> None
             waiting += [(f"{name}.{key!s:.60}"[:200], v, depth + 1) for key, v in value.items()]
         elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
             waiting += [(f"{name}.{at}", one, depth + 1) for at, one in enumerate(value)]
-        elif trouble := _trouble(value) or (_kind(value) if is_plain else ""):
+        elif trouble := _trouble(value, is_plain):
             raise Problem(f"{where}: {name.removeprefix('.') or 'it'} {trouble}")
 
 
-def _trouble(value: object) -> str:
+def _trouble(value: object, is_plain: bool) -> str:
     """The error of a single value, "" if there is none."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"is {value}; use a finite number, or leave it out"
@@ -175,11 +175,7 @@ def _trouble(value: object) -> str:
         return "is a whole number of more than 63 bits; use a smaller one"
     if isinstance(value, str) and not is_unicode(value):
         return "contains half a character (a lone surrogate, as in \\ud800); remove it"
-    return ""
-
-
-def _kind(value: object) -> str:
-    if value is None or isinstance(value, str | int | float):
+    if not is_plain or value is None or isinstance(value, str | int | float):
         return ""
     kind = type(value).__name__
     return f"is a {kind}, which is neither text nor number; put it in quotes if it is text"

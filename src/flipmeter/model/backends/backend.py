@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from flipmeter.model.label_scores import Step
-from flipmeter.types import Problem, Reply, Request
+from flipmeter.types import Reply, Request
 
 
 class Backend(Protocol):
@@ -31,18 +30,6 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-class Retry(Exception):
-    """This attempt failed and another may succeed, not before `after` seconds if that is known.
-
-    One that `is_free` never reached a model and is not billed.
-    """
-
-    def __init__(self, reason: str, after: float | None = None, *, is_free: bool = False) -> None:
-        super().__init__(reason)
-        self.after = after
-        self.is_free = is_free
-
-
 @dataclass(frozen=True)
 class Capability:
     """Whether an endpoint has something (None: it could not be told), how we know, since when."""
@@ -51,25 +38,3 @@ class Capability:
     is_there: bool | None
     how: str
     seen: str = ""
-
-
-@dataclass(frozen=True)
-class Spoken(Reply):
-    """A reply with its tokens, for requests of their log-probabilities."""
-
-    steps: tuple[Step, ...] = ()
-
-
-def n_alternatives(body: dict[str, Any]) -> int | None:
-    """Take out of a body how many alternatives to each token it wants to see, None for none.
-
-    The chat interface says `logprobs: true, top_logprobs: 5`, the completions interface
-    `logprobs: 5`.
-    """
-    asked, top = body.pop("logprobs", None), body.pop("top_logprobs", None)
-    if asked is None or asked is False:
-        return None
-    n = top or 0 if asked is True else asked
-    if not isinstance(n, int) or n < 0:
-        raise Problem(f"{n!r} alternatives to a token were requested; use 0 or more")
-    return n

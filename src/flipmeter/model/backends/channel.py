@@ -12,7 +12,7 @@ import aiohttp
 
 from flipmeter.base.listening import listening
 from flipmeter.base.redaction import PLACEHOLDER, masked, masked_bytes
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry, Silent, Unreachable
 from flipmeter.model.backends.response import Trouble, shortened
 from flipmeter.types import Problem
 
@@ -46,10 +46,6 @@ class Endpoint:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
 
 
-class Unreachable(Retry):
-    """No connection: a wrong address, a server not started, or one that has gone away."""
-
-
 class Channel:
     """Requests to one endpoint; `auth` makes headers of its key."""
 
@@ -68,7 +64,11 @@ class Channel:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send a body and return the whole answer, without the key wherever it is echoed."""
         async with self._answer(method, path, body, headers) as response:
-            content = await _read(response)
+            content = b""
+            while chunk := await response.content.readany():
+                content += chunk
+                if len(content) > LARGEST_ANSWER:
+                    raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
             return response.status, response.headers, masked_bytes(content, self._key)
 
     @asynccontextmanager
@@ -97,7 +97,7 @@ class Channel:
                 yield response
                 return
         except TimeoutError:
-            failure = Retry(f"no answer from {base_url} within {timeout:g} s")
+            failure = Silent(f"no answer from {base_url} within {timeout:g} s")
         except (aiohttp.InvalidURL, UnicodeError):
             failure = Problem(f"the base URL {base_url!r} is not an address; write http(s)://host")
         except aiohttp.ClientConnectorCertificateError as error:
@@ -172,12 +172,3 @@ class _Connector(aiohttp.TCPConnector):
                 return connection
             connection.close()
         return None
-
-
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    content = b""
-    while chunk := await response.content.readany():
-        content += chunk
-        if len(content) > LARGEST_ANSWER:
-            raise Retry(f"the answer is longer than {LARGEST_ANSWER} bytes")
-    return content

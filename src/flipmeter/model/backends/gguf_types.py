@@ -63,13 +63,10 @@ class _Head:
             self._pass_text()
         elif kind == LIST:
             inner, n = self._take("<IQ")
-            self._pass_list(inner, n)
+            if inner in SIZES:
+                self._pass(n * SIZES[inner])
+            else:
+                for _ in range(n):
+                    self._pass_value(inner)
         else:
             self._pass(SIZES[kind])
-
-    def _pass_list(self, inner: int, n: int) -> None:
-        if inner in SIZES:
-            self._pass(n * SIZES[inner])
-            return
-        for _ in range(n):
-            self._pass_value(inner)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.redaction import filled
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Retry
 from flipmeter.model.backends.channel import (
     NO_CREDIT,
     NO_MODEL,
@@ -28,8 +28,12 @@ from flipmeter.model.backends.response import (
 )
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.wires.chat_wire import ChatWire, CompletionsWire
-from flipmeter.model.wires.corrections import corrected_request, correction_in, with_correction
-from flipmeter.model.wires.learned import spoken_as
+from flipmeter.model.wires.corrections import (
+    corrected_request,
+    correction_in,
+    spoken_as,
+    with_correction,
+)
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.model.wires.responses_wire import ResponsesWire
 from flipmeter.model.wires.wire import Wire, interface_in
@@ -56,14 +60,14 @@ PATIENCE = 3
 
 @dataclass(frozen=True)
 class Tried:
-    """The outcome of one request: a response with its reply, or a refusal.
+    """The outcome of one request: a reply with the alternatives to its first token, or a refusal.
 
     `problem` is what asking in earnest would raise for this refusal, if it would; a refusal
     that `is_passing` may be gone another time, and one with a `correction` if a field is changed.
     """
 
-    answer: Mapping[str, Any] = field(default_factory=dict)
     reply: Reply = field(default_factory=Reply)
+    n_alternatives: int | None = None
     refusal: str = ""
     problem: Problem | None = None
     is_passing: bool = False
@@ -145,10 +149,13 @@ class HttpBackend:
         found = await self._exchange(request)
         trouble, headers = found.trouble, found.headers
         if trouble is None:
-            seconds = time.perf_counter() - start
-            reply = without_secrets(self._wire(request).reply(found.answer, seconds))
-            return Tried(found.answer, reply)
-        if not _is_refusal(trouble):
+            wire, seconds = self._wire(request), time.perf_counter() - start
+            reply = without_secrets(wire.reply(found.answer, seconds))
+            return Tried(reply, wire.n_alternatives(found.answer))
+        # Whether this request is refused, and another might not be.
+        is_general = trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT
+        is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
+        if is_general or not (is_refused or trouble.kinds & MODERATED):
             self._raise(trouble, headers)
         said, problem = f"HTTP {trouble.status}: {trouble.message}", None
         if trouble.status in MENDABLE or trouble.kinds & NO_MODEL:
@@ -157,10 +164,6 @@ class HttpBackend:
             )
         correction = correction_in(trouble, json.loads(request.params))
         return Tried(refusal=said, problem=problem, correction=correction)
-
-    def n_alternatives(self, request: Request, answer: Mapping[str, Any]) -> int | None:
-        """Number of alternatives to the first token, None without log-probabilities."""
-        return self._wire(request).n_alternatives(answer)
 
     async def listing(self) -> dict[str, Any]:
         """The entry of this model in the endpoint's list of models, {} if there is none."""
@@ -239,11 +242,3 @@ class Exchanged:
 def moderated(trouble: Trouble) -> Reply | None:
     """The reply to a prompt that is always refused; others may be answered."""
     return Reply(trouble.message, "content_filter") if trouble.kinds & MODERATED else None
-
-
-def _is_refusal(trouble: Trouble) -> bool:
-    """Whether an endpoint refuses this request, and might not refuse another."""
-    if trouble.kinds & NO_CREDIT or trouble.status in PASSING | ACCOUNT:
-        return False
-    is_refused = 400 <= trouble.status < 500 or trouble.status in NOT_THERE
-    return is_refused or bool(trouble.kinds & MODERATED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import threading
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from flipmeter.base.common_prefix import n_shared
-from flipmeter.model.backends.backend import Spoken, n_alternatives
+from flipmeter.base.files.reading_limits import known_sha256
 from flipmeter.model.backends.gguf_types import tensor_types
 from flipmeter.model.backends.hf.chat import THOUGHTS
-from flipmeter.model.label_scores import Ids, Step, Tree, ending, written
+from flipmeter.model.label_scores import Ids, Tree, ending, written
 from flipmeter.types import Decoding, Problem, Reply, Request, Usage
 
 CONTEXT = 8192
@@ -42,19 +41,17 @@ class LlamaBackend:
 
     concurrency = 2  # one prompt is answered while the next is taken apart into tokens
     is_reproducible = True
-    parameters = frozenset({*vars(Decoding()), "logprobs", "top_logprobs"})
+    parameters = frozenset(vars(Decoding()))
 
-    def __init__(self, path: Path, identity: str, *, context: int = CONTEXT) -> None:
+    def __init__(self, path: Path, identity: str) -> None:
         if not path.is_file():
             raise Problem(f"no model file {path}; use an existing GGUF file")
         self.identity = identity
         self.path = path
-        self._context = context
         self._server: Any = None
         self._starting, self._slot = threading.Lock(), threading.Lock()
         self._held: list[int] | None = []
         self._tree = lru_cache(maxsize=1024)(self._grow)
-        self.n_processed = 0
 
     async def ask(self, request: Request) -> Reply:
         return await asyncio.to_thread(self._ask, request)
@@ -66,17 +63,16 @@ class LlamaBackend:
     def _ask(self, request: Request) -> Reply:
         with self._starting:
             if self._server is None:
-                self._server = _start(self.path, self._context)
+                self._server = _start(self.path)
         body = json.loads(request.params)
-        n_shown = n_alternatives(body)
         try:
             text = self._text(request, body.pop("interface", "completions"))
             tokens = self._tokens(text)
             tree = self._tree(request.answers, ending(text)) if request.answers else None
         except (RuntimeError, ValueError, OSError) as error:
             return Reply(error=f"llama.cpp: {error}")
-        if tree or n_shown is not None:
-            body["n_probs"] = max(SHOWN if tree else 1, n_shown or 1)
+        if tree:
+            body["n_probs"] = SHOWN
         with self._slot:
             start = time.perf_counter()
             try:
@@ -85,10 +81,7 @@ class LlamaBackend:
             except (RuntimeError, ValueError, OSError) as error:
                 self._held = None
                 return Reply(error=f"llama.cpp: {error}")
-            reply = _reply(answer, scores, time.perf_counter() - start)
-        if n_shown is None:
-            return reply
-        return Spoken(**vars(reply), steps=_steps(answer["choices"][0], n_shown))
+            return _reply(answer, scores, time.perf_counter() - start)
 
     def _begin(self, tokens: list[int], body: Mapping[str, Any]) -> dict[str, Any]:
         """Complete a prompt that is computed in no small batch, whatever the slot holds."""
@@ -148,8 +141,6 @@ class LlamaBackend:
         )
         if "error" in answer:
             raise ValueError(answer["error"].get("message", answer["error"]))
-        usage = _usage(answer)
-        self.n_processed += (usage.prompt or 0) - (usage.cached or 0)
         return answer
 
     def _tokens(self, text: str, *, add_special: bool = True) -> list[int]:
@@ -157,15 +148,11 @@ class LlamaBackend:
         return list(self._post("/tokenize", fields)["tokens"])
 
     def _text(self, request: Request, interface: str) -> str:
-        """The text the engine sees."""
+        """The text the engine sees; for a chat it has the template that the weights carry."""
         if interface == "completions":
             return request.script.text
-        return self._template([(m.role, m.content) for m in request.script.messages])
-
-    def _template(self, messages: list[tuple[str, str]]) -> str:
-        """Let the engine put messages into the chat template that the weights carry."""
-        body = {"messages": [{"role": role, "content": content} for role, content in messages]}
-        return str(self._post("/apply-template", body)["prompt"])
+        said = [{"role": one.role, "content": one.content} for one in request.script.messages]
+        return str(self._post("/apply-template", {"messages": said})["prompt"])
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Ask the engine's own server, on loopback, for what its handle does not offer."""
@@ -196,12 +183,12 @@ def _n_kept(n_usable: int, n_tokens: int) -> int:
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def _start(path: Path, context: int) -> Any:
+def _start(path: Path) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = context
+    params.n_ctx = CONTEXT
     params.n_parallel = 1
     params.n_ubatch = BATCH
     params.verbosity = 0
@@ -231,12 +218,16 @@ def n_cores() -> int:
 
 
 def _reply(answer: Mapping[str, Any], scores: tuple[float, ...] | None, seconds: float) -> Reply:
-    choice = answer["choices"][0]
+    choice, usage = answer["choices"][0], answer.get("usage", {})
     return Reply(
         text=choice.get("text") or "",
         finish=choice.get("finish_reason") or "",
         scores=scores,
-        usage=_usage(answer),
+        usage=Usage(
+            prompt=usage.get("prompt_tokens"),
+            cached=usage.get("prompt_tokens_details", {}).get("cached_tokens"),
+            completion=usage.get("completion_tokens"),
+        ),
         seconds=seconds,
         fingerprint=str(answer.get("system_fingerprint", "")),
     )
@@ -251,7 +242,7 @@ def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int,
     text, said = choice["text"].encode(), b""
     place: Ids = ()
     known: dict[Ids, Mapping[int, float]] = {}
-    for step in _content(choice):
+    for step in (choice.get("logprobs") or {}).get("content") or ():
         said += bytes(step["bytes"])
         if not (tree.branches(place) and text.startswith(said)):
             break
@@ -262,29 +253,6 @@ def _along(choice: Mapping[str, Any], tree: Tree[int]) -> dict[Ids, Mapping[int,
 
 def _shown(step: Mapping[str, Any]) -> dict[int, float]:
     return {one["id"]: one["logprob"] for one in [*step["top_logprobs"], step]}
-
-
-def _content(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return (choice.get("logprobs") or {}).get("content") or []
-
-
-def _steps(choice: Mapping[str, Any], n_shown: int) -> tuple[Step, ...]:
-    return tuple(
-        Step(
-            step["token"],
-            {one["token"]: one["logprob"] for one in [*step["top_logprobs"][:n_shown], step]},
-        )
-        for step in _content(choice)
-    )
-
-
-def _usage(answer: Mapping[str, Any]) -> Usage:
-    usage = answer.get("usage", {})
-    return Usage(
-        prompt=usage.get("prompt_tokens"),
-        cached=usage.get("prompt_tokens_details", {}).get("cached_tokens"),
-        completion=usage.get("completion_tokens"),
-    )
 
 
 PLAIN = frozenset({"F32", "F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"})
@@ -314,11 +282,4 @@ def _types(path: Path, size: int, changed: int) -> frozenset[str]:
 def file_digest(path: Path) -> str:
     if not path.is_file():
         raise Problem(f"no model file {path}; use an existing GGUF file")
-    status = path.stat()
-    return _digest(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=64)
-def _digest(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return known_sha256(path)

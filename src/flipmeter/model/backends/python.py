@@ -55,30 +55,24 @@ class PythonBackend:
         question = Question.read(request.script.text, request.repeat)
         start = time.perf_counter()
         try:
-            said = await self._answer(question)
+            if self._is_async:
+                async with listening(self._timeout):
+                    said = await self._call(question)
+            else:
+                said = await asyncio.to_thread(self._call, question)
             text, scores = _read(said, question, request.answers)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
-            if _is_ending(error):
-                raise
+            task = asyncio.current_task()
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            if is_cancelled and (task is None or task.cancelling() > 0):
+                raise  # the run itself is, and not only something inside the callable
             why = plain(f"{type(error).__name__}: {error}".rstrip(": "))
             return Reply(error=why, model=self.identity)
         seconds = time.perf_counter() - start
         return Reply(plain(text), "stop", scores, seconds=seconds, model=self.identity)
 
-    async def _answer(self, question: Question) -> object:
-        if not self._is_async:
-            return await asyncio.to_thread(self._call, question)
-        async with listening(self._timeout):
-            return await self._call(question)
-
     async def close(self) -> None:
         """Do nothing: what a callable holds is its own."""
-
-
-def _is_ending(error: BaseException) -> bool:
-    """Whether the run itself is cancelled, and not only something inside a callable."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 # --- its result -------------------------------------------------------------------------------
@@ -107,7 +101,13 @@ def _read(
 def _text(said: object, question: Question) -> str:
     """The text of a label given as text, class name, rank or the label itself."""
     if question.span is not None:
-        return _score(said)
+        said = said.item() if isinstance(said, np.integer | np.floating) else said
+        if said is None or isinstance(said, str):  # in words it is read like a reply
+            return said or ""
+        number = read_number(said)
+        if number is None:
+            raise TypeError(f"it returned {said!r:.80}; return a number")
+        return repr(number)
     if isinstance(said, Label):
         return said.text
     if isinstance(said, int | np.integer) and not isinstance(said, bool):
@@ -124,18 +124,6 @@ def _text(said: object, question: Question) -> str:
     return said if said in texts else names.get(said.strip().casefold(), said)
 
 
-def _score(said: object) -> str:
-    """A number as text; what a callable says in words is read like a reply."""
-    if isinstance(said, np.integer | np.floating):
-        said = said.item()
-    if said is None or isinstance(said, str):
-        return said or ""
-    number = read_number(said)
-    if number is None:
-        raise TypeError(f"it returned {said!r:.80}; return a number")
-    return repr(number)
-
-
 def _shares(shares: object, question: Question) -> dict[str, float]:
     """The probability of every label by its text; a list is by slot."""
     texts = [label.text for label in question.labels]
@@ -148,7 +136,11 @@ def _shares(shares: object, question: Question) -> dict[str, float]:
                 f"labels ({', '.join(texts)}); these are not in both: {odd}"
             )
     else:
-        listed = _listed(shares)
+        if isinstance(shares, str) or not isinstance(shares, Iterable):
+            raise TypeError(
+                f"it returned {shares!r:.80} as probabilities; return a list or a mapping"
+            )
+        listed = list(shares)
         if len(listed) != len(texts):
             raise ValueError(
                 f"it returned {len(listed)} probabilities, but there are {len(texts)} labels "
@@ -158,15 +150,14 @@ def _shares(shares: object, question: Question) -> dict[str, float]:
     return _checked(found)
 
 
-def _listed(shares: object) -> list[object]:
-    if isinstance(shares, str) or not isinstance(shares, Iterable):
-        raise TypeError(f"it returned {shares!r:.80} as probabilities; return a list or a mapping")
-    return list(shares)
-
-
 def _checked(shares: Mapping[str, object]) -> dict[str, float]:
     """Refuse values that are not probabilities, or do not add up to 1 except for rounding."""
-    found = {text: _number(share) for text, share in shares.items()}
+    found: dict[str, float] = {}
+    for text, share in shares.items():
+        try:
+            found[text] = float(share)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            found[text] = math.nan
     for text, share in found.items():
         if not 0 <= share <= 1:
             raise ValueError(
@@ -178,13 +169,6 @@ def _checked(shares: Mapping[str, object]) -> dict[str, float]:
             f"it returned probabilities that add up to {total:g}; they must add up to 1"
         )
     return found
-
-
-def _number(share: object) -> float:
-    try:
-        return float(share)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return math.nan
 
 
 # --- which callable ---------------------------------------------------------------------------

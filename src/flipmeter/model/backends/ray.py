@@ -27,7 +27,8 @@ from flipmeter.base.consent import (
     trusting,
 )
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
+from flipmeter.errors import Lost, Retry
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.family import World
 from flipmeter.model.engine.limiter import Limiter
 from flipmeter.model.engine.replicas import Fleet, Place
@@ -192,10 +193,6 @@ class Holder:
             asyncio.get_running_loop().call_later(GATHERING, self._gathered.ring)
 
 
-class Lost(Retry):
-    """An actor is gone or was restarted by Ray: its requests go to another."""
-
-
 class Actor:
     """A replica of a model on a Ray cluster; Ray may not have placed it yet."""
 
@@ -222,8 +219,8 @@ class Actor:
         number = next(self._numbers)
         self._awaited[number] = asyncio.get_running_loop().create_future()
         self._outbox.append((number, request))
-        if len(self._outbox) == 1:
-            self._send_soon()
+        if len(self._outbox) == 1:  # those who were answered together ask together
+            asyncio.get_running_loop().call_later(GATHERING, self._send)
         said = await self._awaited[number]
         if isinstance(said, Exception):
             raise said
@@ -237,10 +234,6 @@ class Actor:
             with suppress(Exception):  # it may be dead, or the cluster out of reach
                 self._ray.kill(self.handle)
 
-    def _send_soon(self) -> None:
-        """Wait for those who were answered together: they ask together."""
-        asyncio.get_running_loop().call_later(GATHERING, self._send)
-
     def _send(self) -> None:
         """Send what is asked by now; an empty message fetches replies if no other is there to."""
         if self._outbox or (self._awaited and not self._messages):
@@ -252,7 +245,7 @@ class Actor:
     def _arrived(self, message: asyncio.Task[None]) -> None:
         self._messages.discard(message)
         if not message.cancelled():
-            self._send_soon()
+            asyncio.get_running_loop().call_later(GATHERING, self._send)
 
     async def _carry(self, posted: list[Posted]) -> None:
         """Bring requests to the actor, and what it says to these or to earlier ones back."""
@@ -385,9 +378,18 @@ class RayBackend(Fleet):
                 async with asyncio.timeout(self._wanted.patience):
                     await self.changed.wait()
             except TimeoutError:
-                if not any(actor.is_placed for actor in self.replicas):
-                    self.problem = self._unplaced()
-                    self.changed.ring()
+                if any(actor.is_placed for actor in self.replicas):
+                    continue
+                wanted = self._wanted
+                each = {"CPU": wanted.num_cpus, "GPU": wanted.num_gpus, **wanted.resources}
+                self.problem = Problem(
+                    f"Ray has placed no actor of {self._title} for {wanted.patience:g} s: each "
+                    f"needs {_listed(each)}; the cluster has "
+                    f"{_listed(self._ray.cluster_resources())}, of which "
+                    f"{_listed(self._ray.available_resources())} are free; ask for less under "
+                    "`ray:` of the model, or add nodes"
+                )
+                self.changed.ring()
 
     def _stranger(self, held: ActorModel) -> Problem | None:
         """The error of an actor whose model differs from this process's."""
@@ -402,16 +404,6 @@ class RayBackend(Fleet):
                 f"machine; set it in its `options`: device_map"
             )
         return None
-
-    def _unplaced(self) -> Problem:
-        wanted = self._wanted
-        each = {"CPU": wanted.num_cpus, "GPU": wanted.num_gpus, **wanted.resources}
-        return Problem(
-            f"Ray has placed no actor of {self._title} for {wanted.patience:g} s: each needs "
-            f"{_listed(each)}; the cluster has {_listed(self._ray.cluster_resources())}, of which "
-            f"{_listed(self._ray.available_resources())} are free; ask for less under `ray:` of "
-            "the model, or add nodes"
-        )
 
 
 def _shared_limit(model: Model, identity: str) -> tuple[Limiter, str]:

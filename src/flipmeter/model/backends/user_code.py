@@ -102,7 +102,10 @@ def permitted(place: str) -> Consent | None:
             f"the module '{place}' would be imported, but nothing declares it as a rater; if you "
             f"trust it: --trust, {TRUST_VARIABLE}=1, or trust=True in Python"
         )
-    source = _read(Path(place))
+    try:
+        source = Path(place).read_bytes()
+    except OSError as error:
+        raise Problem(f"no file {place} (looked in {Path.cwd()}); check the path") from error
     path = Path(place).resolve()
     if is_code_trusted():
         return _consent(str(path), source, folders=searched)
@@ -115,13 +118,6 @@ def permitted(place: str) -> Consent | None:
         f"--trust, {TRUST_VARIABLE}=1, trust=True in Python, or permanently: "
         f"flipmeter run {quote(place)} --trust --remember"
     )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Problem(f"no file {path} (looked in {Path.cwd()}); check the path") from error
 
 
 def _refuse_borrowed(place: str, path: str, found: Any) -> None:
@@ -235,10 +231,8 @@ class Consent:
         return code is not None
 
 
-@cache
-def _consent_to(path: str) -> Consent:
-    """The one consent to a file or module, shared with the threads of its code."""
-    return Consent(path)
+_consent_to = cache(Consent)
+"""The one consent to a file or module, shared with the threads of its code."""
 
 
 def _consent(

@@ -24,8 +24,6 @@ from flipmeter.model.batch.forms import (
     OPENAI_FORM,
     SHAPES,
     BatchForm,
-    Shape,
-    id_in,
     shape_of,
 )
 from flipmeter.types import Caching, Head, Message, Problem, Reply, Request, Script
@@ -34,6 +32,7 @@ MOST_REQUESTS = 50_000
 """Limits of one file for every vendor."""
 
 MANIFEST, REQUESTS, JOBS = "manifest.json", "requests.jsonl", "jobs.jsonl"
+_WAY = re.compile(r"^(/v1/models/)?(/v1/)?")
 NAMED = 3
 """Number of ids in an error message."""
 Door = tuple[str, str, str, str]
@@ -90,42 +89,37 @@ def write_batch(
     try:
         if (folder / MANIFEST).exists():
             raise Problem(f"{folder} already contains a batch; import it, or use another folder")
-        return _written(folder, list(requests), about, most_requests, most_bytes)
+        make_folder(folder)
+        asked = list(requests)
+        with open_output(folder / REQUESTS) as kept:
+            for line in _kept(one.request for one in asked):
+                kept.write(f"{json.dumps(line)}\n".encode())
+        files: list[BatchFile] = []
+        named: Counter[str] = Counter()
+        for door, some in _lines(asked).items():
+            model, _, url, kind = door
+            stem, way = (re.sub(r"[^\w.-]+", "-", one) for one in (model, _WAY.sub("", url)))
+            stem, form = stem.strip("-.") or "model", FORMS[kind]
+            stem = f"{stem}-{way.removeprefix(stem).strip('-')}"
+            most = most_bytes or form.most_bytes, min(most_requests, form.most_requests)
+            for part in _parts(some, *most):
+                named[stem] += 1
+                name, content = f"{stem}-{named[stem]:03}{form.suffix}", form.file(part)
+                write_output(folder / name, content)
+                digest = hashlib.sha256(content).hexdigest()
+                files.append(BatchFile(name, *door, len(part), len(content), digest))
+        manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
+        write_output(folder / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        return files
     except OSError as error:
         raise Problem(
             f"cannot write the batch into {folder} ({error.strerror}); use another folder"
         ) from error
 
 
-def _written(
-    folder: Path,
-    requests: Sequence[BatchEntry],
-    about: Mapping[str, Any],
-    most_requests: int,
-    most_bytes: int | None,
-) -> list[BatchFile]:
-    make_folder(folder)
+def _lines(requests: Sequence[BatchEntry]) -> dict[Door, list[bytes]]:
+    """The lines of requests by model and address."""
     lines: dict[Door, list[bytes]] = {}
-    with open_output(folder / REQUESTS) as kept:
-        for line in _kept(_each(requests, lines)):
-            kept.write(f"{json.dumps(line)}\n".encode())
-    files: list[BatchFile] = []
-    named: Counter[str] = Counter()
-    for door, some in lines.items():
-        stem, form = _stem(door), FORMS[door[-1]]
-        most = most_bytes or form.most_bytes, min(most_requests, form.most_requests)
-        for part in _parts(some, *most):
-            named[stem] += 1
-            name = f"{stem}-{named[stem]:03}{form.suffix}"
-            files.append(_write(folder, name, door, part))
-    manifest = {**about, "requests": REQUESTS, "files": [asdict(file) for file in files]}
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    write_output(folder / MANIFEST, text + "\n")
-    return files
-
-
-def _each(requests: Sequence[BatchEntry], lines: dict[Door, list[bytes]]) -> Iterator[Request]:
-    """Yield requests while their lines are gathered by model and address."""
     sharing = Counter((asked.request.model, asked.request.script.head) for asked in requests)
     for asked in requests:
         model, request, form = asked.model, asked.request, FORMS[asked.form]
@@ -133,7 +127,7 @@ def _each(requests: Sequence[BatchEntry], lines: dict[Door, list[bytes]]) -> Ite
         is_shared = sharing[request.model, request.script.head] >= worth
         door = model, request.model, form.url(model, request), asked.form
         lines.setdefault(door, []).append(form.line(model, request, asked.caching, is_shared))
-        yield request
+    return lines
 
 
 def _parts(lines: Sequence[bytes], most_bytes: int, most_requests: int) -> Iterator[list[bytes]]:
@@ -146,20 +140,6 @@ def _parts(lines: Sequence[bytes], most_bytes: int, most_requests: int) -> Itera
         part.append(line)
         size += len(line)
     yield part
-
-
-def _stem(door: Door) -> str:
-    model, _, url, _ = door
-    stem = re.sub(r"[^\w.-]+", "-", model).strip("-.") or "model"
-    way = re.sub(r"[^\w.-]+", "-", url.removeprefix("/v1/models/").removeprefix("/v1/"))
-    return f"{stem}-{way.removeprefix(stem).strip('-')}"
-
-
-def _write(folder: Path, name: str, door: Door, lines: Sequence[bytes]) -> BatchFile:
-    content = FORMS[door[-1]].file(lines)
-    write_output(folder / name, content)
-    digest = hashlib.sha256(content).hexdigest()
-    return BatchFile(name, *door, len(lines), len(content), digest)
 
 
 def _kept(requests: Iterable[Request]) -> Iterator[dict[str, Any]]:
@@ -195,17 +175,13 @@ def read_batch(folder: Path) -> dict[str, Request]:
             if "key" in row:
                 found[row["key"]] = _request(row, heads)
             else:
-                heads.append(_head(row))
+                before = tuple(Message(role, content) for role, content in row["before"])
+                heads.append(Head(before, row["role"], row["start"]))
         except (LookupError, TypeError, ValueError):
             raise Problem(
                 f"{where} was changed since it was written; export the batch again"
             ) from None
     return found
-
-
-def _head(row: Mapping[str, Any]) -> Head:
-    before = tuple(Message(role, content) for role, content in row["before"])
-    return Head(before, row["role"], row["start"])
 
 
 def _request(row: Mapping[str, Any], heads: Sequence[Head]) -> Request:
@@ -263,10 +239,16 @@ def read_results(
     the right one.
     """
     found, unknown, torn = Results(), dict[str, str](), dict[str, str]()
+    wanted = {form.shape: form.vendor for form in (forms or {}).values()}
+    wanted = wanted or {OPENAI_FORM.shape: OPENAI_FORM.vendor}
     for where, row in (row for path in paths for row in _rows(path)):
         shape = shape_of(row, where)
-        _check_shape(shape, (forms or {}).values(), where)
-        key = id_in(row, shape)
+        if shape not in wanted:
+            raise Problem(
+                f"{where} has the format of {SHAPES[shape]} batches, but this batch was written "
+                f"for {', '.join(wanted.values())}; nothing is imported"
+            )
+        key = row.get("key" if shape == "gemini" else "custom_id")
         if not isinstance(key, str) or key not in known:
             unknown.setdefault(str(key), where)
             continue
@@ -280,16 +262,6 @@ def read_results(
     _refuse(torn, "answered twice and differently: keep one of the files")
     found.errors = {key: said for key, said in found.errors.items() if key not in found.replies}
     return found
-
-
-def _check_shape(shape: Shape, forms: Iterable[BatchForm], where: str) -> None:
-    """Refuse results of a vendor that the batch has no model of."""
-    wanted = {form.shape: form.vendor for form in forms} or {OPENAI_FORM.shape: "OpenAI"}
-    if shape not in wanted:
-        raise Problem(
-            f"{where} has the format of {SHAPES[shape]} batches, but this batch was written for "
-            f"{', '.join(wanted.values())}; nothing is imported"
-        )
 
 
 def _refuse(ids: Mapping[str, str], why: str) -> None:
@@ -317,16 +289,13 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         for number, line in enumerate(text_lines(path), 1):
             if line.strip():
-                yield f"{path}, line {number}", _object(path, number, line)
+                where = f"{path}, line {number}"
+                try:
+                    row = read_json(line, where)
+                except Problem as problem:
+                    raise Problem(f"{problem}; if it is cut off, download it again") from problem
+                if not isinstance(row, dict):
+                    raise Problem(f"{where} is not a JSON object; is this a result file?")
+                yield where, row
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read ({error}); use a file of JSON lines") from error
-
-
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        row = read_json(line, f"{path}, line {number}")
-    except Problem as problem:
-        raise Problem(f"{problem}; if it is cut off, download it again") from problem
-    if not isinstance(row, dict):
-        raise Problem(f"{path}, line {number} is not a JSON object; is this a result file?")
-    return row

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from flipmeter.model.backends.http import OPENAI_WIRES, Wires, moderated
-from flipmeter.model.backends.response import Trouble, shortened
+from flipmeter.model.backends.response import shortened
 from flipmeter.model.wires.anthropic_wire import AnthropicWire
 from flipmeter.model.wires.gemini_wire import GeminiWire
 from flipmeter.model.wires.vendor_wires import AZURE_WIRES, CHAT_WIRES, TOGETHER_WIRES
@@ -79,7 +79,9 @@ class BatchForm:
         trouble = wire.trouble(status, answer, json.dumps(answer).encode())
         if trouble is None:
             return wire.reply(answer, 0.0, request.answers)
-        return moderated(trouble) or Reply(error=_said(trouble))
+        return moderated(trouble) or Reply(
+            error=f"HTTP {trouble.status} in the batch: {trouble.message}"
+        )
 
     def _answer(self, row: Mapping[str, Any]) -> tuple[int, dict[str, Any], str]:
         """The status and the answer in a line of results, or what it says instead of one."""
@@ -110,10 +112,6 @@ def _anthropic_answer(row: Mapping[str, Any]) -> tuple[int, dict[str, Any], str]
     return 200, {}, ENDED_WITHOUT.get(str(kind), "the result has no message")
 
 
-def _said(trouble: Trouble) -> str:
-    return f"HTTP {trouble.status} in the batch: {trouble.message}"
-
-
 def shape_of(row: Mapping[str, Any], where: str) -> Shape:
     """The shape of a line of results; what is none is a problem."""
     if "response" not in row and any(name in row for name in ("body", "params", "request")):
@@ -121,10 +119,6 @@ def shape_of(row: Mapping[str, Any], where: str) -> Shape:
     if "result" in row:
         return "anthropic"
     return "gemini" if "key" in row and "custom_id" not in row else "openai"
-
-
-def id_in(row: Mapping[str, Any], shape: Shape) -> object:
-    return row.get("key" if shape == "gemini" else "custom_id")
 
 
 OPENAI_FORM = BatchForm("OpenAI", "openai", OPENAI_WIRES, 50_000, 200 * MEGABYTE, has_address=True)

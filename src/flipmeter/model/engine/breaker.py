@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from flipmeter.base.problem import Incomplete
-from flipmeter.model.backends.backend import Retry
+from flipmeter.errors import Outage, Retry
 
 ROW = 20
 """Failures in a row after which one request is sent at a time."""
@@ -14,10 +13,6 @@ PROBES = 3
 """Number of attempts for a server that has not answered yet; others get all attempts."""
 SHOWN = 3
 MOST_KINDS = 50
-
-
-class Outage(Incomplete):
-    """A server that only fails; what it answered before is stored."""
 
 
 @dataclass
@@ -53,19 +48,15 @@ class Breaker:
             self.seen[str(failure)] += 1
         is_known = self.has_answered or failure.after is not None
         if self.n_probes >= (attempts if is_known else PROBES):
-            self.outage = self._said()
-
-    def _said(self) -> Outage:
-        way_out = (
-            "run again when the endpoint answers: all replies are stored and not requested again"
-            if self.has_answered
-            else "is the server running? stored replies are kept"
-        )
-        return Outage(
-            f"{self.n_row} attempts in a row failed and none was answered: {self._told()}; "
-            f"{way_out}"
-        )
-
-    def _told(self) -> str:
-        told = [f"{n} x {what}" for what, n in self.seen.most_common(SHOWN)]
-        return "; ".join([*told, *(["and others"] if len(self.seen) > SHOWN else [])])
+            told = [f"{n} x {what}" for what, n in self.seen.most_common(SHOWN)]
+            told += ["and others"] if len(self.seen) > SHOWN else []
+            way_out = (
+                "run again when the endpoint answers: all replies are stored and not requested "
+                "again"
+                if self.has_answered
+                else "is the server running? stored replies are kept"
+            )
+            self.outage = Outage(
+                f"{self.n_row} attempts in a row failed and none was answered: {'; '.join(told)}; "
+                f"{way_out}"
+            )

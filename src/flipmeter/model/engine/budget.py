@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from flipmeter.base.checks import above
-from flipmeter.base.problem import Incomplete
+from flipmeter.base.run_sync import Bell
+from flipmeter.errors import OutOfBudget
 from flipmeter.types import Head, Problem, Request, Usage
 
 BYTES_PER_TOKEN = 3
@@ -55,10 +56,6 @@ class Budget:
         return self.tokens is not None or self.usd is not None
 
 
-class OutOfBudget(Incomplete):
-    """The next request could exceed the budget."""
-
-
 @dataclass
 class Spent:
     """The requests sent and their cost, or its upper bound if the endpoint does not report it."""
@@ -94,11 +91,15 @@ ONE_CALL = Spent(1)
 
 @dataclass
 class Purse:
-    """A budget with what is spent of it; what is under way counts with its worst case."""
+    """A budget with what is spent of it; what is under way counts with its worst case.
+
+    All pools of a run share one; its bell rings when a call has ended.
+    """
 
     budget: Budget
     spent: Spent
     held: Spent = field(default_factory=Spent)
+    bell: Bell = field(default_factory=Bell)
 
     def reserve(self, request: Request) -> Spent | None:
         """Put the worst case of a call aside; None if it is not covered."""
@@ -113,24 +114,24 @@ class Purse:
         """Book what a call took instead of its worst case."""
         self.held.add(worst, -1)
         self.spent.add(took)
+        self.bell.ring()
 
     def out(self) -> OutOfBudget:
         """The problem that says what was spent and how to go on."""
         if not self.spent.calls:
             return OutOfBudget("the budget does not cover a single request; raise it")
-        return OutOfBudget(
-            f"the budget is used up: {self._so_far()}, and the next request could exceed it. "
-            f"All replies are stored: run again to continue; the budget then starts over"
-        )
-
-    def _so_far(self) -> str:
         spent, budget = self.spent, self.budget
-        parts = [f"{spent.calls} calls{_limit(budget.calls)}"]
-        parts.append(f"{spent.tokens} tokens{_limit(budget.tokens)}")
+        counts = ((spent.calls, "calls", budget.calls), (spent.tokens, "tokens", budget.tokens))
+        parts = [
+            f"{n} {what}" + ("" if limit is None else f" of {limit}") for n, what, limit in counts
+        ]
         if budget.usd is not None and budget.price is not None:
             dollars = budget.price.of(spent.prompt_tokens, spent.completion_tokens)
             parts.append(f"${dollars:.4f} of ${budget.usd:g}")
-        return ", ".join(parts)
+        return OutOfBudget(
+            f"the budget is used up: {', '.join(parts)}, and the next request could exceed it. "
+            f"All replies are stored: run again to continue; the budget then starts over"
+        )
 
 
 def worst_case(request: Request) -> Spent:
@@ -152,7 +153,3 @@ def taken(usage: Usage, worst: Spent) -> Spent:
     prompt = worst.prompt_tokens if usage.prompt is None else usage.prompt
     completion = worst.completion_tokens if usage.completion is None else usage.completion
     return Spent(1, prompt, completion)
-
-
-def _limit(limit: int | None) -> str:
-    return "" if limit is None else f" of {limit}"

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from flipmeter.base.drain import current_drain
 from flipmeter.base.process import ProcessName
+from flipmeter.errors import Outage
 from flipmeter.model.backends.backend import Backend
-from flipmeter.model.engine.breaker import Outage
 from flipmeter.model.engine.budget import Budget, Purse
 from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger
@@ -24,13 +23,16 @@ from flipmeter.model.engine.pool import (
     Persistence,
     Pool,
     ServerGate,
-    Till,
 )
 from flipmeter.model.engine.replicas import Rota, fleet_of
 from flipmeter.model.store.leases import BEAT, Leases
 from flipmeter.model.store.store import BATCH, Store
-from flipmeter.model.wires.corrections import corrected_request
-from flipmeter.model.wires.learned import note_corrections, recall_corrections, spoken_as
+from flipmeter.model.wires.corrections import (
+    corrected_request,
+    note_corrections,
+    recall_corrections,
+    spoken_as,
+)
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Corrections, Problem, Reply, Request
 
@@ -41,13 +43,6 @@ FIRST_WAIT, LONGEST_WAIT = 0.05, 1.0
 """Seconds between two looks at what other processes ask."""
 TELL_AFTER = 10.0
 """Seconds of waiting for other processes after which a run says so."""
-
-
-async def ask_all(
-    requests: Sequence[Request], backends: Mapping[str, Backend], store: Store, **options: Any
-) -> dict[str, Reply]:
-    """A reply for every request, by key; `options` are those of an Engine."""
-    return await Engine(backends, store, **options).ask(requests)
 
 
 @dataclass
@@ -67,7 +62,7 @@ class Engine:
     persistence: Persistence = PERSISTENCE
 
     def __post_init__(self) -> None:
-        self._till = Till(Purse(self.budget or Budget(), self.ledger.spent))
+        self._purse = Purse(self.budget or Budget(), self.ledger.spent)
         self._gates: dict[str, ServerGate] = {}
         self._under_way: dict[str, asyncio.Future[Reply | None] | None] = {}
         self._leases = Leases(self.store)
@@ -127,15 +122,12 @@ class Engine:
         except Outage as outage:
             if len(replies) < NEARLY_ALL * len(distinct):
                 raise
-            replies |= self._failed(outage, [key for key in distinct if key not in replies])
+            # A run that has nearly all replies goes on to its tables without the rest.
+            failed = {key: Reply(error=str(outage)) for key in distinct if key not in replies}
+            for reply in failed.values():
+                self.ledger.note(reply)
+            replies |= failed
         return replies
-
-    def _failed(self, outage: Outage, keys: Iterable[str]) -> dict[str, Reply]:
-        """A run that has nearly all replies goes on to its tables without the rest."""
-        failed = {key: Reply(error=str(outage)) for key in keys}
-        for reply in failed.values():
-            self.ledger.note(reply)
-        return failed
 
     async def _ask_missing(
         self, distinct: Mapping[str, Request], replies: dict[str, Reply], stop: GiveUp
@@ -145,7 +137,10 @@ class Engine:
             if pause:
                 missing = missing[:BATCH]  # enough to see that there is something new
             n_before = len(replies)
-            others = {r.key: self._arrival(r.key) for r in missing if r.key in self._under_way}
+            others: dict[str, asyncio.Future[Reply | None]] = {}
+            for key in (r.key for r in missing if r.key in self._under_way):
+                arrival = self._under_way[key] or asyncio.get_running_loop().create_future()
+                others[key] = self._under_way[key] = arrival
             await self._send([r for r in missing if r.key not in others], replies, stop)
             for key, arrival in others.items():
                 # Shielded: one who stops waiting does not stop the others.
@@ -173,12 +168,6 @@ class Engine:
                     f"waiting for {'them' if n > 1 else 'it'} (if that process hangs, stop it)"
                 )
 
-    def _arrival(self, key: str) -> asyncio.Future[Reply | None]:
-        """The future reply of a request that another process has sent."""
-        arrival = self._under_way[key] or asyncio.get_running_loop().create_future()
-        self._under_way[key] = arrival
-        return arrival
-
     def land(self, key: str, reply: Reply | None) -> None:
         """End a request under way; None if it got no reply."""
         self._held.pop(key, None)
@@ -192,9 +181,12 @@ class Engine:
         """Send what no other process asks; what one does is missing afterwards."""
         self._under_way |= dict.fromkeys(request.key for request in requests)
         journal = _Journal(self, replies)
+        by_model: dict[str, list[Request]] = {}
+        for request in requests:
+            by_model.setdefault(request.model, []).append(request)
         pools = [
             pool
-            for identity, some in _by_model(requests).items()
+            for identity, some in by_model.items()
             for pool in self._pools(identity, some, journal, stop)
         ]
         beating = asyncio.create_task(self._beat())
@@ -208,7 +200,7 @@ class Engine:
         if stop.problem is not None:
             raise stop.problem
         if any(pool.is_out for pool in pools):
-            raise self._till.purse.out()
+            raise self._purse.out()
 
     async def _work(self, pools: Iterable[Pool], stop: GiveUp) -> None:
         """Let the workers of all pools work until nothing is left, or until a drain has lasted."""
@@ -264,7 +256,7 @@ class Engine:
         stop.rotas.append(rota)
         known = self._as_known, self._held, self._elsewhere
         claims = Claims(self._leases, journal.found, requests, *known)
-        shared = self._till, stop, self.ledger, self.persistence, self._heard
+        shared = self._purse, stop, self.ledger, self.persistence, self._heard
         return [
             Pool(one, rota, place, claims, journal.keep, self._gate(identity, one), *shared)
             for place, one in enumerate(fleet.replicas)
@@ -280,9 +272,14 @@ class Engine:
                 for one in fleet_of(known).replicas
                 if _server(name, one) == server
             ]
+            # What an endpoint takes is learnt once, and outlives a run.
+            limiters: list[Limiter] = [
+                getattr(one, "limiter", None) or Limiter(one.concurrency, is_adaptive=False)
+                for _, one in sharing
+            ]
             self._gates[server] = ServerGate(
                 # Where two models stand behind one server, the stricter limit holds for both.
-                min((_limiter(one) for _, one in sharing), key=lambda limiter: limiter.limit),
+                min(limiters, key=lambda limiter: limiter.limit),
                 max(self.min_interval.get(name, 0.0) for name, _ in sharing),
             )
         return self._gates[server]
@@ -291,12 +288,6 @@ class Engine:
 def _server(identity: str, backend: Backend) -> str:
     """The object that stands for a backend's server: the backend itself by default."""
     return str(getattr(backend, "server", identity))
-
-
-def _limiter(backend: Backend) -> Limiter:
-    """A backend's own limiter: what an endpoint takes is learnt once, and outlives a run."""
-    known: Limiter | None = getattr(backend, "limiter", None)
-    return known or Limiter(backend.concurrency, is_adaptive=False)
 
 
 @dataclass
@@ -362,10 +353,3 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def _asked_as(request: Request) -> tuple[str, str]:
     """A model and the fields on which it may depend what else it takes."""
     return request.model, spoken_as(request.params)
-
-
-def _by_model(requests: Iterable[Request]) -> dict[str, list[Request]]:
-    groups: dict[str, list[Request]] = {}
-    for request in requests:
-        groups.setdefault(request.model, []).append(request)
-    return groups

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from flipmeter.base.drain import GRACE, Drained
+from flipmeter.base.drain import GRACE
 from flipmeter.base.listening import Clock
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Unreachable
+from flipmeter.errors import Drained, Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.backends.response import moment_after, without_secrets
-from flipmeter.model.engine.breaker import Breaker, Outage
+from flipmeter.model.engine.breaker import Breaker
 from flipmeter.model.engine.budget import Purse, Spent, taken
 from flipmeter.model.engine.claimed_requests import Claims
 from flipmeter.model.engine.ledger import Ledger
@@ -47,18 +47,6 @@ class Persistence:
 
 
 PERSISTENCE = Persistence()
-
-
-@dataclass
-class Till:
-    """The purse that all pools of a run share."""
-
-    purse: Purse
-    bell: Bell = field(default_factory=Bell)
-
-    def settle(self, worst: Spent, took: Spent) -> None:
-        self.purse.settle(worst, took)
-        self.bell.ring()
 
 
 @dataclass
@@ -110,7 +98,7 @@ class ServerGate:
         """Let no request start for a while: a wait told to one holds for all."""
         self.next_start = max(self.next_start, _now() + pause)
 
-    async def enter(self, request: Request, till: Till, stop: GiveUp) -> Spent | None:
+    async def enter(self, request: Request, purse: Purse, stop: GiveUp) -> Spent | None:
         """Wait for pause, permit and budget; the lock keeps the order of the requests.
 
         The worst case of the call that may begin is set aside; None is a budget used up, or a run
@@ -124,11 +112,11 @@ class ServerGate:
                     await stop.sleep(wait)
                 elif self.is_full:
                     await self.freed.wait()
-                elif worst := till.purse.reserve(request):
+                elif worst := purse.reserve(request):
                     self.next_start = _now() + self.min_interval
                     return worst
-                elif till.purse.held.calls:
-                    await till.bell.wait()
+                elif purse.held.calls:
+                    await purse.bell.wait()
                 else:
                     return None
         return None
@@ -155,7 +143,7 @@ class Pool:
     claims: Claims
     keep: Keep
     gate: ServerGate
-    till: Till
+    purse: Purse
     stop: GiveUp
     ledger: Ledger
     persistence: Persistence
@@ -195,15 +183,13 @@ class Pool:
                 await self.keep(request, without_secrets(reply))
                 self.rota.done(request)
         except Problem as problem:
-            self.stop.because(self._ending(problem, request))
+            has_begun = request is not None and request.model in self.heard
+            if has_begun and not isinstance(problem, Incomplete):
+                why = f"{problem}; all replies so far are stored: fix this and run again"
+                problem = Incomplete(why)
+            self.stop.because(problem)
         except Exception as error:  # raised when all have ended: others are paid for, too
             self.stop.because(error)
-
-    def _ending(self, problem: Problem, request: Request | None) -> Problem:
-        """The problem as the end of a run: incomplete if this model has answered before."""
-        if isinstance(problem, Incomplete) or not request or request.model not in self.heard:
-            return problem
-        return Incomplete(f"{problem}; all replies so far are stored: fix this and run again")
 
     async def _persist(self, request: Request) -> Reply | None:
         """Retry until there is a reply or a permanent error; None if the budget is spent."""
@@ -215,7 +201,7 @@ class Pool:
             if breaker.outage and attempt:
                 failure = Retry(str(breaker.outage))
                 break
-            worst = None if self.is_out else await self.gate.enter(request, self.till, self.stop)
+            worst = None if self.is_out else await self.gate.enter(request, self.purse, self.stop)
             if worst is None:
                 return None
             self.ledger.retried += bool(attempt)
@@ -230,23 +216,23 @@ class Pool:
                 break
             rota.n_tried[request.key] = attempt + 1
             breaker.failed(failure, is_probe=is_probe, attempts=attempts)
-            if breaker.outage and self._is_hopeless(request, breaker.outage):
-                break
+            if breaker.outage:
+                if rota.has_others(request) or not breaker.has_answered:
+                    raise breaker.outage
+                break  # what is left of the run has failed by itself
             await self._pause(attempt, failure)
         return self._given_up(request, failure, n_before)
 
-    def _is_hopeless(self, request: Request, outage: Outage) -> bool:
-        """End the run in an outage; what is left of it by then has failed by itself."""
-        if self.rota.has_others(request) or not self.gate.breaker.has_answered:
-            raise outage
-        return True
-
     def _given_up(self, request: Request, failure: Retry, n_before: int) -> Reply:
         n_tried = self.rota.n_tried[request.key]
-        if isinstance(failure, Unreachable) and self.gate.n_answered == n_before:
-            end = Incomplete if n_before else Problem
-            raise end(f"{failure} ({n_tried} attempts); {_remedy(n_before)}")
-        return Reply(error=f"{failure} (given up after {n_tried} attempts)")
+        if not isinstance(failure, Unreachable) or self.gate.n_answered > n_before:
+            return Reply(error=f"{failure} (given up after {n_tried} attempts)")
+        if not n_before:
+            raise Problem(f"{failure} ({n_tried} attempts); is the server running?")
+        raise Incomplete(
+            f"{failure} ({n_tried} attempts); the server has gone away: run again when it is back; "
+            "all replies are stored"
+        )
 
     async def _attempt(self, request: Request, worst: Spent) -> Reply:
         """Ask once, and tell the gate and the purse how it went."""
@@ -273,32 +259,24 @@ class Pool:
             gate.limiter.left()
             raise
         finally:
-            self.till.settle(worst, took)
+            self.purse.settle(worst, took)
             gate.freed.ring()
 
     async def _pause(self, attempt: int, failure: Retry) -> None:
         """Wait before another attempt; what the endpoint tells, or an outage, holds for all."""
         breaker, last = self.gate.breaker, self.persistence.attempts - 1
         n_before = breaker.n_probes if breaker.is_open else attempt
-        pause = self._checked_pause(n_before, failure.after, str(failure))
-        if failure.after is not None or breaker.is_open:
+        told = failure.after
+        if told is not None and told > self.persistence.patience:
+            raise Incomplete(
+                f"{failure}; the endpoint requests a pause of {told:g} s: run again "
+                f"{moment_after(told)}; all replies are stored and not requested again"
+            )
+        pause = self.persistence.pause(n_before, told)
+        if told is not None or breaker.is_open:
             self.gate.hold(pause)
         elif attempt < last:
             await self.stop.sleep(pause)
-
-    def _checked_pause(self, attempt: int, told: float | None, reason: str) -> float:
-        if told is not None and told > self.persistence.patience:
-            raise Incomplete(
-                f"{reason}; the endpoint requests a pause of {told:g} s: run again "
-                f"{moment_after(told)}; all replies are stored and not requested again"
-            )
-        return self.persistence.pause(attempt, told)
-
-
-def _remedy(n_answered: int) -> str:
-    if not n_answered:
-        return "is the server running?"
-    return "the server has gone away: run again when it is back; all replies are stored"
 
 
 def _now() -> float:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from flipmeter.base.run_sync import Bell
-from flipmeter.model.backends.backend import Backend, Retry
-from flipmeter.model.backends.channel import Unreachable
+from flipmeter.errors import Retry, Unreachable
+from flipmeter.model.backends.backend import Backend
 from flipmeter.model.wires.prefix_cache import PrefixCache
 from flipmeter.types import Head, Problem, Reply, Request
 
@@ -112,9 +112,11 @@ class Rota:
         """The next request of a replica, None if there is none now."""
         if place not in self.fleet.there:
             return None
-        if not self._begun[place] and (share := self._found(place)):
-            self._begun[place] = share
-            self.fleet.settle(share[0].script.head, place)
+        if not self._begun[place]:
+            own = self._own[place].popleft() if self._own[place] else None
+            if share := own or self._unclaimed() or self._spared():
+                self._begun[place] = share
+                self.fleet.settle(share[0].script.head, place)
         share = self._begun[place] or self._late
         if not share:
             return None
@@ -180,12 +182,6 @@ class Rota:
         home = self.fleet.homes.get(head)
         return self._free if home is None else self._own[home]
 
-    def _found(self, place: Place) -> Share | None:
-        """Find a share for a replica that has begun none."""
-        if self._own[place]:
-            return self._own[place].popleft()
-        return self._unclaimed() or self._spared()
-
     def _unclaimed(self) -> Share | None:
         """Take the groups of a replica that is gone, or unassigned ones."""
         gone = [place for place in range(len(self._own)) if place not in self.fleet.there]
@@ -201,9 +197,6 @@ class Rota:
         if most := max(self._own, key=len):
             return most.pop()
         share = max(self._begun, key=len)
-        return _half(share) if len(share) >= WORTH_HALVING else None
-
-
-def _half(share: Share) -> Share:
-    """Cut off the end of a share."""
-    return deque(reversed([share.pop() for _ in range(len(share) // 2)]))
+        if len(share) < WORTH_HALVING:
+            return None
+        return deque(reversed([share.pop() for _ in range(len(share) // 2)]))

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,12 +55,6 @@ def open_stored(path: Path) -> Store:
     return Store(path)
 
 
-def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
-    wanted = iter(dict.fromkeys(keys))
-    while batch := list(islice(wanted, BATCH)):
-        yield batch
-
-
 class RequestFields(NamedTuple):
     """The fields of a request besides its prompt."""
 
@@ -75,10 +69,6 @@ def read_params(model: str, text: str) -> tuple[RequestFields, int]:
     """The fields of a stored request besides its prompt, and its anchor."""
     params, answers, repeat, anchor = json.loads(text)
     return RequestFields(model, params, tuple(answers), repeat), anchor
-
-
-def as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 # --- export -----------------------------------------------------------------------------------
@@ -109,7 +99,7 @@ def export(
     try:
         with fresh(out) as lines:
             rows = stored_rows(store, keys)
-            n_rows = _write_lines(lines, rows if has_prompts else map(_without_prompt, rows))
+            n_rows = _write_lines(lines, rows, has_prompts)
             if not n_rows:
                 raise Problem(f"none of the wanted replies is in {store.path}; nothing is written")
             if out.suffix == ".parquet":
@@ -122,24 +112,20 @@ def export(
 def stored_rows(store: Store, keys: Iterable[str] | None = None) -> Iterator[dict[str, object]]:
     """Yield each stored request with its reply, all or those of some keys in their order.
 
-    Damaged replies are left out.
+    Damaged replies are left out; damaged texts that replies share are a problem.
     """
-    damaged = set(store.check())
-    if keys is None:
-        yield from (_exported(r) for r in store.read(EXPORT_SQL) if r[0].hex() not in damaged)
-        return
-    for batch in _batches(keys):
-        found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
-        yield from (_exported(found[key]) for key in batch if key in found.keys() - damaged)
+    store.check()
+    known = (row[0].hex() for row in store.read("SELECT key FROM replies"))
+    yield from whole_rows(store, known if keys is None else dict.fromkeys(keys))
 
 
 def whole_rows(store: Store, keys: Iterable[str]) -> Iterator[dict[str, object]]:
-    """Yield requests with their replies by some keys, but for damaged replies."""
-    for batch in _batches(keys):
+    """Yield requests with their replies by distinct keys, but for damaged replies."""
+    wanted = iter(keys)
+    while batch := list(islice(wanted, BATCH)):
+        found = {row[0].hex(): row for row in store.rows_of(EXPORT_SQL, batch)}
         whole = store.among(batch)
-        for row in store.rows_of(EXPORT_SQL, batch):
-            if row[0].hex() in whole:
-                yield _exported(row)
+        yield from (_exported(found[key]) for key in batch if key in found and key in whole)
 
 
 def _exported(row: Sequence[Any]) -> dict[str, object]:
@@ -154,7 +140,7 @@ def _exported(row: Sequence[Any]) -> dict[str, object]:
         ask.repeat,
         text,
         finish,
-        _scores(scores),
+        scores if scores is None else [_finite(part) for part in scores.split(",") if part],
         *numbers,
         *answered.split("\x1f"),
     )
@@ -170,24 +156,19 @@ def _prompt_text(prefix: str, rest: str) -> str:
     return "\n\n".join([*before, prefix[place:] + rest])
 
 
-def _scores(text: str | None) -> list[float | None] | None:
-    if text is None:
-        return None
-    numbers = [float(part) for part in text.split(",") if part]
-    return [number if math.isfinite(number) else None for number in numbers]
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
+def _write_lines(path: Path, rows: Iterable[dict[str, object]], has_prompts: bool) -> int:
     n_rows = 0
     with open_output(path) as file:
         for row in rows:
-            file.write(f"{masked(as_json(row))}\n".encode())
+            told = {name: row[name] for name in row if has_prompts or name != PROMPT}
+            file.write(f"{masked(json.dumps(told, ensure_ascii=False))}\n".encode())
             n_rows += 1
     return n_rows
-
-
-def _without_prompt(row: dict[str, object]) -> dict[str, object]:
-    return {name: value for name, value in row.items() if name != PROMPT}
 
 
 def _turn_to_parquet(lines: Path, has_prompts: bool) -> None:
@@ -234,7 +215,18 @@ def prune(path: Path, keys: Collection[str]) -> Pruned:
         )
     try:
         with closing(connect(path, timeout=LOCK_SECONDS)) as db:
-            return _prune(db, kept)
+            alone(db)
+            db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
+            db.executemany("INSERT INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in kept))
+            others = "DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)"
+            n_removed = db.execute(others).rowcount
+            pointers = ("model", "prefix", "params", "answered_by")
+            used = " UNION ".join(f"SELECT {pointer} FROM replies" for pointer in pointers)
+            db.execute(f"DELETE FROM texts WHERE id NOT IN ({used})")
+            n_kept = int(db.execute("SELECT count(*) FROM replies").fetchone()[0])
+            db.execute("COMMIT")
+            db.execute("VACUUM")
+            return Pruned(n_kept, n_removed)
     except sqlite3.Error as error:
         raise Problem(
             f"the reply store {path} cannot be pruned ({error}); if a run or another program "
@@ -248,19 +240,3 @@ def alone(db: sqlite3.Connection) -> None:
     # Leaving WAL fails while anybody else has the store open, and the lock is kept from here on.
     db.execute("PRAGMA journal_mode=DELETE")
     db.execute("BEGIN EXCLUSIVE")
-
-
-def _prune(db: sqlite3.Connection, keys: Collection[str]) -> Pruned:
-    alone(db)
-    db.execute("CREATE TEMP TABLE kept (key BLOB PRIMARY KEY)")
-    db.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ([bytes.fromhex(key)] for key in keys))
-    n_removed = db.execute("DELETE FROM replies WHERE key NOT IN (SELECT key FROM kept)").rowcount
-    db.execute(
-        "DELETE FROM texts WHERE id NOT IN (SELECT model FROM replies UNION"
-        " SELECT prefix FROM replies UNION SELECT params FROM replies UNION"
-        " SELECT answered_by FROM replies)"
-    )
-    n_kept = int(db.execute("SELECT count(*) FROM replies").fetchone()[0])
-    db.execute("COMMIT")
-    db.execute("VACUUM")
-    return Pruned(n_kept, n_removed)

@@ -51,7 +51,9 @@ def _add(store: Store, lines: Iterable[str | bytes], path: Path) -> None:
     with store.transaction():
         store.put_kept(_pairs(lines, path, capabilities))
         for row in capabilities:
-            store.note_capabilities(str(row["model"]), str(row["asked"]), [_capability(row)])
+            is_there = None if row["is_there"] is None else bool(row["is_there"])
+            found = Capability(str(row["name"]), is_there, str(row["how"]), str(row["seen"]))
+            store.note_capabilities(str(row["model"]), str(row["asked"]), [found])
 
 
 def _pairs(
@@ -73,11 +75,6 @@ def _pairs(
             ) from error
 
 
-def _capability(row: Row) -> Capability:
-    is_there = None if row["is_there"] is None else bool(row["is_there"])
-    return Capability(str(row["name"]), is_there, str(row["how"]), str(row["seen"]))
-
-
 def _request(row: Row) -> KeptRequest:
     if absent := sorted(NEEDED - row.keys()):
         raise ValueError(f"no '{absent[0]}'")
@@ -91,20 +88,16 @@ def _request(row: Row) -> KeptRequest:
 def _reply(row: Row) -> Reply:
     counts = ("prompt", "cached", "completion", "reasoning")
     used = (row[f"{name}_tokens"] for name in counts)
+    scores = row["scores"]  # an export has no minus infinity
     return Reply(
         text=str(row["reply"]),
         finish=str(row["finish"]),
-        scores=_scores(row["scores"]),
+        scores=None
+        if scores is None
+        else tuple(-math.inf if value is None else float(value) for value in scores),
         usage=Usage(*(None if n is None else int(n) for n in used)),
         seconds=float(row["seconds"]),
         model=str(row["answered_by"]),
         provider=str(row["provider"]),
         fingerprint=str(row["fingerprint"]),
     )
-
-
-def _scores(values: list[float | None] | None) -> tuple[float, ...] | None:
-    """Scores by answer; an export has no minus infinity."""
-    if values is None:
-        return None
-    return tuple(-math.inf if value is None else float(value) for value in values)

@@ -72,16 +72,11 @@ class Leases:
                 wanted = [(blob, self.id) for blob in blobs]
                 db.executemany(LEASE, wanted)
                 found.elsewhere.update(self._held_by_others(blobs))
-                db.executemany(LEASE, wanted if self._bury(db) else ())
+                for owner in self._dead:  # they are forgotten with all that they held
+                    db.execute("DELETE FROM leases WHERE owner = ?", [owner])
+                    db.execute("DELETE FROM owners WHERE id = ?", [owner])
+                db.executemany(LEASE, wanted if self._dead else ())
         return found
-
-    def _bury(self, db: Connection) -> bool:
-        """Forget the dead with all that they held."""
-        dead, self._dead = self._dead, set()
-        for owner in dead:
-            db.execute("DELETE FROM leases WHERE owner = ?", [owner])
-            db.execute("DELETE FROM owners WHERE id = ?", [owner])
-        return bool(dead)
 
     def give_back(self, keys: Sequence[str]) -> None:
         """Let others ask some of what is leased."""

@@ -63,20 +63,20 @@ def merge(sources: Sequence[Path], into: Path, *, prefers_first: bool = False) -
     then that of the store named first. A damaged source is refused before anything is written; if
     only some of its replies are, they are left out, and one that `into` has damaged is replaced.
     """
-    paths = [path for path in dict.fromkeys(sources) if not _is_same(path, into)]
+    is_there = into.exists()
+    named = dict.fromkeys(sources)
+    paths = [one for one in named if not (is_there and one.exists() and one.samefile(into))]
     if len(paths) > MOST:
         raise Problem(f"{len(paths)} stores are too many at a time; merge {MOST}, then the rest")
     with TemporaryDirectory() as folder:
-        stores = [_as_store(path, Path(folder) / f"{n}.sqlite") for n, path in enumerate(paths)]
+        stores = []
+        for n, path in enumerate(paths):
+            if path.suffix == ENDING:
+                stores.append(store_of(path, Path(folder) / f"{n}.sqlite"))
+            else:
+                open_stored(path).close()  # which brings it up to date
+                stores.append(path)
         return _merge_stores(paths, stores, into, prefers_first)
-
-
-def _as_store(path: Path, where: Path) -> Path:
-    """The store itself, brought up to date, or one that is made of an export."""
-    if path.suffix == ENDING:
-        return store_of(path, where)
-    open_stored(path).close()
-    return path
 
 
 def _merge_stores(
@@ -88,7 +88,10 @@ def _merge_stores(
             _check(db, store)
     names = {f"s{number}": path for number, path in enumerate(paths)}
     opened = dict(zip(names, stores, strict=True))
-    damaged = {name: _damaged(path) for name, path in {**opened, "main": into}.items()}
+    damaged: dict[str, list[tuple[bytes]]] = {}
+    for name, path in {**opened, "main": into}.items():
+        with Store(path) as found:
+            damaged[name] = [(bytes.fromhex(key),) for key in found.check()]
     try:
         with closing(connect(into)) as db:
             for name, store in opened.items():
@@ -96,21 +99,15 @@ def _merge_stores(
             for name, keys in damaged.items():
                 db.execute(f"CREATE TEMP TABLE damaged_{name} (key BLOB PRIMARY KEY)")
                 db.executemany(f"INSERT INTO damaged_{name} VALUES (?)", keys)
-            return _merge(db, names, into, prefers_first)
+            db.execute("BEGIN IMMEDIATE")  # what is not committed is undone when it is closed
+            merged = [_add(db, name, path, into, prefers_first) for name, path in names.items()]
+            db.execute("COMMIT")
+            return merged
     except sqlite3.Error as error:
         raise Problem(
             f"the stores cannot be merged into {into} ({error}); nothing was changed: check that "
             "the disk has space and that no other program uses them"
         ) from error
-
-
-def _is_same(path: Path, into: Path) -> bool:
-    return path.exists() and into.exists() and path.samefile(into)
-
-
-def _damaged(path: Path) -> list[tuple[bytes]]:
-    with Store(path) as store:
-        return [(bytes.fromhex(key),) for key in store.check()]
 
 
 def _check(db: sqlite3.Connection, path: Path) -> None:
@@ -132,19 +129,6 @@ def _check(db: sqlite3.Connection, path: Path) -> None:
         ) from error
     finally:
         db.execute("DETACH looked_at")
-
-
-def _merge(
-    db: sqlite3.Connection, names: dict[str, Path], into: Path, prefers_first: bool
-) -> list[Merged]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        merged = [_add(db, name, path, into, prefers_first) for name, path in names.items()]
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-    return merged
 
 
 def _add(db: sqlite3.Connection, name: str, path: Path, into: Path, prefers_first: bool) -> Merged:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from flipmeter.base.files.atomic import inside, make_folder
 from flipmeter.base.problem import Incomplete
 from flipmeter.base.redaction import all_masked, masked
+from flipmeter.errors import Damaged, Unusable
 from flipmeter.model.backends.backend import Capability
 from flipmeter.model.store.checksum import (
     BEFORE_CHECKSUMS,
@@ -119,14 +120,6 @@ class KeptRequest(NamedTuple):
         return cls(request.key, request.model, script.head.text, script.rest, params)
 
 
-class Unusable(Problem):
-    """A store that cannot be read or written."""
-
-
-class Damaged(Unusable):
-    """A store that holds what was never stored there."""
-
-
 class Store:
     """Replies by request key. A reply is on disk before `put` returns.
 
@@ -160,16 +153,11 @@ class Store:
         self.room = Room(self.path)
         self._turn = threading.RLock()
         self._files = self._files_now()
-        if path != ":memory:":
-            self._take_in()
+        for left in left_behind(Path(path)) if path != MEMORY else ():
+            from flipmeter.model.store.exported import take_in  # it imports this module
 
-    def _take_in(self) -> None:
-        """Store what an earlier process could not leave here."""
-        from flipmeter.model.store.exported import take_in  # it imports this module
-
-        for path in left_behind(Path(self.path)):
             try:
-                take_in(path, self)
+                take_in(left, self)  # what an earlier process could not leave here
             except BaseException:
                 self._db.close()
                 raise
@@ -322,7 +310,11 @@ class Store:
             if is_inside:
                 yield self._db
                 return
-            self._watch_size()
+            # SQLite never shortens a file in use: one that is shorter was overwritten in place.
+            n_bytes, self._n_bytes = self._n_bytes, 0
+            with suppress(OSError):
+                self._n_bytes = self.place.stat().st_size
+            self._is_damaged |= self._n_bytes < n_bytes
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 if self._last is None and self.version > BY_KEY:
@@ -347,13 +339,6 @@ class Store:
                 "use; sending has stopped"
             )
             raise Incomplete(self._why)
-
-    def _watch_size(self) -> None:
-        """Notice a file that was overwritten in place: SQLite never shortens it in use."""
-        n_bytes, self._n_bytes = self._n_bytes, 0
-        with suppress(OSError):
-            self._n_bytes = self.place.stat().st_size
-        self._is_damaged |= self._n_bytes < n_bytes
 
     def _files_now(self) -> list[tuple[int, int]]:
         """The database and its journal, as they are at their path; in memory there is none."""

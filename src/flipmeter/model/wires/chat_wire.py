@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from flipmeter.model.backends.response import flaw_in, logprobs_in, reply_in
-from flipmeter.model.wires.wire import Wire
-from flipmeter.types import Caching, Head, Reply, Request, canonical_json
+from flipmeter.model.backends.response import (
+    TokenPaths,
+    as_dict,
+    as_list,
+    clean_name,
+    first_of,
+    plain,
+)
+from flipmeter.model.wires.wire import Wire, turns_of
+from flipmeter.types import Caching, Head, Reply, Request
 
-BREAK = "\n\n"
 KEY_LENGTH = 32
 """Characters of the key that all requests behind one head share; OpenAI takes up to 64."""
 FEWEST_CHARS_PER_TOKEN = 2
+COUNTS = TokenPaths(
+    prompt=("prompt_tokens",),
+    cached=("prompt_tokens_details", "cached_tokens"),
+    completion=("completion_tokens",),
+    reasoning=("completion_tokens_details", "reasoning_tokens"),
+)
 
 
 class ChatWire(Wire):
@@ -24,30 +35,56 @@ class ChatWire(Wire):
     def path(self, model: str) -> str:
         return "/chat/completions"
 
-    def body(
-        self,
-        model: str,
-        request: Request,
-        caching: Caching | None = None,
-        is_shared: bool = False,
-    ) -> bytes:
-        told = canonical_json(cache_fields(request, caching, is_shared))
-        start, head = _fields(model, request.params, told), request.script.head
-        if is_split(head, caching):
-            messages = json.dumps(marked_messages(request, caching, is_shared, "text"))
-            return f'{start}, "messages": {messages}}}'.encode()
-        return f'{start}, {_messages(head)}{_inside(request.script.rest)}"}}]}}'.encode()
+    def prompt(self, request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
+        told, turns = cached_turns(request, caching, is_shared, "text")
+        return {**told, "messages": turns}
 
     def flaw(self, answer: Mapping[str, Any]) -> str:
-        return flaw_in(answer)
+        choice = first_of(answer.get("choices"))
+        if not choice:
+            return "the answer has no choices"
+        message = _message(choice)
+        if message is None:
+            return "the choice has no message"
+        if choice.get("finish_reason") == "error":
+            return "the answer broke off with an error"
+        is_text = isinstance(message.get("content"), str | list | None)
+        return "" if is_text else "the content is not text"
 
-    def reply(
-        self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
-    ) -> Reply:
-        return reply_in(answer, seconds, answers)
+    def read(self, answer: Mapping[str, Any]) -> Reply:
+        choice = first_of(answer["choices"])
+        message = _message(choice) or {}
+        text, refusal = _text(message.get("content")), _text(message.get("refusal"))
+        is_refusal = bool(refusal) and not text
+        return Reply(
+            text=text or refusal,
+            finish="refusal" if is_refusal else clean_name(choice.get("finish_reason")),
+            usage=COUNTS.read(answer.get("usage")),
+            model=clean_name(answer.get("model")),
+            provider=clean_name(answer.get("provider")),
+            fingerprint=clean_name(answer.get("system_fingerprint")),
+        )
 
-    def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
-        return logprobs_in(answer)
+    def tokens(self, answer: Mapping[str, Any]) -> list[Any]:
+        """Rows of the chat interface; the completions interface has parallel lists instead."""
+        found = as_dict(first_of(answer.get("choices")).get("logprobs"))
+        if isinstance(rows := found.get("content"), list):
+            return rows
+        tokens, shares = as_list(found.get("tokens")), as_list(found.get("token_logprobs"))
+        top = found.get("top_logprobs")
+        # Together's one map is unambiguous for one token only.
+        tops = [top] if isinstance(top, dict) and len(tokens) == 1 else as_list(top)
+        tops += [None] * (len(tokens) - len(tops))
+        return [
+            {
+                "token": token,
+                "logprob": share,
+                "top_logprobs": [
+                    {"token": other, "logprob": its} for other, its in as_dict(top).items()
+                ],
+            }
+            for token, share, top in zip(tokens, shares, tops, strict=False)
+        ]
 
 
 class CompletionsWire(ChatWire):
@@ -56,62 +93,30 @@ class CompletionsWire(ChatWire):
     def path(self, model: str) -> str:
         return "/completions"
 
-    def body(
-        self,
-        model: str,
-        request: Request,
-        caching: Caching | None = None,
-        is_shared: bool = False,
-    ) -> bytes:
-        fields, head = _fields(model, request.params), _prompt(request.script.head)
-        return f'{fields}, {head}{_inside(request.script.rest)}"}}'.encode()
+    def prompt(self, request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
+        return {"prompt": request.script.text}
 
 
-def cache_fields(request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
-    """The fields of a body for OpenAI's prefix cache, besides the marks in its messages.
+def cached_turns(
+    request: Request, caching: Caching | None, is_shared: bool, kind: str
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The fields of a body for OpenAI's prefix cache, and the messages, marked for it.
 
     Where marks are known, a prompt without any is not written to the cache: it would be written
-    whole, at a price of its own.
+    whole, at a price of its own. Short ones are not kept, to be sure.
     """
     if caching is None:
-        return {}
-    is_kept = is_shared and caching.keeps(request.script.head)
-    key = {"prompt_cache_key": _digest(request.script.head)} if is_kept else {}
-    if caching.mark != "breakpoint" or not _may_be_kept(request, caching):
-        return key
-    return {"prompt_cache_options": {"mode": "explicit"}, **key}
-
-
-def _may_be_kept(request: Request, caching: Caching) -> bool:
-    """Whether a prompt can have so many tokens that it is kept: short ones, to be sure."""
-    n_characters = len(request.script.head.text) + len(request.script.rest)
-    return n_characters >= caching.least * FEWEST_CHARS_PER_TOKEN
-
-
-def is_split(head: Head, caching: Caching | None) -> bool:
-    """Whether the head ends a part of its own, for a mark at its end."""
-    return caching is not None and caching.mark == "breakpoint" and caching.keeps(head)
-
-
-def marked_messages(
-    request: Request, caching: Caching | None, is_shared: bool, kind: str
-) -> list[dict[str, Any]]:
-    """The messages of a prompt, with the end of its head marked for OpenAI's prefix cache."""
-    head, rest = request.script.head, request.script.rest
-    turns: list[dict[str, Any]] = [
-        {"role": one.role, "content": one.content} for one in request.script.messages
-    ]
-    if not is_split(head, caching):
-        return turns
+        return {}, turns_of(request, None)
+    head, told = request.script.head, dict[str, Any]()
+    has_marks, is_kept = caching.mark == "breakpoint", caching.keeps(head)
+    n_characters = len(head.text) + len(request.script.rest)
+    if has_marks and n_characters >= caching.least * FEWEST_CHARS_PER_TOKEN:
+        told["prompt_cache_options"] = {"mode": "explicit"}
+    if is_kept and is_shared:
+        told["prompt_cache_key"] = _digest(head)
     mark = {"prompt_cache_breakpoint": {"mode": "explicit"}} if is_shared else {}
-    if head.start.strip() and rest.strip():
-        parts = [{"type": kind, "text": head.start, **mark}, {"type": kind, "text": rest}]
-        turns[-1]["content"] = parts
-    elif mark and not head.start.strip():
-        # A mark may not stand in what a model said.
-        for turn in [turn for turn in turns[:-1] if turn["role"] != "assistant"][-1:]:
-            turn["content"] = [{"type": kind, "text": turn["content"], **mark}]
-    return turns
+    # A mark may not stand in what a model said.
+    return told, turns_of(request, mark if has_marks and is_kept else None, kind, "assistant")
 
 
 @lru_cache(maxsize=256)
@@ -119,27 +124,17 @@ def _digest(head: Head) -> str:
     return hashlib.sha256(head.text.encode("utf-8", "replace")).hexdigest()[:KEY_LENGTH]
 
 
-@lru_cache(maxsize=1024)
-def _fields(model: str, params: str, more: str = "{}") -> str:
-    """The start of a body: all that the requests of a run share, or those behind one head."""
-    fields = json.loads(params) | json.loads(more)
-    fields.pop("interface", None)
-    return json.dumps({"model": model, **fields}).removesuffix("}")
+def _message(choice: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The message of a choice; the completions interface has only its text."""
+    message = choice.get("message")
+    if isinstance(message, dict):
+        return message
+    return {"content": choice["text"]} if "text" in choice else None
 
 
-@lru_cache(maxsize=256)
-def _messages(head: Head) -> str:
-    """The JSON of a head, up to where the rest of the last message goes on."""
-    before = "".join(f"{json.dumps(vars(message))}, " for message in head.before)
-    return f'"messages": [{before}{{"role": "{head.role}", "content": "{_inside(head.start)}'
-
-
-@lru_cache(maxsize=256)
-def _prompt(head: Head) -> str:
-    texts = [*(message.content for message in head.before), head.start]
-    return f'"prompt": "{_inside(BREAK.join(texts))}'
-
-
-def _inside(text: str) -> str:
-    """A text as it stands inside the quotes of a JSON string."""
-    return json.dumps(text)[1:-1]
+def _text(content: object) -> str:
+    """A content that is a string, a list of parts, or nothing."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(part for part in parts if isinstance(part, str))
+    return plain(content) if isinstance(content, str) else ""

@@ -1,4 +1,7 @@
-"""Refusal -> correction: which field an endpoint will not take, in its own words."""
+"""Refusal -> correction: which field an endpoint will not take, in its own words.
+
+A reply store keeps corrections: what an endpoint taught in one run holds for all.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,20 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flipmeter.model.backends.backend import Capability
 from flipmeter.model.backends.response import Trouble
-from flipmeter.model.wires.dialect import LIMITS, SAMPLING
+from flipmeter.model.wires.dialect import LIMITS, LOGPROBS, SAMPLING
 from flipmeter.types import Corrections, Request, canonical_json
 
+if TYPE_CHECKING:
+    from flipmeter.model.store.store import Store
+
+DIALECT = "dialect"
+"""The name under which a store keeps the corrections of an endpoint, beside its capabilities."""
 REFUSALS = {400, 422}
 CORRECTABLE = (
     *LIMITS,
@@ -36,7 +46,8 @@ def correction_in(trouble: Trouble, body: Mapping[str, Any]) -> tuple[str, str |
 
     Nothing where the complaint is about something else: it is then the user's to repair.
     """
-    if trouble.status not in REFUSALS or not _REFUSED.search(_said(trouble)):
+    said = " ".join((trouble.message, *sorted(trouble.kinds))).replace("_", " ")
+    if trouble.status not in REFUSALS or not _REFUSED.search(said):
         return None
     field = _complained_of(trouble, [name for name in CORRECTABLE if name in body])
     if field is None:
@@ -45,10 +56,6 @@ def correction_in(trouble: Trouble, body: Mapping[str, Any]) -> tuple[str, str |
     if other and other[1] != field and other[1] not in body:
         return field, other[1]
     return None if field in LIMITS else (field, None)
-
-
-def _said(trouble: Trouble) -> str:
-    return " ".join((trouble.message, *sorted(trouble.kinds))).replace("_", " ")
 
 
 def _complained_of(trouble: Trouble, fields: Iterable[str]) -> str | None:
@@ -99,3 +106,34 @@ def told_corrections(corrections: Corrections) -> str:
     """The corrections in words."""
     renamed = [f"{old} is sent as {new}" for old, new in corrections if new is not None]
     return "; ".join([*renamed, *(f"{old} is not sent" for old, new in corrections if not new)])
+
+
+# --- in a store ------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def spoken_as(params: str) -> str:
+    """The fields of a body that are not corrected; they can affect which fields are accepted."""
+    told = json.loads(params)
+    return canonical_json({k: told[k] for k in told if k not in (*CORRECTABLE, *LOGPROBS)})
+
+
+def note_corrections(store: Store, identity: str, params: str, corrections: Corrections) -> None:
+    """Record what an endpoint taught."""
+    taught = canonical_json([list(pair) for pair in corrections])
+    today = datetime.now(UTC).date().isoformat()
+    store.note_capabilities(identity, spoken_as(params), [Capability(DIALECT, True, taught, today)])
+
+
+def recall_corrections(store: Store, identity: str, params: str) -> Corrections:
+    """The corrections that an endpoint taught earlier."""
+    return corrections_of(store.capabilities(identity, spoken_as(params)))
+
+
+def corrections_of(found: Mapping[str, Capability]) -> Corrections:
+    known = found.get(DIALECT)
+    if known is None:
+        return ()
+    return tuple(
+        (str(old), None if new is None else str(new)) for old, new in json.loads(known.how)
+    )

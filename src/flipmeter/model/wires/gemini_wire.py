@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from flipmeter.model.backends.response import TokenPaths, Trouble, clean_name, plain, steps_of
-from flipmeter.model.label_scores import Step, scores_along
+from flipmeter.model.backends.response import (
+    TokenPaths,
+    Trouble,
+    as_dict,
+    as_list,
+    clean_name,
+    first_of,
+    plain,
+)
 from flipmeter.model.wires.dialect import LIMITS, budget_in, effort_in, without_reasoning
 from flipmeter.model.wires.wire import Wire
-from flipmeter.types import Caching, Message, Reply, Request, Usage
+from flipmeter.types import Caching, Reply, Request, Usage
 
 NAMES = {
     **dict.fromkeys(LIMITS, "maxOutputTokens"),
@@ -53,35 +59,34 @@ class GeminiWire(Wire):
         told = {NAMES.get(name, name): value for name, value in without_reasoning(body).items()}
         if told.pop("top_logprobs", None) is not None or told.get("logprobs") is True:
             told |= {"responseLogprobs": True, "logprobs": body.get("top_logprobs") or 1}
-        thinking = _thinking(body)
-        return told | ({"thinkingConfig": thinking} if thinking else {})
+        budget, effort = budget_in(body), effort_in(body)
+        if budget is not None or effort == "none":
+            told["thinkingConfig"] = {"thinkingBudget": budget or 0}
+        elif effort is not None:
+            told["thinkingConfig"] = {"thinkingLevel": effort.upper()}
+        return told
 
-    def body(
-        self,
-        model: str,
-        request: Request,
-        caching: Caching | None = None,
-        is_shared: bool = False,
-    ) -> bytes:
-        fields = json.loads(request.params)
-        fields.pop("interface", None)
-        settings = {k: v for k, v in fields.items() if k not in OWN_PLACE}
-        content = {k: v for k, v in fields.items() if k in OWN_PLACE}
-        content["generationConfig"] = {**settings, **content.get("generationConfig", {})}
+    def settings(self, model: str, fields: dict[str, Any]) -> dict[str, Any]:
+        own = {k: v for k, v in fields.items() if k in OWN_PLACE}
+        config = {k: v for k, v in fields.items() if k not in OWN_PLACE}
+        return {**own, "generationConfig": {**config, **own.get("generationConfig", {})}}
+
+    def prompt(self, request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
         messages = request.script.messages
         system = [{"text": one.content} for one in messages if one.role == "system"]
-        if system:
-            content["systemInstruction"] = {"parts": system}
-        content["contents"] = [_turn(one) for one in messages if one.role != "system"]
-        return json.dumps(content).encode()
+        turns = [
+            {"role": ROLES[one.role], "parts": [{"text": one.content}]}
+            for one in messages
+            if one.role != "system"
+        ]
+        told = {"systemInstruction": {"parts": system}} if system else {}
+        return {**told, "contents": turns}
 
     def flaw(self, answer: Mapping[str, Any]) -> str:
-        candidate = _candidate(answer)
+        candidate = first_of(answer.get("candidates"))
         if candidate:
             return "" if _is_read(candidate) else "the content of the candidate cannot be read"
-        if _blocked(answer):
-            return ""
-        return "the answer has no candidates" if answer else "the answer is not a JSON object"
+        return "" if _blocked(answer) else "the answer has no candidates"
 
     def trouble(self, status: int, answer: Mapping[str, Any], content: bytes) -> Trouble | None:
         found = super().trouble(status, answer, content)
@@ -89,42 +94,32 @@ class GeminiWire(Wire):
             return Trouble(401, found.message, found.kinds)  # it says 400, as for a wrong field
         return found
 
-    def reply(
-        self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
-    ) -> Reply:
-        candidate = _candidate(answer)
+    def read(self, answer: Mapping[str, Any]) -> Reply:
+        candidate = first_of(answer.get("candidates"))
+        parts = map(as_dict, as_list(as_dict(candidate.get("content")).get("parts")))
+        texts = [part.get("text") for part in parts if not part.get("thought")]
+        reason = clean_name(candidate.get("finishReason"))
+        is_blocked = reason in BLOCKED or (not candidate and bool(_blocked(answer)))
+        usage = COUNTS.read(answer.get("usageMetadata"))
+        if usage.completion is not None or usage.reasoning is not None:
+            # Others count thoughts as a part of the completion.
+            completion = (usage.completion or 0) + (usage.reasoning or 0)
+            usage = Usage(usage.prompt, usage.cached, completion, usage.reasoning)
         return Reply(
-            text="".join(_texts(candidate)),
-            finish=_finish(answer, candidate),
-            scores=scores_along(_steps(candidate), answers) if answers else None,
-            usage=_usage(answer.get("usageMetadata")),
-            seconds=seconds,
+            text="".join(plain(text) for text in texts if isinstance(text, str)),
+            finish="content_filter" if is_blocked else FINISHES.get(reason, reason.lower()),
+            usage=usage,
             model=clean_name(answer.get("modelVersion")),
         )
 
-    def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
-        steps = _steps(_candidate(answer))
-        return len(steps[0].shown) if steps else None
-
-
-def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The reasoning settings of a body: a token budget, or a level."""
-    if (budget := budget_in(body)) is not None:
-        return {"thinkingBudget": budget}
-    effort = effort_in(body)
-    if effort == "none":
-        return {"thinkingBudget": 0}
-    return {} if effort is None else {"thinkingLevel": effort.upper()}
-
-
-def _turn(message: Message) -> dict[str, Any]:
-    return {"role": ROLES[message.role], "parts": [{"text": message.content}]}
-
-
-def _candidate(answer: Mapping[str, Any]) -> dict[str, Any]:
-    found = answer.get("candidates")
-    first = found[0] if isinstance(found, list) and found else None
-    return first if isinstance(first, dict) else {}
+    def tokens(self, answer: Mapping[str, Any]) -> list[Any]:
+        found = as_dict(first_of(answer.get("candidates")).get("logprobsResult"))
+        chosen, tops = as_list(found.get("chosenCandidates")), as_list(found.get("topCandidates"))
+        tops += [None] * (len(chosen) - len(tops))
+        return [
+            {**_token(one), "top_logprobs": [*map(_token, as_list(as_dict(top).get("candidates")))]}
+            for one, top in zip(chosen, tops, strict=False)
+        ]
 
 
 def _is_read(candidate: Mapping[str, Any]) -> bool:
@@ -139,57 +134,10 @@ def _is_read(candidate: Mapping[str, Any]) -> bool:
 
 
 def _blocked(answer: Mapping[str, Any]) -> str:
-    feedback = answer.get("promptFeedback")
-    return clean_name(feedback.get("blockReason")) if isinstance(feedback, dict) else ""
-
-
-def _finish(answer: Mapping[str, Any], candidate: Mapping[str, Any]) -> str:
-    reason = clean_name(candidate.get("finishReason"))
-    if reason in BLOCKED or (_blocked(answer) and not candidate):
-        return "content_filter"
-    return FINISHES.get(reason, reason.lower())
-
-
-def _texts(candidate: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a candidate; thoughts are none."""
-    content = candidate.get("content")
-    parts = content.get("parts") if isinstance(content, dict) else None
-    for part in parts if isinstance(parts, list) else []:
-        if isinstance(part, dict) and isinstance(part.get("text"), str) and not part.get("thought"):
-            yield plain(part["text"])
-
-
-def _steps(candidate: Mapping[str, Any]) -> list[Step]:
-    """The tokens of a candidate with what is shown beside them."""
-    found = candidate.get("logprobsResult")
-    found = found if isinstance(found, dict) else {}
-    chosen, tops = _listed(found.get("chosenCandidates")), _listed(found.get("topCandidates"))
-    tops += [None] * (len(chosen) - len(tops))
-    rows = [
-        {**_token(one), "top_logprobs": [*map(_token, _beside(top))]}
-        for one, top in zip(chosen, tops, strict=False)
-    ]
-    return steps_of(rows)
-
-
-def _beside(top: object) -> list[Any]:
-    return _listed(top.get("candidates")) if isinstance(top, dict) else []
+    return clean_name(as_dict(answer.get("promptFeedback")).get("blockReason"))
 
 
 def _token(row: object) -> dict[str, Any]:
     """A token as OpenAI writes it."""
-    told = row if isinstance(row, dict) else {}
+    told = as_dict(row)
     return {"token": told.get("token"), "logprob": told.get("logProbability")}
-
-
-def _listed(value: object) -> list[Any]:
-    return [*value] if isinstance(value, list) else []
-
-
-def _usage(told: object) -> Usage:
-    """Tokens as others count them: thoughts are part of the completion."""
-    usage = COUNTS.read(told)
-    if usage.completion is None and usage.reasoning is None:
-        return usage
-    completion = (usage.completion or 0) + (usage.reasoning or 0)
-    return Usage(usage.prompt, usage.cached, completion, usage.reasoning)

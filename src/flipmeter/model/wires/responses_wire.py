@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from flipmeter.model.backends.response import TokenPaths, clean_name, plain, steps_of
-from flipmeter.model.label_scores import scores_along
-from flipmeter.model.wires.chat_wire import cache_fields, marked_messages
+from flipmeter.model.backends.response import TokenPaths, as_dict, as_list, clean_name, plain
+from flipmeter.model.wires.chat_wire import cached_turns
 from flipmeter.model.wires.dialect import LIMITS, effort_in, without_reasoning
 from flipmeter.model.wires.wire import Wire
 from flipmeter.types import Caching, Reply, Request
@@ -42,49 +40,36 @@ class ResponsesWire(Wire):
             told = {**without_reasoning(told), "reasoning": {"effort": effort}}
         return {"store": False, **told}
 
-    def body(
-        self,
-        model: str,
-        request: Request,
-        caching: Caching | None = None,
-        is_shared: bool = False,
-    ) -> bytes:
-        fields = json.loads(request.params)
-        fields.pop("interface", None)
-        fields |= cache_fields(request, caching, is_shared)
-        turns = marked_messages(request, caching, is_shared, "input_text")
-        return json.dumps({"model": model, **fields, "input": turns}).encode()
+    def prompt(self, request: Request, caching: Caching | None, is_shared: bool) -> dict[str, Any]:
+        told, turns = cached_turns(request, caching, is_shared, "input_text")
+        return {**told, "input": turns}
 
     def flaw(self, answer: Mapping[str, Any]) -> str:
         if not isinstance(answer.get("output"), list):
-            return "the answer has no output" if answer else "the answer is not a JSON object"
+            return "the answer has no output"
         if answer.get("status") in ("failed", "cancelled", "queued", "in_progress"):
             return f"the response is {answer['status']}"
-        return (
-            "" if all(map(_is_item, answer["output"])) else "an item of the output cannot be read"
-        )
+        is_read = all(map(_is_item, answer["output"]))
+        return "" if is_read else "an item of the output cannot be read"
 
-    def reply(
-        self, answer: Mapping[str, Any], seconds: float, answers: Sequence[str] = ()
-    ) -> Reply:
-        parts = list(_parts(answer))
-        said = "".join(_text(part, "text") for part in parts)
-        refusal = "".join(_text(part, "refusal") for part in parts)
-        is_refusal = bool(refusal) and not said
-        shown = [row for part in parts for row in _listed(part.get("logprobs"))]
+    def read(self, answer: Mapping[str, Any]) -> Reply:
+        said, refusal = (
+            "".join(plain(part[name]) for part in _parts(answer) if isinstance(part.get(name), str))
+            for name in ("text", "refusal")
+        )
+        finish = "stop"
+        if answer.get("status") == "incomplete":
+            reason = as_dict(answer.get("incomplete_details")).get("reason", "")
+            finish = FINISHES.get(str(reason), clean_name(reason))
         return Reply(
             text=said or refusal,
-            finish="refusal" if is_refusal else _finish(answer),
-            scores=scores_along(steps_of(shown), answers) if answers else None,
+            finish="refusal" if refusal and not said else finish,
             usage=COUNTS.read(answer.get("usage")),
-            seconds=seconds,
             model=clean_name(answer.get("model")),
         )
 
-    def n_alternatives(self, answer: Mapping[str, Any]) -> int | None:
-        shown = [row for part in _parts(answer) for row in _listed(part.get("logprobs"))]
-        first = shown[0] if shown and isinstance(shown[0], dict) else {}
-        return len(_listed(first.get("top_logprobs"))) if "logprob" in first else None
+    def tokens(self, answer: Mapping[str, Any]) -> list[Any]:
+        return [row for part in _parts(answer) for row in as_list(part.get("logprobs"))]
 
 
 def _is_item(item: object) -> bool:
@@ -100,25 +85,8 @@ def _is_item(item: object) -> bool:
     )
 
 
-def _parts(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _parts(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The parts of the messages of an answer; reasoning is none."""
-    for item in _listed(answer.get("output")):
-        if isinstance(item, dict) and item.get("type") == "message":
-            yield from (part for part in _listed(item.get("content")) if isinstance(part, dict))
-
-
-def _finish(answer: Mapping[str, Any]) -> str:
-    if answer.get("status") != "incomplete":
-        return "stop"
-    why = answer.get("incomplete_details")
-    reason = why.get("reason") if isinstance(why, dict) else ""
-    return FINISHES.get(str(reason), clean_name(reason))
-
-
-def _text(part: Mapping[str, Any], name: str) -> str:
-    found = part.get(name)
-    return plain(found) if isinstance(found, str) else ""
-
-
-def _listed(value: object) -> list[Any]:
-    return [*value] if isinstance(value, list) else []
+    items = [as_dict(item) for item in as_list(answer.get("output"))]
+    messages = [item for item in items if item.get("type") == "message"]
+    return [as_dict(part) for item in messages for part in as_list(item.get("content"))]

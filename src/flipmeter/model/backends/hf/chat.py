@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from flipmeter.base.common_prefix import n_shared
 from flipmeter.model.label_scores import Tree, ending, written
 from flipmeter.types import Head, Message, Problem, Request
 
@@ -28,7 +29,6 @@ class Prompted:
     text: str
     ids: list[int]
     n_head: int
-    is_chat: bool
 
     @property
     def opens_thought(self) -> bool:
@@ -43,7 +43,7 @@ class Wording:
         self.tokenizer = tokenizer
         self._name = name
         self._heads: dict[tuple[Head, str], tuple[str, list[int]]] = {}
-        self._written = lru_cache(maxsize=1024)(self._grow)
+        self._tree = lru_cache(maxsize=1024)(self._grow)
 
     def prompted(
         self, request: Request, interface: str, template: Mapping[str, Any] | None = None
@@ -57,8 +57,8 @@ class Wording:
         text = self._text(request.script.messages, is_chat, template)
         start, head_ids = self._head(request.script.head, is_chat, template)
         ids = self.encode(text, is_chat)
-        n_head = _n_common(ids, head_ids) if text.startswith(start) else 0
-        return Prompted(text, ids, min(n_head, len(ids) - 1), is_chat)
+        n_head = n_shared(ids, head_ids) if text.startswith(start) else 0
+        return Prompted(text, ids, min(n_head, len(ids) - 1))
 
     def encode(self, text: str, is_chat: bool) -> list[int]:
         """The tokens of a text; a chat template writes its special tokens itself."""
@@ -69,7 +69,7 @@ class Wording:
 
     def written(self, prompt: Prompted, answers: tuple[str, ...]) -> Tree[int]:
         """The ways to write answers after a prompt, in tokens."""
-        return self._written(answers, ending(prompt.text))
+        return self._tree(answers, ending(prompt.text))
 
     def _grow(self, answers: tuple[str, ...], end: str) -> Tree[int]:
         def encode(text: str) -> list[int]:
@@ -103,29 +103,16 @@ class Wording:
             raise Problem(
                 f"{self._name} has no chat template; set `interface: completions` for raw text"
             )
+        import jinja2
+
         said = [{"role": message.role, "content": message.content} for message in messages]
         try:
             text = self.tokenizer.apply_chat_template(
                 said, tokenize=False, add_generation_prompt=True, **template
             )
-        except (ValueError, TypeError, RuntimeError, _template_error()) as error:
+        except (ValueError, TypeError, RuntimeError, jinja2.TemplateError) as error:
             raise Problem(f"the chat template of {self._name} fails: {error}") from error
         return str(text)
-
-
-def _template_error() -> type[Exception]:
-    import jinja2
-
-    error: type[Exception] = jinja2.TemplateError
-    return error
-
-
-def _n_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix of two token sequences."""
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))
 
 
 @dataclass
@@ -159,8 +146,7 @@ class Said:
         """The text after the reasoning, up to a stop."""
         if self._is_thinking:
             return ""
-        cut = self._cut()
-        return self._answer()[:cut]
+        return self._answer()[: self._cut()]
 
     @property
     def n_reasoning(self) -> int:

@@ -59,7 +59,10 @@ class HfEngine:
         prompts = [self._wording.prompted(request, interface, template) for request in requests]
         longest = max(len(prompt.ids) for prompt in prompts)
         if self._limit and longest >= self._limit:
-            return self._apart(requests, longest)
+            if len(requests) > 1:  # answer those that stand beside a prompt that does not fit
+                return [self.answer([request])[0] for request in requests]
+            said = f"the prompt has {longest} tokens, but the limit of the model is {self._limit}"
+            return [Reply(error=f"transformers: {said}")]
         if self._limit:
             decoding = replace(decoding, max_tokens=min(decoding.max_tokens, self._limit - longest))
         try:
@@ -70,13 +73,6 @@ class HfEngine:
             return [Reply(error=f"transformers: {said}") for _ in requests]
         seconds = time.perf_counter() - start
         return [replace(reply, seconds=seconds, fingerprint=self._about) for reply in replies]
-
-    def _apart(self, requests: Sequence[Request], longest: int) -> list[Reply]:
-        """Refuse a prompt that does not fit, and answer those that stood beside it."""
-        if len(requests) > 1:
-            return [self.answer([request])[0] for request in requests]
-        said = f"the prompt has {longest} tokens, but the limit of the model is {self._limit}"
-        return [Reply(error=f"transformers: {said}")]
 
     def _replies(
         self, requests: Sequence[Request], prompts: Sequence[Prompted], decoding: Decoding
@@ -111,7 +107,8 @@ class HfEngine:
 
         longest = max(len(prompt.ids) for prompt in prompts)
         cut = min(prompt.n_head for prompt in prompts)
-        if len(prompts) > 1 and longest + n_more >= self._window():
+        window = getattr(self._model.config.get_text_config(), "sliding_window", None)
+        if len(prompts) > 1 and window and longest + n_more >= window:
             cut = 0
         cache, cut, n_cached = self._from_head(prompts[0].ids[:cut], len(prompts))
         width = longest - cut
@@ -121,10 +118,6 @@ class HfEngine:
         for row, pad in enumerate(pads):
             mask[row, cut : cut + pad] = 0
         return self._step(_State(cache, mask, None, n_cached), torch.tensor(rows))
-
-    def _window(self) -> float:
-        window = getattr(self._model.config.get_text_config(), "sliding_window", None)
-        return window or float("inf")
 
     def _from_head(self, ids: Sequence[int], n: int) -> tuple[Any, int, int]:
         """A cache of a head for n prompts, its length, and how much of it was there."""
@@ -181,17 +174,14 @@ class HfEngine:
             ]
             for one, token in zip(said, picked, strict=True):
                 if not one.finish:
-                    self._take(one, token)
+                    one.add(token)
+                    if token in self._ends:
+                        one.finish = "stop"
             if all(one.finish for one in said) or n + 1 == decoding.max_tokens:
                 return
             more = torch.ones(len(said), 1, dtype=torch.long)
             state.mask = torch.cat([state.mask, more], dim=1)
             state = self._step(state, torch.tensor(picked)[:, None])
-
-    def _take(self, one: Said, token: int) -> None:
-        one.add(token)
-        if token in self._ends:
-            one.finish = "stop"
 
     def _label_scores(
         self, state: _State, row: int, prompt: Prompted, answers: tuple[str, ...]
@@ -204,7 +194,8 @@ class HfEngine:
         tree = self._wording.written(prompt, answers)
         shares: dict[Ids, Any] = {(): torch.log_softmax(state.scores[row].float(), dim=-1)}
         forks = [fork for fork in tree.forks() if fork]
-        longest = [one for one in forks if not any(_goes_on(other, one) for other in forks)]
+        begun = {fork[:n] for fork in forks for n in range(len(fork))}
+        longest = [fork for fork in forks if fork not in begun]
         for some in [longest] if _is_plain(state.cache) else [[one] for one in longest]:
             shares |= self._behind(state, row, some)
 
@@ -232,10 +223,6 @@ class HfEngine:
             for n, fork in enumerate(forks)
             for k in range(len(fork))
         }
-
-
-def _goes_on(fork: Ids, other: Ids) -> bool:
-    return len(fork) > len(other) and fork[: len(other)] == other
 
 
 def _is_plain(cache: Any) -> bool:

@@ -5,51 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flipmeter.base.files.reading_limits import known_sha256
 from flipmeter.model.backends.hf.generate import HfEngine
-from flipmeter.model.backends.hf.loading import Place, has_gpu, load, package_version
+from flipmeter.model.backends.hf.loading import HfOptions, load, package_version
 from flipmeter.model.backends.hf.presets import THINKING_TOKENS, HubModel, hf_models
-from flipmeter.registry import suggestion
 from flipmeter.types import Decoding, Interface, Model, Problem, Reply, Request
 
 GATHERING = 0.005
 """Seconds to wait for requests that belong into one batch."""
 KEPT = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".gguf")
-
-
-@dataclass(frozen=True)
-class HfOptions:
-    """The `options` of a model in a study.
-
-    `device_map` is a device (`cpu`, `cuda:1`) or a way to spread a model over several (`auto`);
-    without it a GPU is used if there is one. `thinking` switches a chat template that can think.
-    """
-
-    revision: str | None = None
-    dtype: str = "auto"
-    device_map: str | None = None
-    gguf_file: str | None = None
-    thinking: bool | None = None
-    batch_size: int = 1
-
-    @classmethod
-    def of(cls, said: Mapping[str, Any]) -> HfOptions:
-        """Check the options of a study."""
-        kinds = {one.name: str(one.type) for one in fields(cls)}
-        for name, value in said.items():
-            if name not in kinds:
-                raise Problem(f"no option named '{name}'{suggestion(name, [*kinds])}")
-            if value is not None and type(value).__name__ not in kinds[name]:
-                raise Problem(f"option {name} is {value!r}; it must be {kinds[name]}")
-        options = cls(**{name: value for name, value in said.items() if value is not None})
-        if options.batch_size < 1:
-            raise Problem(f"option batch_size is {options.batch_size}; it must be 1 or more")
-        return options
 
 
 @dataclass(frozen=True)
@@ -68,8 +37,7 @@ class HfSpec:
     @property
     def is_reproducible(self) -> bool:
         """Whether equal greedy requests get equal replies: alone, and on a processor."""
-        device = self.options.device_map or ("cuda" if has_gpu() else "cpu")
-        return device == "cpu" and self.options.batch_size == 1
+        return self.options.device == "cpu" and self.options.batch_size == 1
 
     @property
     def identity(self) -> str:
@@ -100,18 +68,6 @@ class HfSpec:
             sent["max_tokens"] = (entry and entry.max_tokens) or THINKING_TOKENS
         return sent
 
-    @property
-    def place(self) -> Place:
-        options = self.options
-        return Place(
-            self.source,
-            self.is_folder,
-            options.revision,
-            options.dtype,
-            options.device_map,
-            options.gguf_file,
-        )
-
 
 def hf_spec(model: Model) -> HfSpec:
     """Read an address: hf/ORG/NAME, hf/NAME of the catalogue, hf/./FOLDER or hf//FOLDER."""
@@ -126,6 +82,9 @@ def hf_spec(model: Model) -> HfSpec:
     return HfSpec(entry.hub_id, False, options, entry)
 
 
+Waiting = tuple[Request, asyncio.Future[Reply]]
+
+
 class HfBackend:
     """One model, loaded when it is first asked; one request at a time, or batches by option."""
 
@@ -138,15 +97,16 @@ class HfBackend:
         self._spec = spec
         self._engine: HfEngine | None = None
         self._lock = threading.Lock()
-        self._queue = _Queue()
+        self._waiting: list[Waiting] = []
+        self._worker: asyncio.Task[None] | None = None
 
     async def ask(self, request: Request) -> Reply:
         if self.concurrency == 1:
             return (await asyncio.to_thread(self._answer, [request]))[0]
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._queue.waiting.append((request, reply))
-        if self._queue.worker is None:
-            self._queue.worker = asyncio.create_task(self._work())
+        self._waiting.append((request, reply))
+        if self._worker is None:
+            self._worker = asyncio.create_task(self._work())
         return await reply
 
     async def close(self) -> None:
@@ -156,54 +116,36 @@ class HfBackend:
     def _answer(self, requests: Sequence[Request]) -> list[Reply]:
         with self._lock:
             if self._engine is None:
-                self._engine = HfEngine(load(self._spec.place), f"hf/{self._spec.source}")
+                spec = self._spec
+                loaded = load(spec.source, spec.options, is_folder=spec.is_folder)
+                self._engine = HfEngine(loaded, f"hf/{spec.source}")
             return self._engine.answer(requests)
+
+    def _batch(self) -> list[Waiting]:
+        """Take the first of those that wait, and others that differ in what follows their head."""
+        kinds = [(one.script.head, one.params, one.answers) for one, _ in self._waiting]
+        some = [one for kind, one in zip(kinds, self._waiting, strict=True) if kind == kinds[0]]
+        batch = some[: self.concurrency]
+        self._waiting = [one for one in self._waiting if one not in batch]
+        return batch
 
     async def _work(self) -> None:
         """Answer what waits, batch by batch, until nothing waits."""
         try:
-            while self._queue.waiting:
+            while self._waiting:
                 await asyncio.sleep(GATHERING)
-                batch = self._queue.take(self.concurrency)
+                batch = self._batch()
                 try:
                     replies = await asyncio.to_thread(self._answer, [one for one, _ in batch])
                 except Exception as error:
-                    _fail(batch, error)
+                    for waiting in (one for _, one in batch if not one.done()):
+                        waiting.set_exception(error)
                 else:
                     for (_, waiting), reply in zip(batch, replies, strict=True):
                         if not waiting.done():
                             waiting.set_result(reply)
         finally:
-            self._queue.worker = None
-
-
-Waiting = tuple[Request, asyncio.Future[Reply]]
-
-
-@dataclass
-class _Queue:
-    """Requests that wait for a batch, and the model for them."""
-
-    waiting: list[Waiting] = field(default_factory=list)
-    worker: asyncio.Task[None] | None = None
-
-    def take(self, n: int) -> list[Waiting]:
-        """Take the first and those that go with it."""
-        first = self.waiting[0][0]
-        kin = [one for one in self.waiting if _kind(one[0]) == _kind(first)]
-        batch = kin[:n]
-        self.waiting = [one for one in self.waiting if one not in batch]
-        return batch
-
-
-def _kind(request: Request) -> tuple[Any, ...]:
-    return request.script.head, request.params, request.answers
-
-
-def _fail(batch: Sequence[Waiting], error: Exception) -> None:
-    for _, waiting in batch:
-        if not waiting.done():
-            waiting.set_exception(error)
+            self._worker = None
 
 
 def _folder_digest(folder: Path, gguf_file: str | None) -> str:
@@ -216,14 +158,5 @@ def _folder_digest(folder: Path, gguf_file: str | None) -> str:
     whole = hashlib.sha256()
     for file in files:
         if file.is_file() and file.suffix in KEPT:
-            stat = file.stat()
-            digest = _file_digest(file.resolve(), stat.st_size, stat.st_mtime_ns)
-            whole.update(f"{file.name} {digest}\n".encode())
+            whole.update(f"{file.name} {known_sha256(file.resolve())}\n".encode())
     return whole.hexdigest()
-
-
-@lru_cache(maxsize=256)
-def _file_digest(path: Path, size: int, changed: int) -> str:
-    """The SHA-256 of a file; size and time of change tell when to look again."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

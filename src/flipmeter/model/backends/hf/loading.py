@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from flipmeter.registry import suggestion
 from flipmeter.types import Problem
 
 PLAIN_DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The location of weights and the options to load them."""
+class HfOptions:
+    """The `options` of a model in a study.
 
-    source: str
-    is_folder: bool
+    `device_map` is a device (`cpu`, `cuda:1`) or a way to spread a model over several (`auto`);
+    without it a GPU is used if there is one. `thinking` switches a chat template that can think.
+    """
+
     revision: str | None = None
     dtype: str = "auto"
     device_map: str | None = None
     gguf_file: str | None = None
+    thinking: bool | None = None
+    batch_size: int = 1
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> HfOptions:
+        """Check the options of a study."""
+        kinds = {one.name: str(one.type) for one in fields(cls)}
+        for name, value in said.items():
+            if name not in kinds:
+                raise Problem(f"no option named '{name}'{suggestion(name, [*kinds])}")
+            if value is not None and type(value).__name__ not in kinds[name]:
+                raise Problem(f"option {name} is {value!r}; it must be {kinds[name]}")
+        options = cls(**{name: value for name, value in said.items() if value is not None})
+        if options.batch_size < 1:
+            raise Problem(f"option batch_size is {options.batch_size}; it must be 1 or more")
+        return options
+
+    @property
+    def device(self) -> str:
+        return self.device_map or ("cuda" if has_gpu() else "cpu")
 
 
 @dataclass(frozen=True)
@@ -51,38 +74,34 @@ def has_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def load(place: Place) -> Loaded:
+def load(source: str, options: HfOptions, *, is_folder: bool) -> Loaded:
     """Load a model with its tokenizer, ready to answer."""
     hf, torch = _packages()
     where: dict[str, Any] = {"trust_remote_code": False}  # a model may come with code
-    if place.revision:
-        where["revision"] = place.revision
-    if place.gguf_file:
-        where["gguf_file"] = place.gguf_file
-    dtype = place.dtype if place.dtype == "auto" else getattr(torch, place.dtype, None)
+    if options.revision:
+        where["revision"] = options.revision
+    if options.gguf_file:
+        where["gguf_file"] = options.gguf_file
+    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype, None)
     if dtype is None:
-        raise Problem(f"no dtype '{place.dtype}'; known: auto, float32, bfloat16, float16")
-    device = place.device_map or ("cuda" if has_gpu() else "cpu")
+        raise Problem(f"no dtype '{options.dtype}'; known: auto, float32, bfloat16, float16")
+    device = options.device
     is_plain = device.partition(":")[0] in PLAIN_DEVICES
     spread = {} if is_plain else {"device_map": device}
     try:
-        tokenizer = hf.AutoTokenizer.from_pretrained(place.source, **where)
-        model = _model(hf, place.source, {**where, "dtype": dtype, **spread})
+        tokenizer = hf.AutoTokenizer.from_pretrained(source, **where)
+        model = _model(hf, source, where, {"dtype": dtype, **spread})
         model = model.to(device) if is_plain else model
     except Exception as error:  # hub, tokenizer and weights each fail in many ways of their own
-        raise _explained(place, error) from error
+        raise _explained(source, options, is_folder, error) from error
     model.eval()
-    return Loaded(model, tokenizer, f"{device} {model.dtype} {_commit(place)}".strip())
+    commit = ""  # that of the hub
+    if not is_folder:
+        from huggingface_hub import try_to_load_from_cache
 
-
-def _commit(place: Place) -> str:
-    """The commit of the hub that was loaded, "" if there is none."""
-    from huggingface_hub import try_to_load_from_cache
-
-    if place.is_folder:
-        return ""
-    path = try_to_load_from_cache(place.source, "config.json", revision=place.revision)
-    return Path(path).parent.name if isinstance(path, str) else ""
+        path = try_to_load_from_cache(source, "config.json", revision=options.revision)
+        commit = Path(path).parent.name if isinstance(path, str) else ""
+    return Loaded(model, tokenizer, f"{device} {model.dtype} {commit}".strip())
 
 
 def _packages() -> tuple[Any, Any]:
@@ -96,27 +115,25 @@ def _packages() -> tuple[Any, Any]:
     return transformers, torch
 
 
-def _model(hf: Any, source: str, options: Mapping[str, Any]) -> Any:
+def _model(hf: Any, source: str, where: Mapping[str, Any], how: Mapping[str, Any]) -> Any:
     """Load as a language model, or by its text side a model that also sees images."""
-    named = ("revision", "gguf_file", "trust_remote_code")
-    where = {name: options[name] for name in named if name in options}
     config = hf.AutoConfig.from_pretrained(source, **where)
     known = hf.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     kind = hf.AutoModelForCausalLM
     if config.model_type not in known:
         kind = hf.AutoModelForImageTextToText
-    return kind.from_pretrained(source, **options)
+    return kind.from_pretrained(source, **where, **how)
 
 
-def _explained(place: Place, error: Exception) -> Problem:
+def _explained(source: str, options: HfOptions, is_folder: bool, error: Exception) -> Problem:
     said = " ".join(str(error).split())[:300]
-    if place.is_folder:
-        name = Path(place.source) / (place.gguf_file or "")
+    if is_folder:
+        name = Path(source) / (options.gguf_file or "")
         return Problem(f"transformers cannot load {name} ({said}); is it a model's folder?")
     if "does not recognize this architecture" in said:
-        return Problem(f"this transformers does not support {place.source} yet: {said}")
+        return Problem(f"this transformers does not support {source} yet: {said}")
     return Problem(
-        f"cannot get {place.source} from the Hugging Face hub ({said}); without access to the "
-        f"hub, download it elsewhere (hf download {place.source} --local-dir FOLDER) and use "
+        f"cannot get {source} from the Hugging Face hub ({said}); without access to the "
+        f"hub, download it elsewhere (hf download {source} --local-dir FOLDER) and use "
         f"the folder: hf/./FOLDER"
     )

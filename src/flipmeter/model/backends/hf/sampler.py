@@ -56,15 +56,8 @@ def _processors(decoding: Decoding) -> Any:
     parts: list[Any] = []
     if decoding.repetition_penalty not in (None, 1.0):
         parts.append(hf.RepetitionPenaltyLogitsProcessor(float(decoding.repetition_penalty or 1)))
-    if not decoding.is_greedy:
-        parts += _warpers(decoding)
-    return hf.LogitsProcessorList(parts)
-
-
-def _warpers(decoding: Decoding) -> list[Any]:
-    import transformers as hf
-
-    parts: list[Any] = []
+    if decoding.is_greedy:
+        return hf.LogitsProcessorList(parts)
     if decoding.temperature not in (None, 1.0):
         parts.append(hf.TemperatureLogitsWarper(float(decoding.temperature or 1)))
     if decoding.top_k:
@@ -73,4 +66,4 @@ def _warpers(decoding: Decoding) -> list[Any]:
         parts.append(hf.TopPLogitsWarper(decoding.top_p))
     if decoding.min_p:
         parts.append(hf.MinPLogitsWarper(decoding.min_p))
-    return parts
+    return hf.LogitsProcessorList(parts)

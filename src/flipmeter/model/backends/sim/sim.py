@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 from flipmeter.base.numbers import read_number
-from flipmeter.model.backends.backend import Spoken, n_alternatives
 from flipmeter.model.backends.sim.tilts import SPREAD, SimSpec
-from flipmeter.model.label_scores import Step
+from flipmeter.model.label_scores import log_sum
 from flipmeter.types import (
     Example,
     Item,
@@ -64,18 +63,13 @@ def latents(
     """
     golds: dict[str, list[float]] = defaultdict(list)
     for item in items:
-        golds[item.text].append(_gold(item, scale))
+        gold = CONTENT_FREE if item.role == "null" else item.gold
+        if gold is None or (gold not in scale.ranks and not math.isnan(gold)):
+            raise Problem(
+                f"item '{item.id}' has gold {gold}; a simulated rater needs 1 to {len(scale)}"
+            )
+        golds[item.text].append(gold)
     return {text: _latent(text, fmean(found), scale, seed, spread) for text, found in golds.items()}
-
-
-def _gold(item: Item, scale: Scale) -> float:
-    if item.role == "null":
-        return CONTENT_FREE
-    if item.gold is None or item.gold not in scale.ranks:
-        raise Problem(
-            f"item '{item.id}' has gold {item.gold}; a simulated rater needs 1 to {len(scale)}"
-        )
-    return item.gold
 
 
 def _latent(text: str, gold: float, scale: Scale, seed: int, spread: float) -> float:
@@ -121,7 +115,7 @@ def leans(places: Places) -> tuple[float, ...]:
     return tuple(sign * far / steps for sign, far in zip(signs, apart, strict=True))
 
 
-def worth_of(items: Iterable[Item], task: Task, seed: int = 0, spread: float = SPREAD) -> Worth:
+def worth_of(items: Iterable[Item], task: Task) -> Worth:
     """Say how good every answer or option is, from the item's class and the hash of its texts.
 
     A text without content stands in every place and is as good as itself.
@@ -135,22 +129,20 @@ def worth_of(items: Iterable[Item], task: Task, seed: int = 0, spread: float = S
             continue
         texts = [squeeze(item.fields[name]) for name in places.fields if item.fields.get(name)]
         key = tuple(sorted(texts))
-        known[key] = _valued(key, texts, item.gold or 0, places, seed, spread)
+        known[key] = _valued(key, texts, item.gold or 0, places)
     return Worth(places, known)
 
 
-def _valued(
-    key: Key, texts: Sequence[str], gold: Rank, places: Places, seed: int, spread: float
-) -> dict[str, float]:
+def _valued(key: Key, texts: Sequence[str], gold: Rank, places: Places) -> dict[str, float]:
     named = places.named(gold) if gold else ()
     if places.kind == "pair" and len(texts) == 2:
         # In units of a lean: two classes of a scale of M are 2 / (M - 1) apart.
         step = 2 / max(len(places.forms) - 1, 1)
         lean = leans(places)[gold - 1] if gold else 0.0
-        far = lean + spread * step * _normal("pair", seed, *key)
+        far = lean + SPREAD * step * _normal("pair", 0, *key)
         return {texts[0]: far / 2, texts[1]: -far / 2}
     return {
-        text: (0.5 if place in named else -0.5) + spread * _normal("option", seed, text, *key)
+        text: (0.5 if place in named else -0.5) + SPREAD * _normal("option", 0, text, *key)
         for place, text in enumerate(texts)
     }
 
@@ -209,7 +201,7 @@ class SimRater:
 
     concurrency = 64
     # It has no effort to control, but takes the field: how much it reasons is planted.
-    parameters = frozenset({"max_tokens", "seed", "reasoning", "logprobs", "top_logprobs"})
+    parameters = frozenset({"max_tokens", "seed", "reasoning"})
 
     def __init__(
         self,
@@ -233,17 +225,15 @@ class SimRater:
     async def ask(self, request: Request) -> Reply:
         """Answer a request; a text that is not in the table is an error."""
         params = json.loads(request.params)
-        n_shown = n_alternatives(params)
         try:
             case = self.understand(_question(request))
         except Problem as problem:
             return Reply(error=str(problem), model=self.identity)
         text = request.script.text
-        answer = self._said(case, text, request.repeat, params.get("seed"))
-        reply = self._reply(case, text, answer, params.get("max_tokens"), request.answers)
-        if n_shown is None:
-            return reply
-        return Spoken(**vars(reply), steps=self._steps(case, reply.text, n_shown))
+        answer = self._answer(case, text, request.repeat, params.get("seed"))
+        if case.wants_reasons and answer != REFUSAL:
+            answer = f"I weighed what it says.\nLabel: {answer}"
+        return self._reply(case, text, answer, params.get("max_tokens"), request.answers)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
@@ -261,18 +251,15 @@ class SimRater:
         slots = {label.casefold(): slot for slot, label in enumerate(labels, start=1)}
         demos = question.demos
         demo_slot = slots.get(demos[-1].label.casefold(), 0) if demos else 0
-        latent = self._known(question.text) + self._shift(labels, question.style)
+        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
+        is_joint = is_lettered != (question.style.separator == "tab")
+        latent = self._known(question.text) + self.spec.joint * is_joint
         if math.isnan(latent):
             odds = self.spec.tilt(len(ranks), demo_slot)
         else:
             odds = self.spec.log_odds(latent, ranks, demo_slot)
         wants = _wants_reasons(question.style)
         return Understood(question.text.strip(), labels, ranks, tuple(odds), wants)
-
-    def _shift(self, labels: tuple[str, ...], style: Style) -> float:
-        """Shift of a text's score by the style of its prompt."""
-        is_lettered = labels[0].isalpha() and len(labels[0]) == 1
-        return self.spec.joint * (is_lettered != (style.separator == "tab"))
 
     def _compared(self, question: Posed) -> Understood:
         """The texts in the slots by their scores, or by how near they are to the item's."""
@@ -353,12 +340,6 @@ class SimRater:
                 found[labels.index(demo.label) + 1].append(latent)
         return labels, _fit_order(found, len(labels))
 
-    def _said(self, case: Understood, text: str, repeat: int, seed: int | None) -> str:
-        """Say the answer, after a reason where the prompt asks for one."""
-        answer = self._answer(case, text, repeat, seed)
-        is_plain = answer == REFUSAL or not case.wants_reasons
-        return answer if is_plain else f"I weighed what it says.\nLabel: {answer}"
-
     def _answer(self, case: Understood, text: str, repeat: int, seed: int | None) -> str:
         if self.spec.refuse and uniform("refuse", case.about) < self.spec.refuse:
             return REFUSAL
@@ -372,14 +353,6 @@ class SimRater:
             if mark < 0:
                 return label
         return case.labels[-1]
-
-    def _steps(self, case: Understood, said: str, n_shown: int) -> tuple[Step, ...]:
-        """A label as one token beside the others; whatever else is said has no steps."""
-        scores = dict(zip(case.labels, _log_softmax(case.odds), strict=True))
-        if said not in scores:
-            return ()
-        best = sorted(scores, key=lambda label: -scores[label])[:n_shown]
-        return (Step(said, {label: scores[label] for label in [*best, said]}),)
 
     def _reply(
         self,
@@ -396,20 +369,18 @@ class SimRater:
         n_said = self.spec.hidden + min(room, len(words))
         n_completion = min(n_said, max_tokens) if max_tokens is not None else n_said
         n_hidden = min(self.spec.hidden, n_completion)
+        shares = zip(case.labels, _log_softmax(case.odds), strict=True)
+        known = {label.casefold(): share for label, share in shares}
+        found = [known.get(answer.strip().casefold()) for answer in wanted or case.labels]
+        is_known = None not in found
+        scores = tuple(one for one in found if one is not None) if is_known else None
         return Reply(
             text=" ".join(words[:room]) if is_cut else answer,
             finish="length" if is_cut else "stop",
-            scores=self._scores(case, wanted),
+            scores=scores,
             usage=Usage(len(text.split()), 0, n_completion, n_hidden),
             model=self.identity,
         )
-
-    def _scores(self, case: Understood, wanted: tuple[str, ...]) -> tuple[float, ...] | None:
-        """The log-probabilities of the wanted answers, or of the slots as they are shown."""
-        scores = _log_softmax(case.odds)
-        known = {label.casefold(): score for label, score in zip(case.labels, scores, strict=True)}
-        found = [known.get(answer.strip().casefold()) for answer in wanted or case.labels]
-        return tuple(score for score in found if score is not None) if None not in found else None
 
 
 class NumberRater:
@@ -494,6 +465,5 @@ def _fit_order(latents_by_slot: Mapping[Slot, list[float]], n_slots: int) -> tup
 
 
 def _log_softmax(odds: Sequence[float]) -> list[float]:
-    top = max(odds)
-    total = top + math.log(sum(math.exp(odd - top) for odd in odds))
+    total = log_sum(odds)
     return [odd - total for odd in odds]

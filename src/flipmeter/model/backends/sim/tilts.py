@@ -1,26 +1,16 @@
-"""Name -> SimSpec: the tilt that is planted in a rater, and the flip rate that it must give."""
+"""Name -> SimSpec: the tilt that is planted in a rater."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import NormalDist
-from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from flipmeter.registry import Registry, suggestion
 from flipmeter.types import Problem, Rank, Slot
 
-FloatArray = npt.NDArray[np.float64]
-Latent = TypeVar("Latent", float, FloatArray)
-
 SPREAD = 0.6
 """Standard deviation of the latent scores around their gold ranks."""
-GRID = 20_001
-"""Points of the numeric integral over the latent scores."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ class SimSpec:
             bonus[demo_slot - 1] += self.recency
         return bonus
 
-    def log_odds(self, latent: Latent, ranks: Sequence[Rank], demo_slot: Slot) -> list[Latent]:
+    def log_odds(self, latent: float, ranks: Sequence[Rank], demo_slot: Slot) -> list[float]:
         """The log-odds of the slots, up to a constant."""
         tilt = self.tilt(len(ranks), demo_slot)
         pairs = zip(ranks, tilt, strict=True)
@@ -138,85 +128,22 @@ def sim_spec(name: str) -> SimSpec:
     """Read `sim/NAME?field=number&...`; `strength` sets what the preset is named for."""
     stem, _, query = name.removeprefix("sim/").partition("?")
     preset = SIMS[stem]
+    known = list(preset.spec.numbers())
     settings: dict[str, float] = {}
     for part in filter(None, query.split("&")):
         key, _, value = part.partition("=")
-        field = _field(key, preset)
+        field = preset.strength if key == "strength" else key
+        if not field:
+            raise Problem(f"'sim/{stem}' has no strength; set one of: {', '.join(known)}")
+        if field not in known:
+            near = suggestion(key, [*known, "strength"])
+            raise Problem(f"a simulated rater has no '{key}'{near}")
         if field in settings:
             raise Problem(f"'{name}' sets {field} twice; keep one")
-        settings[field] = _number(field, value, name)
+        try:
+            settings[field] = float(value)
+        except ValueError:
+            raise Problem(f"{field}='{value}' in '{name}' is not a number") from None
+        if field == "hidden" and not settings[field].is_integer():
+            raise Problem(f"hidden={value} in '{name}' is not a whole number of tokens")
     return _set(preset.spec, settings)
-
-
-def _field(key: str, preset: Preset) -> str:
-    field = preset.strength if key == "strength" else key
-    known = list(preset.spec.numbers())
-    if not field:
-        raise Problem(f"'sim/{preset.spec.name}' has no strength; set one of: {', '.join(known)}")
-    if field not in known:
-        raise Problem(f"a simulated rater has no '{key}'{suggestion(key, [*known, 'strength'])}")
-    return field
-
-
-def _number(field: str, value: str, name: str) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        raise Problem(f"{field}='{value}' in '{name}' is not a number") from None
-    if field == "hidden" and not number.is_integer():
-        raise Problem(f"hidden={value} in '{name}' is not a whole number of tokens")
-    return number
-
-
-# ---------------------------------------------------------------------- the planted value
-
-
-@dataclass(frozen=True)
-class Positions:
-    """The content of a view: the rank of each slot, and the last demonstration's class, if any."""
-
-    label_order: tuple[Rank, ...]
-    last_demo: Rank | None = None
-
-
-def predict_flip_rate(
-    spec: SimSpec,
-    n_classes: int,
-    a: Positions,
-    b: Positions,
-    *,
-    spread: float = SPREAD,
-    gold_shares: Sequence[float] | None = None,
-) -> float:
-    """The share of texts whose class differs between two views, by numeric integration.
-
-    The integral runs over the latent scores that `latents` draws: a normal around each gold rank,
-    clipped at half a rank beyond the scale. With noise the two views are drawn independently, so
-    `a == b` gives the flips between two repeats of one prompt. Refusals do not depend on the latent
-    score: this is the rate among texts that are answered.
-    """
-    shares = np.array([1.0] * n_classes if gold_shares is None else gold_shares, dtype=np.float64)
-    if len(shares) != n_classes or sorted(a.label_order) != sorted(b.label_order):
-        raise Problem(f"both views and the gold shares must cover the {n_classes} classes")
-    normal = NormalDist()
-    z = np.array([normal.inv_cdf((k + 0.5) / GRID) for k in range(GRID)])
-    total = 0.0
-    for gold, share in enumerate(shares / shares.sum(), start=1):
-        latent = np.clip(gold + spread * z, 0.5, n_classes + 0.5)
-        agree = (_class_shares(spec, latent, a) * _class_shares(spec, latent, b)).sum(axis=0)
-        total += float(share * (1 - agree).mean())
-    return max(total, 0.0)
-
-
-def _class_shares(spec: SimSpec, latent: FloatArray, shown: Positions) -> FloatArray:
-    """The probability of each class (rows) at each latent score (columns)."""
-    order = shown.label_order
-    demo_slot = order.index(shown.last_demo) + 1 if shown.last_demo else 0
-    by_slot = np.stack(spec.log_odds(latent, order, demo_slot))
-    odds = by_slot[np.argsort(order)]
-    if not spec.noise:
-        best: FloatArray = np.eye(len(order))[odds.argmax(axis=0)].T
-        return best
-    weights = np.exp((odds - odds.max(axis=0)) / spec.noise)
-    shares: FloatArray = weights / weights.sum(axis=0)
-    return shares
