@@ -54,7 +54,9 @@ def tokens_sheet(evidence: PhaseRuns) -> Sheet:
             is_rate = name == "noise"
             policy = "complete" if is_rate else None
             here = _estimate(evidence, "phase0b", model, name, policy)
-            cell = paper and PublishedCell(float(paper[column]), None, paper[column])
+            cell = None
+            if paper is not None:
+                cell = PublishedCell(float(paper[column]), None, paper[column])
             form = ".3f" if is_rate else ".1f"
             cells.append(SheetCell(cell, here, here if is_rate else None, form=form))
         rows.append(SheetRow((model,), tuple(cells)))
