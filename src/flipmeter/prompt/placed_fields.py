@@ -12,13 +12,18 @@ from flipmeter.types import Item, Places, Rank, Task, joined
 T = TypeVar("T")
 
 
-def offer(task: Task, label_format: str, ranks: tuple[Rank, ...]) -> HeaderParts:
+def offer(
+    task: Task, label_format: str, ranks: tuple[Rank, ...], size: int | None = None
+) -> HeaderParts:
     """The labels of some classes as a prompt offers them, in the order of their slots.
 
     A class that names a place is written with the word for that place ("A", "B>>A"); words are
-    those of the scale.
+    those of the scale. Of the classes an item has those that its number of filled places allows.
     """
     form, places, scale = label_formats[label_format], task.places, task.scale
+    if places is not None and size is not None:
+        known = places.offered(size)
+        ranks = tuple(rank for rank in ranks if rank in known)
     if scale.span is not None:
         return HeaderParts(task, (), (), ends(scale.span), is_words=True)
     if places is None:
@@ -50,14 +55,6 @@ def by_size(places: Places | None, make: Callable[[int | None], T]) -> Callable[
         return made[size]
 
     return find
-
-
-def offered(task: Task, ranks: tuple[Rank, ...], size: int | None) -> tuple[Rank, ...]:
-    """Of the classes in slots those that an item with this many filled places can have."""
-    if task.places is None or size is None:
-        return ranks
-    known = task.places.offered(size)
-    return tuple(rank for rank in ranks if rank in known)
 
 
 def shown_fields(task: Task, label_format: str, item: Item) -> Iterator[tuple[str, str]]:
