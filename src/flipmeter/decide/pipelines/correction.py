@@ -182,7 +182,7 @@ def _null(
     return _learned(asks, partial(contextual_prior, form=form))
 
 
-def _turned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool = False) -> Bias:
+def _turned(views: Views, estimate: Callable[..., Prior]) -> Bias:
     """Learn from calibration items under several label orders."""
 
     def asks(panel: Asked) -> list[Ask]:
@@ -193,7 +193,7 @@ def _turned(views: Views, estimate: Callable[..., Prior], *, in_sample: bool = F
         rows = table_of((heard[ask] for ask in asks(panel)), panel.n_classes)
         p = rows.reshape(len(panel.calibration), len(orders), panel.n_classes)
         is_unread = np.isnan(p).any(axis=(1, 2)).all()
-        return None if is_unread else estimate(p, orders, in_sample=in_sample)
+        return None if is_unread else estimate(p, orders)
 
     return Bias(asks, prior)
 
@@ -226,7 +226,7 @@ debiasers.follow(lambda name, debiaser: pipelines.add(f"pointwise+{name}", debia
 
 _PRIDE_PAPER = Debiaser(
     "probabilities divided by their mean over some test items in both label orders",
-    _turned(both_label_orders, pride_paper_prior, in_sample=True),
+    _turned(both_label_orders, pride_paper_prior),
     "test",
 )
 _PRIDE_ODD = Debiaser(
